@@ -1,0 +1,598 @@
+/*
+ * once.h - retry safety as a library.
+ *
+ * A caller that lost an answer asks again; with Once in between, the effect
+ * happens once and every retry gets the same answer. The unit is a record: one
+ * row per (tenant, key) that says whether the operation is running, finished
+ * (and with which outcome) or unknown.
+ *
+ *     struct once *once = NULL;
+ *     struct once_error err;
+ *     if (once_open("sqlite:/var/lib/shop/once.db", NULL, &once, &err) != ONCE_OK)
+ *         die(err.text);
+ *
+ *     struct once_claim claim = { .key = ONCE_LIT("order-17") };
+ *     struct once_reply reply;
+ *     once_result r = once_run(once, &claim, &(struct once_run_options){ 0 },
+ *                              charge_the_card, &order, NULL, &reply, &err);
+ *     if (r == ONCE_OK && reply.arm == ONCE_ARM_REPLAY)
+ *         answer(reply.record.status, reply.record.body);
+ *     once_reply_release(&reply);
+ *     once_close(once);
+ *
+ * What it promises, and what it cannot (DESIGN 1): an effect in the same
+ * database transaction as the key happens exactly once; a foreign call whose
+ * callee honours the child key, exactly once; a foreign call whose callee does
+ * not, at most once, and it may end `unknown`, which is stored and shown, never
+ * guessed.
+ *
+ * Rules that hold for every function here:
+ *   - Bytes are spans, borrowed for the call; a NUL is an ordinary byte.
+ *   - A once_result says whether the call worked. What the store answered (run
+ *     it, here is the stored answer, somebody is at it) is the reply's `arm`.
+ *   - `err` may be NULL. It is written only when the result is not ONCE_OK.
+ *   - A reply is always written and always needs once_reply_release(), which is
+ *     harmless after a failure. Its spans live until then.
+ *   - Options are structs in which zero means the default; values outside the
+ *     documented range are refused with ONCE_INVALID.
+ *   - All functions on a `struct once` may be called from any thread, except
+ *     once_close(), after which the handle is gone.
+ *   - Do not fork() and go on using the handle in the child.
+ */
+#ifndef ONCE_H
+#define ONCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ONCE_VERSION_MAJOR 0
+#define ONCE_VERSION_MINOR 1
+#define ONCE_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define ONCE_API __attribute__((visibility("default")))
+#define ONCE_CHECKED __attribute__((warn_unused_result))
+#else
+#define ONCE_API
+#define ONCE_CHECKED
+#endif
+
+/* "0.1.0": of the library at run time; compare with the macros above. */
+ONCE_API const char *once_version(void);
+
+/* ---------------------------------------------------------------- bytes, time */
+
+typedef struct once_span {
+    const uint8_t *ptr;
+    size_t len;
+} once_span;
+
+#define ONCE_LIT(s) ((once_span){ (const uint8_t *)(s), sizeof(s) - 1 })
+
+/* Milliseconds since 1970-01-01 UTC on the store's clock (docs/internals/clock.md). */
+typedef int64_t once_time;
+
+#define ONCE_NEVER ((int64_t)-1) /* as a retention: keep for ever; as a time: it never comes */
+
+/* ---------------------------------------------------------------- limits */
+
+#define ONCE_KEY_LEN_MAX 255               /* bytes of a key, as Stripe and the IETF draft's users have it */
+#define ONCE_TENANT_LEN_MAX 255            /* bytes of a tenant; empty is allowed: the single tenant */
+#define ONCE_POINT_LEN_MAX 64              /* bytes of a recovery point's name */
+#define ONCE_POINT_COUNT_MAX 64            /* recovery points one record may pass */
+#define ONCE_CHECKPOINT_LEN_MAX (64 << 10) /* bytes kept with a recovery point */
+#define ONCE_HEADERS_LEN_MAX (64 << 10)    /* bytes of stored header lines */
+#define ONCE_BODY_LEN_MAX (16 << 20)       /* bytes of a stored body */
+#define ONCE_REASON_LEN_MAX 1000           /* bytes of an operator's reason; the actor has 255 */
+#define ONCE_LEASE_MS_DEFAULT 60000
+#define ONCE_LEASE_MS_MAX (24LL * 3600 * 1000)
+#define ONCE_RETENTION_MS_DEFAULT (24LL * 3600 * 1000)
+#define ONCE_RETENTION_MS_MAX (100LL * 366 * 24 * 3600 * 1000)
+#define ONCE_WAIT_MS_MAX (24LL * 3600 * 1000)
+#define ONCE_CHILD_KEY_LEN 48 /* printable; callees accept at least 64 */
+#define ONCE_UUID_LEN 36
+#define ONCE_LIST_LIMIT_MAX 1000
+
+/* ---------------------------------------------------------------- results */
+
+/* A code exists only where a caller acts differently on it. */
+#define ONCE_RESULTS(X)                                                        \
+    X(OK, "done")                                                              \
+    X(INVALID, "the caller's input is not acceptable")                         \
+    X(LIMIT, "a documented limit was reached")                                 \
+    X(BUSY, "no room right now, try again later; nothing was changed")         \
+    X(UNAVAILABLE, "the store was not reached or refused; nothing was changed") \
+    X(UNKNOWN, "the answer was lost; it may have taken effect")                \
+    X(CORRUPT, "stored data breaks an invariant")                              \
+    X(NO_MEMORY, "out of memory; nothing was changed")
+
+typedef enum once_result {
+#define ONCE__RESULT(name, text) ONCE_##name,
+    ONCE_RESULTS(ONCE__RESULT)
+#undef ONCE__RESULT
+} once_result;
+
+/* "BUSY" and "no room right now, ...". Never NULL. */
+ONCE_API const char *once_result_name(once_result result);
+ONCE_API const char *once_result_text(once_result result);
+
+/* What went wrong, for a person: what failed, with what, and what to do. */
+struct once_error {
+    once_result result;
+    char text[500];
+};
+
+/* ---------------------------------------------------------------- the record */
+
+#define ONCE_STATES(X)         \
+    X(RUNNING, "running")      \
+    X(SUCCEEDED, "succeeded")  \
+    X(FAILED, "failed")        \
+    X(UNKNOWN, "unknown")
+
+enum once_state {
+    ONCE_STATE_NONE = 0,
+#define ONCE__STATE(name, text) ONCE_STATE_##name,
+    ONCE_STATES(ONCE__STATE)
+#undef ONCE__STATE
+};
+
+/* What a retry may do with a record whose holder's lease is over. */
+#define ONCE_TAKEOVERS(X)    \
+    X(ESCALATE, "escalate")  \
+    X(RERUN, "rerun")        \
+    X(PROBE, "probe")
+
+enum once_takeover {
+    ONCE_TAKEOVER_DEFAULT = 0, /* escalate: no double charge without consent */
+#define ONCE__TAKEOVER(name, text) ONCE_TAKEOVER_##name,
+    ONCE_TAKEOVERS(ONCE__TAKEOVER)
+#undef ONCE__TAKEOVER
+};
+
+ONCE_API const char *once_state_name(enum once_state state);
+ONCE_API const char *once_takeover_name(enum once_takeover takeover);
+
+/* 32 bytes that stand for what was asked; see once_fingerprint_http(). */
+struct once_fingerprint {
+    uint8_t bytes[32];
+};
+
+/* Proof of holding a record: which one, and the fence of this grant (K2: it only
+ * grows). Hand the fence to callees that can refuse older ones. */
+struct once_grant {
+    uint8_t record[16];
+    uint64_t fence;
+};
+
+/* How an attempt ended. */
+struct once_outcome {
+    enum once_state state; /* SUCCEEDED, FAILED or UNKNOWN */
+    bool retryable;        /* FAILED only: the next claim executes again */
+    bool body_dropped;     /* executed, but the answer was too large to keep; `body` is empty */
+    int32_t status;        /* an HTTP status, an exit status: yours; replayed as given */
+    once_span headers;     /* lines "Name: value\r\n"; may be empty */
+    once_span body;
+};
+
+/* A record as it was read. Spans are empty where there is nothing. */
+struct once_record {
+    struct once_grant grant; /* the newest grant */
+    once_span tenant, key;   /* the key is empty where the store does not keep key texts */
+    struct once_fingerprint fingerprint;
+    enum once_state state;
+    bool retryable;
+    bool body_dropped;
+    bool lease_live; /* RUNNING only: the holder's lease is not over */
+    enum once_takeover takeover;
+    uint32_t attempt; /* 1 for the first */
+    int32_t status;
+    int64_t retention_ms;   /* or ONCE_NEVER */
+    once_time created_at;   /* of the first attempt */
+    once_time claimed_at;   /* of this attempt */
+    once_time lease_until;  /* RUNNING only, else 0 */
+    once_time finished_at;  /* 0 while running */
+    once_time expires_at;   /* 0 while running; ONCE_NEVER */
+    once_span recovery_point, checkpoint;
+    once_span headers, body;
+};
+
+/* What the store answered. */
+#define ONCE_ARMS(X)                                                              \
+    X(EXECUTE, "execute")         /* you hold it: do the work, then finish */       \
+    X(PROBE, "probe")             /* you hold it: ask whether it happened, then */  \
+                                  /* finish with that answer, or do the work */     \
+    X(REPLAY, "replay")           /* here is the stored outcome */                  \
+    X(MISMATCH, "mismatch")       /* the key was used for something else */         \
+    X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */       \
+    X(UNKNOWN, "unknown")         /* it may have happened; a person must look */    \
+    X(DONE, "done")               /* extend, advance, finish, release, resolve */   \
+    X(FENCED, "fenced")           /* not yours any more: answer from the record */  \
+    X(FOUND, "found")             /* look up */                                     \
+    X(ABSENT, "absent")           /* no such record, or past its retention */
+
+enum once_arm {
+    ONCE_ARM_NONE = 0,
+#define ONCE__ARM(name, text) ONCE_ARM_##name,
+    ONCE_ARMS(ONCE__ARM)
+#undef ONCE__ARM
+};
+
+ONCE_API const char *once_arm_name(enum once_arm arm);
+
+struct once_reply {
+    enum once_arm arm;
+    int64_t retry_after_ms; /* IN_PROGRESS: when asking again is worth it */
+    struct once_record record; /* MISMATCH and ABSENT: empty */
+    void *memory;              /* ours */
+};
+
+ONCE_API void once_reply_release(struct once_reply *reply);
+
+/* ---------------------------------------------------------------- open, close */
+
+struct once;
+
+/* Both clocks in milliseconds. `steady` never jumps while the machine is up and
+ * counts suspended time (CLOCK_BOOTTIME); `wall` may jump; `boot` names this run
+ * of the machine. Give your own only to test. */
+struct once_clock {
+    once_time (*wall)(void *arg);
+    once_time (*steady)(void *arg);
+    void (*boot)(void *arg, uint8_t id[16]);
+    void *arg;
+};
+
+struct once_options {
+    bool shared;          /* take the store's lock per step, for short-lived processes; the
+                             default is to own the store until once_close(), which is faster */
+    bool poll;            /* completions wait for once_dispatch(); else the engine's thread calls them */
+    bool no_migrate;      /* refuse an empty or older store instead of bringing it up to date */
+    uint32_t queue_len;   /* operations waiting at most; 0: 4096, up to 65536 */
+    uint32_t batch_len;   /* operations in one commit at most; 0: 1024, up to 4096 */
+    uint32_t waiter_len;  /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
+    uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
+    const struct once_clock *clock;
+};
+
+/*
+ * Open the store that `url` names:
+ *   sqlite:PATH[?keytext=off][&reserve=BYTES]   a file of its own
+ *   trace+URL, fault+URL                        wrappers for debugging and tests
+ * An empty or missing file is made a store (mode 0600). `options` may be NULL.
+ * *out is written only on success.
+ */
+ONCE_API ONCE_CHECKED once_result once_open(const char *url, const struct once_options *options,
+                                            struct once **out, struct once_error *err);
+
+/* Finishes what was submitted, then frees everything. NULL is fine. Not while
+ * another thread is inside a call on the same handle. */
+ONCE_API void once_close(struct once *once);
+
+/* ---------------------------------------------------------------- the protocol */
+
+struct once_claim {
+    once_span tenant;
+    once_span key;                       /* 1 to 255 bytes */
+    struct once_fingerprint fingerprint; /* of what is asked; all zero is a value like any other */
+    int64_t lease_ms;                    /* 0: 60 s */
+    int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER */
+    int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
+    enum once_takeover takeover;
+    uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
+                          its nonce after a lost answer returns the same grant */
+};
+
+/*
+ * Ask to execute. The arms, in the order they are decided (DESIGN 5):
+ *   absent, expired or released   EXECUTE (a new record)
+ *   another fingerprint           MISMATCH
+ *   finished for good             REPLAY
+ *   failed, retryable             EXECUTE (next attempt)
+ *   unknown                       UNKNOWN
+ *   running, lease live           IN_PROGRESS
+ *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN
+ * EXECUTE and PROBE are answered after the claim is durable (K4).
+ */
+ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
+                                             struct once_reply *reply, struct once_error *err);
+
+/* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. */
+ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms,
+                                              struct once_reply *reply, struct once_error *err);
+
+/* Record a recovery point and its checkpoint, which the next attempt will find.
+ * Forward only (K11): a point that was passed before is refused with ONCE_INVALID,
+ * the current one may be repeated. Extends the lease. DONE or FENCED. */
+ONCE_API ONCE_CHECKED once_result once_advance(struct once *once, struct once_grant grant, once_span point,
+                                               once_span checkpoint, struct once_reply *reply,
+                                               struct once_error *err);
+
+/* Store the outcome. DONE after it is durable, and again if repeated; FENCED, with
+ * the stored record, if a newer grant exists or another outcome stands (K3, K5). */
+ONCE_API ONCE_CHECKED once_result once_finish(struct once *once, struct once_grant grant,
+                                              const struct once_outcome *outcome, struct once_reply *reply,
+                                              struct once_error *err);
+
+/* Give it back: this attempt definitely had no effect. DONE or FENCED. */
+ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_grant grant,
+                                               struct once_reply *reply, struct once_error *err);
+
+/* Read without touching. FOUND or ABSENT. */
+ONCE_API ONCE_CHECKED once_result once_lookup(struct once *once, once_span tenant, once_span key,
+                                              struct once_reply *reply, struct once_error *err);
+
+/* An operator's word on a record that is unknown, or running with its lease over. */
+enum once_verdict {
+    ONCE_VERDICT_DONE = 1, /* it happened, with this outcome */
+    ONCE_VERDICT_NOT_DONE, /* it did not happen (completely): the next claim executes, from its recovery point */
+    ONCE_VERDICT_RELEASE,  /* nothing of it happened: forget the record */
+};
+
+struct once_resolve {
+    once_span tenant, key;
+    uint64_t fence; /* the fence that was looked at; 0: whatever it is now */
+    enum once_verdict verdict;
+    struct once_outcome outcome; /* VERDICT_DONE: SUCCEEDED or FAILED, final */
+    once_span actor, reason;     /* kept in the audit trail; the reason is required */
+};
+
+/* DONE, or what stands in the way: ABSENT, REPLAY (final already; also a failure that
+ * the next claim would run again), IN_PROGRESS (its holder is alive), FENCED (it changed
+ * since it was looked at). */
+ONCE_API ONCE_CHECKED once_result once_resolve(struct once *once, const struct once_resolve *resolve,
+                                               struct once_reply *reply, struct once_error *err);
+
+/* ---------------------------------------------------------------- asynchronously */
+
+enum once_verb {
+    ONCE_VERB_CLAIM = 1,
+    ONCE_VERB_EXTEND,
+    ONCE_VERB_ADVANCE,
+    ONCE_VERB_FINISH,
+    ONCE_VERB_RELEASE,
+    ONCE_VERB_LOOKUP,
+    ONCE_VERB_RESOLVE,
+};
+
+/* The calls above as data: fill in what the verb's function takes. */
+struct once_request {
+    enum once_verb verb;
+    struct once_grant grant; /* EXTEND, ADVANCE, FINISH, RELEASE */
+    union {
+        struct once_claim claim;
+        struct once_resolve resolve;
+        struct once_outcome outcome; /* FINISH */
+        struct {
+            int64_t lease_ms;
+        } extend;
+        struct {
+            once_span point, checkpoint;
+        } advance;
+        struct {
+            once_span tenant, key;
+        } lookup;
+    };
+};
+
+/* Called once per accepted request. The reply is the callee's to release; `err`
+ * is gone when the callback returns. It must not block, and must not call the
+ * synchronous functions of the same handle; submitting more is what it is for. */
+typedef void once_done_fn(void *arg, once_result result, struct once_reply *reply, const struct once_error *err);
+
+/* Hand in a request; its bytes are copied. ONCE_BUSY when the queue is full: then,
+ * and on any other result but ONCE_OK, `done` is not called. */
+ONCE_API ONCE_CHECKED once_result once_submit(struct once *once, const struct once_request *request,
+                                              once_done_fn *done, void *arg, struct once_error *err);
+
+/* With options.poll: a descriptor that is readable while completions wait, and the
+ * call that runs at most `max` of their callbacks on this thread (returns how many).
+ * Without: -1 and 0. */
+ONCE_API int once_eventfd(const struct once *once);
+ONCE_API size_t once_dispatch(struct once *once, size_t max);
+
+/* ---------------------------------------------------------------- the whole loop */
+
+struct once_attempt; /* one execution, inside a callback of once_run() */
+
+enum once_work {
+    ONCE_WORK_ENDED = 1,   /* *outcome says how */
+    ONCE_WORK_NOT_STARTED, /* it certainly had no effect: the key is released */
+    ONCE_WORK_UNKNOWN,     /* something was sent, no complete answer came: escalate */
+};
+
+/* Does the work. Spans put into *outcome must live until once_run() returns. */
+typedef enum once_work once_work_fn(struct once_attempt *attempt, void *arg, struct once_outcome *outcome);
+
+struct once_run_options {
+    once_work_fn *probe; /* for takeover `probe`: ENDED adopts the outcome, NOT_STARTED runs
+                            the work, UNKNOWN escalates. Same `arg` as the work's */
+};
+
+/*
+ * Claim; where it must be executed, run `work` while a helper thread renews the
+ * lease; store the outcome; answer. Ends with arm REPLAY (the outcome, whoever
+ * produced it), UNKNOWN, MISMATCH, IN_PROGRESS, DONE (released), or FENCED (fenced, and
+ * the record that fenced it is gone). ONCE_UNKNOWN after the work: it was done, but the
+ * store could not be made to keep the outcome. `*executed`,
+ * where wanted, tells an execution by this call from a replay; if another attempt
+ * took over meanwhile, the reply holds the stored outcome, never this one's (K3).
+ */
+ONCE_API ONCE_CHECKED once_result once_run(struct once *once, const struct once_claim *claim,
+                                           const struct once_run_options *options, once_work_fn *work, void *arg,
+                                           bool *executed, struct once_reply *reply, struct once_error *err);
+
+/* The record as claimed: attempt number, fence, recovery point, checkpoint. */
+ONCE_API const struct once_record *once_attempt_record(const struct once_attempt *attempt);
+/* False once a renewal was refused: stop sending, the outcome will not count. */
+ONCE_API bool once_attempt_is_held(const struct once_attempt *attempt);
+/* once_advance() for this attempt; ONCE_OK also means that it was not fenced. */
+ONCE_API ONCE_CHECKED once_result once_attempt_advance(struct once_attempt *attempt, once_span point,
+                                                       once_span checkpoint, struct once_error *err);
+/* once_child_key() for this attempt. */
+ONCE_API void once_attempt_child_key(const struct once_attempt *attempt, once_span call,
+                                     char out[ONCE_CHILD_KEY_LEN + 1]);
+
+/* ---------------------------------------------------------------- keys, fingerprints */
+
+enum once_key_format {
+    ONCE_KEY_LENIENT = 0, /* an sf-string, or the bare form real clients send */
+    ONCE_KEY_STRICT,      /* an RFC 9651 sf-string only: "abc" */
+};
+
+/* Read the value of an Idempotency-Key field into `out` (NUL-terminated; *len says
+ * how long, 1 to 255 visible ASCII characters). */
+ONCE_API ONCE_CHECKED once_result once_key_parse(once_span field, enum once_key_format format,
+                                                 char out[ONCE_KEY_LEN_MAX + 1], size_t *len,
+                                                 struct once_error *err);
+
+/* A fresh UUIDv7, and the time that a UUIDv7 carries (ONCE_NEVER if it is none). */
+ONCE_API void once_key_new(char out[ONCE_UUID_LEN + 1]);
+ONCE_API once_time once_key_time(once_span key);
+
+/* The key for a foreign call named `call` on behalf of a record: the same on every
+ * attempt, printable, never the caller's own key. */
+ONCE_API void once_child_key(const struct once *once, const struct once_grant *grant, once_span call,
+                             char out[ONCE_CHILD_KEY_LEN + 1]);
+
+struct once_header {
+    once_span name, value;
+};
+
+struct once_http {
+    once_span method, path, query;
+    const struct once_header *headers; /* the ones that matter; names in any case, any order */
+    size_t header_count;
+    once_span body;
+    bool json;                /* canonicalise the body as JSON; if it is none, its exact bytes count */
+    const once_span *exclude; /* JSON Pointers of members that do not count */
+    size_t exclude_count;
+};
+
+/* HMAC-SHA-256, salted per store and tenant (docs/internals/fingerprint.md). */
+ONCE_API ONCE_CHECKED once_result once_fingerprint_http(const struct once *once, once_span tenant,
+                                                        const struct once_http *http,
+                                                        struct once_fingerprint *out, struct once_error *err);
+/* The same for anything else: a list of byte strings, e.g. a command's arguments. */
+ONCE_API void once_fingerprint_list(const struct once *once, once_span tenant, const once_span *parts, size_t count,
+                                    struct once_fingerprint *out);
+
+/* ---------------------------------------------------------------- looking after a store */
+
+struct once_filter {
+    unsigned states;      /* bits 1u << state; 0: all */
+    const once_span *tenant; /* NULL: all */
+    once_span key_prefix;
+    int64_t age_ms_min;   /* created at least this long ago */
+    uint64_t before;      /* continue a listing: once_page.next */
+    uint32_t limit;       /* records at most; 0: 100 */
+};
+
+struct once_page {
+    struct once_record *records; /* newest first; without checkpoint, headers and body */
+    size_t count;
+    uint64_t next; /* 0: that was all. A page may be short, or empty, and not the last: a
+                      call looks at a bounded number of rows */
+    void *memory;
+};
+
+ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter,
+                                            struct once_page *page, struct once_error *err);
+ONCE_API void once_page_release(struct once_page *page);
+
+/* What happened to one record: its attempts that are still kept, and every word of an
+ * operator (also of earlier lives of the key), oldest first. */
+struct once_event {
+    once_time at;
+    const char *what; /* "claimed", "finished", "resolved done", ... */
+    uint64_t fence;
+    uint32_t attempt;
+    enum once_state state;
+    int32_t status;
+    once_span actor, reason;
+};
+
+struct once_history {
+    struct once_event *events;
+    size_t count;
+    void *memory;
+};
+
+ONCE_API ONCE_CHECKED once_result once_history(struct once *once, once_span tenant, once_span key,
+                                               struct once_history *history, struct once_error *err);
+ONCE_API void once_history_release(struct once_history *history);
+
+/* Remove records past their retention: one bounded step of at most `budget` records
+ * (0: 1000, up to 10000). *more tells whether another step is due. Expiry itself
+ * does not wait for this (K8); it only gives the space back. */
+ONCE_API ONCE_CHECKED once_result once_expire(struct once *once, uint32_t budget, uint64_t *removed, bool *more,
+                                              struct once_error *err);
+
+/* Verify everything a store at rest can show. Calls `each` per problem found. */
+struct once_problem {
+    const char *invariant; /* "K5", "format", ... */
+    uint64_t fence;        /* of the row; 0 where it is not about one */
+    const char *text;
+};
+typedef void once_problem_fn(void *arg, const struct once_problem *problem);
+struct once_check_report {
+    uint64_t records, attempts, problems;
+};
+ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn *each, void *arg,
+                                             struct once_check_report *report, struct once_error *err);
+
+/* Counters since once_open(). */
+struct once_stats {
+    uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
+    uint64_t records;      /* in the store, about */
+    uint64_t bytes;        /* of the store's files */
+    once_time now;         /* the store's clock */
+};
+ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err);
+
+/* ---------------------------------------------------------------- in your own transaction */
+
+/*
+ * SQLite, inside a transaction of yours on a database of yours: key, work and
+ * outcome commit together, so a local effect happens exactly once without leases.
+ *
+ *     sqlite3_exec(db, "BEGIN IMMEDIATE", ...);
+ *     once_sqlite_claim(bound, &claim, &reply, &err);
+ *     if (reply.arm == ONCE_ARM_EXECUTE) {
+ *         ... your own writes on db ...
+ *         once_sqlite_finish(bound, reply.record.grant, &outcome, &reply2, &err);
+ *     }
+ *     sqlite3_exec(db, "COMMIT", ...);
+ *
+ * once_sqlite_bind() creates Once's tables (names begin with once_) where they are
+ * missing, outside any transaction. The calls then refuse to work outside of one.
+ * One thread at a time, as with the connection itself. The claim's wait_ms must be 0.
+ */
+struct sqlite3;
+struct once_sqlite;
+
+ONCE_API ONCE_CHECKED once_result once_sqlite_bind(struct sqlite3 *db, const struct once_clock *clock,
+                                                   struct once_sqlite **out, struct once_error *err);
+ONCE_API void once_sqlite_unbind(struct once_sqlite *bound);
+ONCE_API ONCE_CHECKED once_result once_sqlite_claim(struct once_sqlite *bound, const struct once_claim *claim,
+                                                    struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_advance(struct once_sqlite *bound, struct once_grant grant,
+                                                      once_span point, once_span checkpoint,
+                                                      struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_finish(struct once_sqlite *bound, struct once_grant grant,
+                                                     const struct once_outcome *outcome, struct once_reply *reply,
+                                                     struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_release(struct once_sqlite *bound, struct once_grant grant,
+                                                      struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_lookup(struct once_sqlite *bound, once_span tenant, once_span key,
+                                                     struct once_reply *reply, struct once_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,2 @@
+-- An operator's word. Never deleted.
+INSERT INTO once_audit (at, record, fence, what, actor, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

@@ -1,0 +1,2 @@
+-- Fences and record ids after ?1, oldest first: what an index is built from.
+SELECT fence, record FROM once_claim WHERE fence > ?1 ORDER BY fence

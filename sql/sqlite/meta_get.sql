@@ -1,0 +1,2 @@
+-- A fact about this store.
+SELECT value FROM once_meta WHERE name = ?1

@@ -1,0 +1,102 @@
+-- The embedded store. Never edited once released: later changes are later files.
+--
+-- Three insert-only tables carry the protocol: a claim per grant, at most one result
+-- per claim, and (only where a grant was renewed or advanced) its progress. The fence
+-- is the claim's row id, from one sequence for the whole store, so it grows across
+-- expiry and re-creation (K2) and appends at the end of each table: no random pages.
+-- A record is the chain of its claims; the newest is found through the key index.
+
+-- What this store is: 'schema' (integer), 'store_id' (16 bytes), 'secret' (32 bytes).
+CREATE TABLE once_meta (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The store's clock, one row per boot of the machine (docs/internals/clock.md):
+-- now = wall_ms + (steady clock - steady_ms), so a step of the wall clock changes nothing.
+CREATE TABLE once_boot (
+    seq       INTEGER PRIMARY KEY,
+    boot_id   BLOB NOT NULL UNIQUE CHECK (length(boot_id) = 16),
+    wall_ms   INTEGER NOT NULL,
+    steady_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE once_claim (
+    fence               INTEGER PRIMARY KEY CHECK (fence > 0),
+    record              BLOB NOT NULL CHECK (length(record) = 16),
+    prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
+    attempt             INTEGER NOT NULL CHECK (attempt > 0),
+    probing             INTEGER NOT NULL,  -- granted to ask first, not to execute
+    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 3),
+    created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
+    claimed_at          INTEGER NOT NULL,
+    lease_ms            INTEGER NOT NULL,
+    boot                INTEGER NOT NULL,  -- once_boot.seq: a lease does not outlive its boot
+    retention_ms        INTEGER NOT NULL,  -- -1: never expires
+    fingerprint_version INTEGER NOT NULL,
+    fingerprint         BLOB NOT NULL CHECK (length(fingerprint) = 32),
+    nonce               BLOB NOT NULL CHECK (length(nonce) = 16),
+    tenant              BLOB NOT NULL CHECK (length(tenant) <= 255),
+    key                 BLOB CHECK (length(key) BETWEEN 1 AND 255),  -- NULL: key texts are not kept
+    sum                 INTEGER NOT NULL   -- XXH64 of all of the above
+) STRICT;
+
+CREATE TABLE once_progress (
+    fence       INTEGER PRIMARY KEY,
+    lease_until INTEGER NOT NULL,
+    boot        INTEGER NOT NULL,
+    point       BLOB,                      -- the recovery point; NULL: none
+    points      BLOB,                      -- all passed, a newline after each
+    checkpoint  BLOB
+) STRICT;
+
+CREATE TABLE once_result (
+    fence       INTEGER PRIMARY KEY,
+    state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 5),  -- enum once_state; 5: released
+    retryable   INTEGER NOT NULL CHECK (retryable IN (0, 1)),
+    status      INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    expires_at  INTEGER,                   -- NULL: never, or a later attempt took over
+    outcome     BLOB NOT NULL              -- src/core/outcome.h
+) STRICT;
+
+-- What expires next. Appended at its end as long as retentions are few.
+CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
+
+-- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
+-- tail those up to tail_to; what a process with the index in RAM wrote beyond is read
+-- from once_claim.
+CREATE TABLE once_index (
+    one         INTEGER PRIMARY KEY CHECK (one = 1),
+    sealed_to   INTEGER NOT NULL,
+    tail_to     INTEGER NOT NULL CHECK (tail_to >= sealed_to),
+    fence_floor INTEGER NOT NULL           -- no fence up to this one may be given again
+) STRICT;
+INSERT INTO once_index VALUES (1, 0, 0, 0);
+
+CREATE TABLE once_tail (
+    record BLOB NOT NULL PRIMARY KEY,
+    fence  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE once_segment (
+    first INTEGER PRIMARY KEY,             -- covers the fences first..last
+    last  INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    dead  INTEGER NOT NULL                 -- entries whose claims are gone
+) STRICT;
+CREATE TABLE once_segment_data (
+    id      INTEGER PRIMARY KEY,           -- first * 256 + the records' first byte
+    entries BLOB NOT NULL                  -- 20 bytes each, sorted: record, fence - first
+) STRICT;
+
+CREATE TABLE once_audit (
+    id     INTEGER PRIMARY KEY,
+    at     INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    fence  INTEGER NOT NULL,               -- of the verdict
+    what   TEXT NOT NULL,
+    actor  BLOB NOT NULL,
+    reason BLOB NOT NULL
+) STRICT;
+CREATE INDEX once_audit_record ON once_audit (record);

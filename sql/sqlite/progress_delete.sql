@@ -1,0 +1,2 @@
+-- With its claim.
+DELETE FROM once_progress WHERE fence = ?1

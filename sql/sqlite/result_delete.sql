@@ -1,0 +1,2 @@
+-- With its claim.
+DELETE FROM once_result WHERE fence = ?1

@@ -1,0 +1,2 @@
+-- The entries of bucket ?1.
+SELECT entries FROM once_segment_data WHERE id = ?1

@@ -1,0 +1,2 @@
+-- All of it is in a segment now.
+DELETE FROM once_tail

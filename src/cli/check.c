@@ -1,0 +1,88 @@
+/* check.c - `once check`: does the store keep its invariants? */
+#include "cli/cli.h"
+#include "cli/json_out.h"
+#include "cli/text.h"
+#include "cli/verbs.h"
+#include "core/span.h"
+
+#include <inttypes.h>
+
+static const char help[] =
+    "usage: once check [--store URL] [--json] [--quiet]\n"
+    "\n"
+    "Verifies every invariant that a store at rest can show, and prints the rows that\n"
+    "break one: the invariant, the row's fence, what is wrong.\n"
+    "\n" ONCE_CLI_HELP_STORE
+    "  --json             one JSON object: records, attempts, problems[]\n"
+    "  --quiet            print problems only\n" ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0 all is well; 1 problems were found; 64 usage; 69 store unavailable;\n"
+    "      70 it cannot be read at all; 75 busy\n"
+    "\n"
+    "example: once check --store sqlite:/var/lib/shop/once.db\n";
+
+static void print_problem(void *arg, const struct once_problem *problem)
+{
+    (void)arg;
+    struct once_buf text;
+    once_buf_init(&text, 64 << 10);
+    once_text_escape(&text, once_span_str(problem->text));
+    if (problem->fence != 0)
+        printf("%s: row with fence %" PRIu64 ": %.*s\n", problem->invariant, problem->fence,
+               ONCE_SPAN_ARGS(once_buf_span(&text)));
+    else
+        printf("%s: %.*s\n", problem->invariant, ONCE_SPAN_ARGS(once_buf_span(&text)));
+    once_buf_release(&text);
+}
+
+static void print_problem_json(void *arg, const struct once_problem *problem)
+{
+    struct once_json *json = arg;
+    once_json_open(json, NULL, '{');
+    once_json_text(json, "invariant", problem->invariant);
+    once_json_uint(json, "fence", problem->fence);
+    once_json_bytes(json, "text", once_span_str(problem->text));
+    once_json_close(json);
+}
+
+static int check(const struct once_cli *cli, struct once *once)
+{
+    struct once_json json = { .file = stdout };
+    struct once_check_report report = { 0 };
+    struct once_error err;
+    if (cli->json) {
+        once_json_open(&json, NULL, '{');
+        once_json_open(&json, "problems", '[');
+    }
+    once_result r = once_check(once, cli->json ? print_problem_json : print_problem, &json, &report, &err);
+    if (cli->json) {
+        once_json_close(&json);
+        once_json_uint(&json, "records", report.records);
+        once_json_uint(&json, "attempts", report.attempts);
+        once_json_bool(&json, "complete", r == ONCE_OK);
+        once_json_close(&json);
+    }
+    if (r != ONCE_OK)
+        return once_cli_error(cli, &err, "check the store");
+    if (!cli->json && !cli->quiet)
+        printf("%" PRIu64 " records, %" PRIu64 " attempts, %" PRIu64 " problems\n", report.records, report.attempts,
+               report.problems);
+    return report.problems > 0 ? ONCE_EXIT_FOUND : ONCE_EXIT_OK;
+}
+
+int once_cli_check(int argc, char **argv)
+{
+    static const struct option options[] = { ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_JSON,
+                                             ONCE_CLI_OPTION_QUIET, { 0 } };
+    struct once_cli cli = { .verb = "check", .help = help };
+    for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
+        return cli.exit;
+    if (optind < argc)
+        return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
+    struct once *once = NULL;
+    int exit = once_cli_open(&cli, ONCE_CLI_EXISTING, &once);
+    if (exit == ONCE_EXIT_OK)
+        exit = check(&cli, once);
+    once_close(once);
+    return once_cli_finish(&cli, exit);
+}

@@ -1,0 +1,211 @@
+/* cli.c - see cli.h. */
+#include "cli/cli.h"
+
+#include "cli/store_url.h"
+#include "cli/text.h"
+#include "core/duration.h"
+#include "core/err.h"
+#include "core/span.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+/* No value on a command line is larger than a body. */
+enum { VALUE_LEN_MAX = ONCE_BODY_LEN_MAX };
+
+__attribute__((format(printf, 2, 0))) static void say(const struct once_cli *cli, const char *format, va_list args)
+{
+    /* One write per line: many `once` may share a terminal or a log. */
+    struct once_buf line;
+    once_buf_init(&line, 64 << 10);
+    char text[4096];
+    vsnprintf(text, sizeof text, format, args);
+    once_buf_addf(&line, "once %s: %s\n", cli->verb, text);
+    fflush(stdout);
+    fwrite(line.ptr, 1, line.len, stderr);
+    fflush(stderr);
+    once_buf_release(&line);
+}
+
+int once_cli_fail(const struct once_cli *cli, int exit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(cli, format, args);
+    va_end(args);
+    return exit;
+}
+
+int once_cli_usage(const struct once_cli *cli, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(cli, format, args);
+    va_end(args);
+    fprintf(stderr, "see 'once %s --help'\n", cli->verb);
+    return ONCE_EXIT_USAGE;
+}
+
+int once_cli_error(const struct once_cli *cli, const struct once_error *err, const char *what)
+{
+    return once_cli_fail(cli, (int)once_exit_of(err->result), "cannot %s: %s", what, err->text);
+}
+
+static int refuse_option(struct once_cli *cli, int c, char **argv)
+{
+    const char *given = argv[optind - 1];
+    if (c == ':')
+        cli->exit = once_cli_usage(cli, "option '%s' needs a value", given);
+    else if (optopt > 0 && optopt < ONCE_CLI_HELP)
+        cli->exit = once_cli_usage(cli, "unknown option '-%c'", optopt);
+    else if (optopt >= ONCE_CLI_HELP)
+        cli->exit = once_cli_usage(cli, "option '%s' takes no value", given);
+    else
+        cli->exit = once_cli_usage(cli, "unknown or ambiguous option '%s'", given);
+    return '?';
+}
+
+int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options)
+{
+    char letters[4];
+    snprintf(letters, sizeof letters, "%s:", flags);
+    opterr = 0;
+    for (;;) {
+        int c = getopt_long(argc, argv, letters, options, NULL);
+        switch (c) {
+        case ONCE_CLI_HELP:
+            fputs(cli->help, stdout);
+            cli->exit = once_cli_finish(cli, ONCE_EXIT_OK);
+            return '?';
+        case ONCE_CLI_STORE:
+            cli->store = optarg;
+            break;
+        case ONCE_CLI_TENANT:
+            cli->tenant = once_span_str(optarg);
+            cli->tenant_given = true;
+            break;
+        case ONCE_CLI_JSON:
+            cli->json = true;
+            break;
+        case ONCE_CLI_QUIET:
+            cli->quiet = true;
+            break;
+        case '?':
+        case ':':
+            return refuse_option(cli, c, argv);
+        default:
+            return c;
+        }
+    }
+}
+
+bool once_cli_duration(const struct once_cli *cli, const char *option, bool allow_never, int64_t *ms)
+{
+    struct once_error err;
+    if (once_duration_parse(once_span_str(optarg), allow_never, ms, &err) == ONCE_OK)
+        return true;
+    once_cli_usage(cli, "%s: %s", option, err.text);
+    return false;
+}
+
+bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long n = strtoull(optarg, &end, 10);
+    /* strtoull takes "-1" and " 1". */
+    if (optarg[0] >= '0' && optarg[0] <= '9' && *end == '\0' && errno == 0 && n >= min && n <= max) {
+        *value = n;
+        return true;
+    }
+    once_cli_usage(cli, "%s: '%.60s' is not a number from %llu to %llu", option, optarg, (unsigned long long)min,
+                   (unsigned long long)max);
+    return false;
+}
+
+/* Appends all of the file. 0 or an errno; EFBIG over the buffer's ceiling. */
+static int read_all(int fd, struct once_buf *out)
+{
+    for (;;) {
+        uint8_t chunk[65536];
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : 0;
+        once_buf_add(out, once_span_of(chunk, (size_t)n));
+        if (out->result != ONCE_OK)
+            return out->result == ONCE_LIMIT ? EFBIG : ENOMEM;
+    }
+}
+
+bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out)
+{
+    once_buf_init(out, VALUE_LEN_MAX);
+    int error = 0;
+    if (strcmp(optarg, "-") == 0) {
+        error = read_all(STDIN_FILENO, out);
+    } else if (optarg[0] == '@') {
+        int fd = open(optarg + 1, O_RDONLY | O_CLOEXEC);
+        error = fd < 0 ? errno : read_all(fd, out);
+        if (fd >= 0)
+            close(fd);
+    } else {
+        once_buf_add(out, once_span_str(optarg));
+    }
+    if (error == 0)
+        return true;
+    once_cli_usage(cli, "%s: cannot read '%s': %s", option, optarg[0] == '@' ? optarg + 1 : "standard input",
+                   strerror(error));
+    once_buf_release(out);
+    return false;
+}
+
+bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key)
+{
+    if (optind >= argc) {
+        once_cli_usage(cli, "which KEY?");
+        return false;
+    }
+    if (optind + 1 < argc) {
+        once_cli_usage(cli, "one KEY, please; '%s' is too much", argv[optind + 1]);
+        return false;
+    }
+    *key = once_span_str(argv[optind]);
+    return true;
+}
+
+int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once)
+{
+    struct once_error err;
+    once_result r = once_store_url(cli->store, how == ONCE_CLI_CREATE, cli->url, &err);
+    struct once_options options = { .shared = true, .no_migrate = how == ONCE_CLI_EXISTING };
+    if (r == ONCE_OK)
+        r = once_open(cli->url, &options, once, &err);
+    /* A URL that names no store, or a file that is none: either way there is no store. */
+    if (r == ONCE_INVALID)
+        err.result = ONCE_UNAVAILABLE;
+    return r == ONCE_OK ? ONCE_EXIT_OK : once_cli_error(cli, &err, "open the store");
+}
+
+int once_cli_finish(const struct once_cli *cli, int exit)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit;
+    once_cli_fail(cli, 0, "cannot write to standard output: %s", strerror(errno));
+    return exit == ONCE_EXIT_OK ? ONCE_EXIT_IO : exit;
+}
+
+void once_cli_add_context(const struct once_cli *cli, struct once_buf *out)
+{
+    if (cli->store != NULL) {
+        once_buf_addf(out, " --store ");
+        once_text_quote(out, once_span_str(cli->url));
+    }
+    if (cli->tenant_given) {
+        once_buf_addf(out, " --tenant ");
+        once_text_quote(out, cli->tenant);
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * cli.h - what the verbs of `once` have in common: options, messages, the store.
+ *
+ * A verb is a function `int once_cli_VERB(int argc, char **argv)` that returns an exit
+ * code (exits.h). Its shape:
+ *
+ *     struct once_cli cli = { .verb = "key", .help = help };
+ *     static const struct option options[] = { ONCE_CLI_OPTION_HELP, { 0 } };
+ *     for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
+ *         switch (c) {
+ *         case OPTION_MINE: ...
+ *         default: return cli.exit;     (--help was printed, or a mistake reported)
+ *         }
+ *
+ * The common options are dealt with inside once_cli_next(); a verb sees its own only.
+ */
+#ifndef ONCE_CLI_CLI_H
+#define ONCE_CLI_CLI_H
+
+#include "cli/exits.h"
+#include "core/buf.h"
+#include "core/limits.h"
+#include "once.h"
+
+#include <getopt.h>
+
+struct once_cli {
+    const char *verb; /* "run", "keys list": named in messages */
+    const char *help;
+    const char *store; /* --store; NULL: the default */
+    once_span tenant;
+    bool tenant_given;
+    bool json, quiet;
+    int exit;                          /* after once_cli_next() returned '?' */
+    char url[ONCE_URL_LEN_MAX + 1];    /* of the open store, its path absolute */
+};
+
+enum {
+    ONCE_CLI_HELP = 256,
+    ONCE_CLI_STORE,
+    ONCE_CLI_TENANT,
+    ONCE_CLI_JSON,
+    ONCE_CLI_QUIET,
+    ONCE_CLI_OWN, /* the verb's own begin here */
+};
+
+/* clang-format off */
+#define ONCE_CLI_OPTION_HELP   { "help", no_argument, NULL, ONCE_CLI_HELP }
+#define ONCE_CLI_OPTION_STORE  { "store", required_argument, NULL, ONCE_CLI_STORE }
+#define ONCE_CLI_OPTION_TENANT { "tenant", required_argument, NULL, ONCE_CLI_TENANT }
+#define ONCE_CLI_OPTION_JSON   { "json", no_argument, NULL, ONCE_CLI_JSON }
+#define ONCE_CLI_OPTION_QUIET  { "quiet", no_argument, NULL, ONCE_CLI_QUIET }
+/* clang-format on */
+
+/* The lines of a help text for them. */
+#define ONCE_CLI_HELP_STORE                                                  \
+    "  --store URL        the store; default $ONCE_STORE, else the file\n"   \
+    "                     once/once.db in $XDG_STATE_HOME or ~/.local/state\n"
+#define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
+#define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
+#define ONCE_CLI_HELP_HELP "  --help             this text\n"
+
+/* The next option of the verb, -1 after the last, '?' when the verb is to return
+ * cli->exit. `flags` is "" or "+" (stop at the first argument that is no option). */
+int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options);
+
+/* "once VERB: ..." on stderr. Return `exit`, and ONCE_EXIT_USAGE with a hint at --help. */
+__attribute__((format(printf, 3, 4))) int once_cli_fail(const struct once_cli *cli, int exit, const char *format,
+                                                        ...);
+__attribute__((format(printf, 2, 3))) int once_cli_usage(const struct once_cli *cli, const char *format, ...);
+/* "once VERB: cannot DO: err->text"; returns the exit code of err->result. */
+int once_cli_error(const struct once_cli *cli, const struct once_error *err, const char *what);
+
+/* Option values. False: the mistake was reported, return ONCE_EXIT_USAGE. */
+bool once_cli_duration(const struct once_cli *cli, const char *option, bool allow_never, int64_t *ms);
+bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *value);
+/* "@FILE" (its bytes), "-" (standard input) or the text itself. */
+bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out);
+/* Exactly one argument is left, a key. */
+bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key);
+
+enum once_cli_open {
+    ONCE_CLI_CREATE,   /* a missing or older store is made ready */
+    ONCE_CLI_EXISTING, /* it must be there: looking should not leave files behind */
+};
+
+/* Opens cli->store, or the default. 0, or the exit code after a message. */
+int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);
+
+/* Flushes stdout; what could not be written turns 0 into ONCE_EXIT_IO. */
+int once_cli_finish(const struct once_cli *cli, int exit);
+
+/* " --store 'URL' --tenant 'T'" as far as they were given: for commands shown to a person. */
+void once_cli_add_context(const struct once_cli *cli, struct once_buf *out);
+
+#endif

@@ -1,0 +1,113 @@
+/* expire.c - `once expire`: gives back the space of records past their retention. */
+#include "cli/cli.h"
+#include "cli/signals.h"
+#include "cli/verbs.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+static const char help[] =
+    "usage: once expire [--store URL] [--limit N] [--progress] [--quiet]\n"
+    "\n"
+    "Removes records past their retention, in bounded steps; others may use the store\n"
+    "meanwhile. Such a record behaves as absent whether or not this is run: it only gives\n"
+    "the space back. Records that are running or unknown are never removed.\n"
+    "\n"
+    "  --limit N          remove N records at most; default: all that are due\n"
+    "  --step N           records per step, up to 10000; default 1000\n"
+    "  --progress         show how far it got, also where stderr is no terminal\n" ONCE_CLI_HELP_STORE
+    "  --quiet            print nothing but errors\n" ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy; 128+N ended by\n"
+    "      signal N between two steps: what was removed so far is removed\n"
+    "\n"
+    "example: once expire --limit 100000\n";
+
+enum { OPTION_LIMIT = ONCE_CLI_OWN, OPTION_STEP, OPTION_PROGRESS };
+
+struct expire {
+    struct once_cli cli;
+    struct once_signals signals;
+    uint64_t limit, step, removed;
+    bool progress, terminal;
+    int interrupted;
+};
+
+static void show_progress(const struct expire *expire, bool last)
+{
+    if (!expire->progress)
+        return;
+    /* On a terminal one line is rewritten. */
+    fprintf(stderr, "%sonce expire: %" PRIu64 " removed%s", expire->terminal ? "\r" : "", expire->removed,
+            last ? ", done" : "");
+    if (last || !expire->terminal)
+        fputc('\n', stderr);
+    fflush(stderr);
+}
+
+static int expire_all(struct expire *expire, struct once *once)
+{
+    bool more = true;
+    while (more && expire->removed < expire->limit && expire->interrupted == 0) {
+        uint64_t left = expire->limit - expire->removed, removed = 0;
+        struct once_error err;
+        once_result r = once_expire(once, (uint32_t)(left < expire->step ? left : expire->step), &removed, &more, &err);
+        if (r != ONCE_OK) {
+            once_cli_fail(&expire->cli, 0, "%" PRIu64 " records were removed before it failed", expire->removed);
+            return once_cli_error(&expire->cli, &err, "remove more");
+        }
+        expire->removed += removed;
+        expire->interrupted = more ? once_signals_take(&expire->signals) : 0;
+        show_progress(expire, !more);
+    }
+    if (expire->interrupted != 0)
+        return once_cli_fail(&expire->cli, ONCE_EXIT_SIGNAL + expire->interrupted,
+                             "stopped after %" PRIu64 " records; run it again to go on", expire->removed);
+    if (!expire->cli.quiet)
+        printf("%" PRIu64 " removed%s\n", expire->removed, more ? ", more are due" : "");
+    return ONCE_EXIT_OK;
+}
+
+int once_cli_expire(int argc, char **argv)
+{
+    static const struct option options[] = {
+        ONCE_CLI_OPTION_HELP,
+        ONCE_CLI_OPTION_STORE,
+        ONCE_CLI_OPTION_QUIET,
+        { "limit", required_argument, NULL, OPTION_LIMIT },
+        { "step", required_argument, NULL, OPTION_STEP },
+        { "progress", no_argument, NULL, OPTION_PROGRESS },
+        { 0 },
+    };
+    struct expire expire = { .cli = { .verb = "expire", .help = help }, .limit = UINT64_MAX, .step = 1000 };
+    struct once_cli *cli = &expire.cli;
+    bool good = true;
+    for (int c; good && (c = once_cli_next(cli, argc, argv, "", options)) != -1;) {
+        if (c == OPTION_LIMIT)
+            good = once_cli_number(cli, "--limit", 1, UINT64_MAX, &expire.limit);
+        else if (c == OPTION_STEP)
+            good = once_cli_number(cli, "--step", 1, ONCE_EXPIRE_BUDGET_MAX, &expire.step);
+        else if (c == OPTION_PROGRESS)
+            expire.progress = true;
+        else
+            return cli->exit;
+    }
+    if (!good)
+        return ONCE_EXIT_USAGE;
+    if (optind < argc)
+        return once_cli_usage(cli, "'%s' is too much", argv[optind]);
+    expire.terminal = isatty(STDERR_FILENO);
+    expire.progress = expire.progress || (expire.terminal && !cli->quiet);
+    struct once *once = NULL;
+    int exit = once_cli_open(cli, ONCE_CLI_EXISTING, &once);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    int error = once_signals_init(&expire.signals);
+    if (error != 0)
+        exit = once_cli_fail(cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
+    if (exit == ONCE_EXIT_OK)
+        exit = expire_all(&expire, once);
+    once_close(once);
+    once_signals_release(&expire.signals);
+    return once_cli_finish(cli, exit);
+}

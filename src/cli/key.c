@@ -1,0 +1,27 @@
+/* key.c - `once key`: a fresh key. */
+#include "cli/cli.h"
+#include "cli/verbs.h"
+
+static const char help[] = "usage: once key\n"
+                           "\n"
+                           "Prints a new key that nobody else has: a UUIDv7. Make it once per operation, keep it\n"
+                           "with the operation, use it for every try.\n"
+                           "\n" ONCE_CLI_HELP_HELP "\n"
+                           "exit: 0; 64 usage\n"
+                           "\n"
+                           "example: key=$(once key)\n"
+                           "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n";
+
+int once_cli_key_new(int argc, char **argv)
+{
+    static const struct option options[] = { ONCE_CLI_OPTION_HELP, { 0 } };
+    struct once_cli cli = { .verb = "key", .help = help };
+    for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
+        return cli.exit;
+    if (optind < argc)
+        return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
+    char key[ONCE_UUID_LEN + 1];
+    once_key_new(key);
+    puts(key);
+    return once_cli_finish(&cli, ONCE_EXIT_OK);
+}

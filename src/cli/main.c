@@ -1,0 +1,105 @@
+/*
+ * main.c - the program `once`: a table of its verbs.
+ *
+ * Each verb is a file of its name. What they share is in cli.c (options, messages, the
+ * store), exits.h (exit codes), text.c and json_out.c (printing).
+ */
+#include "cli/cli.h"
+#include "cli/verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static const struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} verbs[] = {
+    { "run", once_cli_run, "run a command once per key, replay it after that" },
+    { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "keys", once_cli_keys, "list, show, resolve, release records" },
+    { "key", once_cli_key_new, "print a new key" },
+    { "check", once_cli_check, "verify a store" },
+    { "expire", once_cli_expire, "remove records past their retention" },
+    { "migrate", once_cli_migrate, "make a store, or bring it up to date" },
+};
+
+enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
+
+static int print_help(void)
+{
+    puts("usage: once VERB [OPTIONS]\n"
+         "\n"
+         "Retry safety: what is done under a key is done once, and every further try gets the\n"
+         "same answer.\n");
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        printf("  %-10s %s\n", verbs[i].name, verbs[i].help);
+    puts("\n"
+         "'once help VERB' or 'once VERB --help' tells more; 'once --version' the version.\n"
+         "\n"
+         "exit codes of all verbs: 0 done; 1 problems found, or no such key; 64 usage; 65 the key\n"
+         "belongs to another command; 69 store unavailable; 70 it may have happened, or the store\n"
+         "is damaged; 71 no memory or process; 74 output not written; 75 in progress or busy;\n"
+         "77 not the holder any more; 'once run' also exits as its command did\n"
+         "\n"
+         "example: once run --key order-17 -- ./charge --amount 100");
+    return ONCE_EXIT_OK;
+}
+
+static int call_verb(int argc, char **argv)
+{
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        if (strcmp(argv[0], verbs[i].name) == 0)
+            return verbs[i].run(argc, argv);
+    struct once_cli cli = { .verb = argv[0] };
+    fprintf(stderr, "once: unknown verb '%.60s'; 'once --help' lists them\n", cli.verb);
+    return ONCE_EXIT_USAGE;
+}
+
+/* `once help keys list` is `once keys list --help`. */
+static int help_verb(int argc, char **argv)
+{
+    char *asked[4] = { NULL };
+    if (argc == 0)
+        return print_help();
+    if (argc > 2) {
+        fprintf(stderr, "once: help for one verb at a time\n");
+        return ONCE_EXIT_USAGE;
+    }
+    for (int i = 0; i < argc; i++)
+        asked[i] = argv[i];
+    char help[] = "--help";
+    asked[argc] = help;
+    return call_verb(argc + 1, asked);
+}
+
+/* A missing descriptor 0, 1 or 2 would be taken by the next file opened, the store for
+ * instance, and then be written to. The stand-ins fail as a closed one does: 0 cannot be
+ * read, 1 and 2 cannot be written. */
+static void open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(ONCE_EXIT_OS);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_streams();
+    if (argc < 2) {
+        fprintf(stderr, "once: which verb? 'once --help' lists them\n");
+        return ONCE_EXIT_USAGE;
+    }
+    struct once_cli cli = { .verb = argv[1] };
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("once %s\n", once_version());
+        return once_cli_finish(&cli, ONCE_EXIT_OK);
+    }
+    if (strcmp(argv[1], "--help") == 0)
+        return once_cli_finish(&cli, print_help());
+    if (strcmp(argv[1], "help") == 0)
+        return once_cli_finish(&cli, help_verb(argc - 2, argv + 2));
+    return call_verb(argc - 1, argv + 1);
+}

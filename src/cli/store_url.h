@@ -1,0 +1,17 @@
+/*
+ * store_url.h - which store a command means.
+ *
+ * In this order: --store, $ONCE_STORE, the file once/once.db in the user's state
+ * directory (XDG base directories).
+ */
+#ifndef ONCE_CLI_STORE_URL_H
+#define ONCE_CLI_STORE_URL_H
+
+#include "core/limits.h"
+#include "once.h"
+
+/* Writes the URL, with a relative path made absolute, so that it means the same in a
+ * command that changes its directory. `create`: make the default's directory. */
+once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err);
+
+#endif

@@ -1,0 +1,163 @@
+/* decide.c - see decide.h. */
+#include "core/decide.h"
+
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/span.h"
+
+static struct once_decision decide_abandoned(enum once_takeover takeover)
+{
+    switch (takeover) {
+    case ONCE_TAKEOVER_RERUN:
+        return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
+    case ONCE_TAKEOVER_PROBE:
+        return (struct once_decision){ ONCE_ARM_PROBE, ONCE_CHANGE_TAKE };
+    default:
+        return (struct once_decision){ ONCE_ARM_UNKNOWN, ONCE_CHANGE_ESCALATE };
+    }
+}
+
+static struct once_decision decide_running(const struct once_stored *stored, const struct once_claim *claim)
+{
+    /* The same call again, its first answer lost: the same grant. */
+    if (memcmp(stored->nonce, claim->nonce, sizeof stored->nonce) == 0)
+        return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
+    if (stored->record.lease_live)
+        return (struct once_decision){ ONCE_ARM_IN_PROGRESS, ONCE_CHANGE_NONE };
+    return decide_abandoned(claim->takeover);
+}
+
+struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim,
+                                       once_time now)
+{
+    assert(claim->takeover != ONCE_TAKEOVER_DEFAULT); /* once_claim_check() came first */
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+        return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_CREATE };
+    if (memcmp(&stored->record.fingerprint, &claim->fingerprint, sizeof claim->fingerprint) != 0)
+        return (struct once_decision){ ONCE_ARM_MISMATCH, ONCE_CHANGE_NONE };
+    switch (stored->record.state) {
+    case ONCE_STATE_SUCCEEDED:
+        return (struct once_decision){ ONCE_ARM_REPLAY, ONCE_CHANGE_NONE };
+    case ONCE_STATE_FAILED:
+        if (stored->record.retryable)
+            return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
+        return (struct once_decision){ ONCE_ARM_REPLAY, ONCE_CHANGE_NONE };
+    case ONCE_STATE_UNKNOWN:
+        return (struct once_decision){ ONCE_ARM_UNKNOWN, ONCE_CHANGE_NONE };
+    default:
+        return decide_running(stored, claim);
+    }
+}
+
+enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now)
+{
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+        return ONCE_ARM_ABSENT;
+    if (fence_seen != 0 && fence_seen != stored->record.grant.fence)
+        return ONCE_ARM_FENCED;
+    switch (stored->record.state) {
+    case ONCE_STATE_UNKNOWN:
+        return ONCE_ARM_DONE;
+    case ONCE_STATE_RUNNING:
+        return stored->record.lease_live ? ONCE_ARM_IN_PROGRESS : ONCE_ARM_DONE;
+    default:
+        return ONCE_ARM_REPLAY;
+    }
+}
+
+once_result once_name_check(once_span tenant, once_span key, struct once_error *err)
+{
+    if (tenant.len > ONCE_TENANT_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "tenant is %zu bytes long, the limit is %d", tenant.len,
+                         ONCE_TENANT_LEN_MAX);
+    if (key.len == 0)
+        return once_fail(err, ONCE_INVALID, "key is empty");
+    if (key.len > ONCE_KEY_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "key is %zu bytes long, the limit is %d", key.len, ONCE_KEY_LEN_MAX);
+    return ONCE_OK;
+}
+
+once_result once_lease_check(int64_t lease_ms, struct once_error *err)
+{
+    if (lease_ms < 0 || lease_ms > ONCE_LEASE_MS_MAX)
+        return once_fail(err, ONCE_INVALID, "lease of %lld ms is not between 1 and %lld", (long long)lease_ms,
+                         (long long)ONCE_LEASE_MS_MAX);
+    return ONCE_OK;
+}
+
+once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err)
+{
+    once_result r = once_name_check(in->tenant, in->key, err);
+    if (r == ONCE_OK)
+        r = once_lease_check(in->lease_ms, err);
+    if (r != ONCE_OK)
+        return r;
+    if (in->retention_ms != ONCE_NEVER && (in->retention_ms < 0 || in->retention_ms > ONCE_RETENTION_MS_MAX))
+        return once_fail(err, ONCE_INVALID, "retention of %lld ms is not between 1 and %lld, nor ONCE_NEVER",
+                         (long long)in->retention_ms, (long long)ONCE_RETENTION_MS_MAX);
+    if (in->wait_ms < 0 || in->wait_ms > ONCE_WAIT_MS_MAX)
+        return once_fail(err, ONCE_INVALID, "wait of %lld ms is not between 0 and %lld", (long long)in->wait_ms,
+                         (long long)ONCE_WAIT_MS_MAX);
+    if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_PROBE)
+        return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe", (int)in->takeover);
+    *out = *in;
+    if (out->lease_ms == 0)
+        out->lease_ms = ONCE_LEASE_MS_DEFAULT;
+    if (out->retention_ms == 0)
+        out->retention_ms = ONCE_RETENTION_MS_DEFAULT;
+    if (out->takeover == ONCE_TAKEOVER_DEFAULT)
+        out->takeover = ONCE_TAKEOVER_ESCALATE;
+    return ONCE_OK;
+}
+
+once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err)
+{
+    once_result r = once_name_check(resolve->tenant, resolve->key, err);
+    if (r != ONCE_OK)
+        return r;
+    if (resolve->reason.len == 0)
+        return once_fail(err, ONCE_INVALID, "a verdict needs a reason");
+    if (resolve->reason.len > ONCE_REASON_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "reason is %zu bytes long, the limit is %d", resolve->reason.len,
+                         ONCE_REASON_LEN_MAX);
+    if (resolve->actor.len > ONCE_ACTOR_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "actor is %zu bytes long, the limit is %d", resolve->actor.len,
+                         ONCE_ACTOR_LEN_MAX);
+    return ONCE_OK;
+}
+
+once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err)
+{
+    if (point.len == 0)
+        return once_fail(err, ONCE_INVALID, "recovery point has no name");
+    if (point.len > ONCE_POINT_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "recovery point is %zu bytes long, the limit is %d", point.len,
+                         ONCE_POINT_LEN_MAX);
+    for (size_t i = 0; i < point.len; i++)
+        if (point.ptr[i] < 0x21 || point.ptr[i] > 0x7e)
+            return once_fail(err, ONCE_INVALID, "recovery point holds byte 0x%02x at %zu; use visible ASCII",
+                             point.ptr[i], i);
+    if (checkpoint.len > ONCE_CHECKPOINT_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "checkpoint is %zu bytes long, the limit is %d", checkpoint.len,
+                         ONCE_CHECKPOINT_LEN_MAX);
+    return ONCE_OK;
+}
+
+once_result once_point_check(once_span history, once_span current, once_span point, struct once_error *err)
+{
+    if (once_span_equal(current, point))
+        return ONCE_OK;
+    int count = 0;
+    once_span rest = history;
+    while (rest.len > 0) {
+        once_span passed;
+        once_span_cut(rest, '\n', &passed, &rest);
+        if (once_span_equal(passed, point))
+            return once_fail(err, ONCE_INVALID, "recovery point '%.*s' was passed before; now at '%.*s'",
+                             ONCE_SPAN_ARGS(point), ONCE_SPAN_ARGS(current));
+        count++;
+    }
+    if (count >= ONCE_POINT_COUNT_MAX)
+        return once_fail(err, ONCE_LIMIT, "record passed %d recovery points, the limit", count);
+    return ONCE_OK;
+}

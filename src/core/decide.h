@@ -1,0 +1,50 @@
+/*
+ * decide.h - which of the seven arms a claim gets (DESIGN 5).
+ *
+ * Pure: the record as it is, the claim, the time; out come the answer and the one
+ * change to make. Every store decides with this, inside the transaction that makes
+ * the change.
+ *
+ * Invariants: K1 a record with a live lease is never granted again.
+ *             K5 a finished outcome is replayed, not replaced.
+ *             K6 another fingerprint is told so before anything else is looked at.
+ *             K7 a running record is never treated as absent, however old.
+ *             K8 a record past its retention is.
+ */
+#ifndef ONCE_CORE_DECIDE_H
+#define ONCE_CORE_DECIDE_H
+
+#include "core/record.h"
+
+enum once_change {
+    ONCE_CHANGE_NONE,     /* nothing is written */
+    ONCE_CHANGE_CREATE,   /* a new record: attempt 1 */
+    ONCE_CHANGE_TAKE,     /* the next attempt of the record */
+    ONCE_CHANGE_RENEW,    /* the same grant again, its lease renewed */
+    ONCE_CHANGE_ESCALATE, /* store that the outcome is unknown */
+};
+
+struct once_decision {
+    enum once_arm arm;
+    enum once_change change;
+};
+
+/* `stored` is NULL where there is no record. */
+struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim,
+                                       once_time now);
+
+/* May an operator's verdict be written over this record? DONE, or what stands in the way. */
+enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);
+
+/* Fills in defaults and refuses what is out of range; `out` may be `in`. */
+once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err);
+once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err);
+once_result once_name_check(once_span tenant, once_span key, struct once_error *err);
+once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err);
+once_result once_lease_check(int64_t lease_ms, struct once_error *err);
+
+/* K11: may a record that passed `history` (its points, a newline after each) go on to
+ * `point`? Says ONCE_INVALID where it would go back, ONCE_LIMIT after too many. */
+once_result once_point_check(once_span history, once_span current, once_span point, struct once_error *err);
+
+#endif

@@ -1,0 +1,717 @@
+/*
+ * json.c - one spelling for all spellings of a JSON text.
+ *
+ * Model:      the text is checked (section 1), parsed by yajl into a tree of nodes in one
+ *             array, linked by `next` (4), each object's members sorted as it ends (5),
+ *             and the tree written out (6).
+ *
+ * The canonical form, completely:
+ *             - no white space
+ *             - object members in the order of their names' bytes (unescaped UTF-8; a
+ *               prefix comes first)
+ *             - strings and names in quotes, as UTF-8; only `"` and `\` are escaped, as
+ *               \" and \\, and the bytes below 0x20, as \u00xx in lower-case hex
+ *             - numbers by their literal text: 1, 1.0 and 1e0 are three numbers, since
+ *               servers tell them apart
+ *             - true, false, null
+ *             - a member or element that an excluded pointer names is left out
+ *
+ * No canonical form (the caller then takes the exact bytes):
+ *             - anything that is not JSON (RFC 8259): empty, truncated, trailing bytes, a
+ *               byte order mark, invalid UTF-8
+ *             - an object with two members of one name: servers differ in which counts.
+ *               Also inside an excluded subtree
+ *             - a lone surrogate escape: it has no UTF-8, and servers differ in what they
+ *               make of it
+ *             - more than the limits in json.h
+ *
+ * Invariants: J1 two texts that a server could treat differently never get the same form.
+ *             J2 the form of a form is itself.
+ *             J3 time is O(n log n) in the text, whatever the text: no hash tables, a
+ *                merge sort, and each pointer test is a binary search.
+ *             J4 memory is bounded by the text: 4 n for yajl, 2 n for strings, 56 bytes per
+ *                value, and the output.
+ *
+ * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate
+ * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. Section 1
+ * refuses the first three before yajl sees them; section 3 is an allocator that cannot
+ * fail, sized beforehand.
+ *
+ * Callers:    fingerprint.c. Pure.
+ * Not here:   anything that reads values; comparing numbers; Unicode normalisation (two
+ *             forms are two strings).
+ */
+#include "core/json.h"
+
+#include "core/err.h"
+#include "core/span.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yajl/yajl_parse.h>
+
+/* ---------------------------------------------------------------- 1. what yajl lets pass */
+
+/* The value of four hex digits at `at`, or -1. */
+static int read_hex4(once_span text, size_t at)
+{
+    if (text.len < 4 || at > text.len - 4)
+        return -1;
+    int value = 0;
+    for (size_t i = at; i < at + 4; i++) {
+        uint8_t c = text.ptr[i];
+        if (c >= '0' && c <= '9')
+            value = value << 4 | (c - '0');
+        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+            value = value << 4 | ((c | 0x20) - 'a' + 10);
+        else
+            return -1;
+    }
+    return value;
+}
+
+/* The length of the escape whose backslash is at `at`; a pair of surrogates is one.
+ * 0: incomplete, or half a pair. Which letters exist is left to yajl. */
+static size_t escape_len(once_span text, size_t at)
+{
+    if (text.len - at < 2)
+        return 0;
+    if (text.ptr[at + 1] != 'u')
+        return 2;
+    int unit = read_hex4(text, at + 2);
+    if (unit < 0 || (unit & 0xfc00) == 0xdc00)
+        return 0;
+    if ((unit & 0xfc00) != 0xd800)
+        return 6;
+    if (text.len - at < 12 || text.ptr[at + 6] != '\\' || text.ptr[at + 7] != 'u')
+        return 0;
+    int low = read_hex4(text, at + 8);
+    return low >= 0 && (low & 0xfc00) == 0xdc00 ? 12 : 0;
+}
+
+/* The length of the UTF-8 character at `at`, or 0: overlong, a surrogate, beyond
+ * U+10FFFF, truncated. The second byte's range is what rules out the first three. */
+static size_t utf8_len(once_span text, size_t at)
+{
+    uint8_t lead = text.ptr[at];
+    uint8_t low = 0x80, high = 0xbf;
+    size_t len;
+    if (lead < 0x80)
+        return 1;
+    if (lead >= 0xc2 && lead <= 0xdf)
+        len = 2;
+    else if (lead >= 0xe0 && lead <= 0xef)
+        len = 3;
+    else if (lead >= 0xf0 && lead <= 0xf4)
+        len = 4;
+    else
+        return 0;
+    if (len > text.len - at)
+        return 0;
+    if (lead == 0xe0)
+        low = 0xa0;
+    else if (lead == 0xed)
+        high = 0x9f;
+    else if (lead == 0xf0)
+        low = 0x90;
+    else if (lead == 0xf4)
+        high = 0x8f;
+    if (text.ptr[at + 1] < low || text.ptr[at + 1] > high)
+        return 0;
+    for (size_t i = 2; i < len; i++)
+        if ((text.ptr[at + i] & 0xc0) != 0x80)
+            return 0;
+    return len;
+}
+
+/* The place after the string whose opening quote is before `at`, or 0. */
+static size_t string_end(once_span text, size_t at)
+{
+    while (at < text.len) {
+        uint8_t c = text.ptr[at];
+        if (c == '"')
+            return at + 1;
+        size_t len = c == '\\' ? escape_len(text, at) : utf8_len(text, at);
+        if (len == 0 || c < 0x20)
+            return 0;
+        at += len;
+    }
+    return 0;
+}
+
+/* False: no JSON, for a reason that yajl would not see. True: yajl decides. Strings are
+ * complete after this, so yajl never has to keep the beginning of one. */
+static bool is_strict(once_span text)
+{
+    size_t at = 0;
+    while (at < text.len) {
+        uint8_t c = text.ptr[at];
+        if (c == '\v' || c == '\f' || c >= 0x80)
+            return false;
+        at = c == '"' ? string_end(text, at + 1) : at + 1;
+        if (at == 0)
+            return false;
+    }
+    return text.len > 0;
+}
+
+/* ---------------------------------------------------------------- 2. excluded pointers */
+
+/*
+ * A JSON Pointer (RFC 6901) has exactly one spelling per path: "~" must be "~0" and "/"
+ * must be "~1". So paths are compared as text. The pointers are sorted by their bytes;
+ * those that lead into a container all begin with its path and a slash, hence stand
+ * together: a scope.
+ */
+struct scope {
+    size_t begin, end; /* of the sorted pointers; equal: nothing below is excluded */
+    size_t prefix_len; /* the container's path with the slash behind it */
+};
+
+static once_result check_pointer(once_span pointer, struct once_error *err)
+{
+    int shown = pointer.len < 100 ? (int)pointer.len : 100;
+    const char *text = (const char *)pointer.ptr;
+    if (pointer.len == 0)
+        return once_fail(err, ONCE_INVALID, "JSON pointer '': the whole document cannot be excluded");
+    if (pointer.ptr[0] != '/')
+        return once_fail(err, ONCE_INVALID, "JSON pointer '%.*s': must begin with '/'", shown, text);
+    for (size_t i = 0; i < pointer.len; i++) {
+        if (pointer.ptr[i] != '~')
+            continue;
+        if (i + 1 == pointer.len || (pointer.ptr[i + 1] != '0' && pointer.ptr[i + 1] != '1'))
+            return once_fail(err, ONCE_INVALID, "JSON pointer '%.*s': '~' at byte %zu must be '~0' or '~1'", shown,
+                             text, i + 1);
+    }
+    return ONCE_OK;
+}
+
+static int span_order(once_span a, once_span b)
+{
+    size_t len = a.len < b.len ? a.len : b.len;
+    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
+
+/* Checks and sorts. Insertion sort: there are at most 64, and an operator chose them. */
+static once_result sort_pointers(const once_span *exclude, size_t count, once_span *sorted, struct once_error *err)
+{
+    if (count > ONCE_JSON_EXCLUDE_COUNT_MAX)
+        return once_fail(err, ONCE_LIMIT, "%zu JSON pointers are excluded, the limit is %d", count,
+                         ONCE_JSON_EXCLUDE_COUNT_MAX);
+    for (size_t i = 0; i < count; i++) {
+        once_result r = check_pointer(exclude[i], err);
+        if (r != ONCE_OK)
+            return r;
+        size_t at = i;
+        for (; at > 0 && span_order(exclude[i], sorted[at - 1]) < 0; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = exclude[i];
+    }
+    return ONCE_OK;
+}
+
+static int byte_order(once_span rest, size_t at, int byte)
+{
+    return at < rest.len ? rest.ptr[at] - byte : -1;
+}
+
+/* The order of `rest`, pointer text, and `name`, escaped on the fly, with `tail` (a byte,
+ * or -1 for none) behind it. Stops at the first difference: a long name costs no more
+ * than the pointer is long. */
+static int pointer_order(once_span rest, once_span name, int tail)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < name.len; i++) {
+        uint8_t c = name.ptr[i];
+        bool escaped = c == '~' || c == '/';
+        int order = byte_order(rest, at++, escaped ? '~' : c);
+        if (order == 0 && escaped)
+            order = byte_order(rest, at++, c == '~' ? '0' : '1');
+        if (order != 0)
+            return order;
+    }
+    int order = tail >= 0 ? byte_order(rest, at++, tail) : 0;
+    return order != 0 ? order : at < rest.len;
+}
+
+/* The first pointer of the scope that is not below name + tail. */
+static size_t lower_bound(const once_span *sorted, struct scope scope, once_span name, int tail)
+{
+    size_t begin = scope.begin, end = scope.end;
+    while (begin < end) {
+        size_t middle = begin + (end - begin) / 2;
+        once_span rest = once_span_skip(sorted[middle], scope.prefix_len);
+        if (pointer_order(rest, name, tail) < 0)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+static size_t escaped_len(once_span name)
+{
+    size_t len = name.len;
+    for (size_t i = 0; i < name.len; i++)
+        len += name.ptr[i] == '~' || name.ptr[i] == '/';
+    return len;
+}
+
+/* Does a pointer name this child of the scope's container? *inner is the child's scope. */
+static bool is_excluded(const once_span *sorted, struct scope scope, once_span name, struct scope *inner)
+{
+    *inner = (struct scope){ 0, 0, 0 };
+    if (scope.begin == scope.end)
+        return false;
+    size_t at = lower_bound(sorted, scope, name, -1);
+    if (at < scope.end && pointer_order(once_span_skip(sorted[at], scope.prefix_len), name, -1) == 0)
+        return true;
+    inner->begin = lower_bound(sorted, scope, name, '/');
+    inner->end = lower_bound(sorted, scope, name, '/' + 1);
+    if (inner->begin < inner->end)
+        inner->prefix_len = scope.prefix_len + escaped_len(name) + 1;
+    return false;
+}
+
+/* ---------------------------------------------------------------- 3. memory for yajl */
+
+/*
+ * yajl does not look at what malloc returns, so it gets all of it beforehand: one block,
+ * cut from the front, never given back. What it needs: under 4 KiB of fixed structures and
+ * a state byte per level; a buffer for the longest string with escapes; one for a number
+ * that is the last thing in the text. Both buffers start at 2 KiB and double until they are
+ * larger than their contents, so the last is at most twice that and all of them together
+ * four times; the string and the number are different parts of the text. Hence 4 n and
+ * change. Pages that are not touched cost nothing.
+ */
+struct arena {
+    uint8_t *base;
+    size_t used, cap;
+};
+
+enum { ARENA_FIXED = 32 << 10, ARENA_ALIGN = 16 };
+
+/* In front of each block, so that realloc knows what to copy. */
+struct block {
+    _Alignas(ARENA_ALIGN) size_t size;
+};
+
+static void *arena_malloc(void *ctx, size_t size)
+{
+    struct arena *arena = ctx;
+    assert(size <= arena->cap);
+    size_t need = sizeof(struct block) + (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    assert(need <= arena->cap - arena->used); /* the sum above is wrong, or yajl has changed */
+    struct block *block = (struct block *)(void *)(arena->base + arena->used);
+    arena->used += need;
+    block->size = size;
+    return block + 1;
+}
+
+static void *arena_realloc(void *ctx, void *old, size_t size)
+{
+    void *fresh = arena_malloc(ctx, size);
+    if (old != NULL) {
+        size_t old_size = ((struct block *)old - 1)->size;
+        memcpy(fresh, old, old_size < size ? old_size : size);
+    }
+    return fresh;
+}
+
+static void arena_free(void *ctx, void *ptr)
+{
+    (void)ctx;
+    (void)ptr;
+}
+
+/* ---------------------------------------------------------------- 4. the tree */
+
+#define NONE UINT32_MAX
+
+static_assert(ONCE_JSON_LEN_MAX < UINT32_MAX, "offsets into the text are 32 bits");
+static_assert(ONCE_JSON_VALUE_COUNT_MAX < NONE, "indexes of nodes are 32 bits");
+
+enum kind { KIND_NULL, KIND_TRUE, KIND_FALSE, KIND_NUMBER, KIND_STRING, KIND_ARRAY, KIND_OBJECT };
+
+/* A value and, in an object, its name. Bytes are in `strings`. */
+struct node {
+    uint8_t kind;
+    bool excluded;
+    bool named;
+    uint32_t name_at, name_len;
+    uint32_t at, len; /* STRING, unescaped; NUMBER */
+    uint32_t first;   /* ARRAY, OBJECT: its first child, or NONE */
+    uint32_t next;    /* its sibling in the order of the output, or NONE */
+};
+
+/* A container that has not ended yet. */
+struct level {
+    uint32_t node;
+    uint32_t last; /* child so far, or NONE */
+    uint32_t count;
+    uint32_t name_at, name_len; /* OBJECT: of the member that comes next */
+    struct scope scope;
+};
+
+struct tree {
+    struct node *nodes;
+    size_t count, cap;
+    struct once_buf strings; /* never longer than the text */
+    struct level levels[ONCE_JSON_DEPTH_MAX];
+    size_t depth;
+    once_span pointers[ONCE_JSON_EXCLUDE_COUNT_MAX];
+    size_t pointer_count;
+    once_result result; /* ONCE_OK: if yajl was stopped, the text has no canonical form */
+};
+
+enum { STOP = 0, GO_ON = 1 }; /* what yajl's callbacks return */
+
+static once_span string_at(const struct tree *tree, uint32_t at, uint32_t len)
+{
+    return (once_span){ len > 0 ? tree->strings.ptr + at : NULL, len };
+}
+
+/* Keeps the bytes; false when out of memory. */
+static bool keep_bytes(struct tree *tree, const void *ptr, size_t len, uint32_t *at, uint32_t *kept_len)
+{
+    *at = (uint32_t)tree->strings.len;
+    *kept_len = (uint32_t)len;
+    once_buf_add(&tree->strings, once_span_of(ptr, len));
+    assert(tree->strings.result != ONCE_LIMIT); /* unescaping never makes longer */
+    if (tree->strings.result != ONCE_OK)
+        tree->result = ONCE_NO_MEMORY;
+    return tree->result == ONCE_OK;
+}
+
+/* Room for one more node; false if there may be none, or is none. */
+static bool grow_nodes(struct tree *tree)
+{
+    if (tree->count < tree->cap)
+        return true;
+    if (tree->count == ONCE_JSON_VALUE_COUNT_MAX)
+        return false;
+    size_t cap = tree->cap == 0 ? 64 : tree->cap * 2;
+    if (cap > ONCE_JSON_VALUE_COUNT_MAX)
+        cap = ONCE_JSON_VALUE_COUNT_MAX;
+    struct node *nodes = realloc(tree->nodes, cap * sizeof *nodes);
+    if (nodes == NULL) {
+        tree->result = ONCE_NO_MEMORY;
+        return false;
+    }
+    tree->nodes = nodes;
+    tree->cap = cap;
+    return true;
+}
+
+/* Puts the node behind its siblings, named and marked if it is excluded; *inner is the
+ * scope for its own children. */
+static void link_node(struct tree *tree, uint32_t index, struct scope *inner)
+{
+    struct level *parent = &tree->levels[tree->depth - 1];
+    struct node *node = &tree->nodes[index];
+    char number[12];
+    once_span name;
+    if (tree->nodes[parent->node].kind == KIND_OBJECT) {
+        node->named = true;
+        node->name_at = parent->name_at;
+        node->name_len = parent->name_len;
+        name = string_at(tree, node->name_at, node->name_len);
+    } else {
+        name = once_span_of(number, (size_t)snprintf(number, sizeof number, "%u", parent->count));
+    }
+    node->excluded = is_excluded(tree->pointers, parent->scope, name, inner);
+    if (parent->last == NONE)
+        tree->nodes[parent->node].first = index;
+    else
+        tree->nodes[parent->last].next = index;
+    parent->last = index;
+    parent->count++;
+}
+
+static int add_value(struct tree *tree, enum kind kind, const void *ptr, size_t len)
+{
+    if (!grow_nodes(tree))
+        return STOP;
+    uint32_t index = (uint32_t)tree->count;
+    struct node *node = &tree->nodes[index];
+    *node = (struct node){ .kind = (uint8_t)kind, .first = NONE, .next = NONE };
+    if (!keep_bytes(tree, ptr, len, &node->at, &node->len))
+        return STOP;
+    tree->count++;
+    struct scope inner = { 0, tree->pointer_count, 1 };
+    if (tree->depth > 0)
+        link_node(tree, index, &inner);
+    if (kind == KIND_ARRAY || kind == KIND_OBJECT) {
+        if (tree->depth == ONCE_JSON_DEPTH_MAX)
+            return STOP;
+        tree->levels[tree->depth++] = (struct level){ .node = index, .last = NONE, .scope = inner };
+    }
+    return GO_ON;
+}
+
+/* ---------------------------------------------------------------- 5. members in order */
+
+static int name_order(const struct tree *tree, uint32_t a, uint32_t b)
+{
+    const struct node *x = &tree->nodes[a], *y = &tree->nodes[b];
+    return span_order(string_at(tree, x->name_at, x->name_len), string_at(tree, y->name_at, y->name_len));
+}
+
+/* Merges neighbouring runs of run_len nodes; returns the new head. *merges: how many
+ * pairs there were, 1 when the list is sorted. */
+static uint32_t merge_runs(struct tree *tree, uint32_t head, size_t run_len, size_t *merges)
+{
+    uint32_t sorted = NONE, *link = &sorted, right = head;
+    *merges = 0;
+    while (right != NONE) {
+        uint32_t left = right;
+        size_t left_count = 0, right_count = run_len;
+        for (; left_count < run_len && right != NONE; left_count++)
+            right = tree->nodes[right].next;
+        while (left_count > 0 || (right_count > 0 && right != NONE)) {
+            bool has_right = right_count > 0 && right != NONE;
+            bool take_right = left_count == 0 || (has_right && name_order(tree, right, left) < 0);
+            uint32_t *from = take_right ? &right : &left;
+            size_t *from_count = take_right ? &right_count : &left_count;
+            uint32_t taken = *from;
+            *from = tree->nodes[taken].next;
+            (*from_count)--;
+            *link = taken;
+            link = &tree->nodes[taken].next;
+        }
+        ++*merges;
+    }
+    *link = NONE;
+    return sorted;
+}
+
+/* Bottom-up merge sort through the links: n log n for every input, no memory, no
+ * recursion; qsort() promises none of these. False: two members have one name. */
+static bool sort_members(struct tree *tree, struct node *object)
+{
+    size_t merges = 2;
+    for (size_t run_len = 1; merges > 1; run_len *= 2)
+        object->first = merge_runs(tree, object->first, run_len, &merges);
+    for (uint32_t at = object->first; at != NONE && tree->nodes[at].next != NONE; at = tree->nodes[at].next)
+        if (name_order(tree, at, tree->nodes[at].next) == 0)
+            return false;
+    return true;
+}
+
+/* ---------------------------------------------------------------- yajl's callbacks */
+
+static int on_null(void *ctx)
+{
+    return add_value(ctx, KIND_NULL, NULL, 0);
+}
+
+static int on_boolean(void *ctx, int value)
+{
+    return add_value(ctx, value ? KIND_TRUE : KIND_FALSE, NULL, 0);
+}
+
+static int on_number(void *ctx, const char *ptr, size_t len)
+{
+    return add_value(ctx, KIND_NUMBER, ptr, len);
+}
+
+static int on_string(void *ctx, const unsigned char *ptr, size_t len)
+{
+    return add_value(ctx, KIND_STRING, ptr, len);
+}
+
+static int on_start_map(void *ctx)
+{
+    return add_value(ctx, KIND_OBJECT, NULL, 0);
+}
+
+static int on_map_key(void *ctx, const unsigned char *ptr, size_t len)
+{
+    struct tree *tree = ctx;
+    assert(tree->depth > 0);
+    struct level *level = &tree->levels[tree->depth - 1];
+    return keep_bytes(tree, ptr, len, &level->name_at, &level->name_len) ? GO_ON : STOP;
+}
+
+static int on_end_map(void *ctx)
+{
+    struct tree *tree = ctx;
+    assert(tree->depth > 0);
+    struct level *level = &tree->levels[--tree->depth];
+    return sort_members(tree, &tree->nodes[level->node]) ? GO_ON : STOP;
+}
+
+static int on_start_array(void *ctx)
+{
+    return add_value(ctx, KIND_ARRAY, NULL, 0);
+}
+
+static int on_end_array(void *ctx)
+{
+    struct tree *tree = ctx;
+    assert(tree->depth > 0);
+    tree->depth--;
+    return GO_ON;
+}
+
+static const yajl_callbacks callbacks = {
+    .yajl_null = on_null,
+    .yajl_boolean = on_boolean,
+    .yajl_number = on_number,
+    .yajl_string = on_string,
+    .yajl_start_map = on_start_map,
+    .yajl_map_key = on_map_key,
+    .yajl_end_map = on_end_map,
+    .yajl_start_array = on_start_array,
+    .yajl_end_array = on_end_array,
+};
+
+/* Fills the tree; *accepted tells whether the text has a canonical form. */
+static once_result parse(once_span text, struct tree *tree, bool *accepted)
+{
+    struct arena arena = { .cap = 4 * text.len + ARENA_FIXED };
+    arena.base = malloc(arena.cap);
+    if (arena.base == NULL)
+        return ONCE_NO_MEMORY;
+    yajl_alloc_funcs memory = { arena_malloc, arena_realloc, arena_free, &arena };
+    yajl_handle yajl = yajl_alloc(&callbacks, &memory, tree);
+    yajl_status status = yajl_parse(yajl, text.ptr, text.len);
+    if (status == yajl_status_ok)
+        status = yajl_complete_parse(yajl);
+    *accepted = status == yajl_status_ok;
+    yajl_free(yajl);
+    free(arena.base);
+    assert(!*accepted || (tree->result == ONCE_OK && tree->depth == 0 && tree->count > 0));
+    return tree->result;
+}
+
+/* ---------------------------------------------------------------- 6. the output */
+
+static void write_string(struct once_buf *out, once_span text)
+{
+    static const char hex[] = "0123456789abcdef";
+    once_buf_add_byte(out, '"');
+    size_t begin = 0; /* of what goes out as it is */
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = text.ptr[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        once_buf_add(out, once_span_of(text.ptr + begin, i - begin));
+        begin = i + 1;
+        if (c >= 0x20)
+            once_buf_add(out, once_span_of((const uint8_t[]){ '\\', c }, 2));
+        else
+            once_buf_add(
+                out,
+                once_span_of((const uint8_t[]){ '\\', 'u', '0', '0', (uint8_t)hex[c >> 4], (uint8_t)hex[c & 0xf] }, 6));
+    }
+    if (text.len > begin)
+        once_buf_add(out, once_span_of(text.ptr + begin, text.len - begin));
+    once_buf_add_byte(out, '"');
+}
+
+/* The node's name and value; of a container, its opening bracket. */
+static void write_begin(struct once_buf *out, const struct tree *tree, const struct node *node)
+{
+    static const once_span words[] = {
+        [KIND_NULL] = ONCE_LIT("null"), [KIND_TRUE] = ONCE_LIT("true"), [KIND_FALSE] = ONCE_LIT("false"),
+        [KIND_ARRAY] = ONCE_LIT("["),   [KIND_OBJECT] = ONCE_LIT("{"),
+    };
+    if (node->named) {
+        write_string(out, string_at(tree, node->name_at, node->name_len));
+        once_buf_add_byte(out, ':');
+    }
+    if (node->kind == KIND_STRING)
+        write_string(out, string_at(tree, node->at, node->len));
+    else if (node->kind == KIND_NUMBER)
+        once_buf_add(out, string_at(tree, node->at, node->len));
+    else
+        once_buf_add(out, words[node->kind]);
+}
+
+static void write_end(struct once_buf *out, const struct node *node)
+{
+    if (node->kind == KIND_ARRAY || node->kind == KIND_OBJECT)
+        once_buf_add_byte(out, node->kind == KIND_ARRAY ? ']' : '}');
+}
+
+/* `index`, or the first sibling after it that is not excluded, or NONE. */
+static uint32_t skip_excluded(const struct tree *tree, uint32_t index)
+{
+    while (index != NONE && tree->nodes[index].excluded)
+        index = tree->nodes[index].next;
+    return index;
+}
+
+/* Walks the tree depth first: down to the first child, else to the next sibling, else up. */
+static void write_tree(struct once_buf *out, const struct tree *tree)
+{
+    uint32_t above[ONCE_JSON_DEPTH_MAX];
+    size_t depth = 0;
+    uint32_t index = 0; /* the root was added first */
+    for (;;) {
+        const struct node *node = &tree->nodes[index];
+        write_begin(out, tree, node);
+        uint32_t next = skip_excluded(tree, node->first);
+        if (next != NONE) {
+            assert(depth < ONCE_JSON_DEPTH_MAX);
+            above[depth++] = index;
+            index = next;
+            continue;
+        }
+        write_end(out, node);
+        while ((next = skip_excluded(tree, tree->nodes[index].next)) == NONE) {
+            if (depth == 0)
+                return;
+            index = above[--depth];
+            write_end(out, &tree->nodes[index]);
+        }
+        once_buf_add_byte(out, ',');
+        index = next;
+    }
+}
+
+/* ---------------------------------------------------------------- all together */
+
+static once_result fill(once_span text, struct tree *tree, struct once_buf *out, bool *canonical)
+{
+    bool accepted = false;
+    once_result r = parse(text, tree, &accepted);
+    if (r != ONCE_OK || !accepted)
+        return r;
+    write_tree(out, tree);
+    r = out->result;
+    if (r == ONCE_OK)
+        *canonical = true;
+    else
+        once_buf_clear(out);
+    return r;
+}
+
+once_result once_json_canonical(once_span text, const once_span *exclude, size_t exclude_count, struct once_buf *out,
+                                bool *canonical, struct once_error *err)
+{
+    *canonical = false;
+    once_buf_clear(out);
+    struct tree tree;
+    tree.nodes = NULL;
+    tree.count = tree.cap = tree.depth = 0;
+    tree.result = ONCE_OK;
+    tree.pointer_count = exclude_count;
+    once_result r = sort_pointers(exclude, exclude_count, tree.pointers, err);
+    if (r != ONCE_OK || text.len > ONCE_JSON_LEN_MAX || !is_strict(text))
+        return r;
+
+    once_buf_init(&tree.strings, text.len);
+    r = fill(text, &tree, out, canonical);
+    once_buf_release(&tree.strings);
+    free(tree.nodes);
+    if (r == ONCE_NO_MEMORY)
+        return once_fail(err, r, "out of memory for %zu bytes of JSON", text.len);
+    if (r == ONCE_LIMIT)
+        return once_fail(err, r, "canonical form of %zu bytes of JSON does not fit in %zu", text.len, out->max);
+    return r;
+}

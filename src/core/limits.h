@@ -1,0 +1,48 @@
+/*
+ * limits.h - every bound that is not part of the public API, with its reason.
+ *
+ * The public ones are in once.h. A full queue says BUSY; nothing here grows.
+ */
+#ifndef ONCE_CORE_LIMITS_H
+#define ONCE_CORE_LIMITS_H
+
+#include "once.h"
+
+#include <assert.h>
+
+/* Operations that may wait for the writer: 64 threads times a burst; more would only wait longer. */
+#define ONCE_QUEUE_LEN_DEFAULT 4096
+#define ONCE_QUEUE_LEN_MAX 65536
+/* Operations in one commit: larger batches gain nothing and make each caller wait for all. */
+#define ONCE_BATCH_LEN_DEFAULT 1024
+#define ONCE_BATCH_LEN_MAX 4096
+/* Claims parked until another's outcome comes. */
+#define ONCE_WAITER_LEN_DEFAULT 4096
+#define ONCE_WAITER_LEN_MAX 65536
+/* How long a short-lived process waits for its turn at the file. */
+#define ONCE_LOCK_WAIT_MS_DEFAULT 10000
+#define ONCE_LOCK_WAIT_MS_MAX 600000
+/* A URL fits on a line. */
+#define ONCE_URL_LEN_MAX 4096
+/* Rows one listing call looks at, so that a filter without matches does not hold the writer. */
+#define ONCE_LIST_SCAN_MAX 10000
+#define ONCE_LIST_LIMIT_DEFAULT 100
+/* Rows one checking step looks at. */
+#define ONCE_CHECK_SCAN_MAX 10000
+/* Records one expiry step removes: keeps a step near 10 ms. */
+#define ONCE_EXPIRE_BUDGET_DEFAULT 1000
+#define ONCE_EXPIRE_BUDGET_MAX 10000
+/* Attempts that a history shows. */
+#define ONCE_HISTORY_LEN_MAX 1000
+/* Length of an actor's name in the audit trail. */
+#define ONCE_ACTOR_LEN_MAX 255
+/* Bodies at least this long are tried with zstd. */
+#define ONCE_COMPRESS_LEN_MIN 512
+/* An encoded outcome: header, lines, body, sum (core/outcome.c). */
+#define ONCE_OUTCOME_LEN_MAX (64 + ONCE_HEADERS_LEN_MAX + ONCE_BODY_LEN_MAX)
+
+static_assert(ONCE_BATCH_LEN_DEFAULT <= ONCE_QUEUE_LEN_DEFAULT, "a batch comes out of the queue");
+static_assert(ONCE_LIST_LIMIT_MAX <= ONCE_LIST_SCAN_MAX, "a full page must be reachable in one scan");
+static_assert(ONCE_BODY_LEN_MAX <= UINT32_MAX / 2, "lengths are stored in 32 bits");
+
+#endif

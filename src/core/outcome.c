@@ -1,0 +1,158 @@
+/* outcome.c - see outcome.h, which specifies the format. */
+#include "core/outcome.h"
+
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/span.h"
+
+#include <xxhash.h>
+#include <zstd.h>
+
+enum { VERSION = 1, FLAG_COMPRESSED = 1, FLAG_DROPPED = 2, FLAGS_KNOWN = 3, HEAD_LEN = 14, SUM_LEN = 8 };
+
+static uint32_t read_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static uint64_t read_u64(const uint8_t *p)
+{
+    return (uint64_t)read_u32(p) << 32 | read_u32(p + 4);
+}
+
+uint64_t once_outcome_seal(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
+{
+    uint8_t bytes[16 + 8 + 1 + 1 + 4];
+    memcpy(bytes, grant.record, 16);
+    for (int i = 0; i < 8; i++)
+        bytes[16 + i] = (uint8_t)(grant.fence >> (56 - 8 * i));
+    bytes[24] = (uint8_t)state;
+    bytes[25] = retryable;
+    for (int i = 0; i < 4; i++)
+        bytes[26 + i] = (uint8_t)((uint32_t)status >> (24 - 8 * i));
+    return XXH64(bytes, sizeof bytes, 0);
+}
+
+/* A stored line goes out on the wire again: nothing in it may start another line. */
+static once_result headers_check(once_span headers, struct once_error *err)
+{
+    size_t line = 1;
+    while (headers.len > 0) {
+        once_span text, rest;
+        bool cut = once_span_cut(headers, '\n', &text, &rest);
+        if (!cut || text.len == 0 || text.ptr[text.len - 1] != '\r')
+            return once_fail(err, ONCE_INVALID, "header line %zu does not end with CR LF", line);
+        text.len--;
+        once_span name, value;
+        if (!once_span_cut(text, ':', &name, &value) || name.len == 0)
+            return once_fail(err, ONCE_INVALID, "header line %zu has no name", line);
+        for (size_t i = 0; i < text.len; i++)
+            if (text.ptr[i] == '\r' || text.ptr[i] == '\0')
+                return once_fail(err, ONCE_INVALID, "header line %zu holds a forbidden byte 0x%02x", line,
+                                 text.ptr[i]);
+        headers = rest;
+        line++;
+    }
+    return ONCE_OK;
+}
+
+once_result once_outcome_check(const struct once_outcome *outcome, struct once_error *err)
+{
+    switch (outcome->state) {
+    case ONCE_STATE_SUCCEEDED:
+    case ONCE_STATE_FAILED:
+    case ONCE_STATE_UNKNOWN:
+        break;
+    default:
+        return once_fail(err, ONCE_INVALID, "an outcome is succeeded, failed or unknown, not '%s'",
+                         once_state_name(outcome->state));
+    }
+    if (outcome->retryable && outcome->state != ONCE_STATE_FAILED)
+        return once_fail(err, ONCE_INVALID, "only a failed outcome is retryable");
+    if (outcome->body_dropped && outcome->body.len > 0)
+        return once_fail(err, ONCE_INVALID, "a body that was not kept has %zu bytes", outcome->body.len);
+    if (outcome->headers.len > ONCE_HEADERS_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "header lines of %zu bytes, the limit is %d", outcome->headers.len,
+                         ONCE_HEADERS_LEN_MAX);
+    if (outcome->body.len > ONCE_BODY_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
+                         outcome->body.len, ONCE_BODY_LEN_MAX);
+    return headers_check(outcome->headers, err);
+}
+
+/* Compressed straight into the buffer; false if it does not pay (less than an eighth saved). */
+static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_len)
+{
+    if (body.len < ONCE_COMPRESS_LEN_MIN)
+        return false;
+    uint8_t *to = once_buf_reserve(out, body.len);
+    if (to == NULL)
+        return false;
+    /* Level 1: the caller waits. One-shot calls give the same bytes every time. */
+    size_t n = ZSTD_compress(to, body.len - body.len / 8, body.ptr, body.len, 1);
+    if (ZSTD_isError(n))
+        return false;
+    out->len += n;
+    *stored_len = n;
+    return true;
+}
+
+once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t seal, struct once_buf *out,
+                                struct once_error *err)
+{
+    size_t start = out->len;
+    once_buf_add_byte(out, VERSION);
+    once_buf_add_byte(out, outcome->body_dropped ? FLAG_DROPPED : 0);
+    once_buf_add_u32(out, (uint32_t)outcome->headers.len);
+    once_buf_add_u32(out, (uint32_t)outcome->body.len);
+    once_buf_add_u32(out, (uint32_t)outcome->body.len);
+    once_buf_add(out, outcome->headers);
+    size_t stored_len = 0;
+    if (add_compressed(out, outcome->body, &stored_len)) {
+        out->ptr[start + 1] |= FLAG_COMPRESSED;
+        for (int i = 0; i < 4; i++)
+            out->ptr[start + 10 + (size_t)i] = (uint8_t)(stored_len >> (24 - 8 * i));
+    } else {
+        once_buf_add(out, outcome->body);
+    }
+    if (out->result == ONCE_OK)
+        once_buf_add_u64(out, XXH64(out->ptr + start, out->len - start, seal));
+    if (out->result != ONCE_OK)
+        return once_fail(err, out->result, "cannot keep an outcome of %zu bytes", outcome->body.len);
+    return ONCE_OK;
+}
+
+once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf *scratch, once_span *headers,
+                                once_span *body, bool *body_dropped, struct once_error *err)
+{
+    if (bytes.len < HEAD_LEN + SUM_LEN)
+        return once_fail(err, ONCE_CORRUPT, "stored outcome is cut short at %zu bytes", bytes.len);
+    const uint8_t *p = bytes.ptr;
+    if (p[0] != VERSION)
+        return once_fail(err, ONCE_CORRUPT, "stored outcome has version %d, this program knows %d", p[0], VERSION);
+    if (XXH64(p, bytes.len - SUM_LEN, seal) != read_u64(p + bytes.len - SUM_LEN))
+        return once_fail(err, ONCE_CORRUPT, "stored outcome does not match its checksum");
+    uint8_t flags = p[1];
+    size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);
+    size_t room = bytes.len - HEAD_LEN - SUM_LEN;
+    if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > ONCE_BODY_LEN_MAX ||
+        headers_len > room || stored_len != room - headers_len)
+        return once_fail(err, ONCE_CORRUPT, "stored outcome has impossible lengths");
+    once_span stored = once_span_of(p + HEAD_LEN + headers_len, stored_len);
+    if (flags & FLAG_COMPRESSED) {
+        once_buf_clear(scratch);
+        uint8_t *to = once_buf_reserve(scratch, body_len + 1);
+        if (to == NULL)
+            return once_fail(err, scratch->result, "no memory for a body of %zu bytes", body_len);
+        if (ZSTD_decompress(to, body_len, stored.ptr, stored.len) != body_len)
+            return once_fail(err, ONCE_CORRUPT, "stored body does not decompress to %zu bytes", body_len);
+        scratch->len = body_len;
+        stored = once_buf_span(scratch);
+    } else if (stored_len != body_len) {
+        return once_fail(err, ONCE_CORRUPT, "stored outcome has impossible lengths");
+    }
+    *headers = once_span_of(p + HEAD_LEN, headers_len);
+    *body = stored;
+    *body_dropped = (flags & FLAG_DROPPED) != 0;
+    return ONCE_OK;
+}

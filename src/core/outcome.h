@@ -1,0 +1,39 @@
+/*
+ * outcome.h - the stored form of an outcome, the same in every store.
+ *
+ *     offset  size
+ *     0       1     version, 1
+ *     1       1     flags: 1 the body is compressed (zstd), 2 the body was not kept
+ *     2       4     length of the header lines, H   (all integers big-endian)
+ *     6       4     length of the body, B
+ *     10      4     length of the body as stored, S (= B unless compressed)
+ *     14      H     header lines, each "Name: value\r\n"
+ *     14+H    S     body
+ *     14+H+S  8     XXH64 of everything before it, seeded with the seal
+ *
+ * The seal binds the bytes to their row: record id, fence, state, status. A flipped
+ * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (F14). The
+ * encoding of the same outcome is always the same bytes, which is how a repeated
+ * finish recognises itself.
+ */
+#ifndef ONCE_CORE_OUTCOME_H
+#define ONCE_CORE_OUTCOME_H
+
+#include "core/buf.h"
+
+/* What an outcome belongs to. */
+uint64_t once_outcome_seal(struct once_grant grant, enum once_state state, bool retryable, int32_t status);
+
+/* Appends the encoding. The outcome must have passed once_outcome_check(). */
+once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t seal, struct once_buf *out,
+                                struct once_error *err);
+
+/* Reads bytes that may be hostile. Headers point into `bytes`, the body into `bytes`
+ * or, decompressed, into `scratch`. */
+once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf *scratch, once_span *headers,
+                                once_span *body, bool *body_dropped, struct once_error *err);
+
+/* Is this something a caller may finish with? */
+once_result once_outcome_check(const struct once_outcome *outcome, struct once_error *err);
+
+#endif

@@ -1,0 +1,98 @@
+/* record.c - see record.h. */
+#include "core/record.h"
+
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/span.h"
+
+void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16])
+{
+    uint8_t mac[ONCE_MAC_LEN];
+    once_mac_parts(secret, (once_span[]){ ONCE_LIT("once record 1"), tenant, key }, 3, mac);
+    memcpy(out, mac, 16);
+}
+
+bool once_stored_is_expired(const struct once_stored *stored, once_time now)
+{
+    const struct once_record *r = &stored->record;
+    bool finished = r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED;
+    return finished && r->expires_at != ONCE_NEVER && r->expires_at <= now;
+}
+
+once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now)
+{
+    if (state == ONCE_STATE_UNKNOWN || retention_ms == ONCE_NEVER)
+        return ONCE_NEVER;
+    return now + retention_ms;
+}
+
+const char *once_record_fault(const struct once_record *r)
+{
+    if (r->grant.fence == 0)
+        return "a record without a fence";
+    if (r->attempt == 0)
+        return "a record without an attempt";
+    if (r->tenant.len > ONCE_TENANT_LEN_MAX || r->key.len > ONCE_KEY_LEN_MAX)
+        return "a tenant or key over its limit";
+    if (r->takeover < ONCE_TAKEOVER_ESCALATE || r->takeover > ONCE_TAKEOVER_PROBE)
+        return "an unknown takeover policy";
+    if (r->created_at > r->claimed_at)
+        return "an attempt before the first one";
+    if (r->retention_ms < 0 && r->retention_ms != ONCE_NEVER)
+        return "a negative retention";
+    if (r->retryable && r->state != ONCE_STATE_FAILED)
+        return "retryable but not failed";
+    if (r->checkpoint.len > 0 && r->recovery_point.len == 0)
+        return "a checkpoint without a recovery point";
+    switch (r->state) {
+    case ONCE_STATE_RUNNING:
+        return r->finished_at != 0 || r->expires_at != 0 || r->body.len > 0 ? "running and finished" : NULL;
+    case ONCE_STATE_UNKNOWN:
+        return r->expires_at != ONCE_NEVER ? "an unknown outcome that expires" : NULL;
+    case ONCE_STATE_SUCCEEDED:
+    case ONCE_STATE_FAILED:
+        return r->finished_at == 0 || r->expires_at == 0 ? "finished at no time" : NULL;
+    default:
+        return "an unknown state";
+    }
+}
+
+static void copy_span(uint8_t **at, once_span *span)
+{
+    if (span->len > 0)
+        memcpy(*at, span->ptr, span->len);
+    span->ptr = *at;
+    *at += span->len;
+}
+
+once_result once_reply_set(struct once_reply *reply, enum once_arm arm, const struct once_record *record,
+                           struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    if (record != NULL) {
+        struct once_record copy = *record;
+        once_span *spans[] = { &copy.tenant,     &copy.key,     &copy.recovery_point,
+                               &copy.checkpoint, &copy.headers, &copy.body };
+        size_t total = 0;
+        for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+            total += spans[i]->len;
+        uint8_t *memory = NULL;
+        if (total > 0 && (memory = malloc(total)) == NULL)
+            return once_fail(err, ONCE_NO_MEMORY, "no memory for an answer of %zu bytes", total);
+        uint8_t *at = memory;
+        for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+            copy_span(&at, spans[i]);
+        reply->record = copy;
+        reply->memory = memory;
+    }
+    reply->arm = arm;
+    return ONCE_OK;
+}
+
+void once_reply_release(struct once_reply *reply)
+{
+    if (reply == NULL)
+        return;
+    free(reply->memory);
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+}

@@ -1,0 +1,39 @@
+/*
+ * record.h - a record as a store keeps it, and the facts that hold of one.
+ *
+ * A `struct once_stored` is what a store read: the public record plus what only the
+ * protocol needs. Its spans are borrowed from the store's row; once_reply_set() makes
+ * the copy that a caller gets.
+ */
+#ifndef ONCE_CORE_RECORD_H
+#define ONCE_CORE_RECORD_H
+
+#include "core/mac.h"
+#include "once.h"
+
+struct once_stored {
+    struct once_record record;
+    uint8_t nonce[16]; /* of the claim that made this grant */
+    int64_t lease_ms;  /* as claimed: what a renewal asks for again */
+    bool probing;      /* the grant was a PROBE: a repeated claim is told so again */
+    bool released;     /* nothing of it happened; as good as absent (K7: it is not deleted for that) */
+};
+
+/* The 16-byte name of (tenant, key) in one store. */
+void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16]);
+
+/* K8: finished, and its retention is over at `now`. Running and unknown never expire. */
+bool once_stored_is_expired(const struct once_stored *stored, once_time now);
+
+/* When an outcome finished at `now` expires. Unknown waits for a person (K7). */
+once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now);
+
+/* Says what is impossible about a record that was read, or NULL. */
+const char *once_record_fault(const struct once_record *record);
+
+/* Fill in a reply with a copy of *record (NULL: an empty one). On ONCE_NO_MEMORY the
+ * reply is empty. */
+once_result once_reply_set(struct once_reply *reply, enum once_arm arm, const struct once_record *record,
+                           struct once_error *err);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * span.h - helpers on once_span, the borrowed byte string.
+ *
+ * A span never owns its bytes and a NUL in it is an ordinary byte; C strings are
+ * converted at the edges only.
+ */
+#ifndef ONCE_CORE_SPAN_H
+#define ONCE_CORE_SPAN_H
+
+#include "once.h"
+
+#include <assert.h>
+#include <string.h>
+
+static inline once_span once_span_of(const void *ptr, size_t len)
+{
+    return (once_span){ ptr, len };
+}
+
+static inline once_span once_span_str(const char *s)
+{
+    return (once_span){ (const uint8_t *)s, s != NULL ? strlen(s) : 0 };
+}
+
+static inline bool once_span_equal(once_span a, once_span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static inline bool once_span_starts(once_span s, once_span prefix)
+{
+    return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
+}
+
+static inline once_span once_span_skip(once_span s, size_t n)
+{
+    assert(n <= s.len);
+    return (once_span){ s.ptr + n, s.len - n };
+}
+
+/* The bytes up to the first `c` go to *head, those after it to *tail; false, and all
+ * of it in *head, if there is none. */
+static inline bool once_span_cut(once_span s, uint8_t c, once_span *head, once_span *tail)
+{
+    const uint8_t *at = s.len > 0 ? memchr(s.ptr, c, s.len) : NULL;
+    if (at == NULL) {
+        *head = s;
+        *tail = (once_span){ NULL, 0 };
+        return false;
+    }
+    size_t n = (size_t)(at - s.ptr);
+    *head = (once_span){ s.ptr, n };
+    *tail = (once_span){ at + 1, s.len - n - 1 };
+    return true;
+}
+
+/* For "%.*s": a span is never longer than its limits allow, all far below INT_MAX. */
+#define ONCE_SPAN_ARGS(s) (int)(s).len, (const char *)((s).ptr != NULL ? (s).ptr : (const uint8_t *)"")
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * derive.c - what is derived from a store's secret: child keys and fingerprints; and
+ * fresh keys, which need only the clock and entropy.
+ */
+#include "core/fingerprint.h"
+#include "core/key.h"
+#include "core/span.h"
+#include "engine/handle.h"
+#include "os/os.h"
+
+void once_child_key(const struct once *once, const struct once_grant *grant, once_span call_name,
+                    char out[ONCE_CHILD_KEY_LEN + 1])
+{
+    uint8_t mac[ONCE_MAC_LEN];
+    once_span parts[] = { ONCE_LIT("once child 1"), once_span_of(grant->record, 16), call_name };
+    once_mac_parts(&once->store->secret, parts, 3, mac);
+    for (int i = 0; i < ONCE_CHILD_KEY_LEN / 2; i++)
+        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+}
+
+void once_key_new(char out[ONCE_UUID_LEN + 1])
+{
+    uint8_t random[10];
+    once_os_random(random, sizeof random);
+    once_uuid7_format(once_os_clock.wall(NULL), random, out);
+}
+
+once_result once_fingerprint_http(const struct once *once, once_span tenant, const struct once_http *http,
+                                  struct once_fingerprint *out, struct once_error *err)
+{
+    struct once_mac salt;
+    once_fingerprint_salt(&once->store->secret, tenant, &salt);
+    return once_fingerprint_http_with(&salt, http, out, err);
+}
+
+void once_fingerprint_list(const struct once *once, once_span tenant, const once_span *parts, size_t count,
+                           struct once_fingerprint *out)
+{
+    struct once_mac salt;
+    once_fingerprint_salt(&once->store->secret, tenant, &salt);
+    once_fingerprint_list_with(&salt, parts, count, out);
+}

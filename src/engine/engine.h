@@ -1,0 +1,78 @@
+/*
+ * engine.h - group commit: callers hand in jobs, one writer makes them durable.
+ *
+ * Callers put jobs into a bounded queue (a full one says BUSY). The writer thread takes
+ * what has queued while the last commit ran, applies it as one step of the store, and
+ * answers after that is durable (K4). It is the only thread that touches the store, so a
+ * store needs no locks of its own.
+ *
+ * A step whose answer was lost (ONCE_UNKNOWN) is settled before anybody is answered
+ * (K10): reopen the store, apply each operation again by itself; its nonce or fence makes
+ * it recognise what it already did.
+ *
+ * Claims that may wait are parked here until the record's outcome comes, through this
+ * engine or, where the store is shared, found by asking again (parking.h).
+ */
+#ifndef ONCE_ENGINE_ENGINE_H
+#define ONCE_ENGINE_ENGINE_H
+
+#include "store/store.h"
+
+#include <semaphore.h>
+
+/* What the writer is asked to do. Operations go into batches, the rest run by themselves. */
+enum job_kind { JOB_OPERATION, JOB_LIST, JOB_HISTORY, JOB_EXPIRE, JOB_CHECK, JOB_STATS };
+
+struct job {
+    enum job_kind kind;
+    struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
+    struct once_request request; /* checked; op.request points here */
+    once_time give_up_at;        /* monotonic ms: a claim waits until then */
+    once_time ask_at;            /* monotonic ms: parked until then at most */
+    once_time pause_ms;          /* between two looks, where others write too */
+    union {
+        struct {
+            const struct once_filter *filter;
+            struct once_page *page;
+        } list;
+        struct {
+            uint8_t record[16];
+            struct once_history *history;
+        } history;
+        struct {
+            uint32_t budget;
+            uint64_t removed;
+            bool more;
+        } expire;
+        struct {
+            uint64_t cursor;
+            once_problem_fn *each;
+            void *arg;
+            struct once_check_report *report;
+        } check;
+        struct once_stats *stats;
+    };
+    /* How it is answered: a callback, or a caller that waits. */
+    once_done_fn *done;
+    void *arg;
+    sem_t *answered;
+    struct job *next;
+};
+
+struct engine;
+
+once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
+                         struct once_error *err);
+/* Answers everything that was submitted, then stops. Does not close the store. */
+void engine_stop(struct engine *engine);
+
+/* The job belongs to the engine until it is answered. ONCE_BUSY: the queue is full. */
+once_result engine_submit(struct engine *engine, struct job *job, struct once_error *err);
+/* Submits and waits. The job's op.result is returned; its err is copied to `err`. */
+once_result engine_call(struct engine *engine, struct job *job, struct once_error *err);
+
+int engine_eventfd(const struct engine *engine);
+size_t engine_dispatch(struct engine *engine, size_t max);
+void engine_counters(struct engine *engine, struct once_stats *stats);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * keeper.h - renews the leases of attempts that are being worked on.
+ *
+ * A slow attempt is not a dead one: while it works, a thread of its handle extends its
+ * lease, three times per lease. The thread starts with the first attempt. An attempt that
+ * was fenced, or whose lease ran out unrenewed, is told so (it should stop sending); it
+ * can only lose the race for the finish, never win it wrongly (K3).
+ */
+#ifndef ONCE_ENGINE_KEEPER_H
+#define ONCE_ENGINE_KEEPER_H
+
+#include "engine/handle.h"
+
+#include <stdatomic.h>
+
+struct kept {
+    struct once_grant grant;
+    int64_t lease_ms;
+    once_time renew_at, lost_at; /* monotonic ms */
+    atomic_bool held;
+    bool busy; /* being renewed right now, outside of the keeper's lock */
+    struct kept *next;
+};
+
+once_result keeper_create(struct once *once, struct keeper **out, struct once_error *err);
+void keeper_free(struct keeper *keeper);
+
+once_result keeper_add(struct keeper *keeper, struct kept *kept, struct once_grant grant, int64_t lease_ms,
+                       struct once_error *err);
+/* Returns when no renewal of it is under way any more. */
+void keeper_remove(struct keeper *keeper, struct kept *kept);
+
+#endif

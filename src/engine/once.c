@@ -1,0 +1,392 @@
+/*
+ * once.c - the public calls: check what comes in, make it a job, hand it to the engine.
+ *
+ * All work that needs no store is done here, on the caller's thread: deriving the record
+ * id, encoding and compressing an outcome, copying what a submitted request borrows.
+ */
+#include "core/buf.h"
+#include "core/decide.h"
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/outcome.h"
+#include "core/record.h"
+#include "core/span.h"
+#include "engine/handle.h"
+#include "engine/keeper.h"
+#include "os/os.h"
+
+/* ------------------------------------------------------------------ open, close */
+
+static once_result bounded(uint32_t *value, uint32_t standard, uint32_t max, const char *name, struct once_error *err)
+{
+    if (*value > max)
+        return once_fail(err, ONCE_INVALID, "%s is %u, the limit is %u", name, *value, max);
+    if (*value == 0)
+        *value = standard;
+    return ONCE_OK;
+}
+
+static once_result options_complete(const struct once_options *given, struct once_options *out,
+                                    struct once_error *err)
+{
+    *out = given != NULL ? *given : (struct once_options){ 0 };
+    if (out->clock == NULL)
+        out->clock = &once_os_clock;
+    once_result r = bounded(&out->queue_len, ONCE_QUEUE_LEN_DEFAULT, ONCE_QUEUE_LEN_MAX, "queue_len", err);
+    if (r == ONCE_OK)
+        r = bounded(&out->batch_len, ONCE_BATCH_LEN_DEFAULT, ONCE_BATCH_LEN_MAX, "batch_len", err);
+    if (r == ONCE_OK)
+        r = bounded(&out->waiter_len, ONCE_WAITER_LEN_DEFAULT, ONCE_WAITER_LEN_MAX, "waiter_len", err);
+    if (r == ONCE_OK)
+        r = bounded(&out->lock_wait_ms, ONCE_LOCK_WAIT_MS_DEFAULT, ONCE_LOCK_WAIT_MS_MAX, "lock_wait_ms", err);
+    return r;
+}
+
+once_result once_open(const char *url, const struct once_options *options, struct once **out, struct once_error *err)
+{
+    struct once_options complete;
+    once_result r = options_complete(options, &complete, err);
+    if (r != ONCE_OK)
+        return r;
+    struct once *once = calloc(1, sizeof *once);
+    if (once == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
+    r = once_store_open(url, &complete, &once->store, err);
+    if (r == ONCE_OK)
+        r = engine_start(once->store, &complete, &once->engine, err);
+    if (r == ONCE_OK)
+        r = keeper_create(once, &once->keeper, err);
+    if (r != ONCE_OK) {
+        once_close(once);
+        return r;
+    }
+    *out = once;
+    return ONCE_OK;
+}
+
+void once_close(struct once *once)
+{
+    if (once == NULL)
+        return;
+    keeper_free(once->keeper);
+    if (once->engine != NULL)
+        engine_stop(once->engine);
+    once_store_close(once->store);
+    free(once);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static once_result check_request(const struct once_request *in, struct once_request *out, struct once_error *err)
+{
+    *out = *in;
+    switch (in->verb) {
+    case ONCE_VERB_CLAIM:
+        return once_claim_check(&in->claim, &out->claim, err);
+    case ONCE_VERB_EXTEND:
+        return once_lease_check(in->extend.lease_ms, err);
+    case ONCE_VERB_ADVANCE:
+        return once_advance_check(in->advance.point, in->advance.checkpoint, err);
+    case ONCE_VERB_FINISH:
+        return once_outcome_check(&in->outcome, err);
+    case ONCE_VERB_RELEASE:
+        return ONCE_OK;
+    case ONCE_VERB_LOOKUP:
+        return once_name_check(in->lookup.tenant, in->lookup.key, err);
+    case ONCE_VERB_RESOLVE:
+        if (in->resolve.verdict < ONCE_VERDICT_DONE || in->resolve.verdict > ONCE_VERDICT_RELEASE)
+            return once_fail(err, ONCE_INVALID, "verdict %d is unknown", (int)in->resolve.verdict);
+        if (in->resolve.verdict == ONCE_VERDICT_DONE) {
+            once_result r = once_outcome_check(&in->resolve.outcome, err);
+            if (r != ONCE_OK)
+                return r;
+            if (in->resolve.outcome.state == ONCE_STATE_UNKNOWN || in->resolve.outcome.retryable)
+                return once_fail(err, ONCE_INVALID, "a verdict of done needs a final outcome");
+        }
+        return once_resolve_check(&in->resolve, err);
+    }
+    return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)in->verb);
+}
+
+static void name_record(const struct once *once, struct job *job)
+{
+    const struct once_request *r = &job->request;
+    const struct once_mac *secret = &once->store->secret;
+    switch (r->verb) {
+    case ONCE_VERB_CLAIM:
+        once_record_id(secret, r->claim.tenant, r->claim.key, job->op.record);
+        break;
+    case ONCE_VERB_LOOKUP:
+        once_record_id(secret, r->lookup.tenant, r->lookup.key, job->op.record);
+        break;
+    case ONCE_VERB_RESOLVE:
+        once_record_id(secret, r->resolve.tenant, r->resolve.key, job->op.record);
+        break;
+    default:
+        memcpy(job->op.record, r->grant.record, 16);
+    }
+}
+
+/* Fills in a job; `encoded` receives the outcome of a finish and must outlive the job. */
+static once_result job_prepare(const struct once *once, const struct once_request *request, struct job *job,
+                               struct once_buf *encoded, struct once_error *err)
+{
+    static const uint8_t none[16];
+    once_result r = check_request(request, &job->request, err);
+    if (r != ONCE_OK)
+        return r;
+    job->kind = JOB_OPERATION;
+    job->op.request = &job->request;
+    name_record(once, job);
+    if (request->verb == ONCE_VERB_CLAIM) {
+        if (memcmp(job->request.claim.nonce, none, 16) == 0)
+            once_os_random(job->request.claim.nonce, 16);
+        if (job->request.claim.wait_ms > 0)
+            job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
+    }
+    if (request->verb == ONCE_VERB_FINISH) {
+        const struct once_outcome *o = &request->outcome;
+        r = once_outcome_encode(o, once_outcome_seal(request->grant, o->state, o->retryable, o->status), encoded,
+                                err);
+        job->op.outcome = once_buf_span(encoded);
+    }
+    return r;
+}
+
+static once_result call(struct once *once, const struct once_request *request, struct once_reply *reply,
+                        struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct job job = { .kind = JOB_OPERATION };
+    struct once_buf encoded;
+    once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
+    once_result r = job_prepare(once, request, &job, &encoded, err);
+    if (r == ONCE_OK)
+        r = engine_call(once->engine, &job, err);
+    once_buf_release(&encoded);
+    *reply = job.op.reply;
+    return r;
+}
+
+/* ------------------------------------------------------------------ asynchronously */
+
+static void copy_in(uint8_t **at, once_span *span)
+{
+    if (span->len > 0)
+        memcpy(*at, span->ptr, span->len);
+    span->ptr = *at;
+    *at += span->len;
+}
+
+/* What a submitted job borrows from its caller. A finish needs only its encoding. */
+static size_t borrowed(struct job *job, once_span *spans[8])
+{
+    struct once_request *r = &job->request;
+    size_t n = 0;
+    spans[n++] = &job->op.outcome;
+    switch (r->verb) {
+    case ONCE_VERB_CLAIM:
+        spans[n++] = &r->claim.tenant;
+        spans[n++] = &r->claim.key;
+        break;
+    case ONCE_VERB_ADVANCE:
+        spans[n++] = &r->advance.point;
+        spans[n++] = &r->advance.checkpoint;
+        break;
+    case ONCE_VERB_FINISH:
+        r->outcome.headers = r->outcome.body = once_span_of(NULL, 0);
+        break;
+    case ONCE_VERB_LOOKUP:
+        spans[n++] = &r->lookup.tenant;
+        spans[n++] = &r->lookup.key;
+        break;
+    case ONCE_VERB_RESOLVE:
+        spans[n++] = &r->resolve.tenant;
+        spans[n++] = &r->resolve.key;
+        spans[n++] = &r->resolve.actor;
+        spans[n++] = &r->resolve.reason;
+        spans[n++] = &r->resolve.outcome.headers;
+        spans[n++] = &r->resolve.outcome.body;
+        break;
+    default:
+        break;
+    }
+    return n;
+}
+
+/* A job of its own with all its bytes, in one piece of memory. */
+static struct job *job_detach(const struct job *job)
+{
+    struct job copy = *job;
+    once_span *spans[8];
+    size_t n = borrowed(&copy, spans), total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += spans[i]->len;
+    struct job *own = malloc(sizeof *own + total);
+    if (own == NULL)
+        return NULL;
+    uint8_t *at = (uint8_t *)(own + 1);
+    for (size_t i = 0; i < n; i++)
+        copy_in(&at, spans[i]);
+    *own = copy;
+    own->op.request = &own->request;
+    return own;
+}
+
+once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
+                        struct once_error *err)
+{
+    struct job job = { .kind = JOB_OPERATION };
+    struct once_buf encoded;
+    once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
+    once_result r = job_prepare(once, request, &job, &encoded, err);
+    struct job *own = NULL;
+    if (r == ONCE_OK && (own = job_detach(&job)) == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory to submit a request");
+    once_buf_release(&encoded);
+    if (r != ONCE_OK)
+        return r;
+    own->done = done;
+    own->arg = arg;
+    r = engine_submit(once->engine, own, err);
+    if (r != ONCE_OK)
+        free(own);
+    return r;
+}
+
+int once_eventfd(const struct once *once)
+{
+    return engine_eventfd(once->engine);
+}
+
+size_t once_dispatch(struct once *once, size_t max)
+{
+    return engine_dispatch(once->engine, max);
+}
+
+/* ------------------------------------------------------------------ the protocol */
+
+once_result once_claim(struct once *once, const struct once_claim *claim, struct once_reply *reply,
+                       struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_CLAIM, .claim = *claim }, reply, err);
+}
+
+once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
+                        struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = grant, .extend = { lease_ms } };
+    return call(once, &request, reply, err);
+}
+
+once_result once_advance(struct once *once, struct once_grant grant, once_span point, once_span checkpoint,
+                         struct once_reply *reply, struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_ADVANCE, .grant = grant, .advance = { point, checkpoint } };
+    return call(once, &request, reply, err);
+}
+
+once_result once_finish(struct once *once, struct once_grant grant, const struct once_outcome *outcome,
+                        struct once_reply *reply, struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_FINISH, .grant = grant, .outcome = *outcome };
+    return call(once, &request, reply, err);
+}
+
+once_result once_release(struct once *once, struct once_grant grant, struct once_reply *reply, struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_RELEASE, .grant = grant }, reply, err);
+}
+
+once_result once_lookup(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
+                        struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } }, reply, err);
+}
+
+once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
+                         struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_RESOLVE, .resolve = *resolve }, reply, err);
+}
+
+/* ------------------------------------------------------------------ looking after it */
+
+once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
+                      struct once_error *err)
+{
+    *page = (struct once_page){ .count = 0 };
+    struct once_filter f = filter != NULL ? *filter : (struct once_filter){ 0 };
+    once_result r = bounded(&f.limit, ONCE_LIST_LIMIT_DEFAULT, ONCE_LIST_LIMIT_MAX, "limit", err);
+    if (r != ONCE_OK)
+        return r;
+    struct job job = { .kind = JOB_LIST, .list = { &f, page } };
+    return engine_call(once->engine, &job, err);
+}
+
+void once_page_release(struct once_page *page)
+{
+    if (page == NULL)
+        return;
+    free(page->memory);
+    *page = (struct once_page){ .count = 0 };
+}
+
+once_result once_history(struct once *once, once_span tenant, once_span key, struct once_history *history,
+                         struct once_error *err)
+{
+    *history = (struct once_history){ .count = 0 };
+    once_result r = once_name_check(tenant, key, err);
+    if (r != ONCE_OK)
+        return r;
+    struct job job = { .kind = JOB_HISTORY, .history = { .history = history } };
+    once_record_id(&once->store->secret, tenant, key, job.history.record);
+    return engine_call(once->engine, &job, err);
+}
+
+void once_history_release(struct once_history *history)
+{
+    if (history == NULL)
+        return;
+    free(history->memory);
+    *history = (struct once_history){ .count = 0 };
+}
+
+once_result once_expire(struct once *once, uint32_t budget, uint64_t *removed, bool *more, struct once_error *err)
+{
+    *removed = 0;
+    *more = false;
+    once_result r = bounded(&budget, ONCE_EXPIRE_BUDGET_DEFAULT, ONCE_EXPIRE_BUDGET_MAX, "budget", err);
+    if (r != ONCE_OK)
+        return r;
+    struct job job = { .kind = JOB_EXPIRE, .expire = { .budget = budget } };
+    r = engine_call(once->engine, &job, err);
+    *removed = job.expire.removed;
+    *more = job.expire.more;
+    return r;
+}
+
+once_result once_check(struct once *once, once_problem_fn *each, void *arg, struct once_check_report *report,
+                       struct once_error *err)
+{
+    struct once_check_report unused;
+    report = report != NULL ? report : &unused;
+    *report = (struct once_check_report){ 0 };
+    uint64_t cursor = 0;
+    once_result r;
+    do {
+        struct job job = { .kind = JOB_CHECK, .check = { cursor, each, arg, report } };
+        r = engine_call(once->engine, &job, err);
+        cursor = job.check.cursor;
+    } while (r == ONCE_OK && cursor != 0);
+    return r;
+}
+
+once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err)
+{
+    *stats = (struct once_stats){ 0 };
+    struct job job = { .kind = JOB_STATS, .stats = stats };
+    once_result r = engine_call(once->engine, &job, err);
+    engine_counters(once->engine, stats);
+    return r;
+}

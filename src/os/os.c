@@ -1,0 +1,87 @@
+/* os.c - see os.h. */
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+static once_time read_clock(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (once_time)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static once_time wall(void *arg)
+{
+    (void)arg;
+    return read_clock(CLOCK_REALTIME);
+}
+
+static once_time steady(void *arg)
+{
+    (void)arg;
+    return read_clock(CLOCK_BOOTTIME);
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return -1;
+}
+
+/* A UUID in text. Where it cannot be read, all zero: one boot for ever, and then
+ * leases run by the steady clock alone. */
+static void boot(void *arg, uint8_t id[16])
+{
+    (void)arg;
+    memset(id, 0, 16);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    char text[37] = { 0 };
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    int nibble = 0;
+    for (ssize_t i = 0; i < n && nibble < 32; i++) {
+        int v = hex_value(text[i]);
+        if (v >= 0) {
+            id[nibble / 2] = (uint8_t)(id[nibble / 2] << 4 | v);
+            nibble++;
+        }
+    }
+}
+
+const struct once_clock once_os_clock = { .wall = wall, .steady = steady, .boot = boot };
+
+void once_os_random(void *bytes, size_t len)
+{
+    uint8_t *at = bytes;
+    while (len > 0) {
+        ssize_t n = getrandom(at, len, 0);
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            abort(); /* no entropy means no nonces: nothing safe can be done */
+        }
+        at += n;
+        len -= (size_t)n;
+    }
+}
+
+once_time once_os_monotonic_ms(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t once_os_monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}

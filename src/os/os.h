@@ -1,0 +1,21 @@
+/*
+ * os.h - the only door to clocks and entropy.
+ *
+ * Core, stores and engine receive time and random bytes; they do not ask the system.
+ */
+#ifndef ONCE_OS_OS_H
+#define ONCE_OS_OS_H
+
+#include "once.h"
+
+/* CLOCK_REALTIME, CLOCK_BOOTTIME and the kernel's boot id. */
+extern const struct once_clock once_os_clock;
+
+/* getrandom(2): blocks until the kernel's pool is ready, then never fails. */
+void once_os_random(void *bytes, size_t len);
+
+/* CLOCK_MONOTONIC, for time-outs of this process only; it is no store's business. */
+once_time once_os_monotonic_ms(void);
+uint64_t once_os_monotonic_ns(void);
+
+#endif

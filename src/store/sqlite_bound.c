@@ -1,0 +1,167 @@
+/*
+ * sqlite_bound.c - the protocol inside the caller's own transaction (once_sqlite_*).
+ *
+ * Key, work and outcome are rows of one transaction: they commit or roll back together,
+ * so a local effect happens exactly once (DESIGN 1) and no lease is needed. The tables
+ * live in the caller's database; its journal mode, its locking and its durability are the
+ * caller's. Nothing is remembered between transactions that a roll back could make wrong.
+ */
+#include "core/decide.h"
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/outcome.h"
+#include "core/span.h"
+#include "os/os.h"
+#include "store/sqlite_protocol.h"
+#include "store/sqlite_schema.h"
+
+struct once_sqlite {
+    struct sqlite_db db;
+    struct sqlite_index index;
+    struct sqlite_protocol protocol;
+};
+
+once_result once_sqlite_bind(struct sqlite3 *handle, const struct once_clock *clock, struct once_sqlite **out,
+                             struct once_error *err)
+{
+    if (!sqlite3_get_autocommit(handle))
+        return once_fail(err, ONCE_INVALID, "bind outside of a transaction: tables may have to be created");
+    struct once_sqlite *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to bind a connection");
+    b->db.handle = handle;
+    b->db.clock = clock != NULL ? clock : &once_os_clock;
+    once_buf_init(&b->protocol.scratch, ONCE_BODY_LEN_MAX + 1);
+    int64_t version = 0;
+    once_result r = sqlite_schema_version(handle, SQLITE_CALLERS_FILE, &version, err);
+    if (r == ONCE_OK && version < sqlite_migration_count)
+        r = sqlite_schema_migrate(&b->db, SQLITE_CALLERS_FILE, true, err);
+    if (r == ONCE_OK)
+        r = sqlite_schema_attach(&b->db, true, err);
+    if (r == ONCE_OK)
+        r = sqlite_index_init(&b->index, &b->db, false, err);
+    if (r != ONCE_OK) {
+        once_sqlite_unbind(b);
+        return r;
+    }
+    b->protocol.db = &b->db;
+    b->protocol.index = &b->index;
+    b->protocol.keytext = true;
+    *out = b;
+    return ONCE_OK;
+}
+
+void once_sqlite_unbind(struct once_sqlite *b)
+{
+    if (b == NULL)
+        return;
+    sqlite_index_release(&b->index);
+    sqlite_db_release(&b->db);
+    once_buf_release(&b->protocol.scratch);
+    free(b);
+}
+
+/* A savepoint around each call: one that fails halfway leaves the caller's transaction as
+ * it was before it. */
+static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struct once_error *err)
+{
+    sqlite3 *handle = b->db.handle;
+    if (sqlite3_get_autocommit(handle))
+        return once_fail(err, ONCE_INVALID, "not inside a transaction: BEGIN IMMEDIATE first");
+    once_result r = sqlite_exec(handle, "SAVEPOINT once_call", "begin", err);
+    if (r != ONCE_OK)
+        return r;
+    r = sqlite_index_begin(&b->index, op->request->verb != ONCE_VERB_LOOKUP, err);
+    b->protocol.now = sqlite_now(&b->db);
+    if (r == ONCE_OK)
+        r = sqlite_protocol_do(&b->protocol, op, err);
+    if (r == ONCE_OK && op->request->verb != ONCE_VERB_LOOKUP)
+        r = sqlite_index_seal(&b->index, err);
+    if (r != ONCE_OK)
+        sqlite3_exec(handle, "ROLLBACK TO once_call", NULL, NULL, NULL);
+    sqlite3_exec(handle, "RELEASE once_call", NULL, NULL, NULL);
+    return r;
+}
+
+static once_result call(struct once_sqlite *b, const struct once_request *request, const uint8_t record[16],
+                        once_span outcome, struct once_reply *reply, struct once_error *err)
+{
+    struct once_op op = { .request = request, .outcome = outcome };
+    memcpy(op.record, record, 16);
+    once_result r = in_savepoint(b, &op, err);
+    if (r == ONCE_OK && op.result != ONCE_OK) {
+        r = op.result;
+        if (err != NULL)
+            *err = op.err;
+    }
+    if (r != ONCE_OK)
+        once_reply_release(&op.reply);
+    *reply = op.reply;
+    return r;
+}
+
+once_result once_sqlite_claim(struct once_sqlite *b, const struct once_claim *claim, struct once_reply *reply,
+                              struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_CLAIM };
+    once_result r = once_claim_check(claim, &request.claim, err);
+    if (r == ONCE_OK && claim->wait_ms != 0)
+        r = once_fail(err, ONCE_INVALID, "a claim inside a transaction cannot wait");
+    if (r != ONCE_OK)
+        return r;
+    static const uint8_t none[16];
+    if (memcmp(request.claim.nonce, none, 16) == 0)
+        once_os_random(request.claim.nonce, 16);
+    uint8_t record[16];
+    once_record_id(&b->db.secret, claim->tenant, claim->key, record);
+    return call(b, &request, record, once_span_of(NULL, 0), reply, err);
+}
+
+once_result once_sqlite_advance(struct once_sqlite *b, struct once_grant grant, once_span point, once_span checkpoint,
+                                struct once_reply *reply, struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_ADVANCE, .grant = grant, .advance = { point, checkpoint } };
+    once_result r = once_advance_check(point, checkpoint, err);
+    return r == ONCE_OK ? call(b, &request, grant.record, once_span_of(NULL, 0), reply, err) : r;
+}
+
+once_result once_sqlite_finish(struct once_sqlite *b, struct once_grant grant, const struct once_outcome *outcome,
+                               struct once_reply *reply, struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_FINISH, .grant = grant, .outcome = *outcome };
+    once_result r = once_outcome_check(outcome, err);
+    if (r != ONCE_OK)
+        return r;
+    struct once_buf buf;
+    once_buf_init(&buf, ONCE_OUTCOME_LEN_MAX);
+    uint64_t seal = once_outcome_seal(grant, outcome->state, outcome->retryable, outcome->status);
+    r = once_outcome_encode(outcome, seal, &buf, err);
+    if (r == ONCE_OK)
+        r = call(b, &request, grant.record, once_buf_span(&buf), reply, err);
+    once_buf_release(&buf);
+    return r;
+}
+
+once_result once_sqlite_release(struct once_sqlite *b, struct once_grant grant, struct once_reply *reply,
+                                struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = grant };
+    return call(b, &request, grant.record, once_span_of(NULL, 0), reply, err);
+}
+
+once_result once_sqlite_lookup(struct once_sqlite *b, once_span tenant, once_span key, struct once_reply *reply,
+                               struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } };
+    once_result r = once_name_check(tenant, key, err);
+    if (r != ONCE_OK)
+        return r;
+    uint8_t record[16];
+    once_record_id(&b->db.secret, tenant, key, record);
+    return call(b, &request, record, once_span_of(NULL, 0), reply, err);
+}

@@ -1,0 +1,43 @@
+/*
+ * sqlite_file.h - the files of an embedded store and the lock over them.
+ *
+ *   PATH           the database, mode 0600, with SQLite's PATH-wal and PATH-shm
+ *   PATH-lock      flock(2): held by whoever may write or checkpoint. Its text says who:
+ *                  "owner PID NAME" for a process that keeps it, "step PID NAME" else
+ *   PATH-reserve   space that is given up so that expiry can run on a full disk (FAULTS E5)
+ *
+ * One writer, and one checkpointer, at a time over all processes: Debian's SQLite has the
+ * WAL-reset bug (FAULTS E4). The lock is a file of its own because closing any descriptor
+ * of the database would drop the locks that SQLite itself holds on it.
+ */
+#ifndef ONCE_STORE_SQLITE_FILE_H
+#define ONCE_STORE_SQLITE_FILE_H
+
+#include "once.h"
+
+struct sqlite_files {
+    char *path, *lock_path, *reserve_path;
+    int lock_fd;
+    uint64_t reserve_len;
+    uint32_t lock_wait_ms;
+};
+
+once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
+                              struct once_error *err);
+void sqlite_files_release(struct sqlite_files *f);
+
+/* Is this a place where a store can be? Makes the empty file if there is none. */
+once_result sqlite_files_prepare(const struct sqlite_files *f, struct once_error *err);
+
+/* Waits for its turn. ONCE_UNAVAILABLE names who has it. */
+once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);
+void sqlite_files_unlock(struct sqlite_files *f);
+
+/* Keep the reserve full / give it up. False where there is none. */
+void sqlite_files_reserve_fill(const struct sqlite_files *f);
+bool sqlite_files_reserve_give(const struct sqlite_files *f);
+
+/* Bytes of the database and its log. */
+uint64_t sqlite_files_size(const struct sqlite_files *f);
+
+#endif

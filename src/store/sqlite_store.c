@@ -1,0 +1,322 @@
+/*
+ * sqlite_store.c - the embedded store: open, one durable step, reopen, close.
+ *
+ * Invariants: K4 apply() returns after COMMIT did, with synchronous=FULL: what it answers
+ *                is on disk.
+ *             K10 a COMMIT that fails is neither done nor undone (FAULTS E2: in WAL mode
+ *                its rows may come back to life). The store says UNKNOWN; reopen() closes
+ *                the connection, lets SQLite recover, and writes everything that is
+ *                visible into the database file itself before anything is believed: after
+ *                a failed fsync the log's pages in the cache prove nothing.
+ *             E4 only the holder of the lock writes or checkpoints.
+ */
+#include "store/sqlite_store.h"
+
+#include "core/duration.h"
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/span.h"
+#include "os/point.h"
+#include "store/sqlite_schema.h"
+
+enum {
+    CHECKPOINT_PAGES = 1000,           /* 4 MiB of log: a pause of a few milliseconds */
+    RESERVE_LEN_DEFAULT = 1024 * 1024, /* an expiry step's log */
+};
+
+/* ------------------------------------------------------------------ the connection */
+
+static int on_commit_pages(void *arg, sqlite3 *handle, const char *name, int pages)
+{
+    (void)handle;
+    (void)name;
+    ((struct sqlite_store *)arg)->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+static void disconnect(struct sqlite_store *s)
+{
+    sqlite_index_release(&s->index);
+    sqlite_db_release(&s->db);
+    sqlite3_close(s->db.handle);
+    s->db.handle = NULL;
+}
+
+static once_result open_handle(struct sqlite_store *s, struct once_error *err)
+{
+    int rc = sqlite3_open_v2(s->files.path, &s->db.handle,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
+                                 SQLITE_OPEN_NOFOLLOW,
+                             NULL);
+    if (rc != SQLITE_OK)
+        return sqlite_fail(s->db.handle, rc, "open the database", err);
+    return sqlite_schema_configure(s->db.handle, err);
+}
+
+/* Makes the file ours where it is empty or older. */
+static once_result bring_up_to_date(struct sqlite_store *s, struct once_error *err)
+{
+    once_result r = sqlite_exec(s->db.handle, "PRAGMA journal_mode = WAL", "set up the log", err);
+    return r == ONCE_OK ? sqlite_schema_migrate(&s->db, SQLITE_OWN_FILE, !s->no_migrate, err) : r;
+}
+
+/* Opens, reads secret, clock and key index. Without the lock nothing may be written:
+ * *ready is false if something had to be. */
+static once_result connect(struct sqlite_store *s, bool locked, bool *ready, struct once_error *err)
+{
+    int64_t version = 0;
+    *ready = false;
+    once_result r = open_handle(s, err);
+    if (r == ONCE_OK)
+        r = sqlite_schema_version(s->db.handle, SQLITE_OWN_FILE, &version, err);
+    bool current = version == sqlite_migration_count;
+    if (r == ONCE_OK && !current && locked) {
+        r = bring_up_to_date(s, err);
+        current = r == ONCE_OK;
+    }
+    if (r == ONCE_OK && current)
+        r = sqlite_schema_attach(&s->db, locked, err);
+    if (r == ONCE_OK && current)
+        r = sqlite_index_init(&s->index, &s->db, !s->base.shared, err);
+    if (r != ONCE_OK || !current) {
+        disconnect(s);
+        return r;
+    }
+    sqlite3_wal_hook(s->db.handle, on_commit_pages, s);
+    s->base.secret = s->db.secret;
+    s->protocol.db = &s->db;
+    s->protocol.index = &s->index;
+    *ready = true;
+    return ONCE_OK;
+}
+
+/* ------------------------------------------------------------------ a step */
+
+once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err)
+{
+    if (s->broken)
+        return once_fail(err, ONCE_UNAVAILABLE, "the store failed and could not be opened again");
+    bool lock = s->base.shared && writing;
+    once_result r = lock ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
+    if (r != ONCE_OK)
+        return r;
+    ONCE_POINT("sqlite.locked");
+    r = sqlite_exec(s->db.handle, writing ? "BEGIN IMMEDIATE" : "BEGIN", "begin a transaction", err);
+    if (r == ONCE_OK && writing && s->db.boot == 0) /* it was opened without the lock, as the first since boot */
+        r = sqlite_clock_anchor(&s->db, true, err);
+    if (r == ONCE_OK)
+        r = sqlite_index_begin(&s->index, writing, err);
+    if (r != ONCE_OK) {
+        sqlite_store_rollback(s);
+        return r;
+    }
+    s->protocol.now = sqlite_now(&s->db);
+    ONCE_POINT("sqlite.begun");
+    return ONCE_OK;
+}
+
+void sqlite_store_rollback(struct sqlite_store *s)
+{
+    if (!sqlite3_get_autocommit(s->db.handle))
+        sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
+    sqlite_index_rolled_back(&s->index);
+    if (s->base.shared)
+        sqlite_files_unlock(&s->files);
+}
+
+/* Between steps, by the writer, under its lock: so never two at once, and bounded. What a
+ * failing checkpoint could not do stays in the log; nothing is lost. */
+static void checkpoint_if_due(struct sqlite_store *s)
+{
+    if (s->wal_pages < CHECKPOINT_PAGES)
+        return;
+    sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    s->wal_pages = 0;
+}
+
+once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
+{
+    once_result r = sqlite_index_seal(&s->index, err);
+    if (r != ONCE_OK) {
+        sqlite_store_rollback(s);
+        return r;
+    }
+    ONCE_POINT("sqlite.applied");
+    int rc = sqlite3_exec(s->db.handle, "COMMIT", NULL, NULL, NULL);
+    if (rc != SQLITE_OK) {
+        sqlite_fail(s->db.handle, rc, "commit", err);
+        if (err != NULL)
+            err->result = ONCE_UNKNOWN;
+        sqlite_store_rollback(s);
+        return ONCE_UNKNOWN;
+    }
+    ONCE_POINT("sqlite.committed");
+    s->commits++;
+    sqlite_index_committed(&s->index);
+    checkpoint_if_due(s);
+    if (s->base.shared)
+        sqlite_files_unlock(&s->files);
+    ONCE_POINT("sqlite.unlocked");
+    return ONCE_OK;
+}
+
+static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    bool writing = false;
+    for (size_t i = 0; i < count; i++)
+        writing = writing || ops[i]->request->verb != ONCE_VERB_LOOKUP;
+    once_result r = sqlite_store_begin(s, writing, err);
+    if (r != ONCE_OK)
+        return r;
+    for (size_t i = 0; r == ONCE_OK && i < count; i++)
+        r = sqlite_protocol_do(&s->protocol, ops[i], err);
+    if (r == ONCE_OK && writing)
+        return sqlite_store_commit(s, err);
+    sqlite_store_rollback(s);
+    return r;
+}
+
+/* ------------------------------------------------------------------ reopening */
+
+/* Everything visible goes into the database file and is synced there; the log is emptied,
+ * so that nothing invisible in it can come back. */
+static once_result make_durable(struct sqlite_store *s, struct once_error *err)
+{
+    int rc = sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK ? ONCE_OK : sqlite_fail(s->db.handle, rc, "make the log durable", err);
+}
+
+static once_result reopen(struct once_store *base, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    disconnect(s);
+    s->broken = true;
+    once_result r = s->base.shared ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
+    if (r != ONCE_OK)
+        return r;
+    bool ready = false;
+    r = connect(s, true, &ready, err);
+    if (r == ONCE_OK)
+        r = make_durable(s, err);
+    s->broken = r != ONCE_OK;
+    if (r != ONCE_OK)
+        disconnect(s);
+    if (s->base.shared)
+        sqlite_files_unlock(&s->files);
+    return r;
+}
+
+/* ------------------------------------------------------------------ open, close */
+
+static once_result stats(struct once_store *base, struct once_stats *stats, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    once_result r = sqlite_store_begin(s, false, err);
+    if (r != ONCE_OK)
+        return r;
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->db.handle, "SELECT count(*) FROM once_claim", -1, &st, NULL);
+    if (rc == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW)
+        stats->records = (uint64_t)sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    stats->commits = s->commits;
+    stats->now = s->protocol.now;
+    stats->bytes = sqlite_files_size(&s->files);
+    sqlite_store_rollback(s);
+    return ONCE_OK;
+}
+
+static void close_store(struct once_store *base)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    /* An owner leaves an empty log behind; what shares the file must not wait for that. */
+    if (s->db.handle != NULL && !s->base.shared)
+        sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    disconnect(s);
+    once_buf_release(&s->protocol.scratch);
+    sqlite_files_release(&s->files);
+    explicit_bzero(&s->base.secret, sizeof s->base.secret);
+    free(s);
+}
+
+static const struct once_store_ops ops = {
+    .name = "sqlite",
+    .apply = apply,
+    .reopen = reopen,
+    .list = sqlite_store_list,
+    .history = sqlite_store_history,
+    .expire = sqlite_store_expire,
+    .check = sqlite_store_check,
+    .stats = stats,
+    .close = close_store,
+};
+
+static once_result read_params(struct sqlite_store *s, once_span query, uint64_t *reserve_len, struct once_error *err)
+{
+    static const char *const known[] = { "keytext", "reserve", NULL };
+    once_result r = once_url_check(query, known, err);
+    if (r != ONCE_OK)
+        return r;
+    once_span value;
+    s->protocol.keytext = true;
+    if (once_url_param(query, "keytext", &value)) {
+        if (!once_span_equal(value, ONCE_LIT("on")) && !once_span_equal(value, ONCE_LIT("off")))
+            return once_fail(err, ONCE_INVALID, "keytext=%.*s: it is on or off", ONCE_SPAN_ARGS(value));
+        s->protocol.keytext = once_span_equal(value, ONCE_LIT("on"));
+    }
+    *reserve_len = RESERVE_LEN_DEFAULT;
+    if (once_url_param(query, "reserve", &value))
+        r = once_size_parse(value, reserve_len, err);
+    return r;
+}
+
+/* Who shares the file opens it without the lock where it can, so that looking works
+ * while another process owns it. */
+static once_result open_files(struct sqlite_store *s, struct once_error *err)
+{
+    bool ready = false;
+    once_result r = sqlite_files_prepare(&s->files, err);
+    if (r == ONCE_OK && s->base.shared)
+        r = connect(s, false, &ready, err);
+    if (r != ONCE_OK || ready)
+        return r;
+    r = sqlite_files_lock(&s->files, !s->base.shared, err);
+    if (r != ONCE_OK)
+        return r;
+    r = connect(s, true, &ready, err);
+    if (r == ONCE_OK)
+        sqlite_files_reserve_fill(&s->files);
+    if (s->base.shared)
+        sqlite_files_unlock(&s->files);
+    return r;
+}
+
+once_result once_store_sqlite_open(once_span rest, const struct once_options *options, struct once_store **out,
+                                   struct once_error *err)
+{
+    once_span path, query;
+    once_span_cut(rest, '?', &path, &query);
+    struct sqlite_store *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a store");
+    s->base.ops = &ops;
+    s->base.shared = options->shared;
+    s->no_migrate = options->no_migrate;
+    s->db.clock = options->clock;
+    s->files.lock_fd = -1;
+    once_buf_init(&s->protocol.scratch, ONCE_BODY_LEN_MAX + 1);
+    uint64_t reserve_len = 0;
+    once_result r = read_params(s, query, &reserve_len, err);
+    if (r == ONCE_OK)
+        r = sqlite_files_init(&s->files, path, reserve_len, options->lock_wait_ms, err);
+    if (r == ONCE_OK)
+        r = open_files(s, err);
+    if (r != ONCE_OK) {
+        once_error_prefix(err, "cannot open store 'sqlite:%.*s'", ONCE_SPAN_ARGS(path));
+        close_store(&s->base);
+        return r;
+    }
+    *out = &s->base;
+    return ONCE_OK;
+}

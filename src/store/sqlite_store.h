@@ -1,0 +1,37 @@
+/*
+ * sqlite_store.h - the embedded store: its parts, for the files that implement it.
+ */
+#ifndef ONCE_STORE_SQLITE_STORE_H
+#define ONCE_STORE_SQLITE_STORE_H
+
+#include "store/sqlite_file.h"
+#include "store/sqlite_protocol.h"
+
+struct sqlite_store {
+    struct once_store base;
+    struct sqlite_files files;
+    struct sqlite_db db;
+    struct sqlite_index index;
+    struct sqlite_protocol protocol;
+    bool no_migrate;
+    bool broken;       /* a reopen failed: nothing is done until one succeeds */
+    int wal_pages;     /* as of the last commit */
+    uint64_t commits;
+};
+
+/* A step: lock (where shared), BEGIN, ..., and one of the two ends. */
+once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err);
+/* ONCE_UNKNOWN if the commit's own answer was an error (FAULTS E2). */
+once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
+void sqlite_store_rollback(struct sqlite_store *s);
+
+once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
+                              struct once_error *err);
+once_result sqlite_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
+                                 struct once_error *err);
+once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
+                                struct once_error *err);
+once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
+                               struct once_check_report *report, struct once_error *err);
+
+#endif

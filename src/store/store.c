@@ -1,0 +1,227 @@
+/*
+ * store.c - opening by URL, and the wrappers around every implementation.
+ *
+ * Before the call: what our own code could have got wrong is asserted. After it: every
+ * implementation's answers are held against the same facts, so that a store that breaks
+ * an invariant is stopped here and not believed.
+ */
+#include "store/store.h"
+
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/record.h"
+#include "core/span.h"
+
+/* ------------------------------------------------------------------ URLs */
+
+bool once_url_param(once_span query, const char *name, once_span *value)
+{
+    once_span wanted = once_span_str(name);
+    while (query.len > 0) {
+        once_span param, key;
+        once_span_cut(query, '&', &param, &query);
+        once_span_cut(param, '=', &key, value);
+        if (once_span_equal(key, wanted))
+            return true;
+    }
+    return false;
+}
+
+once_result once_url_check(once_span query, const char *const *known, struct once_error *err)
+{
+    while (query.len > 0) {
+        once_span param, key, value;
+        once_span_cut(query, '&', &param, &query);
+        once_span_cut(param, '=', &key, &value);
+        bool found = false;
+        for (size_t i = 0; known[i] != NULL; i++)
+            found = found || once_span_equal(key, once_span_str(known[i]));
+        if (!found)
+            return once_fail(err, ONCE_INVALID, "the store's URL has an unknown parameter '%.*s'",
+                             ONCE_SPAN_ARGS(key));
+    }
+    return ONCE_OK;
+}
+
+static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
+                              struct once_error *err)
+{
+    once_span scheme, rest;
+    if (!once_span_cut(url, ':', &scheme, &rest))
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not a store's URL; write sqlite:PATH", ONCE_SPAN_ARGS(url));
+    if (once_span_equal(scheme, ONCE_LIT("sqlite")))
+        return once_store_sqlite_open(rest, options, out, err);
+    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite:", ONCE_SPAN_ARGS(scheme));
+}
+
+struct wrapper {
+    once_span prefix;
+    once_result (*wrap)(struct once_store *inner, struct once_store **out, struct once_error *err);
+};
+
+/* The wrapper that a URL begins with, or NULL. */
+static const struct wrapper *wrapper_of(once_span url)
+{
+    static const struct wrapper wrappers[] = {
+        { ONCE_LIT("trace+"), once_store_trace_wrap },
+        { ONCE_LIT("fault+"), once_store_fault_wrap },
+    };
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (once_span_starts(url, wrappers[i].prefix))
+            return &wrappers[i];
+    return NULL;
+}
+
+/* "trace+fault+sqlite:PATH": the innermost is opened first, then wrapped. */
+once_result once_store_open(const char *url, const struct once_options *options, struct once_store **out,
+                            struct once_error *err)
+{
+    enum { DEPTH_MAX = 4 };
+    const struct wrapper *around[DEPTH_MAX], *next;
+    size_t depth = 0;
+    once_span rest = once_span_str(url);
+    if (rest.len > ONCE_URL_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "the store's URL is %zu bytes long, the limit is %d", rest.len,
+                         ONCE_URL_LEN_MAX);
+    while ((next = wrapper_of(rest)) != NULL) {
+        if (depth == DEPTH_MAX)
+            return once_fail(err, ONCE_LIMIT, "the store's URL wraps more than %d times", DEPTH_MAX);
+        around[depth++] = next;
+        rest = once_span_skip(rest, next->prefix.len);
+    }
+    struct once_store *store = NULL;
+    once_result r = open_plain(rest, options, &store, err);
+    while (r == ONCE_OK && depth > 0)
+        r = around[--depth]->wrap(store, &store, err);
+    if (r == ONCE_OK)
+        *out = store;
+    return r;
+}
+
+void once_store_close(struct once_store *store)
+{
+    if (store != NULL)
+        store->ops->close(store);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static bool arm_fits(enum once_verb verb, enum once_arm arm)
+{
+#define BIT(name) (1u << ONCE_ARM_##name)
+    static const unsigned arms[] = {
+        [ONCE_VERB_CLAIM] =
+            BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN),
+        [ONCE_VERB_EXTEND] = BIT(DONE) | BIT(FENCED),
+        [ONCE_VERB_ADVANCE] = BIT(DONE) | BIT(FENCED),
+        [ONCE_VERB_FINISH] = BIT(DONE) | BIT(FENCED),
+        [ONCE_VERB_RELEASE] = BIT(DONE) | BIT(FENCED),
+        [ONCE_VERB_LOOKUP] = BIT(FOUND) | BIT(ABSENT),
+        [ONCE_VERB_RESOLVE] = BIT(DONE) | BIT(ABSENT) | BIT(REPLAY) | BIT(IN_PROGRESS) | BIT(FENCED),
+    };
+#undef BIT
+    return (arms[verb] & 1u << arm) != 0;
+}
+
+/* What is wrong with an answer, or NULL. */
+static const char *answer_fault(const struct once_op *op)
+{
+    const struct once_reply *reply = &op->reply;
+    const struct once_record *record = &reply->record;
+    enum once_verb verb = op->request->verb;
+    if (!arm_fits(verb, reply->arm))
+        return "an arm that its verb does not have";
+    if (record->grant.fence != 0 && memcmp(record->grant.record, op->record, 16) != 0)
+        return "another record than was asked for";
+    switch (reply->arm) {
+    case ONCE_ARM_EXECUTE:
+    case ONCE_ARM_PROBE:
+        if (record->state != ONCE_STATE_RUNNING || !record->lease_live)
+            return "a grant of a record that is not running";
+        if (memcmp(&record->fingerprint, &op->request->claim.fingerprint, sizeof record->fingerprint) != 0)
+            return "a grant over another fingerprint (K6)";
+        return once_record_fault(record);
+    case ONCE_ARM_REPLAY:
+        if (record->state != ONCE_STATE_SUCCEEDED && record->state != ONCE_STATE_FAILED)
+            return "a replay without an outcome";
+        if (verb == ONCE_VERB_CLAIM && record->retryable)
+            return "a replay of what may be run again";
+        return once_record_fault(record);
+    case ONCE_ARM_IN_PROGRESS:
+        return !record->lease_live ? "in progress without a live lease" : once_record_fault(record);
+    case ONCE_ARM_UNKNOWN:
+        return record->state != ONCE_STATE_UNKNOWN ? "unknown, but not stored so" : once_record_fault(record);
+    case ONCE_ARM_MISMATCH:
+    case ONCE_ARM_ABSENT:
+        return record->grant.fence != 0 ? "a record where there is none to show" : NULL;
+    default:
+        return NULL;
+    }
+}
+
+once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count,
+                             struct once_error *err)
+{
+    assert(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        assert(ops[i]->reply.memory == NULL);
+        ops[i]->result = ONCE_UNAVAILABLE;
+        ops[i]->not_in_effect = false;
+    }
+    once_result r = store->ops->apply(store, ops, count, err);
+    for (size_t i = 0; i < count; i++) {
+        if (r != ONCE_OK || ops[i]->result != ONCE_OK) {
+            once_reply_release(&ops[i]->reply);
+            continue;
+        }
+        const char *fault = answer_fault(ops[i]);
+        if (fault != NULL) {
+            once_reply_release(&ops[i]->reply);
+            ops[i]->result = once_fail(&ops[i]->err, ONCE_CORRUPT, "store '%s' answered with %s", store->ops->name,
+                                       fault);
+        }
+    }
+    return r;
+}
+
+once_result once_store_reopen(struct once_store *store, struct once_error *err)
+{
+    return store->ops->reopen(store, err);
+}
+
+once_result once_store_list(struct once_store *store, const struct once_filter *filter, struct once_page *page,
+                            struct once_error *err)
+{
+    assert(filter->limit > 0);
+    assert(filter->limit <= ONCE_LIST_LIMIT_MAX);
+    once_result r = store->ops->list(store, filter, page, err);
+    assert(r != ONCE_OK || page->count <= filter->limit);
+    return r;
+}
+
+once_result once_store_history(struct once_store *store, const uint8_t record[16], struct once_history *history,
+                               struct once_error *err)
+{
+    return store->ops->history(store, record, history, err);
+}
+
+once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
+                              struct once_error *err)
+{
+    assert(budget > 0);
+    assert(budget <= ONCE_EXPIRE_BUDGET_MAX);
+    once_result r = store->ops->expire(store, budget, removed, more, err);
+    assert(r != ONCE_OK || *removed <= budget);
+    return r;
+}
+
+once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
+                             struct once_check_report *report, struct once_error *err)
+{
+    return store->ops->check(store, cursor, each, arg, report, err);
+}
+
+once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err)
+{
+    return store->ops->stats(store, stats, err);
+}

@@ -1,0 +1,91 @@
+/*
+ * store.h - what a store is: one durable step at a time over a set of records.
+ *
+ * A store applies a batch of operations as one transaction and answers each of them
+ * after that is durable. Everything else (queueing, waiting, settling a lost answer)
+ * is the engine's. An implementation is a table of functions; nobody calls through
+ * the table but the wrappers in store.c, which check what goes in and what comes out.
+ *
+ * The result of apply() speaks for the whole batch:
+ *   ONCE_OK           durable; every operation has its own result and reply
+ *   ONCE_UNKNOWN      the commit's answer was lost (K10): the engine reopens the store
+ *                     and applies the operations again, one by one; each recognises
+ *                     itself by its nonce or fence, so that is always safe
+ *   anything else     nothing was changed
+ * A store is done when the conformance suite (test/conformance) passes over it.
+ */
+#ifndef ONCE_STORE_STORE_H
+#define ONCE_STORE_STORE_H
+
+#include "core/mac.h"
+#include "once.h"
+
+struct once_op {
+    const struct once_request *request; /* checked, defaults filled in */
+    uint8_t record[16];                 /* which record it is about */
+    once_span outcome;                  /* FINISH: encoded (core/outcome.h) */
+    once_result result;                 /* out, as are the rest */
+    bool not_in_effect;                 /* the store looked, and has not done it: if the step fails after
+                                           that, nothing of it happened, also not by an earlier try */
+    struct once_reply reply;
+    struct once_error err;
+};
+
+struct once_store;
+
+struct once_store_ops {
+    const char *name;
+    once_result (*apply)(struct once_store *store, struct once_op *const *ops, size_t count, struct once_error *err);
+    /* After ONCE_UNKNOWN: forget everything remembered, look at the durable state anew. */
+    once_result (*reopen)(struct once_store *store, struct once_error *err);
+    once_result (*list)(struct once_store *store, const struct once_filter *filter, struct once_page *page,
+                        struct once_error *err);
+    once_result (*history)(struct once_store *store, const uint8_t record[16], struct once_history *history,
+                           struct once_error *err);
+    once_result (*expire)(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
+                          struct once_error *err);
+    /* One step of a check, from *cursor (0 at first) on; *cursor is 0 again at the end. */
+    once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
+                         struct once_check_report *report, struct once_error *err);
+    once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    void (*close)(struct once_store *store);
+};
+
+/* Embedded first in every implementation. */
+struct once_store {
+    const struct once_store_ops *ops;
+    struct once_mac secret; /* names records, salts fingerprints, derives child keys */
+    bool shared;            /* other processes write too: outcomes may come from elsewhere */
+};
+
+/* Opens what `url` names, wrappers included. `options` is complete (no zeros left). */
+once_result once_store_open(const char *url, const struct once_options *options, struct once_store **out,
+                            struct once_error *err);
+void once_store_close(struct once_store *store);
+
+once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count,
+                             struct once_error *err);
+once_result once_store_reopen(struct once_store *store, struct once_error *err);
+once_result once_store_list(struct once_store *store, const struct once_filter *filter, struct once_page *page,
+                            struct once_error *err);
+once_result once_store_history(struct once_store *store, const uint8_t record[16], struct once_history *history,
+                               struct once_error *err);
+once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
+                              struct once_error *err);
+once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
+                             struct once_check_report *report, struct once_error *err);
+once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
+
+/* A parameter of a store's URL: `name` in "sqlite:PATH?a=1&name=VALUE". False if absent. */
+bool once_url_param(once_span query, const char *name, once_span *value);
+/* Refuses parameters that are not in the NULL-terminated list. */
+once_result once_url_check(once_span query, const char *const *known, struct once_error *err);
+
+/* The implementations. */
+once_result once_store_sqlite_open(once_span rest, const struct once_options *options, struct once_store **out,
+                                   struct once_error *err);
+/* These wrap an open store and own it from then on, also when they fail. */
+once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
+once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
+
+#endif

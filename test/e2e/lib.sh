@@ -1,0 +1,131 @@
+# lib.sh - sourced by every end-to-end test: TAP, a private directory per case, waiting.
+#
+#     . "$(dirname "$0")/lib.sh"
+#     case_name() { run once key; is "$status" 0 "exit status"; }
+#     tap case_name ...
+#
+# The program under test is $ONCE_BIN or the first argument; further arguments select cases
+# by substring. Each case runs in a subshell, in a directory of its own with a store of its
+# own ($ONCE_STORE). Processes started with `spawn` are ended with the case. Nothing sleeps
+# in the hope that something has happened by then: `await` polls a condition, with a bound.
+
+set -u
+export LC_ALL=C.UTF-8 TZ=UTC
+ONCE=${ONCE_BIN:-${1:?which once? give ONCE_BIN or an argument}}
+[ -n "${ONCE_BIN:-}" ] || shift
+ONCE=$(realpath "$ONCE")
+AWAIT_SECONDS=${ONCE_TEST_SECONDS:-60}
+unset ONCE_BIN ONCE_CRASH ONCE_POINT_LOG ONCE_RECORD ONCE_KEY XDG_STATE_HOME
+ROOT=$(mktemp -d "${TMPDIR:-/tmp}/once-e2e.XXXXXX") || exit 1
+trap 'rm -rf "$ROOT"' EXIT
+selected=("$@")
+
+once() { "$ONCE" "$@"; }
+
+# A failure that does not end the case.
+fault() {
+    printf '# %s\n' "${1//$'\n'/$'\n# '}"
+    : >"$CASE/failed"
+}
+
+# run COMMAND...: its output in $out and $err (and files of these names), status in $status.
+run() {
+    status=0
+    "$@" >"$CASE/out" 2>"$CASE/err" </dev/null || status=$?
+    out=$(tr -d '\0' <"$CASE/out"; printf .) && out=${out%.}
+    err=$(tr -d '\0' <"$CASE/err"; printf .) && err=${err%.}
+}
+
+where() { printf 'line %s' "${BASH_LINENO[1]}"; }
+
+is() { # ACTUAL EXPECTED WHAT
+    [ "$1" = "$2" ] || fault "$(where): $3: got '$1', expected '$2'${err:+; stderr: $err}"
+}
+
+like() { # TEXT PATTERN(extended regular expression) WHAT
+    [[ $1 =~ $2 ]] || fault "$(where): $3: '$1' has no match for '$2'"
+}
+
+unlike() {
+    [[ ! $1 =~ $2 ]] || fault "$(where): $3: '$1' has a match for '$2'"
+}
+
+same() { # FILE FILE WHAT
+    cmp -s "$1" "$2" || fault "$(where): $3: $(cmp "$1" "$2" 2>&1)"
+}
+
+lines() { # FILE: how many; 0 if it is missing
+    if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi
+}
+
+# await CONDITION: evaluates it until it holds.
+await() {
+    local until=$((SECONDS + AWAIT_SECONDS))
+    until eval "$1"; do
+        if [ $SECONDS -gt $until ]; then
+            fault "$(where): waited $AWAIT_SECONDS s for: $1"
+            return 1
+        fi
+        sleep 0.01
+    done
+}
+
+# spawn COMMAND...: in the background, as $!, ended with the case.
+spawn() {
+    "$@" &
+    spawned+=($!)
+}
+
+# expect_exit PID STATUS WHAT: waits for a spawned process.
+expect_exit() {
+    local status=0
+    wait "$1" 2>/dev/null || status=$?
+    is "$status" "$2" "$3"
+}
+
+is_alive() { # PID; a zombie is not
+    [ -e "/proc/$1/stat" ] && ! grep -q ') [ZX] ' "/proc/$1/stat" 2>/dev/null
+}
+
+case_end() {
+    local pid
+    for pid in "${spawned[@]}"; do
+        kill -CONT "$pid" 2>/dev/null
+        kill -KILL "$pid" 2>/dev/null
+    done
+    wait 2>/dev/null
+}
+
+is_selected() {
+    local word
+    [ ${#selected[@]} -gt 0 ] || return 0
+    for word in "${selected[@]}"; do [[ $1 == *"$word"* ]] && return 0; done
+    return 1
+}
+
+tap() {
+    local number=0 bad=0 name
+    for name in "$@"; do
+        is_selected "$name" || continue
+        number=$((number + 1))
+        CASE=$ROOT/$name
+        mkdir "$CASE"
+        (
+            cd "$CASE" || exit 1
+            spawned=()
+            out='' err='' status=0
+            export ONCE_STORE=sqlite:$CASE/once.db
+            trap case_end EXIT
+            "$name"
+        ) || : >"$CASE/failed"
+        if [ -e "$CASE/failed" ]; then
+            echo "not ok $number - $name"
+            bad=1
+        else
+            echo "ok $number - $name"
+        fi
+        [ -n "${ONCE_TEST_KEEP:-}" ] || rm -rf "$CASE"
+    done
+    echo "1..$number"
+    exit $bad
+}

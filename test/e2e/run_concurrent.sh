@@ -1,0 +1,143 @@
+#!/bin/bash
+# Many processes, one key: one execution.
+. "$(dirname "$0")/lib.sh"
+
+# Holds its key until the file `go` exists.
+holding='echo x >>effects; : >ready; until [ -e go ]; do sleep 0.02; done; echo out; exit 0'
+
+hold() { # KEY: starts one and waits until it holds the key
+    spawn "$ONCE" run --key "$1" -- sh -c "$holding" >first
+    holder=$!
+    await '[ -e ready ]'
+}
+
+in_progress__is_75_and_says_when() {
+    hold k
+    run once run --key k -- sh -c "$holding"
+    is "$status" 75 'exit status'
+    like "$err" 'k is in progress: attempt 1 .*try again in [0-9]+[smh].*--wait' 'message'
+    run once run --wait 50ms --key k -- sh -c "$holding"
+    is "$status" 75 'exit status after a wait that was too short'
+    : >go
+    expect_exit $holder 0 'the holder'
+    run once run --quiet --key k -- sh -c "$holding"
+    is "$status:$out" $'0:out\n' 'afterwards'
+    is "$(lines effects)" 1 'executions'
+}
+
+in_progress__of_another_command_is_a_mismatch() {
+    hold k
+    run once run --wait 10s --key k -- true
+    is "$status" 65 'exit status'
+    : >go
+    expect_exit $holder 0 'the holder'
+}
+
+wait__replays() {
+    hold k
+    pids=()
+    for i in 1 2 3 4 5; do
+        spawn "$ONCE" run --wait 60s --key k -- sh -c "$holding" >"out$i" 2>"err$i"
+        pids+=($!)
+    done
+    : >go
+    for i in 1 2 3 4 5; do
+        expect_exit "${pids[i - 1]}" 0 "waiter $i"
+        is "$(cat "out$i")" out "output of waiter $i"
+        like "$(cat "err$i")" 'replay of attempt 1' "remark of waiter $i"
+    done
+    expect_exit $holder 0 'the holder'
+    is "$(lines effects)" 1 'executions'
+}
+
+wait__ends_at_a_signal_with_nothing_held() {
+    hold k
+    spawn "$ONCE" run --wait 1h --key k -- sh -c "$holding"
+    waiter=$!
+    await "grep -q ') S ' /proc/$waiter/stat"
+    kill -TERM $waiter
+    expect_exit $waiter 143 'the waiter'
+    : >go
+    expect_exit $holder 0 'the holder'
+    is "$(lines effects)" 1 'executions'
+}
+
+wait__next_executes_after_a_failure() {
+    spawn "$ONCE" run --key k -- sh -c 'echo x >>effects; : >ready; until [ -e go ]; do sleep 0.02; done; exit $((2 - ONCE_ATTEMPT))'
+    first=$!
+    await '[ -e ready ]'
+    spawn "$ONCE" run --wait 60s --key k -- sh -c 'echo x >>effects; : >ready; until [ -e go ]; do sleep 0.02; done; exit $((2 - ONCE_ATTEMPT))'
+    second=$!
+    : >go
+    expect_exit $first 1 'the first'
+    expect_exit $second 0 'the second, which waited'
+    is "$(lines effects)" 2 'executions'
+}
+
+lease__is_renewed_while_the_command_runs() {
+    spawn "$ONCE" run --lease 300ms --takeover rerun --key k -- sh -c "$holding"
+    holder=$!
+    await '[ -e ready ]'
+    # Ten leases long somebody else asks, and is told that the holder is alive.
+    until=$(($(date +%s%N) + 3000000000))
+    while [ "$(date +%s%N)" -lt $until ]; do
+        run once run --lease 300ms --takeover rerun --key k -- sh -c "$holding"
+        is "$status" 75 'exit status' || break
+        [ ! -e failed ] || break
+    done
+    : >go
+    expect_exit $holder 0 'the holder'
+    is "$(lines effects)" 1 'executions'
+}
+
+# Must show 4. Starts COUNT processes, number $i running COMMAND with $i in it, all let go at
+# the same moment; then waits for them: $statuses is like "1x0 49x75 ".
+fire() { # COUNT COMMAND
+    local i pid s pids=()
+    mkfifo gun
+    exec 6<>gun 5<gun
+    for ((i = 0; i < $1; i++)); do
+        eval "spawn sh -c 'read _; exec \"\$0\" \"\$@\"' $2" <&5 6>&- >"out.$i" 2>"err.$i"
+        pids+=($!)
+    done
+    exec 6>&- 5<&- # nobody writes any more: the end of every read
+    statuses=$(for pid in "${pids[@]}"; do s=0; wait "$pid" || s=$?; echo $s; done | sort -n | uniq -c |
+        awk '{ printf "%sx%s ", $1, $2 }')
+}
+
+fifty__one_execution_others_wait() {
+    fire 50 '"$ONCE" run --wait 120s --key k -- sh -c "echo x >>effects; sleep 0.2; echo out"'
+    is "$statuses" '50x0 ' 'exit statuses'
+    is "$(lines effects)" 1 'executions'
+    is "$(cat out.* | sort | uniq -c | tr -s ' ')" ' 50 out' 'outputs'
+    is "$(cat err.* | grep -c 'replay of attempt 1')" 49 'replays'
+    run once check
+    is "$status" 0 'once check'
+}
+
+fifty__one_execution_others_75() {
+    # The one that executes goes on until all others have been told.
+    fire 50 '"$ONCE" run --key k -- sh -c "echo x >>effects
+        until [ \$(cat err.* | grep -c progress) -ge 49 ]; do sleep 0.05; done; echo out"'
+    is "$statuses" '1x0 49x75 ' 'exit statuses'
+    is "$(lines effects)" 1 'executions'
+    is "$(cat out.*)" out 'output'
+    run once check
+    is "$status" 0 'once check'
+}
+
+twenty_keys__ten_processes_each() {
+    fire 200 '"$ONCE" run --wait 300s --key key-$((i % 20)) -- sh -c "echo $((i % 20)) | tee -a effects"'
+    is "$statuses" '200x0 ' 'exit statuses'
+    is "$(sort -n effects | tr '\n' ' ')" "$(seq -s ' ' 0 19) " 'executions'
+    for ((i = 0; i < 200; i++)); do
+        [ "$(cat "out.$i")" = $((i % 20)) ] || fault "process $i printed '$(cat "out.$i")'"
+    done
+    run once check
+    is "$status" 0 'once check'
+}
+
+tap in_progress__is_75_and_says_when in_progress__of_another_command_is_a_mismatch wait__replays \
+    wait__ends_at_a_signal_with_nothing_held wait__next_executes_after_a_failure \
+    lease__is_renewed_while_the_command_runs fifty__one_execution_others_wait fifty__one_execution_others_75 \
+    twenty_keys__ten_processes_each

@@ -1,0 +1,197 @@
+#!/bin/bash
+# How a command can end, and which signals reach it.
+. "$(dirname "$0")/lib.sh"
+
+effect='echo x >>effects'
+
+failure__is_retried_by_default() {
+    run once run --key k -- sh -c 'echo $ONCE_ATTEMPT >>attempts; echo out $ONCE_ATTEMPT; exit $((3 - ONCE_ATTEMPT))'
+    is "$status:$out" $'2:out 1\n' 'attempt 1'
+    run once run --key k -- sh -c 'echo $ONCE_ATTEMPT >>attempts; echo out $ONCE_ATTEMPT; exit $((3 - ONCE_ATTEMPT))'
+    is "$status:$out" $'1:out 2\n' 'attempt 2'
+    unlike "$err" replay 'attempt 2 is no replay'
+    for _ in 1 2; do
+        run once run --key k -- sh -c 'echo $ONCE_ATTEMPT >>attempts; echo out $ONCE_ATTEMPT; exit $((3 - ONCE_ATTEMPT))'
+        is "$status:$out" $'0:out 3\n' 'attempt 3, then its replay'
+    done
+    is "$(tr '\n' ' ' <attempts)" '1 2 3 ' 'attempts'
+}
+
+failure__is_final_if_asked() {
+    for _ in 1 2 3; do
+        run once run --final any --quiet --key k -- sh -c "$effect; echo no >&2; exit 9"
+        is "$status:$err" $'9:no\n' 'answer'
+    done
+    is "$(lines effects)" 1 'executions'
+}
+
+failure__keeps_child_key_and_grows_fence() {
+    run once run --key k -- sh -c 'echo $ONCE_KEY $ONCE_FENCE >>seen; exit 1'
+    run once run --key k -- sh -c 'echo $ONCE_KEY $ONCE_FENCE >>seen; exit 1'
+    { read -r key1 fence1; read -r key2 fence2; } <seen
+    is "$key2" "$key1" 'ONCE_KEY of the second attempt'
+    [ "$fence2" -gt "$fence1" ] || fault "fence $fence2 after $fence1"
+}
+
+killed__is_reported_as_shells_do() {
+    for signal in 9 15 6; do
+        run once run --key "k$signal" --final any -- sh -c "$effect; kill -$signal \$\$"
+        is "$status" $((128 + signal)) "killed by $signal"
+        run once run --key "k$signal" --final any -- sh -c "$effect; kill -$signal \$\$"
+        is "$status" $((128 + signal)) "killed by $signal, replayed"
+    done
+    is "$(lines effects)" 3 'executions'
+}
+
+not_found__releases_the_key() {
+    run once run --key k -- ./tool
+    is "$status" 127 'no such file'
+    like "$err" 'cannot execute ./tool: No such file.*free again' 'message'
+    run once run --key k -- no-such-program-anywhere
+    is "$status" 127 'another command under the same key: it was free'
+    echo 'echo done' >tool
+    run once run --key k -- ./tool
+    is "$status" 126 'not executable'
+    like "$err" 'Permission denied' 'message'
+    chmod +x tool
+    run once run --key k -- ./tool
+    is "$status:$out" $'0:done\n' 'and now it runs'
+    run once keys show --json k
+    like "$out" '"attempt":1,' 'released attempts do not count'
+}
+
+not_executable__releases_the_key() {
+    mkdir directory
+    run once run --key k -- ./directory
+    is "$status" 126 'a directory'
+    printf '#!/no/such/interpreter\n' >script
+    chmod +x script
+    run once run --key k -- ./script
+    is "$status" 127 'no interpreter'
+    run once run --key k -- sh -c "$effect"
+    is "$status" 0 'the key is free'
+}
+
+background__output_is_awaited() {
+    mkfifo go
+    spawn sh -c 'exec "$0" run --key k -- sh -c "{ read _ <go; echo late; } & echo early" >out' "$ONCE"
+    once=$!
+    await 'grep -q early out 2>/dev/null'
+    is_alive $once || fault 'it did not wait for the output of the background process'
+    echo >go
+    expect_exit $once 0 'exit status'
+    run once run --quiet --key k -- sh -c '{ read _ <go; echo late; } & echo early'
+    is "$out" $'early\nlate\n' 'replay'
+}
+
+background__signal_ends_the_waiting() {
+    spawn sh -c 'exec "$0" run --key k -- sh -c "sleep 1000 & echo \$! >child; echo early; exec 3>done" >out' "$ONCE"
+    once=$!
+    await '[ -e done ] && grep -q early out'
+    read -r child <child
+    spawned+=("$child")
+    await '! grep -qs . /proc/$once/task/$once/children || kill -TERM $once 2>/dev/null || true; ! is_alive $once'
+    expect_exit $once 0 'exit status'
+    is_alive "$child" || fault 'the background process was killed'
+    run once run --quiet --key k -- sh -c 'sleep 1000 & echo $! >child; echo early; exec 3>done'
+    is "$out" $'early\n' 'replay'
+}
+
+background__daemon_survives() {
+    run once run --key k -- sh -c 'setsid sleep 1000 >/dev/null 2>&1 & echo $! >child'
+    is "$status" 0 'exit status'
+    read -r child <child
+    spawned+=("$child")
+    is_alive "$child" || fault 'a process that let go of the output was killed'
+}
+
+# A command that counts the signals it gets, until it finds the file `stop`.
+counting='trap "echo sig >>signals" INT TERM HUP QUIT; : >ready; until [ -e stop ]; do sleep 0.02; done; echo over; exit 5'
+
+signal__is_passed_on_once() {
+    for name in TERM INT HUP QUIT; do
+        rm -f ready stop signals
+        spawn "$ONCE" run --key "k$name" -- sh -c "$counting" >out
+        once=$!
+        await '[ -e ready ]'
+        kill -$name $once
+        await '[ -e signals ]'
+        : >stop
+        expect_exit $once 5 "exit status after $name"
+        is "$(lines signals)" 1 "$name arrived"
+        run once keys show --json "k$name"
+        like "$out" '"state":"failed".*"status":5,' "recorded after $name"
+    done
+}
+
+signal__default_action_ends_the_command_and_is_recorded() {
+    spawn "$ONCE" run --final any --key k -- sh -c ': >ready; exec sleep 1000'
+    once=$!
+    await '[ -e ready ]'
+    kill -TERM $once
+    expect_exit $once 143 'exit status'
+    run once run --final any --key k -- sh -c ': >ready; exec sleep 1000'
+    is "$status" 143 'replay'
+}
+
+signal__from_the_terminal_arrives_once() {
+    command -v script >/dev/null || { fault 'script(1) is missing (package bsdutils)'; return; }
+    mkfifo keyboard
+    spawn script -qefc "'$ONCE' run --key k -- sh -c '$counting'" /dev/null <keyboard >screen
+    terminal=$!
+    exec 7>keyboard
+    await '[ -e ready ]'
+    printf '\003' >&7
+    await '[ -e signals ]'
+    : >stop
+    expect_exit $terminal 5 'exit status'
+    exec 7>&-
+    is "$(lines signals)" 1 'SIGINT arrived'
+    run once keys show --json k
+    like "$out" '"state":"failed".*"status":5,' 'recorded'
+}
+
+signal__ignored_stays_ignored() {
+    spawn sh -c 'trap "" HUP; exec "$0" run --key k -- sh -c ": >ready; until [ -e stop ]; do sleep 0.02; done"' "$ONCE"
+    once=$!
+    await '[ -e ready ]'
+    kill -HUP $once
+    : >stop
+    expect_exit $once 0 'exit status'
+}
+
+stop__and_continue_as_a_group() {
+    set -m
+    spawn "$ONCE" run --key k -- sh -c 'echo $$ >pid; : >ready; until [ -e stop ]; do sleep 0.02; done; echo over' >out
+    set +m
+    once=$!
+    await '[ -e ready ]'
+    read -r command <pid
+    kill -TSTP -- -$once
+    await "grep -q ') T ' /proc/$once/stat"
+    await "grep -q ') T ' /proc/$command/stat"
+    : >stop
+    kill -CONT -- -$once
+    expect_exit $once 0 'exit status'
+    is "$(cat out)" over 'output'
+}
+
+signal__before_the_start_releases_the_key() {
+    # Stopped right after the claim (a crash point), it finds the signal when it goes on.
+    ONCE_CRASH=run.claimed:1:stop spawn "$ONCE" run --key k -- sh -c "$effect"
+    once=$!
+    await "grep -q ') T ' /proc/$once/stat"
+    kill -TERM $once
+    kill -CONT $once
+    expect_exit $once 143 'exit status'
+    is "$(lines effects)" 0 'executions'
+    run once run --key k -- sh -c "$effect"
+    is "$status:$(lines effects)" 0:1 'the key was free'
+}
+
+tap failure__is_retried_by_default failure__is_final_if_asked failure__keeps_child_key_and_grows_fence \
+    killed__is_reported_as_shells_do not_found__releases_the_key not_executable__releases_the_key \
+    background__output_is_awaited background__signal_ends_the_waiting background__daemon_survives \
+    signal__is_passed_on_once signal__default_action_ends_the_command_and_is_recorded \
+    signal__from_the_terminal_arrives_once signal__ignored_stays_ignored stop__and_continue_as_a_group \
+    signal__before_the_start_releases_the_key

@@ -1,0 +1,144 @@
+#!/bin/bash
+# once check, expire, migrate, key; stores that cannot be used.
+. "$(dirname "$0")/lib.sh"
+
+check__healthy_and_json() {
+    once run --key a -- true
+    once run --key b -- false
+    run once check
+    is "$status" 0 'exit status'
+    like "$out" '^2 records, [0-9]+ attempts, 0 problems' 'summary'
+    run once check --quiet
+    is "$status:$out" 0: '--quiet'
+    run once check --json
+    is "$(python3 -c 'import json, sys; o = json.load(sys.stdin); print(o["records"], o["problems"], o["complete"])' <out)" '2 [] True' 'JSON'
+}
+
+check__damage_is_found() {
+    once run --key a -- sh -c 'head -c 100000 /dev/urandom | od' >/dev/null
+    run once check
+    is "$status" 0 'before'
+    # The stored outcome's bytes are somewhere in the file; turn one of them around.
+    python3 - once.db <<'END'
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+tables = [r[0] for r in db.execute("select name from sqlite_master where type = 'table'")]
+best = None
+for t in tables:
+    for c in [r[1] for r in db.execute(f'pragma table_info("{t}")')]:
+        try:
+            row = db.execute(f'select rowid, "{c}" from "{t}" where typeof("{c}") = \'blob\' order by length("{c}") desc limit 1').fetchone()
+        except sqlite3.OperationalError:
+            continue
+        if row and (best is None or len(row[1]) > len(best[3])):
+            best = (t, c, row[0], row[1])
+t, c, rowid, blob = best
+blob = bytearray(blob)
+blob[len(blob) // 2] ^= 0x10
+db.execute(f'update "{t}" set "{c}" = ? where rowid = ?', (bytes(blob), rowid))
+db.commit()
+END
+    run once check
+    is "$status" 1 'exit status'
+    like "$out" '[1-9][0-9]* problems' 'summary'
+    run once check --json
+    is "$status" 1 'exit status of --json'
+    python3 -c 'import json, sys; assert json.load(sys.stdin)["problems"]' <out || fault 'no problem in the JSON'
+    run once run --key a -- sh -c 'head -c 100000 /dev/urandom | od'
+    is "$status" 70 'a damaged outcome is not replayed'
+    is "$out" '' 'not a byte of it'
+}
+
+expire__removes_what_is_due() {
+    for i in 1 2 3 4 5; do once run --retention 1ms --key "short$i" -- true; done
+    once run --key long -- true
+    run once expire --limit 2
+    is "$status" 0 'exit status'
+    like "$out" '^2 removed, more are due' '--limit'
+    run once expire --progress --step 1
+    is "$status" 0 'exit status'
+    like "$out" '^3 removed'$'\n''$' 'the rest'
+    like "$err" '1 removed.*2 removed.*3 removed' 'progress'
+    run once expire
+    like "$out" '^0 removed' 'nothing left'
+    run once keys list --json --all
+    is "$(wc -l <out)" 1 'records left'
+    run once check
+    is "$status" 0 'once check'
+}
+
+expire__interrupted_says_how_far_it_got() {
+    for i in 1 2 3; do once run --retention 1ms --key "short$i" -- true; done
+    set -- expire --step 1
+    # Stopped at its first commit (a crash point), it finds the signal when it goes on.
+    spawn sh -c 'ONCE_CRASH=sqlite.committed:1:stop exec "$0" expire --step 1 2>said' "$ONCE"
+    once=$!
+    await "grep -q ') T ' /proc/$once/stat"
+    kill -INT $once
+    kill -CONT $once
+    expect_exit $once 130 'exit status'
+    like "$(cat said)" 'stopped after [0-2] records; run it again' 'message'
+    run once expire
+    is "$status" 0 'again'
+    run once check
+    is "$status" 0 'once check'
+}
+
+migrate__makes_a_store() {
+    run once migrate
+    is "$status" 0 'exit status'
+    like "$out" "sqlite:$CASE/once.db" 'says which'
+    run once keys list
+    is "$status:$out" 0: 'an empty store'
+    run once migrate --quiet
+    is "$status:$out" 0: 'again'
+}
+
+key__is_a_new_uuid() {
+    run once key
+    like "$out" '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}'$'\n''$' 'a UUIDv7'
+    first=$out
+    run once key
+    [ "$out" != "$first" ] || fault 'the same key twice'
+}
+
+unusable__is_69_and_executes_nothing() {
+    echo 'no database, just text, and long enough to be looked at as one' >text
+    for i in 1 2 3 4 5 6 7 8 9 10; do cat text text >>text2; done
+    python3 -c 'import sqlite3; d = sqlite3.connect("foreign.db"); d.execute("create table mine (x)"); d.commit()'
+    once migrate --store sqlite:newer.db --quiet
+    python3 -c 'import sqlite3; d = sqlite3.connect("newer.db"); d.execute("pragma user_version = 9999"); d.commit()'
+    for url in sqlite:/no/such/directory/once.db sqlite:text2 sqlite:foreign.db sqlite:newer.db "sqlite:$CASE" nonsense \
+        nonsense:x; do
+        run once run --store "$url" --key k -- sh -c 'echo x >>effects'
+        is "$status" 69 "exit status of run with $url"
+        like "$err" '^once run: cannot open the store: .{10}' "message of run with $url"
+        for verb in 'keys list' 'keys show k' check expire; do
+            run once $verb --store "$url"
+            is "$status" 69 "exit status of $verb with $url"
+        done
+    done
+    is "$(lines effects)" 0 'executions'
+}
+
+looking__leaves_no_file_behind() {
+    for verb in 'keys list' 'keys show k' 'keys resolve k --not-done --reason x' check expire; do
+        run once $verb
+        is "$status" 69 "exit status of $verb without a store"
+        [ ! -e once.db ] || fault "$verb made a store"
+        rm -f once.db*
+    done
+}
+
+output__that_cannot_be_written_is_74() {
+    once run --key k -- true
+    for verb in 'keys list' 'keys list --json' 'keys show k' check migrate key expire --version --help 'help run'; do
+        status=0
+        once $verb >/dev/full 2>err || status=$?
+        is "$status" 74 "exit status of $verb on a full disk"
+    done
+}
+
+tap check__healthy_and_json check__damage_is_found expire__removes_what_is_due expire__interrupted_says_how_far_it_got \
+    migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing looking__leaves_no_file_behind \
+    output__that_cannot_be_written_is_74

@@ -1,0 +1,95 @@
+#!/bin/bash
+# Every verb explains itself; mistakes are refused with a hint.
+. "$(dirname "$0")/lib.sh"
+
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate')
+
+help__of_every_verb() {
+    for verb in "${verbs[@]}"; do
+        run once $verb --help
+        is "$status:$err" 0: "$verb --help"
+        like "$out" "^usage: once $verb" "$verb: usage"
+        like "$out" 'exit:' "$verb: exit codes"
+        like "$out" 'example: ' "$verb: an example"
+        [ "$(awk '{ if (length($0) > m) m = length($0) } END { print m }' out)" -le 90 ] || fault "$verb --help: lines over 90 columns"
+        cp out direct
+        run once help $verb
+        is "$status" 0 "help $verb"
+        same out direct "help $verb"
+    done
+    for verb in "${verbs[@]}"; do [[ $verb == *' '* ]] || like "$(once --help)" "  $verb +[a-z]" "$verb in the list"; done
+    [ ! -e once.db ] || fault 'asking for help made a store'
+}
+
+version__is_told() {
+    run once --version
+    is "$status" 0 'exit status'
+    like "$out" '^once [0-9]+\.[0-9]+\.[0-9]+'$'\n''$' 'version'
+}
+
+mistake__is_64_with_a_hint() {
+    while read -r arguments; do
+        eval "run once $arguments"
+        is "$status" 64 "exit status of once $arguments"
+        like "$err" '^once' "message of once $arguments"
+        like "$err" "--help" "hint of once $arguments"
+        is "$out" '' "stdout of once $arguments"
+    done <<'END'
+
+nonsense
+help nonsense
+--nonsense
+run
+run --key k
+run -- true
+run --key k --nonsense -- true
+run --key k --lease -- true
+run --key k --lease 10 -- true
+run --key k --lease 0s -- true
+run --key k --lease never -- true
+run --key k --retention 0s -- true
+run --key k --wait 25h -- true
+run --key k --takeover probe -- true
+run --key k --final some -- true
+run --key k --max-output 17M -- true
+run --key k --max-output x -- true
+run --key k --quiet=yes -- true
+run -k k -- true
+advance
+advance --nonsense x
+keys
+keys nonsense
+keys list extra
+keys list --limit 0
+keys list --limit x
+keys list --before 0
+keys list --older x
+keys show
+keys show a b
+keys show --raw=x k
+keys release k
+key extra
+check extra
+expire --limit 0
+expire --step 10001
+migrate extra
+END
+    [ ! -e once.db ] || fault 'a mistake made a store'
+}
+
+mistake__limits_of_the_library_are_64() {
+    run once run --key k --lease 25h -- true
+    is "$status" 64 'a lease of more than a day'
+    run once run --key k --retention 99999999d -- true
+    is "$status" 64 'a retention of more than 100 years'
+    run once run --tenant "$(head -c 256 /dev/zero | tr '\0' x)" --key k -- true
+    is "$status" 64 'a tenant of 256 bytes'
+}
+
+options__end_at_the_command() {
+    run once run --key k sh -c 'echo "$@"' sh --key --help
+    is "$status:$out" $'0:--key --help\n' 'its own options are not ours'
+}
+
+tap help__of_every_verb version__is_told mistake__is_64_with_a_hint mistake__limits_of_the_library_are_64 \
+    options__end_at_the_command

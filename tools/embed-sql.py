@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Turn SQL files into C: one string per statement, one list of the migrations.
+
+usage: embed-sql.py PREFIX OUT.c OUT.h STATEMENT.sql... -- MIGRATION.sql...
+
+PREFIX_STATEMENTS(X) in the header lists the statements by file name, so that the C
+code has one enum and one table of them; the migrations come in order of their number.
+"""
+import os
+import re
+import sys
+
+
+def quoted(text, comments=False):
+    lines = []
+    for line in text.splitlines():
+        if not comments:
+            line = re.sub(r"--.*$", "", line).rstrip()
+        if line.strip():
+            lines.append('    "%s\\n"' % line.replace("\\", "\\\\").replace('"', '\\"'))
+    return "\n".join(lines)
+
+
+def main():
+    prefix, out_c, out_h = sys.argv[1:4]
+    rest = sys.argv[4:]
+    split = rest.index("--")
+    statements = sorted(rest[:split], key=os.path.basename)
+    migrations = sorted(rest[split + 1:], key=os.path.basename)
+    names = [os.path.basename(s)[:-4] for s in statements]
+    upper = prefix.upper()
+    with open(out_h, "w") as h:
+        h.write("/* made by tools/embed-sql.py */\n#pragma once\n")
+        h.write("#define %s_STATEMENTS(X) %s\n" % (upper, " ".join("X(%s)" % n for n in names)))
+        for n in names:
+            h.write("extern const char %s_sql_%s[];\n" % (prefix, n))
+        h.write("struct %s_migration { const char *name, *sql; };\n" % prefix)
+        h.write("extern const struct %s_migration %s_migrations[];\n" % (prefix, prefix))
+        h.write("extern const int %s_migration_count;\n" % prefix)
+    with open(out_c, "w") as c:
+        c.write("/* made by tools/embed-sql.py */\n#include \"%s\"\n" % os.path.basename(out_h))
+        for n, path in zip(names, statements):
+            c.write("const char %s_sql_%s[] =\n%s;\n" % (prefix, n, quoted(open(path).read())))
+        c.write("const struct %s_migration %s_migrations[] = {\n" % (prefix, prefix))
+        for i, path in enumerate(migrations):
+            base = os.path.basename(path)[:-4]
+            assert int(base.split("_")[0]) == i + 1, "migrations are numbered from 1 without gaps: " + base
+            c.write("  { \"%s\",\n%s },\n" % (base, quoted(open(path).read(), comments=True)))
+        c.write("};\nconst int %s_migration_count = %d;\n" % (prefix, len(migrations)))
+
+
+main()
