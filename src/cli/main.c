@@ -20,6 +20,7 @@ static const struct verb {
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
     { "key", once_cli_key_new, "print a new key" },
+    { "bench", once_cli_bench, "measure a store on this machine" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
     { "migrate", once_cli_migrate, "make a store, or bring it up to date" },

@@ -3,6 +3,7 @@
 #define ONCE_CLI_VERBS_H
 
 int once_cli_advance(int argc, char **argv);
+int once_cli_bench(int argc, char **argv);
 int once_cli_check(int argc, char **argv);
 int once_cli_expire(int argc, char **argv);
 int once_cli_key_new(int argc, char **argv);

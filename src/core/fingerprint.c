@@ -6,9 +6,10 @@
  *           list        = MAC(salt; "list", part, part, ...)
  *           MAC is mac.h's: HMAC-SHA-256, each part behind its length, so that nothing can
  *           move from one part into the next.
- *           HEADERS     one part: for each chosen header, sorted by lower-cased name, then
- *                       by value: length, name in lower case, length, value without the
- *                       blanks around it; lengths as 8 bytes, big-endian.
+ *           HEADERS     one part: for each chosen header line, sorted by lower-cased name,
+ *                       lines of one name in the order they came: length, name in lower
+ *                       case, length, value without the blanks around it; lengths as 8
+ *                       bytes, big-endian.
  *           KIND, BODY  "json" and the canonical form (json.c), where asked for and where
  *                       there is one; else "exact" and the bytes as they came. KIND keeps a
  *                       text that is its own canonical form apart from the same exact bytes.
@@ -72,26 +73,14 @@ static int name_order(once_span a, once_span b)
     return (a.len > b.len) - (a.len < b.len);
 }
 
-static int value_order(once_span a, once_span b)
-{
-    size_t len = a.len < b.len ? a.len : b.len;
-    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
-    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
-}
-
-static int header_order(const struct once_header *a, const struct once_header *b)
-{
-    int order = name_order(a->name, b->name);
-    return order != 0 ? order : value_order(a->value, b->value);
-}
-
-/* Values come out trimmed. Insertion sort: there are at most 64. */
+/* Values come out trimmed. Insertion sort: there are at most 64, and it keeps the lines of
+ * one header in their order, which counts (RFC 9110, 5.3). */
 static void sort_headers(const struct once_header *headers, size_t count, struct once_header *sorted)
 {
     for (size_t i = 0; i < count; i++) {
         struct once_header header = { headers[i].name, trim(headers[i].value) };
         size_t at = i;
-        for (; at > 0 && header_order(&header, &sorted[at - 1]) < 0; at--)
+        for (; at > 0 && name_order(header.name, sorted[at - 1].name) < 0; at--)
             sorted[at] = sorted[at - 1];
         sorted[at] = header;
     }

@@ -7,7 +7,6 @@
 #include "os/os.h"
 #include "os/point.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,7 +17,7 @@
 enum {
     SETTLE_ROUNDS = 5,    /* tries to learn what became of a lost commit */
     SETTLE_PAUSE_MS = 20, /* before the second; doubles */
-    GATHER_YIELDS = 64,   /* how often the writer lets callers run before it commits a small batch */
+    GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
 };
 
 struct engine {
@@ -34,6 +33,7 @@ struct engine {
     struct job *first, **last; /* the queue */
     uint32_t queued;
     bool idle, stopping;
+    bool stopped; /* the writer takes nothing more */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
 
@@ -41,56 +41,84 @@ struct engine {
     struct job *ready;       /* woken claims, for the next batch */
     struct job **batch;      /* batch_max of them */
     struct once_op **ops;    /* theirs */
-    size_t last_batch;
+    size_t expected;         /* callers that are, or will soon be, waiting */
+    uint64_t last_step_ns;   /* what the last step took */
     bool needs_reopen;       /* the store failed and has not been reopened since */
 };
 
 /* ------------------------------------------------------------------ answering */
 
-static void answer(struct engine *e, struct job *job)
+static void signal_dispatch(struct engine *e)
 {
-    if (job->answered != NULL) {
-        sem_post(job->answered); /* the job is its caller's again: do not touch it */
-        return;
-    }
-    if (!e->poll) {
-        job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
-        free(job);
-        return;
-    }
-    job->next = NULL;
-    pthread_mutex_lock(&e->lock);
-    *e->finished_last = job;
-    e->finished_last = &job->next;
-    pthread_mutex_unlock(&e->lock);
     uint64_t one = 1;
     while (write(e->eventfd, &one, sizeof one) < 0 && errno == EINTR)
         ;
+}
+
+/* Answers a batch. Polled callers are told once for all of it. */
+static void answer_all(struct engine *e, struct job **jobs, size_t count)
+{
+    struct job *first = NULL, **last = &first;
+    for (size_t i = 0; i < count; i++) {
+        struct job *job = jobs[i];
+        if (job->answered != NULL) {
+            sem_post(job->answered); /* the job is its caller's again: do not touch it */
+        } else if (!e->poll) {
+            job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
+            free(job);
+        } else {
+            job->next = NULL;
+            *last = job;
+            last = &job->next;
+        }
+    }
+    if (first == NULL)
+        return;
+    pthread_mutex_lock(&e->lock);
+    *e->finished_last = first;
+    e->finished_last = last;
+    pthread_mutex_unlock(&e->lock);
+    signal_dispatch(e);
+}
+
+/* At most `max` finished jobs, as a list. */
+static struct job *take_finished(struct engine *e, size_t max, bool *more)
+{
+    pthread_mutex_lock(&e->lock);
+    struct job *first = e->finished, **at = &e->finished;
+    for (size_t n = 0; n < max && *at != NULL; n++)
+        at = &(*at)->next;
+    e->finished = *at;
+    *more = e->finished != NULL;
+    if (!*more)
+        e->finished_last = &e->finished;
+    if (at == &e->finished) /* none was taken */
+        first = NULL;
+    else
+        *at = NULL;
+    pthread_mutex_unlock(&e->lock);
+    return first;
 }
 
 size_t engine_dispatch(struct engine *e, size_t max)
 {
     if (!e->poll)
         return 0;
-    size_t count = 0;
     uint64_t drained;
     if (read(e->eventfd, &drained, sizeof drained) < 0)
-        drained = 0; /* nothing signalled; there may still be some from a bounded call before */
-    while (count < max) {
-        pthread_mutex_lock(&e->lock);
-        struct job *job = e->finished;
-        if (job != NULL && (e->finished = job->next) == NULL)
-            e->finished_last = &e->finished;
-        pthread_mutex_unlock(&e->lock);
-        if (job == NULL)
-            return count;
+        drained = 0; /* nothing was signalled; look all the same */
+    bool more = false;
+    struct job *job = take_finished(e, max, &more);
+    if (more)
+        signal_dispatch(e); /* stay readable */
+    size_t count = 0;
+    while (job != NULL) {
+        struct job *next = job->next;
         job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
         free(job);
+        job = next;
         count++;
     }
-    uint64_t one = 1; /* there may be more: stay readable */
-    if (write(e->eventfd, &one, sizeof one) < 0)
-        return count;
     return count;
 }
 
@@ -203,6 +231,7 @@ static void finish_operations(struct engine *e, struct job **jobs, size_t count)
     ONCE_POINT("engine.durable");
     once_time now = once_os_monotonic_ms();
     pthread_mutex_lock(&e->lock);
+    e->expected = count + e->queued < e->batch_max ? count + e->queued : e->batch_max;
     e->counters.batches++;
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
@@ -210,9 +239,11 @@ static void finish_operations(struct engine *e, struct job **jobs, size_t count)
     for (size_t i = 0; i < count; i++)
         if (ends_record(&jobs[i]->op))
             parking_wake(&e->parking, jobs[i]->op.record, &e->ready);
+    size_t answered = 0;
     for (size_t i = 0; i < count; i++)
         if (!parking_take(&e->parking, jobs[i], now))
-            answer(e, jobs[i]);
+            jobs[answered++] = jobs[i];
+    answer_all(e, jobs, answered);
     ONCE_POINT("engine.answered");
 }
 
@@ -232,9 +263,12 @@ static once_result run_other(struct engine *e, struct job *job, struct once_erro
                                 err);
     case JOB_STATS:
         return once_store_stats(e->store, job->stats, err);
-    default:
-        abort();
+    case JOB_BARRIER:
+        return ONCE_OK;
+    case JOB_OPERATION:
+        break;
     }
+    abort();
 }
 
 static void run_alone(struct engine *e, struct job *job)
@@ -246,25 +280,32 @@ static void run_alone(struct engine *e, struct job *job)
         job->op.result = run_other(e, job, err);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
         reopen(e, NULL);
-    answer(e, job);
+    answer_all(e, &job, 1);
 }
 
 /* ------------------------------------------------------------------ the writer */
 
 /* Callers that were just answered are about to come back: a commit for the two fastest
- * would make all others wait for the next. So the writer lets them run, for as long as
- * that brings more in. Nobody else is waiting meanwhile but those already queued. */
+ * would make all others wait for the next. So the writer waits for those it answered and
+ * those who came meanwhile to be together in one batch; but no longer than a quarter of
+ * what the last step took, and not when nobody comes. Without this the callers fall into
+ * two halves that take turns, which on a slow disk halves the throughput. */
 static void gather(struct engine *e)
 {
-    uint32_t before = 0;
-    for (int i = 0; i < GATHER_YIELDS; i++) {
-        uint32_t queued = e->queued;
-        if (queued >= e->last_batch || e->stopping || (i > 2 && queued == before))
-            return;
-        before = queued;
+    if (e->queued >= e->expected || e->expected < 2)
+        return;
+    uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
+    uint32_t seen = e->queued;
+    while (now - start < e->last_step_ns / 4 && now - grown < GATHER_QUIET_NS) {
         pthread_mutex_unlock(&e->lock);
         sched_yield();
         pthread_mutex_lock(&e->lock);
+        if (e->queued >= e->expected || e->stopping)
+            return;
+        now = once_os_monotonic_ns();
+        if (e->queued > seen)
+            grown = now;
+        seen = e->queued;
     }
 }
 
@@ -311,6 +352,7 @@ static size_t take_batch(struct engine *e)
 static void *writer(void *arg)
 {
     struct engine *e = arg;
+    pthread_setname_np(pthread_self(), "once-writer");
     for (;;) {
         pthread_mutex_lock(&e->lock);
         wait_for_work(e);
@@ -319,18 +361,20 @@ static void *writer(void *arg)
             gather(e);
         parking_due(&e->parking, once_os_monotonic_ms(), stopping, &e->ready);
         size_t count = take_batch(e);
+        e->stopped = count == 0 && stopping;
         pthread_mutex_unlock(&e->lock);
         if (count == 0 && stopping)
             return NULL;
         if (count == 0)
             continue;
         ONCE_POINT("engine.taken");
-        e->last_batch = count;
         if (e->batch[0]->kind != JOB_OPERATION) {
             run_alone(e, e->batch[0]);
             continue;
         }
+        uint64_t start = once_os_monotonic_ns();
         run_operations(e, e->batch, count);
+        e->last_step_ns = once_os_monotonic_ns() - start;
         finish_operations(e, e->batch, count);
     }
 }
@@ -341,10 +385,9 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
 {
     job->next = NULL;
     pthread_mutex_lock(&e->lock);
-    assert(!e->stopping); /* nobody calls on a handle that is being closed */
-    bool full = e->queued >= e->queue_max;
+    bool stopped = e->stopped, full = e->queued >= e->queue_max;
     e->counters.busy += full;
-    if (!full) {
+    if (!full && !stopped) {
         *e->last = job;
         e->last = &job->next;
         e->queued++;
@@ -353,6 +396,8 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
         e->idle = false;
     }
     pthread_mutex_unlock(&e->lock);
+    if (stopped)
+        return once_fail(err, ONCE_UNAVAILABLE, "the store is being closed");
     if (full)
         return once_fail(err, ONCE_BUSY, "%u operations are waiting already; try again later", e->queue_max);
     return ONCE_OK;
@@ -456,8 +501,23 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     return ONCE_OK;
 }
 
+/* Runs the callbacks that wait for dispatch, and those of what they submit, while the
+ * writer is still there to take it. */
+static void dispatch_all(struct engine *e)
+{
+    size_t count = 0;
+    do {
+        struct job barrier = { .kind = JOB_BARRIER };
+        if (engine_call(e, &barrier, NULL) == ONCE_BUSY)
+            sched_yield();
+        count = engine_dispatch(e, SIZE_MAX);
+    } while (count > 0);
+}
+
 void engine_stop(struct engine *e)
 {
+    if (e->poll)
+        dispatch_all(e);
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
     pthread_cond_signal(&e->work);

@@ -21,7 +21,7 @@
 #include <semaphore.h>
 
 /* What the writer is asked to do. Operations go into batches, the rest run by themselves. */
-enum job_kind { JOB_OPERATION, JOB_LIST, JOB_HISTORY, JOB_EXPIRE, JOB_CHECK, JOB_STATS };
+enum job_kind { JOB_OPERATION, JOB_LIST, JOB_HISTORY, JOB_EXPIRE, JOB_CHECK, JOB_STATS, JOB_BARRIER };
 
 struct job {
     enum job_kind kind;
@@ -63,7 +63,8 @@ struct engine;
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
                          struct once_error *err);
-/* Answers everything that was submitted, then stops. Does not close the store. */
+/* Answers everything that was submitted, also by callbacks meanwhile, then stops: claims
+ * that wait are told IN_PROGRESS. Does not close the store. */
 void engine_stop(struct engine *engine);
 
 /* The job belongs to the engine until it is answered. ONCE_BUSY: the queue is full. */

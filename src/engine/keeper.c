@@ -57,6 +57,7 @@ static void renew(struct keeper *k, struct kept *kept)
 static void *keep(void *arg)
 {
     struct keeper *k = arg;
+    pthread_setname_np(pthread_self(), "once-keeper");
     pthread_mutex_lock(&k->lock);
     while (!k->stopping) {
         struct kept *due = next_due(k);

@@ -199,6 +199,6 @@ once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_p
     }
     if (r == ONCE_OK)
         r = check_rows(&c, cursor, err);
-    sqlite_store_rollback(s);
+    sqlite_store_end_reading(s);
     return r;
 }

@@ -475,17 +475,13 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
         keymap_remove(x->map, record);
 }
 
-static once_result is_alive(struct sqlite_index *x, const uint8_t *entry, int64_t first, bool *alive,
-                            struct once_error *err)
+/* Asked of the claims themselves: the map is told only after the commit. */
+static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, bool *any, struct once_error *err)
 {
-    uint64_t fence = entry_fence(entry, first);
-    if (x->map != NULL) {
-        *alive = keymap_find(x->map, entry) == fence;
-        return ONCE_OK;
-    }
-    struct sqlite_query q = sqlite_query(x->db, SQL_claim_exists);
-    sqlite_bind_int(&q, (int64_t)fence);
-    *alive = sqlite_step(&q);
+    struct sqlite_query q = sqlite_query(x->db, SQL_claim_between);
+    sqlite_bind_int(&q, from);
+    sqlite_bind_int(&q, to);
+    *any = sqlite_step(&q);
     return sqlite_end(&q, "look into the key index", err);
 }
 
@@ -500,13 +496,27 @@ static once_result sift_bucket(struct sqlite_index *x, int64_t first, unsigned b
         once_span entries = sqlite_column_span(&q, 0);
         for (size_t at = 0; r == ONCE_OK && at + ENTRY_LEN <= entries.len; at += ENTRY_LEN) {
             bool alive = false;
-            r = is_alive(x, entries.ptr + at, first, &alive, err);
+            int64_t fence = (int64_t)entry_fence(entries.ptr + at, first);
+            r = any_claim(x, fence, fence, &alive, err);
             if (alive)
                 once_buf_add(buf, once_span_of(entries.ptr + at, ENTRY_LEN));
         }
     }
     once_result end = sqlite_end(&q, "look into the key index", r == ONCE_OK ? err : NULL);
     return r != ONCE_OK ? r : end;
+}
+
+static once_result drop_segment(struct sqlite_index *x, int64_t first, struct once_error *err)
+{
+    struct sqlite_query data = sqlite_query(x->db, SQL_segment_data_delete);
+    sqlite_bind_int(&data, bucket_id(first, 0));
+    sqlite_bind_int(&data, bucket_id(first, BUCKETS - 1));
+    once_result r = sqlite_run(&data, "drop a segment of the key index", err);
+    if (r != ONCE_OK)
+        return r;
+    struct sqlite_query q = sqlite_query(x->db, SQL_segment_delete);
+    sqlite_bind_int(&q, first);
+    return sqlite_run(&q, "drop a segment of the key index", err);
 }
 
 static once_result shrink_segment(struct sqlite_index *x, int64_t first, size_t count, struct once_error *err)
@@ -525,21 +535,12 @@ static once_result shrink_segment(struct sqlite_index *x, int64_t first, size_t 
     once_buf_release(&buf);
     if (r != ONCE_OK)
         return r;
-    if (living > 0) {
-        struct sqlite_query q = sqlite_query(x->db, SQL_segment_shrink);
-        sqlite_bind_int(&q, first);
-        sqlite_bind_int(&q, (int64_t)living);
-        return sqlite_run(&q, "write the key index", err);
-    }
-    struct sqlite_query data = sqlite_query(x->db, SQL_segment_data_delete);
-    sqlite_bind_int(&data, bucket_id(first, 0));
-    sqlite_bind_int(&data, bucket_id(first, BUCKETS - 1));
-    r = sqlite_run(&data, "write the key index", err);
-    if (r != ONCE_OK)
-        return r;
-    struct sqlite_query q = sqlite_query(x->db, SQL_segment_delete);
+    if (living == 0)
+        return drop_segment(x, first, err);
+    struct sqlite_query q = sqlite_query(x->db, SQL_segment_shrink);
     sqlite_bind_int(&q, first);
-    return sqlite_run(&q, "write the key index", err);
+    sqlite_bind_int(&q, (int64_t)living);
+    return sqlite_run(&q, "shrink a segment of the key index", err);
 }
 
 once_result sqlite_index_compact(struct sqlite_index *x, struct once_error *err)
@@ -548,11 +549,19 @@ once_result sqlite_index_compact(struct sqlite_index *x, struct once_error *err)
     if (r != ONCE_OK)
         return r;
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_worst);
-    int64_t first = 0, count = 0;
+    sqlite_bind_int(&q, x->dying.first);
+    int64_t first = 0, last = 0, count = 0;
     if (sqlite_step(&q)) {
         first = sqlite_column_int(&q, 0);
-        count = sqlite_column_int(&q, 1);
+        last = sqlite_column_int(&q, 1);
+        count = sqlite_column_int(&q, 2);
     }
     r = sqlite_end(&q, "look into the key index", err);
-    return r == ONCE_OK && first != 0 ? shrink_segment(x, first, (size_t)count, err) : r;
+    if (r != ONCE_OK || first == 0)
+        return r;
+    bool any = false;
+    r = any_claim(x, first, last, &any, err);
+    if (r != ONCE_OK)
+        return r;
+    return any ? shrink_segment(x, first, (size_t)count, err) : drop_segment(x, first, err);
 }

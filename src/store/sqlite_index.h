@@ -16,8 +16,9 @@
  * segments; before it writes it takes the gap into the tail. So both work on one file,
  * one after the other, without rebuilding anything.
  *
- * Entries of claims that expired stay in their segment until three quarters of it are
- * dead: whoever follows an entry finds no claim and treats the record as absent.
+ * Entries of claims that expired stay in their segment until all of it is dead, or most of
+ * it while expiry is elsewhere: whoever follows one finds no claim and treats the record as
+ * absent.
  *
  * Calls come inside a transaction: begin, any of find/put, seal before COMMIT, then
  * committed or rolled_back.

@@ -129,7 +129,7 @@ once_result sqlite_store_list(struct once_store *base, const struct once_filter 
     once_result r = sqlite_store_begin(s, false, err);
     if (r == ONCE_OK) {
         r = scan(s, filter, &g, &page->next, err);
-        sqlite_store_rollback(s);
+        sqlite_store_end_reading(s);
     }
     if (r == ONCE_OK)
         r = page_make(&g, page, err);
@@ -275,7 +275,7 @@ once_result sqlite_store_history(struct once_store *base, const uint8_t record[1
         r = tell_audit(s, record, &t, err);
         if (r == ONCE_OK)
             r = tell_attempts(s, record, &t, err);
-        sqlite_store_rollback(s);
+        sqlite_store_end_reading(s);
     }
     if (r == ONCE_OK)
         r = history_make(&t, history, err);

@@ -148,6 +148,41 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
     return result;
 }
 
+/* ------------------------------------------------------------------ just claimed */
+
+static struct sqlite_recent *recent_slot(struct sqlite_protocol *p, uint64_t fence)
+{
+    return &p->recent[fence % SQLITE_RECENT_LEN];
+}
+
+static void recent_put(struct sqlite_protocol *p, const struct once_record *record, const struct once_claim *claim)
+{
+    if (p->recent == NULL)
+        return;
+    struct once_stored *s = &recent_slot(p, record->grant.fence)->stored;
+    *s = (struct once_stored){ .record = *record, .lease_ms = claim->lease_ms };
+    memcpy(s->nonce, claim->nonce, sizeof s->nonce);
+}
+
+/* Whoever takes an entry changes its record: it is used once. */
+static bool recent_take(struct sqlite_protocol *p, struct once_grant grant, struct sqlite_attempt *out)
+{
+    if (p->recent == NULL)
+        return false;
+    struct once_record *r = &recent_slot(p, grant.fence)->stored.record;
+    if (r->grant.fence != grant.fence || memcmp(r->grant.record, grant.record, 16) != 0)
+        return false;
+    *out = (struct sqlite_attempt){ .stored = recent_slot(p, grant.fence)->stored, .sum_is_right = true };
+    r->grant.fence = 0;
+    return true;
+}
+
+void sqlite_protocol_rolled_back(struct sqlite_protocol *p)
+{
+    for (size_t i = 0; p->recent != NULL && i < SQLITE_RECENT_LEN; i++)
+        p->recent[i].stored.record.grant.fence = 0;
+}
+
 /* ------------------------------------------------------------------ finding a record */
 
 /* The record's newest attempt; *query stays open for its spans and must be ended.
@@ -168,6 +203,8 @@ static once_result load(struct sqlite_protocol *p, const uint8_t record[16], str
         query->st = NULL;
         return end;
     }
+    if (p->recent != NULL && recent_slot(p, fence)->stored.record.grant.fence == fence)
+        recent_slot(p, fence)->stored.record.grant.fence = 0; /* somebody looks at it: it may change */
     sqlite_attempt_read(p, query, out);
     const char *fault = query->rc == SQLITE_OK ? once_record_fault(&out->stored.record) : NULL;
     if (query->rc != SQLITE_OK) {
@@ -353,6 +390,7 @@ static once_result claim_create(struct sqlite_protocol *p, struct once_op *op, s
     struct claim_row c = row_of_claim(p, op);
     once_result r = write_claim(p, &c, err);
     struct once_record record = record_of_row(&c);
+    recent_put(p, &record, &op->request->claim);
     return r == ONCE_OK ? answer(op, ONCE_ARM_EXECUTE, &record, err) : r;
 }
 
@@ -451,6 +489,14 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
                              struct sqlite_attempt *attempt, bool *held, struct once_error *err)
 {
     *held = false;
+    *query = (struct sqlite_query){ .db = p->db };
+    if (recent_take(p, op->request->grant, attempt)) {
+        uint64_t newest = 0;
+        once_result r = sqlite_index_find(p->index, op->record, &newest, err);
+        *held = r == ONCE_OK && newest == op->request->grant.fence;
+        if (r != ONCE_OK || *held)
+            return r;
+    }
     bool found = false;
     once_result r = load(p, op->record, query, attempt, &found, &op->err);
     if (r != ONCE_OK)

@@ -76,6 +76,8 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     }
     if (r == ONCE_OK && current)
         r = sqlite_schema_attach(&s->db, locked, err);
+    if (r == ONCE_OK && current && !s->base.shared) /* it is here to stay: 64 MiB of pages */
+        r = sqlite_exec(s->db.handle, "PRAGMA cache_size = -65536", "set up the database", err);
     if (r == ONCE_OK && current)
         r = sqlite_index_init(&s->index, &s->db, !s->base.shared, err);
     if (r != ONCE_OK || !current) {
@@ -120,8 +122,15 @@ void sqlite_store_rollback(struct sqlite_store *s)
     if (!sqlite3_get_autocommit(s->db.handle))
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
     sqlite_index_rolled_back(&s->index);
+    sqlite_protocol_rolled_back(&s->protocol);
     if (s->base.shared)
         sqlite_files_unlock(&s->files);
+}
+
+void sqlite_store_end_reading(struct sqlite_store *s)
+{
+    if (!sqlite3_get_autocommit(s->db.handle))
+        sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
 }
 
 /* Between steps, by the writer, under its lock: so never two at once, and bounded. What a
@@ -171,9 +180,12 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         return r;
     for (size_t i = 0; r == ONCE_OK && i < count; i++)
         r = sqlite_protocol_do(&s->protocol, ops[i], err);
-    if (r == ONCE_OK && writing)
-        return sqlite_store_commit(s, err);
-    sqlite_store_rollback(s);
+    if (!writing)
+        sqlite_store_end_reading(s);
+    else if (r != ONCE_OK)
+        sqlite_store_rollback(s);
+    else
+        r = sqlite_store_commit(s, err);
     return r;
 }
 
@@ -191,6 +203,7 @@ static once_result reopen(struct once_store *base, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     disconnect(s);
+    sqlite_protocol_rolled_back(&s->protocol);
     s->broken = true;
     once_result r = s->base.shared ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
@@ -223,7 +236,7 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     stats->commits = s->commits;
     stats->now = s->protocol.now;
     stats->bytes = sqlite_files_size(&s->files);
-    sqlite_store_rollback(s);
+    sqlite_store_end_reading(s);
     return ONCE_OK;
 }
 
@@ -235,6 +248,7 @@ static void close_store(struct once_store *base)
         sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     disconnect(s);
     once_buf_release(&s->protocol.scratch);
+    free(s->protocol.recent);
     sqlite_files_release(&s->files);
     explicit_bzero(&s->base.secret, sizeof s->base.secret);
     free(s);
@@ -307,6 +321,8 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->files.lock_fd = -1;
     once_buf_init(&s->protocol.scratch, ONCE_BODY_LEN_MAX + 1);
     uint64_t reserve_len = 0;
+    if (!options->shared) /* without it, everything is just read */
+        s->protocol.recent = calloc(SQLITE_RECENT_LEN, sizeof *s->protocol.recent);
     once_result r = read_params(s, query, &reserve_len, err);
     if (r == ONCE_OK)
         r = sqlite_files_init(&s->files, path, reserve_len, options->lock_wait_ms, err);

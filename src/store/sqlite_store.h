@@ -19,11 +19,12 @@ struct sqlite_store {
     uint64_t commits;
 };
 
-/* A step: lock (where shared), BEGIN, ..., and one of the two ends. */
+/* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err);
 /* ONCE_UNKNOWN if the commit's own answer was an error (FAULTS E2). */
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
 void sqlite_store_rollback(struct sqlite_store *s);
+void sqlite_store_end_reading(struct sqlite_store *s);
 
 once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                               struct once_error *err);

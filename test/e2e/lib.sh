@@ -87,6 +87,10 @@ is_alive() { # PID; a zombie is not
     [ -e "/proc/$1/stat" ] && ! grep -q ') [ZX] ' "/proc/$1/stat" 2>/dev/null
 }
 
+is_stopped() { # PID
+    grep -q ') T ' "/proc/$1/stat" 2>/dev/null
+}
+
 case_end() {
     local pid
     for pid in "${spawned[@]}"; do

@@ -105,13 +105,16 @@ background__daemon_survives() {
     is_alive "$child" || fault 'a process that let go of the output was killed'
 }
 
+# A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored.
+plainly=(env --default-signal=INT,QUIT)
+
 # A command that counts the signals it gets, until it finds the file `stop`.
 counting='trap "echo sig >>signals" INT TERM HUP QUIT; : >ready; until [ -e stop ]; do sleep 0.02; done; echo over; exit 5'
 
 signal__is_passed_on_once() {
     for name in TERM INT HUP QUIT; do
         rm -f ready stop signals
-        spawn "$ONCE" run --key "k$name" -- sh -c "$counting" >out
+        spawn "${plainly[@]}" "$ONCE" run --key "k$name" -- sh -c "$counting" >out
         once=$!
         await '[ -e ready ]'
         kill -$name $once
@@ -137,7 +140,7 @@ signal__default_action_ends_the_command_and_is_recorded() {
 signal__from_the_terminal_arrives_once() {
     command -v script >/dev/null || { fault 'script(1) is missing (package bsdutils)'; return; }
     mkfifo keyboard
-    spawn script -qefc "'$ONCE' run --key k -- sh -c '$counting'" /dev/null <keyboard >screen
+    spawn "${plainly[@]}" script -qefc "'$ONCE' run --key k -- sh -c '$counting'" /dev/null <keyboard >screen
     terminal=$!
     exec 7>keyboard
     await '[ -e ready ]'
@@ -168,8 +171,8 @@ stop__and_continue_as_a_group() {
     await '[ -e ready ]'
     read -r command <pid
     kill -TSTP -- -$once
-    await "grep -q ') T ' /proc/$once/stat"
-    await "grep -q ') T ' /proc/$command/stat"
+    await "is_stopped $once"
+    await "is_stopped $command"
     : >stop
     kill -CONT -- -$once
     expect_exit $once 0 'exit status'
@@ -180,7 +183,7 @@ signal__before_the_start_releases_the_key() {
     # Stopped right after the claim (a crash point), it finds the signal when it goes on.
     ONCE_CRASH=run.claimed:1:stop spawn "$ONCE" run --key k -- sh -c "$effect"
     once=$!
-    await "grep -q ') T ' /proc/$once/stat"
+    await "is_stopped $once"
     kill -TERM $once
     kill -CONT $once
     expect_exit $once 143 'exit status'

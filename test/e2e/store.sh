@@ -69,11 +69,10 @@ expire__removes_what_is_due() {
 
 expire__interrupted_says_how_far_it_got() {
     for i in 1 2 3; do once run --retention 1ms --key "short$i" -- true; done
-    set -- expire --step 1
     # Stopped at its first commit (a crash point), it finds the signal when it goes on.
-    spawn sh -c 'ONCE_CRASH=sqlite.committed:1:stop exec "$0" expire --step 1 2>said' "$ONCE"
+    spawn env --default-signal=INT ONCE_CRASH=sqlite.committed:1:stop "$ONCE" expire --step 1 2>said
     once=$!
-    await "grep -q ') T ' /proc/$once/stat"
+    await "is_stopped $once"
     kill -INT $once
     kill -CONT $once
     expect_exit $once 130 'exit status'

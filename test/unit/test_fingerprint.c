@@ -150,8 +150,8 @@ static void fingerprint__spellings_of_one_request_agree(void)
         { ONCE_LIT("b"), ONCE_LIT("1") },
     };
     const struct once_header order_2[] = {
-        { ONCE_LIT("B"), ONCE_LIT("\t1") },
-        { ONCE_LIT("b"), ONCE_LIT(" 2\t") },
+        { ONCE_LIT("B"), ONCE_LIT("\t2") },
+        { ONCE_LIT("b"), ONCE_LIT(" 1\t") },
         { ONCE_LIT("ACCEPT"), ONCE_LIT("x") },
     };
     const struct once_http a = { BASE, .headers = order_1, .header_count = 3,
@@ -159,6 +159,15 @@ static void fingerprint__spellings_of_one_request_agree(void)
     const struct once_http b = { BASE, .headers = order_2, .header_count = 3,
                                  .body = ONCE_LIT("{\"b\" : \"x\",\r\n\"a\" : [1, 2]}"), .json = true };
     EXPECT(same(&a, &b));
+}
+
+static void fingerprint__the_order_of_one_headers_lines_counts(void)
+{
+    const struct once_header lines[] = { { ONCE_LIT("a"), ONCE_LIT("1") }, { ONCE_LIT("a"), ONCE_LIT("2") } };
+    const struct once_header swapped[] = { { ONCE_LIT("a"), ONCE_LIT("2") }, { ONCE_LIT("a"), ONCE_LIT("1") } };
+    const struct once_http a = { BASE, .headers = lines, .header_count = 2 };
+    const struct once_http b = { BASE, .headers = swapped, .header_count = 2 };
+    EXPECT(!same(&a, &b));
 }
 
 static void fingerprint__excluded_members_do_not_count(void)
@@ -290,6 +299,7 @@ int main(int argc, char **argv)
         TEST(fingerprint__vector_3_http_exact),
         TEST(fingerprint__different_requests_never_agree),
         TEST(fingerprint__spellings_of_one_request_agree),
+        TEST(fingerprint__the_order_of_one_headers_lines_counts),
         TEST(fingerprint__excluded_members_do_not_count),
         TEST(fingerprint__tenants_and_secrets_are_unrelated),
         TEST(fingerprint__lists_keep_their_boundaries),

@@ -1,0 +1,64 @@
+# The short way in. Meson does the building; `make help` lists what there is.
+
+BUILD ?= build
+PREFIX ?= /usr/local
+SEED ?= 1
+SIZE ?= 1
+FUZZ_SECONDS ?= 60
+
+.PHONY: all help deps run test check tsan clang fuzz bench sweep install tidy clean
+
+all: $(BUILD)/build.ninja ## build the library, the program and the tests
+	@ninja -C $(BUILD)
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+deps: ## install the Debian packages that are missing
+	@tools/deps
+
+$(BUILD)/build.ninja:
+	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
+
+run: deps all ## a tour of `once run` on the embedded store
+	@tools/tour $(BUILD)/src/cli/once
+
+test: deps all ## everything that must pass before a change lands (under 5 minutes)
+	@tools/run-tests $(BUILD)
+
+check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
+	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
+	@ninja -C build-asan
+	@tools/run-tests build-asan
+	@$(MAKE) --no-print-directory tsan
+
+tsan: deps
+	@CC=clang meson setup -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
+	@ninja -C build-tsan
+	@tools/run-tests build-tsan --suite conformance
+
+clang: deps ## does clang build it without a warning?
+	@CC=clang meson setup build-clang >/dev/null 2>&1 || true
+	@ninja -C build-clang
+
+fuzz: deps ## each fuzz target for FUZZ_SECONDS
+	@CC=clang meson setup -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false build-fuzz >/dev/null 2>&1 || true
+	@ninja -C build-fuzz
+	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
+
+sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
+	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --timeout-multiplier 0
+
+bench: deps ## how fast the store is here, as ratios (a release build)
+	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
+	@ninja -C build-release
+	@bench/store build-release
+
+install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
+	@meson install -C $(BUILD) --no-rebuild
+
+tidy: deps ## format, and look for what the compiler does not
+	@tools/tidy
+
+clean: ## remove all build folders
+	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release

@@ -1,0 +1,116 @@
+/*
+ * test_decide.c - the arms of a claim, as a table over every kind of record (DESIGN 5).
+ */
+#include "core/decide.h"
+
+#include "../test.h"
+
+enum { NOW = 1000000 };
+
+/* Kinds of records, each a row of the tables below. */
+enum kind { ABSENT, RUNNING_LIVE, RUNNING_OVER, RUNNING_OWN, SUCCEEDED, FAILED, RETRYABLE, UNKNOWN, RELEASED, EXPIRED };
+
+static struct once_stored make(enum kind kind, bool other_fingerprint)
+{
+    struct once_stored s = { .record = { .grant = { .fence = 5 }, .attempt = 1, .expires_at = NOW + 1 } };
+    struct once_record *r = &s.record;
+    memset(s.nonce, kind == RUNNING_OWN ? 1 : 2, sizeof s.nonce);
+    r->fingerprint.bytes[0] = other_fingerprint;
+    switch (kind) {
+    case RUNNING_LIVE:
+    case RUNNING_OVER:
+    case RUNNING_OWN:
+        r->state = ONCE_STATE_RUNNING;
+        r->lease_live = kind == RUNNING_LIVE;
+        r->expires_at = 0;
+        break;
+    case SUCCEEDED:
+        r->state = ONCE_STATE_SUCCEEDED;
+        break;
+    case EXPIRED:
+        r->state = ONCE_STATE_SUCCEEDED;
+        r->expires_at = NOW;
+        break;
+    case UNKNOWN:
+        r->state = ONCE_STATE_UNKNOWN;
+        r->expires_at = ONCE_NEVER;
+        break;
+    default:
+        r->state = ONCE_STATE_FAILED;
+        r->retryable = kind == RETRYABLE || kind == RELEASED;
+        s.released = kind == RELEASED;
+    }
+    return s;
+}
+
+static void decide__every_arm_in_its_order(void)
+{
+#define ARM(name) ONCE_ARM_##name
+#define CHANGE(name) ONCE_CHANGE_##name
+    static const struct {
+        const char *name;
+        enum kind kind;
+        bool other;
+        enum once_takeover takeover;
+        enum once_arm arm;
+        enum once_change change;
+    } rows[] = {
+        { "absent", ABSENT, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(CREATE) },
+        { "K8 expired", EXPIRED, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(CREATE) },
+        { "K8 expired, other request", EXPIRED, true, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(CREATE) },
+        { "released", RELEASED, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(CREATE) },
+        { "released, other request", RELEASED, true, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(CREATE) },
+        { "K6 live", RUNNING_LIVE, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
+        { "K6 over", RUNNING_OVER, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
+        { "K6 succeeded", SUCCEEDED, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
+        { "K6 retryable", RETRYABLE, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
+        { "K6 unknown", UNKNOWN, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
+        { "K5 succeeded", SUCCEEDED, false, ONCE_TAKEOVER_RERUN, ARM(REPLAY), CHANGE(NONE) },
+        { "K5 failed", FAILED, false, ONCE_TAKEOVER_RERUN, ARM(REPLAY), CHANGE(NONE) },
+        { "retryable", RETRYABLE, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(TAKE) },
+        { "K10 unknown", UNKNOWN, false, ONCE_TAKEOVER_RERUN, ARM(UNKNOWN), CHANGE(NONE) },
+        { "K1 live", RUNNING_LIVE, false, ONCE_TAKEOVER_RERUN, ARM(IN_PROGRESS), CHANGE(NONE) },
+        { "over, rerun", RUNNING_OVER, false, ONCE_TAKEOVER_RERUN, ARM(EXECUTE), CHANGE(TAKE) },
+        { "over, probe", RUNNING_OVER, false, ONCE_TAKEOVER_PROBE, ARM(PROBE), CHANGE(TAKE) },
+        { "over, escalate", RUNNING_OVER, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "own nonce", RUNNING_OWN, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(RENEW) },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(rows[i].kind, rows[i].other);
+        struct once_claim claim = { .takeover = rows[i].takeover };
+        memset(claim.nonce, 1, sizeof claim.nonce);
+        struct once_decision d = once_decide_claim(rows[i].kind == ABSENT ? NULL : &stored, &claim, NOW);
+        EXPECT_ROW(rows[i].name, d.arm == rows[i].arm);
+        EXPECT_ROW(rows[i].name, d.change == rows[i].change);
+    }
+}
+
+static void decide__a_verdict_only_where_nobody_knows(void)
+{
+    static const struct {
+        const char *name;
+        enum kind kind;
+        uint64_t fence;
+        enum once_arm arm;
+    } rows[] = {
+        { "absent", ABSENT, 0, ARM(ABSENT) },       { "expired", EXPIRED, 0, ARM(ABSENT) },
+        { "released", RELEASED, 0, ARM(ABSENT) },   { "unknown", UNKNOWN, 0, ARM(DONE) },
+        { "unknown, seen", UNKNOWN, 5, ARM(DONE) }, { "unknown, changed", UNKNOWN, 4, ARM(FENCED) },
+        { "over", RUNNING_OVER, 0, ARM(DONE) },     { "live", RUNNING_LIVE, 0, ARM(IN_PROGRESS) },
+        { "K5 done", SUCCEEDED, 0, ARM(REPLAY) },   { "retryable", RETRYABLE, 0, ARM(REPLAY) },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(rows[i].kind, false);
+        enum once_arm arm = once_decide_resolve(rows[i].kind == ABSENT ? NULL : &stored, rows[i].fence, NOW);
+        EXPECT_ROW(rows[i].name, arm == rows[i].arm);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test tests[] = {
+        TEST(decide__every_arm_in_its_order),
+        TEST(decide__a_verdict_only_where_nobody_knows),
+    };
+    return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
+}
