@@ -1,2 +1,2 @@
--- Expiry only (K7): the caller has seen that its record is past its retention.
-DELETE FROM once_claim WHERE fence = ?1
+-- Expiry only (K7): the caller has seen that all records from ?1 to ?2 are past their retention.
+DELETE FROM once_claim WHERE fence BETWEEN ?1 AND ?2

@@ -1,2 +1,2 @@
--- With its claim.
-DELETE FROM once_progress WHERE fence = ?1
+-- With their claims.
+DELETE FROM once_progress WHERE fence BETWEEN ?1 AND ?2

@@ -13,12 +13,13 @@
 #include "os/os.h"
 
 #include <inttypes.h>
-#include <sys/stat.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static const char help[] =
     "usage: once bench store [--store URL] [--callers N[,N...]] [--seconds S] [--rounds N]\n"
-    "                        [--body SIZE] [--grow N] [--threads] [--json]\n"
+    "                        [--body SIZE] [--grow N] [--expire] [--threads] [--json]\n"
     "\n"
     "Measures claim + finish (two durable operations a record) and replay, in a closed loop\n"
     "of N callers, against one commit per operation on the same file in the same run.\n"
@@ -30,6 +31,7 @@ static const char help[] =
     "  --rounds N         of which the median is reported; default 3\n"
     "  --body SIZE        of a stored body; default 200\n"
     "  --grow N           also compare the speed at 10 thousand records with that at N, e.g. 5M\n"
+    "  --expire           also compare intake with and without expiry of all that comes in\n"
     "  --threads          callers are threads that block, instead of completions\n"
     "  --json             one JSON object per line\n" ONCE_CLI_HELP_STORE ONCE_CLI_HELP_HELP
     "\n"
@@ -37,8 +39,8 @@ static const char help[] =
     "\n"
     "example: once bench store --callers 64 --seconds 5\n";
 
-enum { CALLERS_MAX = 8, ROUNDS_MAX = 25, SMALL = 10000 };
-enum { OPTION_CALLERS = ONCE_CLI_OWN, OPTION_SECONDS, OPTION_ROUNDS, OPTION_BODY, OPTION_GROW, OPTION_THREADS };
+enum { CALLERS_MAX = 8, ROUNDS_MAX = 25, SMALL = 10000, EXPIRE_PAUSE_MS = 20 };
+enum { OPTION_CALLERS = ONCE_CLI_OWN, OPTION_SECONDS, OPTION_ROUNDS, OPTION_BODY, OPTION_GROW, OPTION_THREADS, OPTION_EXPIRE };
 
 struct bench {
     struct once_cli cli;
@@ -46,10 +48,11 @@ struct bench {
     size_t callers_count;
     double seconds;
     uint64_t rounds, body_len, grow;
-    bool threads;
+    bool threads, expire;
     char own_path[64]; /* of a store that is ours to remove; empty: it is not */
     uint8_t *body;
     uint64_t next_key;
+    uint64_t expiry_lag; /* records not yet removed when intake ended */
     int exit;
 };
 
@@ -136,6 +139,55 @@ static bool measure_callers(struct bench *b, unsigned callers, struct measured *
     return true;
 }
 
+/* ------------------------------------------------------------------ expiry */
+
+struct expirer {
+    struct once *once;
+    atomic_bool stop;
+    atomic_uint_fast64_t removed;
+};
+
+static void *expire_on(void *arg)
+{
+    struct expirer *x = arg;
+    bool more = false;
+    while (!atomic_load(&x->stop) || more) {
+        uint64_t removed = 0;
+        if (once_expire(x->once, 0, &removed, &more, NULL) != ONCE_OK)
+            break;
+        atomic_fetch_add(&x->removed, removed);
+        if (!more)
+            usleep(EXPIRE_PAUSE_MS * 1000);
+    }
+    return NULL;
+}
+
+/* Fresh records that expire at once, removed by a second thread as fast as they come. */
+static bool measure_expiry(struct bench *b, unsigned callers, bool expire, struct load_result *out)
+{
+    struct expirer x = { .once = open_store(b, false) };
+    if (x.once == NULL)
+        return false;
+    struct load load = { .callers = callers,
+                         .threads = b->threads,
+                         .seconds = b->seconds,
+                         .next = b->next_key,
+                         .retention_ms = expire ? 1 : 0,
+                         .body = once_span_of(b->body, b->body_len) };
+    pthread_t thread;
+    bool started = expire && pthread_create(&thread, NULL, expire_on, &x) == 0;
+    bool good = run_load(b, x.once, &load, out);
+    b->next_key = load.next;
+    uint64_t removed = atomic_load(&x.removed);
+    atomic_store(&x.stop, true);
+    if (started)
+        pthread_join(thread, NULL);
+    once_close(x.once);
+    if (expire)
+        b->expiry_lag = out->records > removed ? out->records - removed : 0;
+    return good;
+}
+
 /* ------------------------------------------------------------------ telling */
 
 static void tell(const struct bench *b, const char *what, unsigned callers, const struct load_result *r, double ratio)
@@ -164,6 +216,20 @@ static void tell_callers(const struct bench *b, unsigned callers, const struct m
     tell(b, "replay", callers, &m->replay, base > 0 ? load_rate(&m->replay) / base : 0);
     if (!b->cli.json)
         printf("         (%.0f operations per commit)\n", m->batch);
+}
+
+static void bench_expiry(struct bench *b, unsigned callers)
+{
+    struct load_result without[ROUNDS_MAX], with[ROUNDS_MAX];
+    for (uint64_t round = 0; round < b->rounds; round++)
+        if (!measure_expiry(b, callers, false, &without[round]) || !measure_expiry(b, callers, true, &with[round]))
+            return;
+    struct load_result base = median(without, b->rounds), expiring = median(with, b->rounds);
+    tell(b, "intake, nothing expires", callers, &base, 1);
+    tell(b, "intake, all of it expires", callers, &expiring, load_rate(&expiring) / load_rate(&base));
+    if (!b->cli.json)
+        printf("         (expiry was %" PRIu64 " of %" PRIu64 " records behind at the end)\n", b->expiry_lag,
+               expiring.records);
 }
 
 static void tell_size(struct bench *b)
@@ -345,6 +411,9 @@ static bool parse_option(struct bench *b, int c)
         return false;
     case OPTION_GROW:
         return parse_count(cli, "--grow", optarg, &b->grow);
+    case OPTION_EXPIRE:
+        b->expire = true;
+        return true;
     default:
         b->threads = true;
         return true;
@@ -380,6 +449,8 @@ static void bench_store(struct bench *b)
     }
     if (b->exit == ONCE_EXIT_OK)
         tell_size(b);
+    for (size_t i = 0; b->expire && i < b->callers_count && b->exit == ONCE_EXIT_OK; i++)
+        bench_expiry(b, b->callers[i]);
     if (b->exit == ONCE_EXIT_OK && b->grow > 0)
         bench_growth(b);
 }
@@ -396,6 +467,7 @@ int once_cli_bench(int argc, char **argv)
         { "body", required_argument, NULL, OPTION_BODY },
         { "grow", required_argument, NULL, OPTION_GROW },
         { "threads", no_argument, NULL, OPTION_THREADS },
+        { "expire", no_argument, NULL, OPTION_EXPIRE },
         { 0 },
     };
     struct bench b = { .cli = { .verb = "bench", .help = help },

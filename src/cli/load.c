@@ -104,7 +104,8 @@ static bool next_request(struct caller *c, struct once_request *request)
     *request = (struct once_request){ .verb = ONCE_VERB_CLAIM,
                                       .claim = { .tenant = ONCE_LIT("bench"),
                                                  .key = once_span_of(c->key, (size_t)len),
-                                                 .retention_ms = 3600 * 1000,
+                                                 .retention_ms = run->load->retention_ms != 0 ? run->load->retention_ms
+                                                                                           : 3600 * 1000,
                                                  .takeover = ONCE_TAKEOVER_RERUN } };
     memcpy(request->claim.fingerprint.bytes, &number, sizeof number);
     return true;

@@ -20,6 +20,7 @@ struct load {
     uint64_t records;     /* how many fresh records, whichever comes first; 0: no such bound */
     uint64_t first, next; /* fresh keys are numbered from `next` on; replays are of [first, next) */
     once_span body;
+    int64_t retention_ms; /* 0: an hour */
 };
 
 struct load_result {

@@ -2,9 +2,13 @@
  * sqlite_expire.c - gives back the space of records that are past their retention.
  *
  * One bounded step: take what is longest due, delete its claims, progress and results,
- * tell the key index. Being expired does not wait for this (K8: core/record.c decides by
- * the clock); only finished records are ever due (K7: running and unknown have no
- * expiry). A step on a full disk first gives up the reserve (FAULTS E5).
+ * tell the key index. Claims made one after the other mostly expire so too, so rows go in
+ * runs of neighbouring fences, a statement per run: expiry must keep up with intake and
+ * has the same thread to do it on.
+ *
+ * Being expired does not wait for this (K8: core/record.c decides by the clock); only
+ * finished records are ever due (K7: running and unknown have no expiry). A step on a full
+ * disk first gives up the reserve (FAULTS E5).
  */
 #include "store/sqlite_store.h"
 
@@ -19,31 +23,41 @@ struct gone {
 };
 
 struct harvest {
-    int64_t *due; /* fences of results to expire */
-    size_t due_len;
+    int64_t *due; /* fences of attempts to delete */
+    size_t due_len, due_cap;
+    size_t records;    /* how many of them are records, not earlier attempts of one */
     struct gone *gone; /* claims that were deleted, for the key index */
     size_t gone_len, gone_cap;
 };
+
+static once_result due_add(struct harvest *h, int64_t fence, struct once_error *err)
+{
+    if (h->due_len == h->due_cap) {
+        size_t cap = h->due_cap == 0 ? 1024 : h->due_cap * 2;
+        int64_t *bigger = realloc(h->due, cap * sizeof *bigger);
+        if (bigger == NULL)
+            return once_fail(err, ONCE_NO_MEMORY, "no memory to expire records");
+        h->due = bigger;
+        h->due_cap = cap;
+    }
+    h->due[h->due_len++] = fence;
+    return ONCE_OK;
+}
 
 static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct harvest *h, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_due);
     sqlite_bind_int(&q, s->protocol.now);
     sqlite_bind_int(&q, budget);
-    while (h->due_len < budget && sqlite_step(&q))
-        h->due[h->due_len++] = sqlite_column_int(&q, 0);
-    return sqlite_end(&q, "find what is due", err);
+    once_result r = ONCE_OK;
+    while (r == ONCE_OK && sqlite_step(&q))
+        r = due_add(h, sqlite_column_int(&q, 0), err);
+    once_result end = sqlite_end(&q, "find what is due", r == ONCE_OK ? err : NULL);
+    h->records = h->due_len;
+    return r != ONCE_OK ? r : end;
 }
 
-static once_result delete_row(struct sqlite_store *s, enum sqlite_statement statement, int64_t fence,
-                              struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, statement);
-    sqlite_bind_int(&q, fence);
-    return sqlite_run(&q, "expire a record", err);
-}
-
-static once_result remember(struct harvest *h, const uint8_t record[16], int64_t fence, struct once_error *err)
+static once_result gone_add(struct harvest *h, once_span record, int64_t fence, struct once_error *err)
 {
     if (h->gone_len == h->gone_cap) {
         size_t cap = h->gone_cap == 0 ? 1024 : h->gone_cap * 2;
@@ -54,44 +68,67 @@ static once_result remember(struct harvest *h, const uint8_t record[16], int64_t
         h->gone_cap = cap;
     }
     struct gone *g = &h->gone[h->gone_len++];
-    memcpy(g->record, record, 16);
-    g->fence = (uint64_t)fence;
+    *g = (struct gone){ .fence = (uint64_t)fence };
+    memcpy(g->record, record.ptr, record.len < 16 ? record.len : 16);
     return ONCE_OK;
 }
 
-/* One attempt; *prev is the one before it, 0 if there is none. */
-static once_result delete_attempt(struct sqlite_store *s, int64_t fence, int64_t *prev, struct harvest *h,
-                                  struct once_error *err)
+/* Reads whose claims a run holds. Earlier attempts of the same records are due as well and
+ * are added to the list, for a later pass. */
+static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
+                            struct once_error *err)
 {
-    *prev = 0;
-    uint8_t record[16] = { 0 };
-    struct sqlite_query q = sqlite_query(&s->db, SQL_claim_link);
-    sqlite_bind_int(&q, fence);
-    bool there = sqlite_step(&q);
-    if (there) {
-        once_span id = sqlite_column_span(&q, 0);
-        memcpy(record, id.ptr, id.len < 16 ? id.len : 16);
-        *prev = sqlite_column_int(&q, 1);
+    struct sqlite_query q = sqlite_query(&s->db, SQL_claim_links);
+    sqlite_bind_int(&q, from);
+    sqlite_bind_int(&q, to);
+    once_result r = ONCE_OK;
+    while (r == ONCE_OK && sqlite_step(&q)) {
+        int64_t prev = sqlite_column_int(&q, 2);
+        r = gone_add(h, sqlite_column_span(&q, 1), sqlite_column_int(&q, 0), err);
+        if (r == ONCE_OK && prev != 0)
+            r = due_add(h, prev, err);
     }
-    once_result r = sqlite_end(&q, "expire a record", err);
-    if (r == ONCE_OK && there)
-        r = remember(h, record, fence, err);
-    if (r == ONCE_OK && there)
-        r = sqlite_index_bury(&s->index, record, (uint64_t)fence, err);
-    if (r == ONCE_OK)
-        r = delete_row(s, SQL_result_delete, fence, err);
-    if (r == ONCE_OK)
-        r = delete_row(s, SQL_progress_delete, fence, err);
-    return r == ONCE_OK ? delete_row(s, SQL_claim_delete, fence, err) : r;
+    once_result end = sqlite_end(&q, "expire records", r == ONCE_OK ? err : NULL);
+    return r != ONCE_OK ? r : end;
 }
 
+static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
+                              struct once_error *err)
+{
+    static const enum sqlite_statement tables[] = { SQL_result_delete, SQL_progress_delete, SQL_claim_delete };
+    size_t first = h->gone_len;
+    once_result r = read_run(s, from, to, h, err);
+    for (size_t i = 0; r == ONCE_OK && i < sizeof tables / sizeof *tables; i++) {
+        struct sqlite_query q = sqlite_query(&s->db, tables[i]);
+        sqlite_bind_int(&q, from);
+        sqlite_bind_int(&q, to);
+        r = sqlite_run(&q, "expire records", err);
+    }
+    for (size_t i = first; r == ONCE_OK && i < h->gone_len; i++)
+        r = sqlite_index_bury(&s->index, h->gone[i].record, h->gone[i].fence, err);
+    return r;
+}
+
+static int by_fence(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Passes over the list until no pass adds earlier attempts to it. */
 static once_result delete_records(struct sqlite_store *s, struct harvest *h, struct once_error *err)
 {
     once_result r = ONCE_OK;
-    for (size_t i = 0; r == ONCE_OK && i < h->due_len; i++) {
-        int64_t fence = h->due[i];
-        while (r == ONCE_OK && fence != 0)
-            r = delete_attempt(s, fence, &fence, h, err);
+    size_t start = 0;
+    while (r == ONCE_OK && start < h->due_len) {
+        size_t end = h->due_len;
+        qsort(h->due + start, end - start, sizeof *h->due, by_fence);
+        for (size_t i = start, next; r == ONCE_OK && i < end; i = next) {
+            for (next = i + 1; next < end && h->due[next] - h->due[next - 1] <= 1;)
+                next++;
+            r = delete_run(s, h->due[i], h->due[next - 1], h, err);
+        }
+        start = end;
     }
     return r == ONCE_OK ? sqlite_index_compact(&s->index, err) : r;
 }
@@ -119,9 +156,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
                                 struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
-    struct harvest h = { .due = malloc(budget * sizeof(int64_t)) };
-    if (h.due == NULL)
-        return once_fail(err, ONCE_NO_MEMORY, "no memory to expire records");
+    struct harvest h = { .due = NULL };
     once_result r = expire_step(s, budget, &h, err);
     if (r == ONCE_UNAVAILABLE && sqlite_files_reserve_give(&s->files)) {
         budget = budget < RESERVE_BUDGET ? budget : RESERVE_BUDGET;
@@ -131,8 +166,8 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
             sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     }
     if (r == ONCE_OK) {
-        *removed = h.due_len;
-        *more = h.due_len == budget;
+        *removed = h.records;
+        *more = h.records == budget;
         if (!*more)
             sqlite_files_reserve_fill(&s->files);
     }

@@ -463,6 +463,8 @@ once_result sqlite_index_bury(struct sqlite_index *x, const uint8_t record[16], 
     }
     if ((int64_t)fence <= x->sealed_to)
         return bury_in_segment(x, (int64_t)fence, err);
+    if ((int64_t)fence > x->tail_to)
+        return ONCE_OK; /* in the gap: in no index on disk */
     struct sqlite_query q = sqlite_query(x->db, SQL_tail_remove);
     sqlite_bind_blob(&q, once_span_of(record, 16));
     sqlite_bind_int(&q, (int64_t)fence);

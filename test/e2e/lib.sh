@@ -24,8 +24,7 @@ once() { "$ONCE" "$@"; }
 
 # A failure that does not end the case.
 fault() {
-    printf '# %s\n' "${1//$'\n'/$'\n# '}"
-    : >"$CASE/failed"
+    printf '%s\n' "$1" >>"$CASE/failed"
 }
 
 # run COMMAND...: its output in $out and $err (and files of these names), status in $status.
@@ -72,7 +71,7 @@ await() {
 
 # spawn COMMAND...: in the background, as $!, ended with the case.
 spawn() {
-    "$@" &
+    "$@" <&0 & # else its stdin would be /dev/null
     spawned+=($!)
 }
 
@@ -121,8 +120,11 @@ tap() {
             export ONCE_STORE=sqlite:$CASE/once.db
             trap case_end EXIT
             "$name"
-        ) || : >"$CASE/failed"
+            true
+        ) >"$CASE/log" 2>&1 || echo 'the case ended badly' >>"$CASE/failed"
         if [ -e "$CASE/failed" ]; then
+            sed 's/^/# /' "$CASE/failed"
+            sed 's/^/# log: /' "$CASE/log"
             echo "not ok $number - $name"
             bad=1
         else

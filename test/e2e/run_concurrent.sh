@@ -101,8 +101,12 @@ fire() { # COUNT COMMAND
         pids+=($!)
     done
     exec 6>&- 5<&- # nobody writes any more: the end of every read
-    statuses=$(for pid in "${pids[@]}"; do s=0; wait "$pid" || s=$?; echo $s; done | sort -n | uniq -c |
-        awk '{ printf "%sx%s ", $1, $2 }')
+    for pid in "${pids[@]}"; do
+        s=0
+        wait "$pid" || s=$?
+        echo $s
+    done >statuses
+    statuses=$(sort -n statuses | uniq -c | awk '{ printf "%sx%s ", $1, $2 }')
 }
 
 fifty__one_execution_others_wait() {

@@ -140,9 +140,9 @@ signal__default_action_ends_the_command_and_is_recorded() {
 signal__from_the_terminal_arrives_once() {
     command -v script >/dev/null || { fault 'script(1) is missing (package bsdutils)'; return; }
     mkfifo keyboard
+    exec 7<>keyboard
     spawn "${plainly[@]}" script -qefc "'$ONCE' run --key k -- sh -c '$counting'" /dev/null <keyboard >screen
     terminal=$!
-    exec 7>keyboard
     await '[ -e ready ]'
     printf '\003' >&7
     await '[ -e signals ]'
