@@ -1,9 +1,9 @@
 /*
  * json.c - one spelling for all spellings of a JSON text.
  *
- * Model:      the text is checked (section 1), parsed by yajl into a tree of nodes in one
- *             array, linked by `next` (4), each object's members sorted as it ends (5),
- *             and the tree written out (6).
+ * Model:      the text is checked (json_strict.h), parsed by yajl into a tree of nodes in one
+ *             array, linked by `next` (2), each object's members sorted as it ends (3),
+ *             and the tree written out (4).
  *
  * The canonical form, completely:
  *             - no white space
@@ -44,6 +44,8 @@
 #include "core/json.h"
 
 #include "core/err.h"
+#include "core/json_pointer.h"
+#include "core/json_strict.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -52,231 +54,7 @@
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
-/* ---------------------------------------------------------------- 1. what yajl lets pass */
-
-/* The value of four hex digits at `at`, or -1. */
-static int read_hex4(once_span text, size_t at)
-{
-    if (text.len < 4 || at > text.len - 4)
-        return -1;
-    int value = 0;
-    for (size_t i = at; i < at + 4; i++) {
-        uint8_t c = text.ptr[i];
-        if (c >= '0' && c <= '9')
-            value = value << 4 | (c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            value = value << 4 | ((c | 0x20) - 'a' + 10);
-        else
-            return -1;
-    }
-    return value;
-}
-
-/* The length of the escape whose backslash is at `at`; a pair of surrogates is one.
- * 0: incomplete, or half a pair. Which letters exist is left to yajl. */
-static size_t escape_len(once_span text, size_t at)
-{
-    if (text.len - at < 2)
-        return 0;
-    if (text.ptr[at + 1] != 'u')
-        return 2;
-    int unit = read_hex4(text, at + 2);
-    if (unit < 0 || (unit & 0xfc00) == 0xdc00)
-        return 0;
-    if ((unit & 0xfc00) != 0xd800)
-        return 6;
-    if (text.len - at < 12 || text.ptr[at + 6] != '\\' || text.ptr[at + 7] != 'u')
-        return 0;
-    int low = read_hex4(text, at + 8);
-    return low >= 0 && (low & 0xfc00) == 0xdc00 ? 12 : 0;
-}
-
-/* The length of the UTF-8 character at `at`, or 0: overlong, a surrogate, beyond
- * U+10FFFF, truncated. The second byte's range is what rules out the first three. */
-static size_t utf8_len(once_span text, size_t at)
-{
-    uint8_t lead = text.ptr[at];
-    uint8_t low = 0x80, high = 0xbf;
-    size_t len;
-    if (lead < 0x80)
-        return 1;
-    if (lead >= 0xc2 && lead <= 0xdf)
-        len = 2;
-    else if (lead >= 0xe0 && lead <= 0xef)
-        len = 3;
-    else if (lead >= 0xf0 && lead <= 0xf4)
-        len = 4;
-    else
-        return 0;
-    if (len > text.len - at)
-        return 0;
-    if (lead == 0xe0)
-        low = 0xa0;
-    else if (lead == 0xed)
-        high = 0x9f;
-    else if (lead == 0xf0)
-        low = 0x90;
-    else if (lead == 0xf4)
-        high = 0x8f;
-    if (text.ptr[at + 1] < low || text.ptr[at + 1] > high)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if ((text.ptr[at + i] & 0xc0) != 0x80)
-            return 0;
-    return len;
-}
-
-/* The place after the string whose opening quote is before `at`, or 0. */
-static size_t string_end(once_span text, size_t at)
-{
-    while (at < text.len) {
-        uint8_t c = text.ptr[at];
-        if (c == '"')
-            return at + 1;
-        size_t len = c == '\\' ? escape_len(text, at) : utf8_len(text, at);
-        if (len == 0 || c < 0x20)
-            return 0;
-        at += len;
-    }
-    return 0;
-}
-
-/* False: no JSON, for a reason that yajl would not see. True: yajl decides. Strings are
- * complete after this, so yajl never has to keep the beginning of one. */
-static bool is_strict(once_span text)
-{
-    size_t at = 0;
-    while (at < text.len) {
-        uint8_t c = text.ptr[at];
-        if (c == '\v' || c == '\f' || c >= 0x80)
-            return false;
-        at = c == '"' ? string_end(text, at + 1) : at + 1;
-        if (at == 0)
-            return false;
-    }
-    return text.len > 0;
-}
-
-/* ---------------------------------------------------------------- 2. excluded pointers */
-
-/*
- * A JSON Pointer (RFC 6901) has exactly one spelling per path: "~" must be "~0" and "/"
- * must be "~1". So paths are compared as text. The pointers are sorted by their bytes;
- * those that lead into a container all begin with its path and a slash, hence stand
- * together: a scope.
- */
-struct scope {
-    size_t begin, end; /* of the sorted pointers; equal: nothing below is excluded */
-    size_t prefix_len; /* the container's path with the slash behind it */
-};
-
-static once_result check_pointer(once_span pointer, struct once_error *err)
-{
-    int shown = pointer.len < 100 ? (int)pointer.len : 100;
-    const char *text = (const char *)pointer.ptr;
-    if (pointer.len == 0)
-        return once_fail(err, ONCE_INVALID, "JSON pointer '': the whole document cannot be excluded");
-    if (pointer.ptr[0] != '/')
-        return once_fail(err, ONCE_INVALID, "JSON pointer '%.*s': must begin with '/'", shown, text);
-    for (size_t i = 0; i < pointer.len; i++) {
-        if (pointer.ptr[i] != '~')
-            continue;
-        if (i + 1 == pointer.len || (pointer.ptr[i + 1] != '0' && pointer.ptr[i + 1] != '1'))
-            return once_fail(err, ONCE_INVALID, "JSON pointer '%.*s': '~' at byte %zu must be '~0' or '~1'", shown,
-                             text, i + 1);
-    }
-    return ONCE_OK;
-}
-
-static int span_order(once_span a, once_span b)
-{
-    size_t len = a.len < b.len ? a.len : b.len;
-    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
-    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
-}
-
-/* Checks and sorts. Insertion sort: there are at most 64, and an operator chose them. */
-static once_result sort_pointers(const once_span *exclude, size_t count, once_span *sorted, struct once_error *err)
-{
-    if (count > ONCE_JSON_EXCLUDE_COUNT_MAX)
-        return once_fail(err, ONCE_LIMIT, "%zu JSON pointers are excluded, the limit is %d", count,
-                         ONCE_JSON_EXCLUDE_COUNT_MAX);
-    for (size_t i = 0; i < count; i++) {
-        once_result r = check_pointer(exclude[i], err);
-        if (r != ONCE_OK)
-            return r;
-        size_t at = i;
-        for (; at > 0 && span_order(exclude[i], sorted[at - 1]) < 0; at--)
-            sorted[at] = sorted[at - 1];
-        sorted[at] = exclude[i];
-    }
-    return ONCE_OK;
-}
-
-static int byte_order(once_span rest, size_t at, int byte)
-{
-    return at < rest.len ? rest.ptr[at] - byte : -1;
-}
-
-/* The order of `rest`, pointer text, and `name`, escaped on the fly, with `tail` (a byte,
- * or -1 for none) behind it. Stops at the first difference: a long name costs no more
- * than the pointer is long. */
-static int pointer_order(once_span rest, once_span name, int tail)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < name.len; i++) {
-        uint8_t c = name.ptr[i];
-        bool escaped = c == '~' || c == '/';
-        int order = byte_order(rest, at++, escaped ? '~' : c);
-        if (order == 0 && escaped)
-            order = byte_order(rest, at++, c == '~' ? '0' : '1');
-        if (order != 0)
-            return order;
-    }
-    int order = tail >= 0 ? byte_order(rest, at++, tail) : 0;
-    return order != 0 ? order : at < rest.len;
-}
-
-/* The first pointer of the scope that is not below name + tail. */
-static size_t lower_bound(const once_span *sorted, struct scope scope, once_span name, int tail)
-{
-    size_t begin = scope.begin, end = scope.end;
-    while (begin < end) {
-        size_t middle = begin + (end - begin) / 2;
-        once_span rest = once_span_skip(sorted[middle], scope.prefix_len);
-        if (pointer_order(rest, name, tail) < 0)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
-static size_t escaped_len(once_span name)
-{
-    size_t len = name.len;
-    for (size_t i = 0; i < name.len; i++)
-        len += name.ptr[i] == '~' || name.ptr[i] == '/';
-    return len;
-}
-
-/* Does a pointer name this child of the scope's container? *inner is the child's scope. */
-static bool is_excluded(const once_span *sorted, struct scope scope, once_span name, struct scope *inner)
-{
-    *inner = (struct scope){ 0, 0, 0 };
-    if (scope.begin == scope.end)
-        return false;
-    size_t at = lower_bound(sorted, scope, name, -1);
-    if (at < scope.end && pointer_order(once_span_skip(sorted[at], scope.prefix_len), name, -1) == 0)
-        return true;
-    inner->begin = lower_bound(sorted, scope, name, '/');
-    inner->end = lower_bound(sorted, scope, name, '/' + 1);
-    if (inner->begin < inner->end)
-        inner->prefix_len = scope.prefix_len + escaped_len(name) + 1;
-    return false;
-}
-
-/* ---------------------------------------------------------------- 3. memory for yajl */
+/* ---------------------------------------------------------------- 1. memory for yajl */
 
 /*
  * yajl does not look at what malloc returns, so it gets all of it beforehand: one block,
@@ -327,7 +105,7 @@ static void arena_free(void *ctx, void *ptr)
     (void)ptr;
 }
 
-/* ---------------------------------------------------------------- 4. the tree */
+/* ---------------------------------------------------------------- 2. the tree */
 
 #define NONE UINT32_MAX
 
@@ -353,7 +131,7 @@ struct level {
     uint32_t last; /* child so far, or NONE */
     uint32_t count;
     uint32_t name_at, name_len; /* OBJECT: of the member that comes next */
-    struct scope scope;
+    struct once_json_scope scope;
 };
 
 struct tree {
@@ -408,7 +186,7 @@ static bool grow_nodes(struct tree *tree)
 
 /* Puts the node behind its siblings, named and marked if it is excluded; *inner is the
  * scope for its own children. */
-static void link_node(struct tree *tree, uint32_t index, struct scope *inner)
+static void link_node(struct tree *tree, uint32_t index, struct once_json_scope *inner)
 {
     struct level *parent = &tree->levels[tree->depth - 1];
     struct node *node = &tree->nodes[index];
@@ -422,7 +200,7 @@ static void link_node(struct tree *tree, uint32_t index, struct scope *inner)
     } else {
         name = once_span_of(number, (size_t)snprintf(number, sizeof number, "%u", parent->count));
     }
-    node->excluded = is_excluded(tree->pointers, parent->scope, name, inner);
+    node->excluded = once_json_is_excluded(tree->pointers, parent->scope, name, inner);
     if (parent->last == NONE)
         tree->nodes[parent->node].first = index;
     else
@@ -441,7 +219,7 @@ static int add_value(struct tree *tree, enum kind kind, const void *ptr, size_t 
     if (!keep_bytes(tree, ptr, len, &node->at, &node->len))
         return STOP;
     tree->count++;
-    struct scope inner = { 0, tree->pointer_count, 1 };
+    struct once_json_scope inner = { 0, tree->pointer_count, 1 };
     if (tree->depth > 0)
         link_node(tree, index, &inner);
     if (kind == KIND_ARRAY || kind == KIND_OBJECT) {
@@ -452,12 +230,12 @@ static int add_value(struct tree *tree, enum kind kind, const void *ptr, size_t 
     return GO_ON;
 }
 
-/* ---------------------------------------------------------------- 5. members in order */
+/* ---------------------------------------------------------------- 3. members in order */
 
 static int name_order(const struct tree *tree, uint32_t a, uint32_t b)
 {
     const struct node *x = &tree->nodes[a], *y = &tree->nodes[b];
-    return span_order(string_at(tree, x->name_at, x->name_len), string_at(tree, y->name_at, y->name_len));
+    return once_span_order(string_at(tree, x->name_at, x->name_len), string_at(tree, y->name_at, y->name_len));
 }
 
 /* Merges neighbouring runs of run_len nodes; returns the new head. *merges: how many
@@ -588,7 +366,7 @@ static once_result parse(once_span text, struct tree *tree, bool *accepted)
     return tree->result;
 }
 
-/* ---------------------------------------------------------------- 6. the output */
+/* ---------------------------------------------------------------- 4. the output */
 
 static void write_string(struct once_buf *out, once_span text)
 {
@@ -701,8 +479,8 @@ once_result once_json_canonical(once_span text, const once_span *exclude, size_t
     tree.count = tree.cap = tree.depth = 0;
     tree.result = ONCE_OK;
     tree.pointer_count = exclude_count;
-    once_result r = sort_pointers(exclude, exclude_count, tree.pointers, err);
-    if (r != ONCE_OK || text.len > ONCE_JSON_LEN_MAX || !is_strict(text))
+    once_result r = once_json_sort_pointers(exclude, exclude_count, tree.pointers, err);
+    if (r != ONCE_OK || text.len > ONCE_JSON_LEN_MAX || !once_json_is_strict(text))
         return r;
 
     once_buf_init(&tree.strings, text.len);

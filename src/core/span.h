@@ -27,6 +27,14 @@ static inline bool once_span_equal(once_span a, once_span b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
+/* By their bytes; a prefix comes first. */
+static inline int once_span_order(once_span a, once_span b)
+{
+    size_t len = a.len < b.len ? a.len : b.len;
+    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
+
 static inline bool once_span_starts(once_span s, once_span prefix)
 {
     return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);

@@ -93,11 +93,13 @@ static once_result directory_check(const struct sqlite_files *f, struct once_err
     return r;
 }
 
-once_result sqlite_files_prepare(const struct sqlite_files *f, struct once_error *err)
+once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err)
 {
     once_result r = directory_check(f, err);
     if (r != ONCE_OK)
         return r;
+    if (!may_create && access(f->path, F_OK) != 0)
+        return once_fail(err, ONCE_UNAVAILABLE, "there is no such file");
     int fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) {
         fchmod(fd, 0600);

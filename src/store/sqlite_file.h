@@ -26,8 +26,8 @@ once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t r
                               struct once_error *err);
 void sqlite_files_release(struct sqlite_files *f);
 
-/* Is this a place where a store can be? Makes the empty file if there is none. */
-once_result sqlite_files_prepare(const struct sqlite_files *f, struct once_error *err);
+/* Is this a place where a store can be? Makes the empty file if there is none and it may. */
+once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err);
 
 /* Waits for its turn. ONCE_UNAVAILABLE names who has it. */
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);

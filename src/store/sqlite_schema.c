@@ -40,17 +40,21 @@ once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err)
 
 once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err)
 {
-    int64_t ours = 0, tables = 0, app = 0;
+    int64_t ours = 0, tables = 0, app = 0, user_version = 0;
     once_result r = scalar(handle, "SELECT count(*) FROM sqlite_schema WHERE name = 'once_meta'", &ours, err);
     if (r == ONCE_OK)
         r = scalar(handle, "SELECT count(*) FROM sqlite_schema", &tables, err);
     if (r == ONCE_OK)
         r = scalar(handle, "PRAGMA application_id", &app, err);
+    if (r == ONCE_OK)
+        r = scalar(handle, "PRAGMA user_version", &user_version, err);
     if (r != ONCE_OK)
         return r;
     *version = 0;
     if (ours > 0) {
         r = scalar(handle, "SELECT value FROM once_meta WHERE name = 'schema'", version, err);
+        if (owner == SQLITE_OWN_FILE && user_version > *version)
+            *version = user_version; /* both are set together: the larger one is the one to be careful about */
         if (r == ONCE_OK && *version > sqlite_migration_count)
             r = once_fail(err, ONCE_INVALID,
                           "the store has version %lld, this program knows versions up to %d: use a newer program",

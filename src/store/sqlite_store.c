@@ -290,7 +290,7 @@ static once_result read_params(struct sqlite_store *s, once_span query, uint64_t
 static once_result open_files(struct sqlite_store *s, struct once_error *err)
 {
     bool ready = false;
-    once_result r = sqlite_files_prepare(&s->files, err);
+    once_result r = sqlite_files_prepare(&s->files, !s->no_migrate, err);
     if (r == ONCE_OK && s->base.shared)
         r = connect(s, false, &ready, err);
     if (r != ONCE_OK || ready)

@@ -1,0 +1,79 @@
+/*
+ * sqlite_attempt.h - an attempt in SQLite's tables: reading its rows, writing them.
+ *
+ * An attempt is a claim, perhaps a progress row, at most one result. What is read is held
+ * against the claim's checksum and the outcome's seal (F14). Nothing here decides anything:
+ * that is sqlite_protocol.c.
+ */
+#ifndef ONCE_STORE_SQLITE_ATTEMPT_H
+#define ONCE_STORE_SQLITE_ATTEMPT_H
+
+#include "core/buf.h"
+#include "core/record.h"
+#include "store/sqlite_index.h"
+
+enum {
+    SQLITE_FINGERPRINT_VERSION = 1,
+    SQLITE_STATE_RELEASED = 5, /* in once_result, beside enum once_state: nothing of it happened */
+};
+
+/* First attempts that were just claimed and not touched since, by fence. The usual finish
+ * follows its claim soon and need not read what was just written. Only for a process that
+ * owns the store: nobody else changes it. */
+#define SQLITE_RECENT_LEN 4096
+
+struct sqlite_recent {
+    struct once_stored stored; /* without its spans; fence 0: free */
+};
+
+struct sqlite_protocol {
+    struct sqlite_db *db;
+    struct sqlite_index *index;
+    bool keytext;            /* keep the texts of keys */
+    struct once_buf scratch; /* decompressed bodies */
+    once_time now;           /* of this step */
+    struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them, or NULL */
+};
+
+/* A row of once_claim. */
+struct sqlite_claim {
+    struct once_grant grant;
+    int64_t prev, attempt, probing, takeover, created_at, claimed_at, lease_ms, boot, retention_ms;
+    int64_t fingerprint_version;
+    struct once_fingerprint fingerprint;
+    uint8_t nonce[16];
+    once_span tenant, key;
+};
+
+/* An attempt as its rows have it. Spans are the statement's, until it is reset. */
+struct sqlite_attempt {
+    struct once_stored stored;
+    int64_t prev;
+    once_span points;  /* all recovery points passed */
+    once_span outcome; /* as encoded */
+    bool has_result;
+    bool sum_is_right;
+    bool superseded_expiry; /* has a result that does not expire by itself */
+};
+
+/* Reads the current row of a query with the columns of record_by_fence.sql. */
+void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, struct sqlite_attempt *out);
+/* Decodes its outcome into stored.record; ONCE_CORRUPT if it does not match. */
+once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attempt *attempt, struct once_error *err);
+
+/* Stores a grant and tells the key index. */
+once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite_claim *c, struct once_error *err);
+/* The attempt after `old`: carries its progress over and takes its place at expiry. */
+once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlite_attempt *old,
+                                   const struct sqlite_claim *c, struct once_error *err);
+once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
+                                 int32_t status, once_time expires_at, once_span outcome, struct once_error *err);
+/* For the outcomes that the store itself makes: encode, then write. */
+once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
+                                  const struct once_outcome *outcome, int64_t state, once_time expires_at,
+                                  struct once_error *err);
+once_result sqlite_lease_put(struct sqlite_protocol *p, uint64_t fence, once_time until, struct once_error *err);
+once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_span point,
+                                once_span checkpoint, once_time lease_until, struct once_error *err);
+
+#endif
