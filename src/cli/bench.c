@@ -33,7 +33,8 @@ static const char help[] =
     "  --grow N           also compare the speed at 10 thousand records with that at N, e.g. 5M\n"
     "  --expire           also compare intake with and without expiry of all that comes in\n"
     "  --threads          callers are threads that block, instead of completions\n"
-    "  --json             one JSON object per line\n" ONCE_CLI_HELP_STORE ONCE_CLI_HELP_HELP
+    "  --store URL        the store to measure; default: a file of its own\n"
+    "  --json             one JSON object per line\n" ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 64 usage; 69 store unavailable; 70 an operation failed\n"
     "\n"

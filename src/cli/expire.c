@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static const char help[] =
-    "usage: once expire [--store URL] [--limit N] [--progress] [--quiet]\n"
+    "usage: once expire [--store URL] [--limit N] [--step N] [--progress] [--quiet]\n"
     "\n"
     "Removes records past their retention, in bounded steps; others may use the store\n"
     "meanwhile. Such a record behaves as absent whether or not this is run: it only gives\n"

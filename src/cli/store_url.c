@@ -82,12 +82,17 @@ static once_result default_url(bool create, struct once_buf *url, struct once_er
     return r;
 }
 
-/* "fault+sqlite:x.db" -> "fault+sqlite:/here/x.db" */
-static once_result absolute_url(const char *given, struct once_buf *url, struct once_error *err)
+/* The path in "fault+sqlite:PATH?x=y", with what follows it; NULL if it names no file. */
+static const char *path_in(const char *url)
 {
     static const char scheme[] = "sqlite:";
-    const char *at = strstr(given, scheme);
-    const char *path = at != NULL ? at + strlen(scheme) : NULL;
+    const char *at = strstr(url, scheme);
+    return at != NULL ? at + strlen(scheme) : NULL;
+}
+
+static once_result absolute_url(const char *given, struct once_buf *url, struct once_error *err)
+{
+    const char *path = path_in(given);
     if (path == NULL || path[0] == '/' || path[0] == '\0' || path[0] == '?') {
         once_buf_add(url, once_span_str(given));
         return ONCE_OK;
@@ -101,6 +106,20 @@ static once_result absolute_url(const char *given, struct once_buf *url, struct 
     return ONCE_OK;
 }
 
+/* Looking must not leave an empty file behind. */
+static once_result expect_file(const char *url, struct once_error *err)
+{
+    const char *path = path_in(url);
+    char file[ONCE_URL_LEN_MAX + 1];
+    struct stat st;
+    if (path == NULL)
+        return ONCE_OK;
+    snprintf(file, sizeof file, "%.*s", (int)strcspn(path, "?"), path);
+    if (stat(file, &st) == 0 || errno != ENOENT)
+        return ONCE_OK;
+    return once_fail(err, ONCE_UNAVAILABLE, "there is no store '%s' yet; 'once run' or 'once migrate' makes one", file);
+}
+
 once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err)
 {
     struct once_buf url;
@@ -108,8 +127,10 @@ once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN
     if (given == NULL)
         given = environment("ONCE_STORE");
     once_result r = given != NULL ? absolute_url(given, &url, err) : default_url(create, &url, err);
-    if (r == ONCE_OK)
-        return write_url(&url, out, err);
-    once_buf_release(&url);
-    return r;
+    if (r != ONCE_OK) {
+        once_buf_release(&url);
+        return r;
+    }
+    r = write_url(&url, out, err);
+    return r == ONCE_OK && !create ? expect_file(out, err) : r;
 }

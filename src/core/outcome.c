@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { VERSION = 1, FLAG_COMPRESSED = 1, FLAG_DROPPED = 2, FLAGS_KNOWN = 3, HEAD_LEN = 14, SUM_LEN = 8 };
 
@@ -144,7 +145,10 @@ once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf 
         uint8_t *to = once_buf_reserve(scratch, body_len + 1);
         if (to == NULL)
             return once_fail(err, scratch->result, "no memory for a body of %zu bytes", body_len);
-        if (ZSTD_decompress(to, body_len, stored.ptr, stored.len) != body_len)
+        size_t n = ZSTD_decompress(to, body_len, stored.ptr, stored.len);
+        if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+            return once_fail(err, ONCE_NO_MEMORY, "no memory to decompress a body of %zu bytes", body_len);
+        if (n != body_len)
             return once_fail(err, ONCE_CORRUPT, "stored body does not decompress to %zu bytes", body_len);
         scratch->len = body_len;
         stored = once_buf_span(scratch);

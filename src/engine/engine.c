@@ -16,7 +16,7 @@
 
 enum {
     SETTLE_ROUNDS = 5,    /* tries to learn what became of a lost commit */
-    SETTLE_PAUSE_MS = 20, /* before the second; doubles */
+    SETTLE_PAUSE_MS = 20, /* before the second; then doubled each time */
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
 };
 
@@ -158,7 +158,7 @@ static void settle(struct engine *e, struct job **jobs, size_t count, const stru
     size_t open = count;
     for (int round = 0; round < SETTLE_ROUNDS && open > 0; round++) {
         if (round > 0)
-            usleep((useconds_t)(SETTLE_PAUSE_MS << round) * 1000);
+            usleep((useconds_t)(SETTLE_PAUSE_MS << (round - 1)) * 1000);
         struct once_error err;
         if (reopen(e, &err) != ONCE_OK)
             continue;

@@ -158,7 +158,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
     struct sqlite_store *s = (struct sqlite_store *)base;
     struct harvest h = { .due = NULL };
     once_result r = expire_step(s, budget, &h, err);
-    if (r == ONCE_UNAVAILABLE && sqlite_files_reserve_give(&s->files)) {
+    if (r == ONCE_UNAVAILABLE && !s->broken && sqlite_files_reserve_give(&s->files)) {
         budget = budget < RESERVE_BUDGET ? budget : RESERVE_BUDGET;
         r = expire_step(s, budget, &h, err);
         /* The freed pages are in the file; the log starts over at its beginning. */

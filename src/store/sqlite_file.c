@@ -20,6 +20,24 @@ static char *path_with(once_span path, const char *suffix)
     return asprintf(&out, "%.*s%s", ONCE_SPAN_ARGS(path), suffix) < 0 ? NULL : out;
 }
 
+/* The path with the links in its directories followed, since SQLite is told to follow none:
+ * the file itself must not be one. A directory that is not there is left to be complained
+ * about later. */
+static char *path_resolved(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *file = slash != NULL ? slash + 1 : path;
+    char *dir = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *real = dir != NULL ? realpath(dir, NULL) : NULL;
+    char *out = NULL;
+    if (dir != NULL && (real != NULL || errno != ENOMEM) &&
+        asprintf(&out, "%s/%s", real != NULL ? (strcmp(real, "/") == 0 ? "" : real) : dir, file) < 0)
+        out = NULL;
+    free(dir);
+    free(real);
+    return out;
+}
+
 once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
                               struct once_error *err)
 {
@@ -28,9 +46,13 @@ once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t r
         return once_fail(err, ONCE_INVALID, "a store needs a path: sqlite:PATH");
     if (memchr(path.ptr, '\0', path.len) != NULL)
         return once_fail(err, ONCE_INVALID, "the path holds a NUL byte");
-    f->path = path_with(path, "");
-    f->lock_path = path_with(path, "-lock");
-    f->reserve_path = path_with(path, "-reserve");
+    char *given = path_with(path, "");
+    f->path = given != NULL ? path_resolved(given) : NULL;
+    free(given);
+    if (f->path != NULL) {
+        f->lock_path = path_with(once_span_str(f->path), "-lock");
+        f->reserve_path = path_with(once_span_str(f->path), "-reserve");
+    }
     if (f->path == NULL || f->lock_path == NULL || f->reserve_path == NULL) {
         sqlite_files_release(f);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a path");

@@ -68,6 +68,18 @@ once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int6
     return ONCE_OK;
 }
 
+bool sqlite_schema_is_wal(sqlite3 *handle)
+{
+    int64_t wal = 0;
+    once_result r = scalar(handle, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, NULL);
+    return r == ONCE_OK && wal != 0;
+}
+
+once_result sqlite_schema_page_count(sqlite3 *handle, int64_t *pages, struct once_error *err)
+{
+    return scalar(handle, "PRAGMA page_count", pages, err);
+}
+
 static once_result meta_put(struct sqlite_db *db, const char *name, once_span bytes, int64_t number,
                             struct once_error *err)
 {

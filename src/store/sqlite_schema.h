@@ -22,6 +22,9 @@ enum sqlite_owner {
 once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err);
 /* Our version of what is in the file, 0 if it is empty; refuses what is not ours or newer. */
 once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err);
+/* A copy made by VACUUM INTO or a dump may have lost the mode that durability rests on. */
+bool sqlite_schema_is_wal(sqlite3 *handle);
+once_result sqlite_schema_page_count(sqlite3 *handle, int64_t *pages, struct once_error *err);
 /* Creates or upgrades the tables, or refuses. Begins and ends its own transaction. */
 once_result sqlite_schema_migrate(struct sqlite_db *db, enum sqlite_owner owner, bool may_migrate,
                                   struct once_error *err);

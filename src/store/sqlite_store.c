@@ -20,7 +20,8 @@
 #include "store/sqlite_schema.h"
 
 enum {
-    CHECKPOINT_PAGES = 1000,           /* 4 MiB of log: a pause of a few milliseconds */
+    CHECKPOINT_PAGES_MIN = 100, /* the log of a small store stays small: it must fit the disk too */
+    CHECKPOINT_PAGES_MAX = 1000,       /* 4 MiB of log: a pause of a few milliseconds */
     RESERVE_LEN_DEFAULT = 1024 * 1024, /* an expiry step's log */
 };
 
@@ -69,7 +70,7 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     once_result r = open_handle(s, err);
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_OWN_FILE, &version, err);
-    bool current = version == sqlite_migration_count;
+    bool current = r == ONCE_OK && version == sqlite_migration_count && sqlite_schema_is_wal(s->db.handle);
     if (r == ONCE_OK && !current && locked) {
         r = bring_up_to_date(s, err);
         current = r == ONCE_OK;
@@ -85,6 +86,7 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
         return r;
     }
     sqlite3_wal_hook(s->db.handle, on_commit_pages, s);
+    s->wal_pages_max = CHECKPOINT_PAGES_MIN;
     s->base.secret = s->db.secret;
     s->protocol.db = &s->db;
     s->protocol.index = &s->index;
@@ -133,14 +135,26 @@ void sqlite_store_end_reading(struct sqlite_store *s)
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
 }
 
+/* How long the log may get: a quarter of the database, within bounds. */
+static int checkpoint_pages(struct sqlite_store *s)
+{
+    int64_t pages = 0;
+    if (sqlite_schema_page_count(s->db.handle, &pages, NULL) != ONCE_OK)
+        return CHECKPOINT_PAGES_MIN;
+    pages /= 4;
+    return pages < CHECKPOINT_PAGES_MIN ? CHECKPOINT_PAGES_MIN
+           : pages > CHECKPOINT_PAGES_MAX ? CHECKPOINT_PAGES_MAX : (int)pages;
+}
+
 /* Between steps, by the writer, under its lock: so never two at once, and bounded. What a
  * failing checkpoint could not do stays in the log; nothing is lost. */
 static void checkpoint_if_due(struct sqlite_store *s)
 {
-    if (s->wal_pages < CHECKPOINT_PAGES)
+    if (s->wal_pages < s->wal_pages_max)
         return;
     sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     s->wal_pages = 0;
+    s->wal_pages_max = checkpoint_pages(s);
 }
 
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
@@ -153,10 +167,14 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     ONCE_POINT("sqlite.applied");
     int rc = sqlite3_exec(s->db.handle, "COMMIT", NULL, NULL, NULL);
     if (rc != SQLITE_OK) {
-        sqlite_fail(s->db.handle, rc, "commit", err);
+        r = sqlite_fail(s->db.handle, rc, "commit", err);
+        sqlite_store_rollback(s);
+        /* A full disk stops the log before its commit mark is whole: that is certain. Any
+         * other error is not. */
+        if ((rc & 0xff) == SQLITE_FULL)
+            return r;
         if (err != NULL)
             err->result = ONCE_UNKNOWN;
-        sqlite_store_rollback(s);
         return ONCE_UNKNOWN;
     }
     ONCE_POINT("sqlite.committed");

@@ -16,6 +16,7 @@ struct sqlite_store {
     bool no_migrate;
     bool broken;       /* a reopen failed: nothing is done until one succeeds */
     int wal_pages;     /* as of the last commit */
+    int wal_pages_max; /* then a checkpoint is due */
     uint64_t commits;
 };
 

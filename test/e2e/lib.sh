@@ -17,7 +17,7 @@ ONCE=$(realpath "$ONCE")
 AWAIT_SECONDS=${ONCE_TEST_SECONDS:-60}
 unset ONCE_BIN ONCE_CRASH ONCE_POINT_LOG ONCE_RECORD ONCE_KEY XDG_STATE_HOME
 ROOT=$(mktemp -d "${TMPDIR:-/tmp}/once-e2e.XXXXXX") || exit 1
-trap 'rm -rf "$ROOT"' EXIT
+[ -n "${ONCE_TEST_KEEP:-}" ] || trap 'rm -rf "$ROOT"' EXIT
 selected=("$@")
 
 once() { "$ONCE" "$@"; }

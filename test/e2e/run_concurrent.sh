@@ -122,7 +122,7 @@ fifty__one_execution_others_wait() {
 fifty__one_execution_others_75() {
     # The one that executes goes on until all others have been told.
     fire 50 '"$ONCE" run --key k -- sh -c "echo x >>effects
-        until [ \$(cat err.* | grep -c progress) -ge 49 ]; do sleep 0.05; done; echo out"'
+        until [ \$(cat err.* | grep -c once) -ge 49 ]; do sleep 0.05; done; echo out"'
     is "$statuses" '1x0 49x75 ' 'exit statuses'
     is "$(lines effects)" 1 'executions'
     is "$(cat out.*)" out 'output'

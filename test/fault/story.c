@@ -261,11 +261,15 @@ static void batch(struct story *s)
             sem_wait(&answered);
     inject_end();
     once_reply_release(&first->reply);
+    uint64_t fence_max = s->fence_max;
     for (int i = 0; i < BATCH; i++) {
+        s->fence_max = fence_max; /* their order among each other is free */
         hear(s, keys[i], &requests[i], all[i].result, &all[i].reply, &all[i].err);
         once_reply_release(&all[i].reply);
-        ask(s, keys[i], &requests[i]); /* the same grant again, or now */
     }
+    s->fence_max = fence_max;
+    for (int i = 0; i < BATCH; i++)
+        ask(s, keys[i], &requests[i]); /* the same grant again, or now */
     sem_destroy(&gate);
     sem_destroy(&answered);
 }

@@ -4,11 +4,12 @@
  * After each run: every answer given is explained by the model, the store opens again and
  * backs all of them, once_check finds nothing, no memory and no descriptor is left.
  *
- *     test_sweep [SWEEP...]      sweeps whose name contains one of the words
- *     SIZE=N                     runs per sweep at most; without it none is left out
+ *     test_sweep [WORD...]    sweeps whose description has all of these words
+ *     SIZE=N                  the longest sweeps take steps larger than 1; N times smaller
+ *     SEED=N                  where they begin
  *
- * A sweep that reached nothing, and a whole in which one of the ways to fail never came
- * up, prove nothing: they fail.
+ * A sweep that reached nothing, and a group of sweeps in which one of the ways to fail
+ * never came up, prove nothing: they fail.
  */
 #include "inject.h"
 #include "story.h"
@@ -19,58 +20,69 @@
 
 enum { FAILURES_MAX = 5 }; /* of one sweep, before it is given up */
 
+enum group { MEMORY, DISK, STORE, GROUPS };
+
 static const struct sweep {
+    enum group group;
     const char *name;
     struct inject_plan plan; /* without nth */
     const char *fault;       /* or this, as ONCE_FAULT=FAULT:N, */
     bool every;              /* or as FAULT:N+ */
 } sweeps[] = {
-    { "alloc", { .kind = INJECT_ALLOC, .span = INJECT_ONE, .error = ENOMEM }, NULL, false },
-    { "alloc to the end of the step", { .kind = INJECT_ALLOC, .span = INJECT_STEP, .error = ENOMEM }, NULL, false },
-    { "alloc for ever", { .kind = INJECT_ALLOC, .span = INJECT_REST, .error = ENOMEM }, NULL, false },
-    { "write EIO", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = EIO }, NULL, false },
-    { "write EIO to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = EIO }, NULL, false },
-    { "write EIO for ever", { .kind = INJECT_WRITE, .span = INJECT_REST, .error = EIO }, NULL, false },
-    { "write ENOSPC", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = ENOSPC }, NULL, false },
-    { "write ENOSPC to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = ENOSPC }, NULL, false },
-    { "write ENOSPC for ever", { .kind = INJECT_WRITE, .span = INJECT_REST, .error = ENOSPC }, NULL, false },
-    { "write short", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = INJECT_SHORT }, NULL, false },
-    { "write short to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = INJECT_SHORT }, NULL, false },
-    { "sync EIO", { .kind = INJECT_SYNC, .span = INJECT_ONE, .error = EIO }, NULL, false },
-    { "sync EIO to the end of the step", { .kind = INJECT_SYNC, .span = INJECT_STEP, .error = EIO }, NULL, false },
-    { "sync EIO for ever", { .kind = INJECT_SYNC, .span = INJECT_REST, .error = EIO }, NULL, false },
-    { "size ENOSPC", { .kind = INJECT_SIZE, .span = INJECT_ONE, .error = ENOSPC }, NULL, false },
-    { "size ENOSPC for ever", { .kind = INJECT_SIZE, .span = INJECT_REST, .error = ENOSPC }, NULL, false },
-    { "open EMFILE", { .kind = INJECT_OPEN, .span = INJECT_ONE, .error = EMFILE }, NULL, false },
-    { "open EMFILE for ever", { .kind = INJECT_OPEN, .span = INJECT_REST, .error = EMFILE }, NULL, false },
-    { "store refuse", { .nth = 0 }, "refuse", false },
-    { "store refuse every", { .nth = 0 }, "refuse", true },
-    { "store lose-before", { .nth = 0 }, "lose-before", false },
-    { "store lose-before every", { .nth = 0 }, "lose-before", true },
-    { "store lose-after", { .nth = 0 }, "lose-after", false },
-    { "store lose-after every", { .nth = 0 }, "lose-after", true },
+    { MEMORY, "alloc", { .kind = INJECT_ALLOC, .span = INJECT_ONE, .error = ENOMEM }, NULL, false },
+    { MEMORY, "alloc to the end of the step", { .kind = INJECT_ALLOC, .span = INJECT_STEP, .error = ENOMEM }, NULL, false },
+    { MEMORY, "alloc for ever", { .kind = INJECT_ALLOC, .span = INJECT_REST, .error = ENOMEM }, NULL, false },
+    { DISK, "write EIO", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = EIO }, NULL, false },
+    { DISK, "write EIO to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = EIO }, NULL, false },
+    { DISK, "write EIO for ever", { .kind = INJECT_WRITE, .span = INJECT_REST, .error = EIO }, NULL, false },
+    { DISK, "write ENOSPC", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = ENOSPC }, NULL, false },
+    { DISK, "write ENOSPC to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = ENOSPC }, NULL, false },
+    { DISK, "write ENOSPC for ever", { .kind = INJECT_WRITE, .span = INJECT_REST, .error = ENOSPC }, NULL, false },
+    { DISK, "write short", { .kind = INJECT_WRITE, .span = INJECT_ONE, .error = INJECT_SHORT }, NULL, false },
+    { DISK, "write short to the end of the step", { .kind = INJECT_WRITE, .span = INJECT_STEP, .error = INJECT_SHORT }, NULL, false },
+    { DISK, "sync EIO", { .kind = INJECT_SYNC, .span = INJECT_ONE, .error = EIO }, NULL, false },
+    { DISK, "sync EIO to the end of the step", { .kind = INJECT_SYNC, .span = INJECT_STEP, .error = EIO }, NULL, false },
+    { DISK, "sync EIO for ever", { .kind = INJECT_SYNC, .span = INJECT_REST, .error = EIO }, NULL, false },
+    { DISK, "size ENOSPC", { .kind = INJECT_SIZE, .span = INJECT_ONE, .error = ENOSPC }, NULL, false },
+    { DISK, "size ENOSPC for ever", { .kind = INJECT_SIZE, .span = INJECT_REST, .error = ENOSPC }, NULL, false },
+    { DISK, "open EMFILE", { .kind = INJECT_OPEN, .span = INJECT_ONE, .error = EMFILE }, NULL, false },
+    { DISK, "open EMFILE for ever", { .kind = INJECT_OPEN, .span = INJECT_REST, .error = EMFILE }, NULL, false },
+    { STORE, "refuse", { .nth = 0 }, "refuse", false },
+    { STORE, "refuse every", { .nth = 0 }, "refuse", true },
+    { STORE, "lose-before", { .nth = 0 }, "lose-before", false },
+    { STORE, "lose-before every", { .nth = 0 }, "lose-before", true },
+    { STORE, "lose-after", { .nth = 0 }, "lose-after", false },
+    { STORE, "lose-after every", { .nth = 0 }, "lose-after", true },
 };
 
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps };
 
 static char folder[256], base_folder[300], run_folder[300];
 
-/* How often a whole run saw each: the reason for the sweeps. */
-static struct {
-    unsigned long settled, unknown, unavailable, no_memory;
-} sometimes;
+/* In how many runs each came up: the reason for the sweeps. */
+enum sight { SETTLED, UNKNOWN, UNAVAILABLE, NO_MEMORY, SIGHTS };
+
+static const char *const sight_names[SIGHTS] = { "all known after settling", "UNKNOWN", "UNAVAILABLE", "NO_MEMORY" };
+static const char *const group_names[GROUPS] = { "memory", "disk", "store" };
+static const bool wanted[GROUPS][SIGHTS] = {
+    [MEMORY] = { [SETTLED] = true, [NO_MEMORY] = true },
+    [DISK] = { [SETTLED] = true, [UNKNOWN] = true, [UNAVAILABLE] = true },
+    [STORE] = { [SETTLED] = true, [UNKNOWN] = true, [UNAVAILABLE] = true },
+};
+static unsigned long seen[GROUPS][SIGHTS], group_runs[GROUPS];
 
 struct end {
     bool reached;
     char fault[1100]; /* "": none */
 };
 
-static void note(const struct story *s)
+static void note(enum group group, const struct story *s)
 {
-    sometimes.settled += s->settled > 0 && s->results[ONCE_UNKNOWN] == 0;
-    sometimes.unknown += s->results[ONCE_UNKNOWN] > 0;
-    sometimes.unavailable += s->results[ONCE_UNAVAILABLE] > 0;
-    sometimes.no_memory += s->results[ONCE_NO_MEMORY] > 0;
+    group_runs[group]++;
+    seen[group][SETTLED] += s->settled > 0 && s->results[ONCE_UNKNOWN] == 0;
+    seen[group][UNKNOWN] += s->results[ONCE_UNKNOWN] > 0;
+    seen[group][UNAVAILABLE] += s->results[ONCE_UNAVAILABLE] > 0;
+    seen[group][NO_MEMORY] += s->results[ONCE_NO_MEMORY] > 0;
 }
 
 static struct end run_once(const struct sweep *sweep, unsigned long n, bool shared, bool old)
@@ -93,7 +105,8 @@ static struct end run_once(const struct sweep *sweep, unsigned long n, bool shar
     end.reached = inject_disarm();
     if (sweep->fault != NULL)
         end.reached = s.settled > 0 || s.results[ONCE_UNAVAILABLE] > 0 || s.results[ONCE_UNKNOWN] > 0;
-    note(&s);
+    if (n > 0)
+        note(sweep->group, &s);
     unsetenv("ONCE_FAULT");
     snprintf(s.url, sizeof s.url, "sqlite:%s/once.db?reserve=64K", run_folder);
     if (s.lie[0] == '\0')
@@ -107,38 +120,45 @@ static struct end run_once(const struct sweep *sweep, unsigned long n, bool shar
     return end;
 }
 
-static unsigned long size_max(void)
+static unsigned long env_number(const char *name, unsigned long otherwise)
 {
-    const char *size = getenv("SIZE");
-    return size != NULL && *size != '\0' ? strtoul(size, NULL, 10) : 0;
+    const char *text = getenv(name);
+    return text != NULL && *text != '\0' ? strtoul(text, NULL, 10) : otherwise;
 }
 
-/* True: it holds. */
-static bool run_sweep(const struct sweep *sweep, bool shared, bool old, int number)
+/* There are thousands of allocations: each of them fails alone over an existing store; the
+ * rest of what can be done about them is sampled. */
+static unsigned long stride_of(const struct sweep *sweep, bool old)
 {
-    unsigned long n = 1, max = size_max();
+    unsigned long stride = sweep->group != MEMORY || (sweep->plan.span == INJECT_ONE && old) ? 1 : 12;
+    unsigned long size = env_number("SIZE", 1);
+    return size >= stride ? 1 : stride / size;
+}
+
+static void run_sweep(const struct sweep *sweep, bool shared, bool old, const char *what, bool *ok)
+{
+    unsigned long stride = stride_of(sweep, old), runs = 0;
     int failures = 0;
     bool complete = false;
-    for (; !complete && failures < FAILURES_MAX && (max == 0 || n <= max); n++) {
+    for (unsigned long n = 1 + env_number("SEED", 0) % stride; !complete && failures < FAILURES_MAX; n += stride) {
         struct end end = run_once(sweep, n, shared, old);
+        runs++;
         if (end.fault[0] != '\0') {
             failures++;
             printf("# n = %lu: %s\n", n, end.fault);
         }
         complete = !end.reached;
     }
-    bool ok = failures == 0 && (n > 2 || !complete);
-    printf("%sok %d - %s, %s, %s: %lu runs%s\n", ok ? "" : "not ", number, sweep->name, shared ? "shared" : "owner",
-           old ? "existing store" : "new store", n - 1, complete ? "" : failures > 0 ? ", given up" : ", cut by SIZE");
-    return ok;
+    *ok = failures == 0 && runs > 1;
+    printf("# %s: %lu runs, every %lu. call%s\n", what, runs, stride, complete ? "" : "; given up");
 }
 
-static bool is_wanted(const struct sweep *sweep, int argc, char **argv)
+static bool is_wanted(const char *what, int argc, char **argv)
 {
-    bool wanted = argc <= 1;
     for (int i = 1; i < argc; i++)
-        wanted = wanted || strstr(sweep->name, argv[i]) != NULL;
-    return wanted;
+        if (strstr(what, argv[i]) == NULL)
+            return false;
+    return true;
 }
 
 /* What a first run leaves for good (a thread's stack, SQLite's own) is no leak. */
@@ -146,7 +166,7 @@ static void warm_up(void)
 {
     story_found(base_folder);
     for (int i = 0; i < 4; i++) {
-        static const struct sweep nothing = { "nothing", { .nth = 0 }, NULL, false };
+        static const struct sweep nothing = { STORE, "nothing", { .nth = 0 }, NULL, false };
         struct end end = run_once(&nothing, 0, i % 2 == 0, i / 2 == 0);
         if (i >= 2 && end.fault[0] != '\0') {
             printf("Bail out! with nothing failing: %s\n", end.fault);
@@ -155,14 +175,45 @@ static void warm_up(void)
     }
 }
 
-static bool report(int number)
+static bool report(enum group group)
 {
-    printf("# runs that ended: all answers known after settling %lu, with UNKNOWN %lu, UNAVAILABLE %lu, "
-           "NO_MEMORY %lu\n",
-           sometimes.settled, sometimes.unknown, sometimes.unavailable, sometimes.no_memory);
-    bool ok = sometimes.settled > 0 && sometimes.unknown > 0 && sometimes.unavailable > 0 && sometimes.no_memory > 0;
-    printf("%sok %d - every way to fail came up\n", ok ? "" : "not ", number);
+    bool ok = true;
+    printf("# %s: %lu runs", group_names[group], group_runs[group]);
+    for (int i = 0; i < SIGHTS; i++) {
+        printf("; %s in %lu", sight_names[i], seen[group][i]);
+        ok = ok && (!wanted[group][i] || seen[group][i] > 0);
+    }
+    printf("\n");
     return ok;
+}
+
+static int number;
+
+static bool say(bool ok, const char *what)
+{
+    printf("%sok %d - %s\n", ok ? "" : "not ", ++number, what);
+    return ok;
+}
+
+static bool run_all(int argc, char **argv)
+{
+    bool all = true;
+    for (size_t i = 0; i < SWEEPS; i++) {
+        for (int way = 0; way < 4; way++) {
+            bool shared = way % 2 == 1, old = way / 2 == 1, ok;
+            char what[120];
+            snprintf(what, sizeof what, "%s: %s, %s, %s store", group_names[sweeps[i].group], sweeps[i].name,
+                     shared ? "shared" : "owned", old ? "existing" : "new");
+            if (!is_wanted(what, argc, argv))
+                continue;
+            run_sweep(&sweeps[i], shared, old, what, &ok);
+            all = say(ok, what) && all;
+        }
+    }
+    for (enum group g = 0; g < GROUPS; g++)
+        if (group_runs[g] > 0)
+            all = say(report(g), "every way to fail came up") && all;
+    return all;
 }
 
 int main(int argc, char **argv)
@@ -178,13 +229,7 @@ int main(int argc, char **argv)
     if (mkdir(base_folder, 0700) != 0 || mkdir(run_folder, 0700) != 0)
         abort();
     warm_up();
-    int number = 0;
-    bool ok = true;
-    for (size_t i = 0; i < SWEEPS; i++)
-        for (int way = 0; way < 4 && is_wanted(&sweeps[i], argc, argv); way++)
-            ok = run_sweep(&sweeps[i], way % 2 == 1, way / 2 == 1, ++number) && ok;
-    if (argc <= 1)
-        ok = report(++number) && ok;
+    bool ok = run_all(argc, argv);
     printf("1..%d\n", number);
     story_reset(base_folder, NULL);
     story_reset(run_folder, NULL);

@@ -1,0 +1,142 @@
+-- Once on PostgreSQL (13 or newer, no extension): schema, roles, tables.
+--
+-- A record is the chain of its claims, one per turn. A turn is begun by inserting a claim
+-- and closed by inserting a result, each at most once: unique indexes decide every race
+-- (K1, K3, K5), in READ COMMITTED, without locks on the hot path. A finish inserts the
+-- turn's result; a takeover must insert one too ('superseded') before the next claim.
+--
+-- Both live in a ring of generation tables (partitions by slot). All fresh claims go to the
+-- current slot, so its index arbitrates them; the slots before it are looked into. A slot
+-- that is out of use is emptied by TRUNCATE (40_expiry.sql): expiry deletes no rows. Slot 0
+-- keeps what outlives the ring.
+
+CREATE SCHEMA once;
+COMMENT ON SCHEMA once IS 'Once: retry safety. Use the functions; docs/sql.md describes them';
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_app') THEN
+        CREATE ROLE once_app NOLOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_ops') THEN
+        CREATE ROLE once_ops NOLOGIN;
+    END IF;
+END $$;
+GRANT once_app TO once_ops;
+REVOKE ALL ON SCHEMA once FROM PUBLIC;
+GRANT USAGE ON SCHEMA once TO once_app;
+
+-- What this store is. The pads are the secret as HMAC uses it.
+CREATE TABLE once.store (
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    version    integer NOT NULL,
+    store_id   uuid NOT NULL,
+    secret     bytea NOT NULL CHECK (length(secret) = 32),
+    inner_pad  bytea NOT NULL CHECK (length(inner_pad) = 64),
+    outer_pad  bytea NOT NULL CHECK (length(outer_pad) = 64),
+    test_clock boolean NOT NULL DEFAULT false   -- honour the setting once.now_ms
+);
+
+-- The ring of generations: which slot takes fresh claims, since when, for how long.
+CREATE TABLE once.ring (
+    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    current   smallint NOT NULL,
+    opened_at bigint NOT NULL,
+    period_ms bigint NOT NULL CHECK (period_ms > 0),
+    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 100)
+);
+
+CREATE TABLE once.slot (
+    slot      smallint PRIMARY KEY,
+    closed_at bigint        -- NULL: empty, current, or slot 0
+);
+
+-- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
+CREATE SEQUENCE once.fence AS bigint CACHE 1;
+
+CREATE TABLE once.claim (
+    record       uuid NOT NULL,          -- HMAC of tenant and key
+    nonce        uuid NOT NULL,          -- of the call: repeated, it gets the same grant
+    fence        bigint NOT NULL,
+    claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
+    turn         integer NOT NULL,       -- counts the record's claims in its slot
+    slot         smallint NOT NULL,
+    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe
+    attempt      integer,                -- NULL: 1
+    created_at   bigint,                 -- of the first attempt; NULL: claimed_at
+    lease_ms     integer,                -- NULL: 60 s
+    retention_ms bigint,                 -- NULL: 24 h; -1: never expires
+    fingerprint  bytea NOT NULL CHECK (length(fingerprint) = 32),
+    tenant       bytea NOT NULL CHECK (length(tenant) <= 255),
+    key          bytea CHECK (length(key) BETWEEN 1 AND 255),   -- NULL: key texts are not kept
+    PRIMARY KEY (record, turn, slot)
+) PARTITION BY LIST (slot);
+
+CREATE TABLE once.result (
+    fence       bigint NOT NULL,         -- of the claim that it closes
+    finished_at bigint NOT NULL,
+    status      integer NOT NULL,
+    slot        smallint NOT NULL,
+    state       smallint NOT NULL,       -- 2 succeeded, 3 failed, 4 unknown, 5 released, 6 superseded;
+                                         -- + 16 retryable, + 32 the body was not kept
+    headers     bytea,
+    body        bytea,
+    PRIMARY KEY (fence, slot)
+) PARTITION BY LIST (slot);
+
+-- Only of grants that were renewed or advanced.
+CREATE TABLE once.progress (
+    fence       bigint NOT NULL,
+    slot        smallint NOT NULL,
+    lease_until bigint NOT NULL,
+    point       text,
+    points      text[],                  -- all that were passed, in order
+    checkpoint  bytea,
+    PRIMARY KEY (fence, slot)
+) PARTITION BY LIST (slot);
+
+CREATE TABLE once.audit (
+    id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     bigint NOT NULL,
+    record uuid NOT NULL,
+    fence  bigint NOT NULL,
+    what   text NOT NULL,
+    actor  text NOT NULL,
+    reason text NOT NULL
+);
+CREATE INDEX audit_record ON once.audit (record);
+
+-- Messages that a consumer has taken in (once.consume), and those to be published
+-- (once.enqueue).
+CREATE TABLE once.inbox (
+    consumer   text NOT NULL,
+    message_id text NOT NULL,
+    taken_at   bigint NOT NULL,
+    PRIMARY KEY (consumer, message_id)
+);
+
+CREATE TABLE once.outbox (
+    id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    seq         bigint GENERATED ALWAYS AS IDENTITY,
+    topic       text NOT NULL CHECK (length(topic) BETWEEN 1 AND 255),
+    message_key text,
+    payload     bytea NOT NULL,
+    headers     jsonb NOT NULL DEFAULT '{}',
+    created_at  bigint NOT NULL
+);
+
+-- Slot 0 and the ring. Appended in the order of fences, so a few block ranges answer
+-- "claims around this fence".
+DO $$
+DECLARE
+    n int;
+BEGIN
+    FOR n IN 0..6 LOOP
+        EXECUTE format('CREATE TABLE once.claim_%s PARTITION OF once.claim FOR VALUES IN (%s)', n, n);
+        EXECUTE format('CREATE TABLE once.result_%s PARTITION OF once.result FOR VALUES IN (%s)', n, n);
+        EXECUTE format('CREATE TABLE once.progress_%s PARTITION OF once.progress FOR VALUES IN (%s)', n, n);
+        EXECUTE format('CREATE INDEX claim_%s_fence ON once.claim_%s USING brin (fence) WITH (pages_per_range = 16)',
+                       n, n);
+        INSERT INTO once.slot (slot) VALUES (n);
+    END LOOP;
+END $$;

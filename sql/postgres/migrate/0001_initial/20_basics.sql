@@ -1,0 +1,80 @@
+-- Clock, names, keys: what everything else is built on.
+
+CREATE FUNCTION once.now_ms() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fake text := current_setting('once.now_ms', true);
+BEGIN
+    -- A caller must not move time for others: only a store made for tests listens.
+    IF fake IS NOT NULL AND fake <> '' AND (SELECT s.test_clock FROM once.store s) THEN
+        RETURN fake::bigint;
+    END IF;
+    RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+END $$;
+COMMENT ON FUNCTION once.now_ms() IS 'The store''s clock, in milliseconds since 1970';
+
+-- A part of a MAC: its length as 8 bytes, then its bytes.
+CREATE FUNCTION once.part(bytes bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+RETURN int8send(length(bytes)::bigint) || bytes;
+
+-- HMAC-SHA-256 under the store's secret, from the built-in sha256().
+CREATE FUNCTION once.mac(message bytea) RETURNS bytea
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT sha256(s.outer_pad || sha256(s.inner_pad || message)) FROM once.store s
+$$;
+
+-- HMAC-SHA-256 under any key of at most 64 bytes.
+CREATE FUNCTION once.hmac(key bytea, message bytea) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    inner_pad bytea := decode(repeat('36', 64), 'hex');
+    outer_pad bytea := decode(repeat('5c', 64), 'hex');
+BEGIN
+    FOR i IN 0 .. length(key) - 1 LOOP
+        inner_pad := set_byte(inner_pad, i, get_byte(key, i) # 54);
+        outer_pad := set_byte(outer_pad, i, get_byte(key, i) # 92);
+    END LOOP;
+    RETURN sha256(outer_pad || sha256(inner_pad || message));
+END $$;
+
+CREATE FUNCTION once.record_id(tenant bytea, key bytea) RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT encode(substr(once.mac(once.part('once record 1') || once.part(tenant) || once.part(key)), 1, 16),
+                  'hex')::uuid
+$$;
+COMMENT ON FUNCTION once.record_id(bytea, bytea) IS 'The name of (tenant, key) in this store';
+
+CREATE FUNCTION once.child_key(record uuid, call text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT encode(substr(once.mac(once.part('once child 1') || once.part(uuid_send(record)) ||
+                                  once.part(convert_to(call, 'UTF8'))), 1, 24), 'hex')
+$$;
+COMMENT ON FUNCTION once.child_key(uuid, text) IS
+    'The key for a foreign call on behalf of a record: the same on every attempt, 48 hex digits';
+
+CREATE FUNCTION once.secret() RETURNS bytea
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.secret FROM once.store s
+$$;
+COMMENT ON FUNCTION once.secret() IS 'For libonce, which derives names and fingerprints itself';
+
+CREATE FUNCTION once.version() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.version FROM once.store s
+$$;
+
+-- Excludes a switch or a TRUNCATE of slots while a transaction works with them. Shared, to
+-- the end of the transaction; 8031153 is "once" to this database.
+CREATE FUNCTION once.hold_ring() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_advisory_xact_lock_shared(8031153)
+$$;
+
+CREATE FUNCTION once.serialize(natural_key text) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_advisory_xact_lock(('x' || encode(substr(sha256(convert_to('once ' || natural_key, 'UTF8')), 1, 8), 'hex'))
+                                 ::bit(64)::bigint)
+$$;
+COMMENT ON FUNCTION once.serialize(text) IS
+    'One transaction at a time per natural key, until it ends: for operations whose row does not exist yet';

@@ -1,0 +1,510 @@
+-- The protocol (DESIGN 5): claim, extend, advance, finish, release, look up, resolve.
+--
+-- Each function first holds the ring, then reads the record's newest claim. What must be
+-- serialised with other changes of an existing record locks that claim's row and reads
+-- again in a new statement; a fresh claim and a plain finish take no row lock: a unique
+-- index decides them.
+
+-- A record as stored, or an answer about it.
+CREATE TYPE once.answer AS (
+    arm            text,     -- execute, probe, replay, mismatch, in progress, unknown, done, fenced, found, absent
+    record         uuid,
+    fence          bigint,
+    attempt        integer,
+    state          text,     -- running, succeeded, failed, unknown
+    retryable      boolean,
+    status         integer,
+    headers        bytea,
+    body           bytea,
+    body_dropped   boolean,
+    recovery_point text,
+    checkpoint     bytea,
+    retry_after_ms bigint,
+    takeover       text,
+    created_at     bigint,
+    claimed_at     bigint,
+    lease_until    bigint,
+    lease_live     boolean,
+    finished_at    bigint,
+    expires_at     bigint,   -- NULL: never, or not finished
+    retention_ms   bigint,   -- -1: never
+    fingerprint    bytea,
+    tenant         bytea,
+    key            bytea
+);
+
+-- The newest claim with everything that belongs to it.
+CREATE TYPE once.stored AS (
+    record uuid, nonce uuid, fence bigint, claimed_at bigint, turn integer, slot smallint, takeover smallint,
+    attempt integer, created_at bigint, lease_ms integer, retention_ms bigint, fingerprint bytea, tenant bytea,
+    key bytea, probing boolean,
+    state smallint, retryable boolean, body_dropped boolean, status integer, finished_at bigint, headers bytea,
+    body bytea, lease_until bigint, point text, points text[], checkpoint bytea
+);
+
+CREATE FUNCTION once.newest(wanted uuid) RETURNS once.stored
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint,
+           coalesce(c.attempt, 1), coalesce(c.created_at, c.claimed_at), coalesce(c.lease_ms, 60000),
+           coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, c.takeover & 16 <> 0,
+           (r.state & 15)::smallint, r.state & 16 <> 0, r.state & 32 <> 0, r.status, r.finished_at, r.headers, r.body,
+           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.checkpoint
+      FROM (SELECT * FROM once.claim WHERE record = wanted ORDER BY fence DESC LIMIT 1) c
+      LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
+      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
+$$;
+
+-- K8: finished, and its retention is over. Running and unknown never expire.
+CREATE FUNCTION once.is_gone(s once.stored, now_ms bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+RETURN (s).fence IS NULL OR (s).state = 5 OR
+       ((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms);
+
+CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a once.answer;
+BEGIN
+    a.arm := arm;
+    IF s.fence IS NULL THEN
+        RETURN a;
+    END IF;
+    a.record := s.record;
+    a.fence := s.fence;
+    a.attempt := s.attempt;
+    a.state := CASE s.state WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' WHEN 4 THEN 'unknown' WHEN 5 THEN 'failed'
+                            WHEN 6 THEN 'unknown' ELSE 'running' END;
+    a.retryable := coalesce(s.retryable, false);
+    a.status := s.status;
+    a.headers := s.headers;
+    a.body := s.body;
+    a.body_dropped := coalesce(s.body_dropped, false);
+    a.recovery_point := s.point;
+    a.checkpoint := s.checkpoint;
+    a.takeover := CASE s.takeover WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END;
+    a.created_at := s.created_at;
+    a.claimed_at := s.claimed_at;
+    IF s.state IS NULL THEN
+        a.lease_until := s.lease_until;
+        a.lease_live := s.lease_until > now_ms;
+        a.retry_after_ms := greatest(s.lease_until - now_ms, 0);
+    ELSE
+        a.finished_at := s.finished_at;
+        IF s.state IN (2, 3) AND s.retention_ms >= 0 THEN
+            a.expires_at := s.finished_at + s.retention_ms;
+        END IF;
+    END IF;
+    a.retention_ms := s.retention_ms;
+    a.fingerprint := s.fingerprint;
+    a.tenant := s.tenant;
+    a.key := s.key;
+    RETURN a;
+END $$;
+
+-- Reads the newest claim, locks its row, and reads again until both are the same one: from
+-- then on nobody else changes this record. NULL fence: there is no row of it.
+CREATE FUNCTION once.lock_newest(wanted uuid) RETURNS once.stored
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+BEGIN
+    LOOP
+        s := once.newest(wanted);
+        IF s.fence IS NULL THEN
+            RETURN s;
+        END IF;
+        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot FOR UPDATE;
+        IF FOUND AND (once.newest(wanted)).fence = s.fence THEN
+            RETURN once.newest(wanted);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Closes a turn; false if it is closed already.
+CREATE FUNCTION once.close_turn(s once.stored, state integer, status integer, headers bytea, body bytea)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
+    VALUES (s.fence, once.now_ms(), status, s.slot, state, nullif(headers, ''), nullif(body, ''))
+    ON CONFLICT (fence, slot) DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+-- The next turn of a record whose row is locked.
+CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
+                               new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
+                               new_fingerprint bytea, new_tenant bytea, new_key bytea, keep_progress boolean)
+RETURNS once.stored
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    new_fence bigint := nextval('once.fence');
+BEGIN
+    INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
+                            retention_ms, fingerprint, tenant, key)
+    VALUES (s.record, new_nonce, new_fence, once.now_ms(), s.turn + 1, s.slot, new_takeover, new_attempt,
+            new_created_at, new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key);
+    IF keep_progress AND s.point IS NOT NULL THEN
+        INSERT INTO once.progress (fence, slot, lease_until, point, points, checkpoint)
+        VALUES (new_fence, s.slot, once.now_ms() + new_lease_ms, s.point, s.points, s.checkpoint);
+    END IF;
+    RETURN once.newest(s.record);
+END $$;
+
+-- A fresh claim in the current slot; false if somebody has the key. Waits for a transaction
+-- that is just claiming it.
+CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
+                                 retention_ms bigint, takeover integer, nonce uuid)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+                            fingerprint, tenant, key)
+    SELECT wanted, claim_fresh.nonce, nextval('once.fence'), once.now_ms(), 1, r.current, claim_fresh.takeover,
+           nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.fingerprint,
+           claim_fresh.tenant, claim_fresh.key
+      FROM once.ring r
+     WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = wanted)
+    ON CONFLICT (record, turn, slot) DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+-- All arms, for one record.
+CREATE FUNCTION once.claim_record(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
+                                  retention_ms bigint, takeover integer, nonce uuid)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s   once.stored;
+    n   bigint;
+    arm text;
+BEGIN
+    PERFORM once.hold_ring();
+    FOR tries IN 1..10 LOOP
+        s := once.newest(wanted);
+        n := once.now_ms();
+        IF s.fence IS NULL THEN
+            CONTINUE WHEN NOT once.claim_fresh(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover,
+                                               nonce);
+            RETURN once.answer_of('execute', once.newest(wanted), n);
+        END IF;
+        IF NOT once.is_gone(s, n) THEN
+            IF s.fingerprint <> fingerprint THEN
+                RETURN once.answer_of('mismatch', NULL, n);
+            END IF;
+            IF s.state = 4 THEN
+                RETURN once.answer_of('unknown', s, n);
+            END IF;
+            IF s.state IN (2, 3) AND NOT s.retryable THEN
+                RETURN once.answer_of('replay', s, n);
+            END IF;
+            IF s.state IS NULL AND s.nonce <> nonce AND s.lease_until > n THEN
+                RETURN once.answer_of('in progress', s, n);
+            END IF;
+        END IF;
+        -- The record is about to change: from here on, alone.
+        CONTINUE WHEN (once.lock_newest(wanted)).fence IS DISTINCT FROM s.fence;
+        s := once.newest(wanted);
+        n := once.now_ms();
+        IF once.is_gone(s, n) THEN
+            RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
+                                                            fingerprint, tenant, key, false), n);
+        END IF;
+        IF s.state = 3 AND s.retryable THEN
+            RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, s.attempt + 1, s.created_at,
+                                                            lease_ms::int, retention_ms, fingerprint, tenant, key,
+                                                            true), n);
+        END IF;
+        CONTINUE WHEN s.state IS NOT NULL;
+        IF s.nonce = nonce THEN   -- the same call again, its first answer lost
+            INSERT INTO once.progress AS p (fence, slot, lease_until) VALUES (s.fence, s.slot, n + s.lease_ms)
+            ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
+            RETURN once.answer_of(CASE WHEN s.probing THEN 'probe' ELSE 'execute' END, once.newest(wanted), n);
+        END IF;
+        CONTINUE WHEN s.lease_until > n;
+        IF takeover = 1 THEN
+            CONTINUE WHEN NOT once.close_turn(s, 4, 0, NULL, NULL);
+            RETURN once.answer_of('unknown', once.newest(wanted), n);
+        END IF;
+        CONTINUE WHEN NOT once.close_turn(s, 6, 0, NULL, NULL);
+        arm := CASE takeover WHEN 3 THEN 'probe' ELSE 'execute' END;
+        RETURN once.answer_of(arm, once.next_turn(s, nonce, takeover + CASE takeover WHEN 3 THEN 16 ELSE 0 END,
+                                                  s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
+                                                  fingerprint, tenant, key, true), n);
+    END LOOP;
+    RAISE EXCEPTION 'record % changes faster than it can be claimed', wanted USING ERRCODE = '40001';
+END $$;
+
+-- What stands, for somebody who is not the holder.
+CREATE FUNCTION once.fenced(wanted uuid, n bigint) RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.answer_of('fenced', once.newest(wanted), n)
+$$;
+
+CREATE FUNCTION once.extend_record(wanted uuid, held bigint, lease_ms bigint) RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+    n bigint;
+BEGIN
+    PERFORM once.hold_ring();
+    s := once.lock_newest(wanted);
+    n := once.now_ms();
+    IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
+        RETURN once.fenced(wanted, n);
+    END IF;
+    INSERT INTO once.progress AS p (fence, slot, lease_until)
+    VALUES (s.fence, s.slot, n + coalesce(nullif(lease_ms, 0), s.lease_ms))
+    ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
+    RETURN once.answer_of('done', once.newest(wanted), n);
+END $$;
+
+CREATE FUNCTION once.advance_record(wanted uuid, held bigint, new_point text, new_checkpoint bytea)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+    n bigint;
+BEGIN
+    IF new_point !~ '^[\x21-\x7e]{1,64}$' THEN
+        RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
+    END IF;
+    IF length(new_checkpoint) > 65536 THEN
+        RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
+            USING ERRCODE = '54000';
+    END IF;
+    PERFORM once.hold_ring();
+    s := once.lock_newest(wanted);
+    n := once.now_ms();
+    IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
+        RETURN once.fenced(wanted, n);
+    END IF;
+    IF s.point IS DISTINCT FROM new_point THEN
+        IF new_point = ANY (s.points) THEN   -- K11
+            RAISE EXCEPTION 'recovery point ''%'' was passed before; now at ''%''', new_point, s.point
+                USING ERRCODE = '22023';
+        END IF;
+        IF cardinality(s.points) >= 64 THEN
+            RAISE EXCEPTION 'record passed 64 recovery points, the limit' USING ERRCODE = '54000';
+        END IF;
+        s.points := array_append(s.points, new_point);
+    END IF;
+    INSERT INTO once.progress AS p (fence, slot, lease_until, point, points, checkpoint)
+    VALUES (s.fence, s.slot, n + s.lease_ms, new_point, s.points, coalesce(new_checkpoint, ''))
+    ON CONFLICT (fence, slot) DO UPDATE
+       SET lease_until = excluded.lease_until, point = excluded.point, points = excluded.points,
+           checkpoint = excluded.checkpoint;
+    RETURN once.answer_of('done', once.newest(wanted), n);
+END $$;
+
+-- new_state as in once.result.
+CREATE FUNCTION once.finish_record(wanted uuid, held bigint, new_state integer, new_status integer,
+                                   new_headers bytea, new_body bytea)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+    n bigint;
+BEGIN
+    PERFORM once.hold_ring();
+    s := once.newest(wanted);
+    n := once.now_ms();
+    IF s.fence IS DISTINCT FROM held THEN
+        RETURN once.answer_of('fenced', s, n);
+    END IF;
+    IF once.close_turn(s, new_state, new_status, new_headers, new_body) THEN
+        RETURN once.answer_of('done', once.newest(wanted), n);
+    END IF;
+    s := once.newest(wanted);   -- in a new statement: who was faster is visible now
+    IF s.fence = held AND s.state + CASE WHEN s.retryable THEN 16 ELSE 0 END +
+       CASE WHEN s.body_dropped THEN 32 ELSE 0 END = new_state AND s.status = new_status AND
+       s.headers IS NOT DISTINCT FROM nullif(new_headers, '') AND s.body IS NOT DISTINCT FROM nullif(new_body, '') THEN
+        RETURN once.answer_of('done', s, n);   -- the same finish again
+    END IF;
+    RETURN once.answer_of('fenced', s, n);
+END $$;
+
+-- Definitely not executed. A first attempt frees the key; a later one may be run again.
+CREATE FUNCTION once.release_record(wanted uuid, held bigint) RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+    n bigint;
+BEGIN
+    PERFORM once.hold_ring();
+    s := once.newest(wanted);
+    n := once.now_ms();
+    IF s.fence IS DISTINCT FROM held THEN
+        RETURN once.answer_of('fenced', s, n);
+    END IF;
+    IF once.close_turn(s, CASE s.attempt WHEN 1 THEN 5 ELSE 3 END + 16, 0, NULL, NULL) THEN
+        RETURN once.answer_of('done', NULL, n);
+    END IF;
+    s := once.newest(wanted);
+    IF s.fence = held AND s.retryable AND s.status = 0 THEN
+        RETURN once.answer_of('done', NULL, n);
+    END IF;
+    RETURN once.answer_of('fenced', s, n);
+END $$;
+
+CREATE FUNCTION once.lookup_record(wanted uuid) RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored := once.newest(wanted);
+    n bigint := once.now_ms();
+BEGIN
+    IF once.is_gone(s, n) THEN
+        RETURN once.answer_of('absent', NULL, n);
+    END IF;
+    RETURN once.answer_of('found', s, n);
+END $$;
+
+-- verdict: 1 done (with this outcome), 2 not done, 3 release.
+CREATE FUNCTION once.resolve_record(wanted uuid, seen bigint, verdict integer, new_state integer,
+                                    new_status integer, new_headers bytea, new_body bytea, actor text, reason text)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored;
+    n bigint;
+BEGIN
+    IF coalesce(reason, '') = '' THEN
+        RAISE EXCEPTION 'a verdict needs a reason' USING ERRCODE = '22023';
+    END IF;
+    PERFORM once.hold_ring();
+    s := once.lock_newest(wanted);
+    n := once.now_ms();
+    IF once.is_gone(s, n) THEN
+        RETURN once.answer_of('absent', NULL, n);
+    END IF;
+    IF coalesce(seen, 0) <> 0 AND seen <> s.fence THEN
+        RETURN once.answer_of('fenced', s, n);
+    END IF;
+    IF s.state IN (2, 3) THEN
+        RETURN once.answer_of('replay', s, n);
+    END IF;
+    IF s.state IS NULL AND s.lease_until > n THEN
+        RETURN once.answer_of('in progress', s, n);
+    END IF;
+    IF s.state IS NULL AND NOT once.close_turn(s, 6, 0, NULL, NULL) THEN
+        RETURN once.answer_of('replay', once.newest(wanted), n);   -- it finished just now
+    END IF;
+    -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
+    s := once.next_turn(s, gen_random_uuid(), s.takeover, s.attempt, s.created_at, s.lease_ms, s.retention_ms,
+                        s.fingerprint, s.tenant, s.key, true);
+    PERFORM once.close_turn(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
+                            CASE verdict WHEN 1 THEN new_status ELSE 0 END,
+                            CASE verdict WHEN 1 THEN new_headers END, CASE verdict WHEN 1 THEN new_body END);
+    INSERT INTO once.audit (at, record, fence, what, actor, reason)
+    VALUES (n, wanted, s.fence, CASE verdict WHEN 1 THEN 'resolved done' WHEN 2 THEN 'resolved not done'
+                                             ELSE 'released' END, actor, reason);
+    RETURN once.answer_of('done', once.newest(wanted), n);
+END $$;
+
+-- Group commit: many claims at once. Fresh keys are inserted by one statement, in the order
+-- of their records against deadlocks; what it did not insert is answered one by one, in new
+-- statements that see what was there.
+CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
+                                leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
+RETURNS TABLE (n integer, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms  bigint;
+    granted integer[] := '{}';
+    rest    integer;
+BEGIN
+    PERFORM once.hold_ring();
+    now_ms := once.now_ms();
+    FOR n, answer.fence IN
+        WITH asked AS (
+            SELECT u.* FROM unnest(records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces)
+                       WITH ORDINALITY AS u (record, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce, i)
+             ORDER BY u.record, u.i
+        ), inserted AS (
+            INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+                                    fingerprint, tenant, key)
+            SELECT a.record, a.nonce, nextval('once.fence'), now_ms, 1, r.current, a.takeover,
+                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
+              FROM asked a CROSS JOIN once.ring r
+             WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record)
+            ON CONFLICT (record, turn, slot) DO NOTHING
+            RETURNING record, nonce, fence
+        )
+        SELECT a.i, w.fence FROM inserted w JOIN asked a ON a.record = w.record AND a.nonce = w.nonce
+    LOOP
+        granted := array_append(granted, n);
+        answer.arm := 'execute';
+        answer.record := records[n];
+        answer.attempt := 1;
+        answer.state := 'running';
+        answer.claimed_at := now_ms;
+        answer.created_at := now_ms;
+        answer.lease_until := now_ms + leases[n];
+        answer.lease_live := true;
+        answer.retention_ms := retentions[n];
+        answer.fingerprint := fingerprints[n];
+        answer.takeover := CASE takeovers[n] WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END;
+        RETURN NEXT;
+    END LOOP;
+    IF cardinality(granted) = cardinality(records) THEN
+        RETURN;
+    END IF;
+    FOR rest IN SELECT i FROM generate_subscripts(records, 1) i WHERE i <> ALL (granted) ORDER BY records[i], i LOOP
+        n := rest;
+        answer := once.claim_record(records[rest], tenants[rest], keys[rest], fingerprints[rest], leases[rest],
+                                    retentions[rest], takeovers[rest], nonces[rest]);
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Many finishes at once, likewise.
+CREATE FUNCTION once.finish_many(records uuid[], fences bigint[], states integer[], statuses integer[],
+                                 headers bytea[], bodies bytea[])
+RETURNS TABLE (n integer, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint;
+    done   integer[] := '{}';
+    rest   integer;
+BEGIN
+    PERFORM once.hold_ring();
+    now_ms := once.now_ms();
+    FOR n, answer.fence, answer.retention_ms IN
+        WITH asked AS (
+            SELECT u.* FROM unnest(records, fences, states, statuses, headers, bodies)
+                       WITH ORDINALITY AS u (record, fence, state, status, headers, body, i)
+        ), held AS (
+            SELECT a.*, c.slot, coalesce(c.retention_ms, 86400000) AS retention_ms
+              FROM asked a JOIN once.claim c ON c.record = a.record AND c.fence = a.fence
+             ORDER BY a.fence
+        ), inserted AS (
+            INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
+            SELECT h.fence, now_ms, h.status, h.slot, h.state, nullif(h.headers, ''), nullif(h.body, '') FROM held h
+            ON CONFLICT (fence, slot) DO NOTHING
+            RETURNING fence
+        )
+        SELECT h.i, h.fence, h.retention_ms FROM inserted w JOIN held h ON h.fence = w.fence
+    LOOP
+        CONTINUE WHEN n = ANY (done);
+        done := array_append(done, n);
+        answer.arm := 'done';
+        answer.record := records[n];
+        answer.finished_at := now_ms;
+        answer.state := CASE states[n] & 15 WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' ELSE 'unknown' END;
+        answer.retryable := states[n] & 16 <> 0;
+        answer.body_dropped := states[n] & 32 <> 0;
+        answer.status := statuses[n];
+        answer.expires_at := CASE WHEN answer.retention_ms >= 0 AND states[n] & 15 <> 4
+                                  THEN now_ms + answer.retention_ms END;
+        RETURN NEXT;
+    END LOOP;
+    IF cardinality(done) = cardinality(records) THEN
+        RETURN;
+    END IF;
+    FOR rest IN SELECT i FROM generate_subscripts(records, 1) i WHERE i <> ALL (done) ORDER BY records[i], i LOOP
+        n := rest;
+        answer := once.finish_record(records[rest], fences[rest], states[rest], statuses[rest], headers[rest],
+                                     bodies[rest]);
+        RETURN NEXT;
+    END LOOP;
+END $$;
