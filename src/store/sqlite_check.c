@@ -101,15 +101,19 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
         problem(c, "clock", fence, "claimed in the future");
 }
 
-static void check_result(struct check *c, struct sqlite_attempt *a)
+static once_result check_outcome(struct check *c, struct sqlite_attempt *a, struct once_error *err)
+{
+    once_result r = sqlite_attempt_decode(&c->s->protocol, a, err);
+    if (r != ONCE_CORRUPT)
+        return r;
+    problem(c, "F14", a->stored.record.grant.fence, "%s", err != NULL ? err->text : "the outcome does not decode");
+    return ONCE_OK;
+}
+
+static void check_times(struct check *c, const struct sqlite_attempt *a)
 {
     const struct once_record *r = &a->stored.record;
     uint64_t fence = r->grant.fence;
-    struct once_error err;
-    if (!a->has_result)
-        return;
-    if (sqlite_attempt_decode(&c->s->protocol, a, &err) != ONCE_OK)
-        problem(c, "F14", fence, "%s", err.text);
     if (r->finished_at < r->claimed_at)
         problem(c, "clock", fence, "finished before it was claimed");
     if (a->superseded_expiry || a->stored.released)
@@ -174,7 +178,10 @@ static once_result check_rows(struct check *c, uint64_t *cursor, struct once_err
         rows++;
         check_claim(c, &a);
         r = check_place(c, &a, err);
-        check_result(c, &a);
+        if (r == ONCE_OK && a.has_result) {
+            check_times(c, &a);
+            r = check_outcome(c, &a, err);
+        }
     }
     once_result end = sqlite_end(&q, "check records", r == ONCE_OK ? err : NULL);
     if (rows < ONCE_CHECK_SCAN_MAX)

@@ -15,7 +15,7 @@
 #include "core/err.h"
 #include "core/span.h"
 
-enum { RESERVE_BUDGET = 200 }; /* fits the reserve: a few hundred pages of log */
+enum { RESERVE_BUDGET = 256 }; /* with small bodies, that fits the reserve */
 
 struct gone {
     uint8_t record[16];
@@ -152,24 +152,43 @@ static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct h
     return r;
 }
 
+/* What the reserve gave goes first into the database file, which may have to grow for what
+ * is in the log; after that the log starts over at its beginning and has room. It grows with
+ * what a step deletes (Debian's SQLite overwrites deleted pages): smaller and smaller steps,
+ * until one fits. */
+static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct harvest *h,
+                                       struct once_error *err)
+{
+    sqlite_files_reserve_give(&s->files);
+    sqlite_store_checkpoint(s, false);
+    once_result r = ONCE_UNAVAILABLE;
+    if (*budget > RESERVE_BUDGET)
+        *budget = RESERVE_BUDGET;
+    for (;; *budget = (*budget + 3) / 4) {
+        r = expire_step(s, *budget, h, err);
+        if (r != ONCE_UNAVAILABLE || *budget == 1)
+            break;
+    }
+    if (r == ONCE_OK)
+        sqlite_store_checkpoint(s, false);
+    return r;
+}
+
 once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
                                 struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     struct harvest h = { .due = NULL };
     once_result r = expire_step(s, budget, &h, err);
-    if (r == ONCE_UNAVAILABLE && !s->broken && sqlite_files_reserve_give(&s->files)) {
-        budget = budget < RESERVE_BUDGET ? budget : RESERVE_BUDGET;
-        r = expire_step(s, budget, &h, err);
-        /* The freed pages are in the file; the log starts over at its beginning. */
-        if (r == ONCE_OK)
-            sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-    }
+    if (r == ONCE_UNAVAILABLE && !s->broken)
+        r = expire_on_full_disk(s, &budget, &h, err);
     if (r == ONCE_OK) {
         *removed = h.records;
         *more = h.records == budget;
-        if (!*more)
+        if (!*more && sqlite_files_reserve_is_gone(&s->files)) {
+            sqlite_store_checkpoint(s, true);
             sqlite_files_reserve_fill(&s->files);
+        }
     }
     free(h.due);
     free(h.gone);

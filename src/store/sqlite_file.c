@@ -213,10 +213,7 @@ void sqlite_files_unlock(struct sqlite_files *f)
 
 void sqlite_files_reserve_fill(const struct sqlite_files *f)
 {
-    if (f->reserve_len == 0)
-        return;
-    struct stat st;
-    if (stat(f->reserve_path, &st) == 0 && (uint64_t)st.st_size >= f->reserve_len)
+    if (!sqlite_files_reserve_is_gone(f))
         return;
     int fd = open(f->reserve_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -227,9 +224,15 @@ void sqlite_files_reserve_fill(const struct sqlite_files *f)
     close(fd);
 }
 
-bool sqlite_files_reserve_give(const struct sqlite_files *f)
+void sqlite_files_reserve_give(const struct sqlite_files *f)
 {
-    return unlink(f->reserve_path) == 0;
+    unlink(f->reserve_path);
+}
+
+bool sqlite_files_reserve_is_gone(const struct sqlite_files *f)
+{
+    struct stat st;
+    return f->reserve_len > 0 && (stat(f->reserve_path, &st) != 0 || (uint64_t)st.st_size < f->reserve_len);
 }
 
 uint64_t sqlite_files_size(const struct sqlite_files *f)

@@ -33,9 +33,10 @@ once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, 
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);
 void sqlite_files_unlock(struct sqlite_files *f);
 
-/* Keep the reserve full / give it up. False where there is none. */
+/* The reserve: fill it where there is room, give it up, is it given up? */
 void sqlite_files_reserve_fill(const struct sqlite_files *f);
-bool sqlite_files_reserve_give(const struct sqlite_files *f);
+void sqlite_files_reserve_give(const struct sqlite_files *f);
+bool sqlite_files_reserve_is_gone(const struct sqlite_files *f);
 
 /* Bytes of the database and its log. */
 uint64_t sqlite_files_size(const struct sqlite_files *f);

@@ -157,6 +157,16 @@ static void checkpoint_if_due(struct sqlite_store *s)
     s->wal_pages_max = checkpoint_pages(s);
 }
 
+void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate)
+{
+    if (s->base.shared && sqlite_files_lock(&s->files, false, NULL) != ONCE_OK)
+        return;
+    sqlite3_wal_checkpoint_v2(s->db.handle, NULL, truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE,
+                              NULL, NULL);
+    if (s->base.shared)
+        sqlite_files_unlock(&s->files);
+}
+
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
 {
     once_result r = sqlite_index_seal(&s->index, err);

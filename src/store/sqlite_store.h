@@ -26,6 +26,9 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
 void sqlite_store_rollback(struct sqlite_store *s);
 void sqlite_store_end_reading(struct sqlite_store *s);
+/* Outside of a step: empties the log into the database as far as it can, and gives its
+ * space back where `truncate`. */
+void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);
 
 once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                               struct once_error *err);
