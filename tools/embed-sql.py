@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Turn SQL files into C: one string per statement, one list of the migrations.
 
-usage: embed-sql.py PREFIX OUT.c OUT.h STATEMENT.sql... -- MIGRATION.sql...
+usage: embed-sql.py PREFIX OUT.c OUT.h [STATEMENT.sql...] -- MIGRATION.sql...
 
+A migration is a file, or a folder whose files are applied in order of their names.
 PREFIX_STATEMENTS(X) in the header lists the statements by file name, so that the C
 code has one enum and one table of them; the migrations come in order of their number.
 """
@@ -26,7 +27,11 @@ def main():
     rest = sys.argv[4:]
     split = rest.index("--")
     statements = sorted(rest[:split], key=os.path.basename)
-    migrations = sorted(rest[split + 1:], key=os.path.basename)
+    migrations = {}
+    for path in sorted(rest[split + 1:]):
+        parent = os.path.basename(os.path.dirname(path))
+        name = os.path.basename(path)[:-4] if parent == "migrate" else parent
+        migrations.setdefault(name, []).append(path)
     names = [os.path.basename(s)[:-4] for s in statements]
     upper = prefix.upper()
     with open(out_h, "w") as h:
@@ -42,10 +47,10 @@ def main():
         for n, path in zip(names, statements):
             c.write("const char %s_sql_%s[] =\n%s;\n" % (prefix, n, quoted(open(path).read())))
         c.write("const struct %s_migration %s_migrations[] = {\n" % (prefix, prefix))
-        for i, path in enumerate(migrations):
-            base = os.path.basename(path)[:-4]
-            assert int(base.split("_")[0]) == i + 1, "migrations are numbered from 1 without gaps: " + base
-            c.write("  { \"%s\",\n%s },\n" % (base, quoted(open(path).read(), comments=True)))
+        for i, name in enumerate(sorted(migrations)):
+            assert int(name.split("_")[0]) == i + 1, "migrations are numbered from 1 without gaps: " + name
+            text = "\n".join(open(path).read() for path in migrations[name])
+            c.write("  { \"%s\",\n%s },\n" % (name, quoted(text, comments=True)))
         c.write("};\nconst int %s_migration_count = %d;\n" % (prefix, len(migrations)))
 
 

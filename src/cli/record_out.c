@@ -13,14 +13,6 @@ const char *once_record_state_text(const struct once_record *record)
     return once_state_name(record->state);
 }
 
-static void put_retention(struct once_json *json, int64_t retention_ms)
-{
-    if (retention_ms == ONCE_NEVER)
-        once_json_text(json, "retention_ms", "never");
-    else
-        once_json_int(json, "retention_ms", retention_ms);
-}
-
 void once_record_json(struct once_json *json, const struct once_record *record, once_time now)
 {
     bool finished = record->state != ONCE_STATE_RUNNING;
@@ -42,7 +34,10 @@ void once_record_json(struct once_json *json, const struct once_record *record, 
         once_json_null(json, "status");
     once_json_bool(json, "body_dropped", record->body_dropped);
     once_json_bytes(json, "recovery_point", record->recovery_point);
-    put_retention(json, record->retention_ms);
+    if (record->retention_ms == ONCE_NEVER)
+        once_json_null(json, "retention_ms");
+    else
+        once_json_int(json, "retention_ms", record->retention_ms);
     once_json_time(json, "created_at", record->created_at);
     once_json_time(json, "claimed_at", record->claimed_at);
     once_json_time(json, "lease_until", record->lease_until);

@@ -59,7 +59,8 @@ static const char help[] =
     "\n"
     "The KEY belongs to COMMAND and its ARGUMENTs: with others it is refused, exit 65. The\n"
     "directory, the environment and standard input do not count. Standard input is the\n"
-    "command's. It has ended when nobody holds its output open any more, as in $(...).\n"
+    "command's; its output goes through pipes. It has ended when nobody holds them open any\n"
+    "more, as in $(...).\n"
     "Its environment has ONCE_KEY (a key to send along to a service it calls: the same on\n"
     "every attempt), ONCE_FENCE, ONCE_ATTEMPT, ONCE_RECOVERY_POINT, ONCE_CHECKPOINT_FILE\n"
     "(see 'once help advance'), ONCE_STORE and ONCE_RECORD. If `once` is killed, the\n"
@@ -406,10 +407,15 @@ static int answer_error(const struct run *run, const struct once_error *err)
 static int answer(struct run *run, const struct once_reply *reply)
 {
     const struct once_record *record = &reply->record;
-    bool taken_over = run->executed && record->grant.fence != run->fence;
-    if (taken_over && reply->arm != ONCE_ARM_DONE)
+    bool taken_over =
+        run->executed && record->state != ONCE_STATE_NONE && record->grant.fence != run->fence;
+    enum once_arm arm = reply->arm;
+    if (taken_over)
         say_taken_over(run, record);
-    switch (reply->arm) {
+    /* So late that the key had a life after ours, for something else (K6). */
+    if (taken_over && memcmp(&record->fingerprint, &run->claim.fingerprint, sizeof record->fingerprint) != 0)
+        arm = ONCE_ARM_MISMATCH;
+    switch (arm) {
     case ONCE_ARM_DONE:
         return answer_not_started(run);
     case ONCE_ARM_REPLAY:

@@ -82,17 +82,12 @@ static once_result default_url(bool create, struct once_buf *url, struct once_er
     return r;
 }
 
-/* The path in "fault+sqlite:PATH?x=y", with what follows it; NULL if it names no file. */
-static const char *path_in(const char *url)
-{
-    static const char scheme[] = "sqlite:";
-    const char *at = strstr(url, scheme);
-    return at != NULL ? at + strlen(scheme) : NULL;
-}
-
+/* "fault+sqlite:x.db" -> "fault+sqlite:/here/x.db" */
 static once_result absolute_url(const char *given, struct once_buf *url, struct once_error *err)
 {
-    const char *path = path_in(given);
+    static const char scheme[] = "sqlite:";
+    const char *at = strstr(given, scheme);
+    const char *path = at != NULL ? at + strlen(scheme) : NULL;
     if (path == NULL || path[0] == '/' || path[0] == '\0' || path[0] == '?') {
         once_buf_add(url, once_span_str(given));
         return ONCE_OK;
@@ -106,20 +101,6 @@ static once_result absolute_url(const char *given, struct once_buf *url, struct 
     return ONCE_OK;
 }
 
-/* Looking must not leave an empty file behind. */
-static once_result expect_file(const char *url, struct once_error *err)
-{
-    const char *path = path_in(url);
-    char file[ONCE_URL_LEN_MAX + 1];
-    struct stat st;
-    if (path == NULL)
-        return ONCE_OK;
-    snprintf(file, sizeof file, "%.*s", (int)strcspn(path, "?"), path);
-    if (stat(file, &st) == 0 || errno != ENOENT)
-        return ONCE_OK;
-    return once_fail(err, ONCE_UNAVAILABLE, "there is no store '%s' yet; 'once run' or 'once migrate' makes one", file);
-}
-
 once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err)
 {
     struct once_buf url;
@@ -131,6 +112,5 @@ once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN
         once_buf_release(&url);
         return r;
     }
-    r = write_url(&url, out, err);
-    return r == ONCE_OK && !create ? expect_file(out, err) : r;
+    return write_url(&url, out, err);
 }

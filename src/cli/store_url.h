@@ -11,8 +11,7 @@
 #include "once.h"
 
 /* Writes the URL, with a relative path made absolute, so that it means the same in a
- * command that changes its directory. `create`: make the default's directory; else say
- * so, with ONCE_UNAVAILABLE, where there is no file. */
+ * command that changes its directory. `create`: make the default's directory. */
 once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err);
 
 #endif

@@ -150,8 +150,9 @@ once_result once_point_check(once_span history, once_span current, once_span poi
     int count = 0;
     once_span rest = history;
     while (rest.len > 0) {
-        once_span passed;
+        once_span passed, call;
         once_span_cut(rest, '\n', &passed, &rest);
+        once_span_cut(passed, ' ', &passed, &call);
         if (once_span_equal(passed, point))
             return once_fail(err, ONCE_INVALID, "recovery point '%.*s' was passed before; now at '%.*s'",
                              ONCE_SPAN_ARGS(point), ONCE_SPAN_ARGS(current));

@@ -43,8 +43,8 @@ once_result once_name_check(once_span tenant, once_span key, struct once_error *
 once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err);
 once_result once_lease_check(int64_t lease_ms, struct once_error *err);
 
-/* K11: may a record that passed `history` (its points, a newline after each) go on to
- * `point`? Says ONCE_INVALID where it would go back, ONCE_LIMIT after too many. */
+/* K11: may a record that passed `history` (a line per point: its name, and perhaps after a
+ * space which call it was) go on to `point`? Says ONCE_INVALID where it would go back, ONCE_LIMIT after too many. */
 once_result once_point_check(once_span history, once_span current, once_span point, struct once_error *err);
 
 #endif

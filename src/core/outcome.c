@@ -47,6 +47,9 @@ static once_result headers_check(once_span headers, struct once_error *err)
         once_span name, value;
         if (!once_span_cut(text, ':', &name, &value) || name.len == 0)
             return once_fail(err, ONCE_INVALID, "header line %zu has no name", line);
+        for (size_t i = 0; i < name.len; i++)
+            if (name.ptr[i] <= ' ' || name.ptr[i] == 0x7f)
+                return once_fail(err, ONCE_INVALID, "header line %zu has byte 0x%02x in its name", line, name.ptr[i]);
         for (size_t i = 0; i < text.len; i++)
             if (text.ptr[i] == '\r' || text.ptr[i] == '\0')
                 return once_fail(err, ONCE_INVALID, "header line %zu holds a forbidden byte 0x%02x", line,

@@ -132,39 +132,76 @@ static void fail_all(struct job **jobs, size_t count, once_result r, const struc
     }
 }
 
-static once_result reopen(struct engine *e, struct once_error *err)
+static once_result reopen(struct engine *e, enum once_fate *fate, struct once_error *err)
 {
-    once_result r = once_store_reopen(e->store, err);
+    once_result r = once_store_reopen(e->store, fate, err);
     e->needs_reopen = r != ONCE_OK;
     return r;
 }
 
-/* One operation whose commit was in doubt, after a reopen. True: its fate is known. */
-static bool settle_one(struct engine *e, struct job *job)
+/* Remembers what the operations would answer, had the commit, and doubts it. */
+static void doubt(struct job **jobs, size_t count, const struct once_error *why)
+{
+    for (size_t i = 0; i < count; i++)
+        jobs[i]->op.tentative = jobs[i]->op.result;
+    fail_all(jobs, count, ONCE_UNKNOWN, why);
+}
+
+/* Applies one operation again, after a reopen. True: its fate is known. */
+static bool apply_again(struct engine *e, struct job *job)
 {
     struct once_op *op = &job->op;
     struct once_error err = { .result = ONCE_OK };
+    once_reply_release(&op->reply);
+    op->again = true;
     once_result r = once_store_apply(e->store, &op, 1, &err);
     if (r == ONCE_OK)
         return true;
-    op->err = err;
-    op->result = op->not_in_effect && r != ONCE_UNKNOWN ? r : ONCE_UNKNOWN;
-    return op->result != ONCE_UNKNOWN;
+    if (r != ONCE_UNKNOWN && op->not_in_effect) {
+        op->result = r;
+        op->err = err;
+        return true;
+    }
+    doubt(&job, 1, &err);
+    return false;
+}
+
+/* The last step's answer was lost, and its operations are in doubt (K10). Look at the durable
+ * state: a store that can tell whether the step committed is believed, and the answers stand.
+ * Else the operations are applied again, one by one: each recognises what it did. */
+static void settle_step(struct engine *e, struct job **jobs, size_t count)
+{
+    for (int round = 0; round < SETTLE_ROUNDS; round++) {
+        if (round > 0)
+            usleep((useconds_t)(SETTLE_PAUSE_MS << (round - 1)) * 1000);
+        enum once_fate fate = ONCE_FATE_UNSURE;
+        if (reopen(e, &fate, NULL) != ONCE_OK)
+            continue;
+        if (fate == ONCE_FATE_COMMITTED) {
+            for (size_t i = 0; i < count; i++)
+                jobs[i]->op.result = jobs[i]->op.tentative;
+            return;
+        }
+        if (count == 1 && apply_again(e, jobs[0]))
+            return;
+        if (count > 1) {
+            for (size_t i = 0; i < count; i++)
+                if (!apply_again(e, jobs[i]))
+                    settle_step(e, &jobs[i], 1);
+            return;
+        }
+    }
 }
 
 static void settle(struct engine *e, struct job **jobs, size_t count, const struct once_error *why)
 {
-    fail_all(jobs, count, ONCE_UNKNOWN, why);
-    size_t open = count;
-    for (int round = 0; round < SETTLE_ROUNDS && open > 0; round++) {
-        if (round > 0)
-            usleep((useconds_t)(SETTLE_PAUSE_MS << (round - 1)) * 1000);
-        struct once_error err;
-        if (reopen(e, &err) != ONCE_OK)
-            continue;
-        for (size_t i = 0; i < count; i++)
-            if (jobs[i]->op.result == ONCE_UNKNOWN && settle_one(e, jobs[i]))
-                open--;
+    doubt(jobs, count, why);
+    settle_step(e, jobs, count);
+    size_t open = 0;
+    for (size_t i = 0; i < count; i++) {
+        open += jobs[i]->op.result == ONCE_UNKNOWN;
+        if (jobs[i]->op.result != ONCE_OK)
+            once_reply_release(&jobs[i]->op.reply);
     }
     if (open > 0)
         e->needs_reopen = true; /* some commit is still in doubt: look again before anything new */
@@ -195,7 +232,7 @@ static void fail_or_split(struct engine *e, struct job **jobs, size_t count, onc
 static void run_operations(struct engine *e, struct job **jobs, size_t count)
 {
     struct once_error err = { .result = ONCE_OK };
-    if (e->needs_reopen && reopen(e, &err) != ONCE_OK) {
+    if (e->needs_reopen && reopen(e, NULL, &err) != ONCE_OK) {
         fail_all(jobs, count, ONCE_UNAVAILABLE, &err);
         return;
     }
@@ -236,13 +273,14 @@ static void finish_operations(struct engine *e, struct job **jobs, size_t count)
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
     pthread_mutex_unlock(&e->lock);
-    for (size_t i = 0; i < count; i++)
-        if (ends_record(&jobs[i]->op))
-            parking_wake(&e->parking, jobs[i]->op.record, &e->ready);
     size_t answered = 0;
     for (size_t i = 0; i < count; i++)
         if (!parking_take(&e->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
+    /* After parking: one that waits may have come in the same batch as what it waits for. */
+    for (size_t i = 0; i < answered; i++)
+        if (ends_record(&jobs[i]->op))
+            parking_wake(&e->parking, jobs[i]->op.record, &e->ready);
     answer_all(e, jobs, answered);
     ONCE_POINT("engine.answered");
 }
@@ -274,12 +312,12 @@ static once_result run_other(struct engine *e, struct job *job, struct once_erro
 static void run_alone(struct engine *e, struct job *job)
 {
     struct once_error *err = &job->op.err;
-    if (e->needs_reopen && reopen(e, err) != ONCE_OK)
+    if (e->needs_reopen && reopen(e, NULL, err) != ONCE_OK)
         job->op.result = ONCE_UNAVAILABLE;
     else
         job->op.result = run_other(e, job, err);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
-        reopen(e, NULL);
+        reopen(e, NULL, NULL);
     answer_all(e, &job, 1);
 }
 

@@ -144,7 +144,9 @@ static once_result job_prepare(const struct once *once, const struct once_reques
         if (job->request.claim.wait_ms > 0)
             job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
-    if (request->verb == ONCE_VERB_FINISH) {
+    if (request->verb == ONCE_VERB_RESOLVE || request->verb == ONCE_VERB_ADVANCE)
+        once_os_random(job->op.nonce, sizeof job->op.nonce);
+    if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
         r = once_outcome_encode(o, once_outcome_seal(request->grant, o->state, o->retryable, o->status), encoded,
                                 err);
@@ -178,7 +180,7 @@ static void copy_in(uint8_t **at, once_span *span)
     *at += span->len;
 }
 
-/* What a submitted job borrows from its caller. A finish needs only its encoding. */
+/* What a submitted job borrows from its caller. A finish that was encoded needs no more. */
 static size_t borrowed(struct job *job, once_span *spans[8])
 {
     struct once_request *r = &job->request;
@@ -194,7 +196,10 @@ static size_t borrowed(struct job *job, once_span *spans[8])
         spans[n++] = &r->advance.checkpoint;
         break;
     case ONCE_VERB_FINISH:
-        r->outcome.headers = r->outcome.body = once_span_of(NULL, 0);
+        if (job->op.outcome.len > 0)
+            r->outcome.headers = r->outcome.body = once_span_of(NULL, 0);
+        spans[n++] = &r->outcome.headers;
+        spans[n++] = &r->outcome.body;
         break;
     case ONCE_VERB_LOOKUP:
         spans[n++] = &r->lookup.tenant;
@@ -320,6 +325,8 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
     once_result r = bounded(&f.limit, ONCE_LIST_LIMIT_DEFAULT, ONCE_LIST_LIMIT_MAX, "limit", err);
     if (r != ONCE_OK)
         return r;
+    if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
+        return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
     return engine_call(once->engine, &job, err);
 }

@@ -79,7 +79,10 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
     struct once_record *r = &out->stored.record;
     int64_t state = sqlite_column_int(q, R_STATE);
     out->stored.released = state == SQLITE_STATE_RELEASED;
-    r->state = out->stored.released ? ONCE_STATE_FAILED : (enum once_state)state;
+    out->superseded = state == SQLITE_STATE_SUPERSEDED;
+    r->state = out->stored.released ? ONCE_STATE_FAILED
+               : out->superseded    ? ONCE_STATE_UNKNOWN
+                                    : (enum once_state)state;
     r->retryable = sqlite_column_int(q, R_RETRYABLE) != 0;
     r->status = (int32_t)sqlite_column_int(q, R_STATUS);
     r->finished_at = sqlite_column_int(q, R_FINISHED);
@@ -221,6 +224,10 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
         sqlite_bind_int(&q, c->boot);
         r = sqlite_run(&q, "carry a recovery point over", err);
     }
+    if (r == ONCE_OK && !old->has_result) {
+        struct once_outcome nothing = { .state = ONCE_STATE_UNKNOWN };
+        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, SQLITE_STATE_SUPERSEDED, ONCE_NEVER, err);
+    }
     if (r == ONCE_OK && old->has_result && !old->superseded_expiry) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_supersede);
         sqlite_bind_int(&q, c->prev);
@@ -230,14 +237,15 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
 }
 
 once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_span point,
-                                  once_span checkpoint, once_time lease_until, struct once_error *err)
+                                once_span checkpoint, const uint8_t nonce[16], once_time lease_until,
+                                struct once_error *err)
 {
     struct once_buf points;
-    once_buf_init(&points, (ONCE_POINT_LEN_MAX + 1) * (ONCE_POINT_COUNT_MAX + 1));
+    once_buf_init(&points, (ONCE_POINT_LEN_MAX + 11) * (ONCE_POINT_COUNT_MAX + 1));
     once_buf_add(&points, attempt->points);
     if (!once_span_equal(attempt->stored.record.recovery_point, point)) {
         once_buf_add(&points, point);
-        once_buf_add_byte(&points, '\n');
+        once_buf_addf(&points, " %02x%02x%02x%02x\n", nonce[0], nonce[1], nonce[2], nonce[3]);
     }
     struct sqlite_query q = sqlite_query(p->db, SQL_progress_put);
     sqlite_bind_int(&q, (int64_t)attempt->stored.record.grant.fence);

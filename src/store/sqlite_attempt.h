@@ -14,7 +14,9 @@
 
 enum {
     SQLITE_FINGERPRINT_VERSION = 1,
-    SQLITE_STATE_RELEASED = 5, /* in once_result, beside enum once_state: nothing of it happened */
+    /* In once_result, beside enum once_state: */
+    SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
+    SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
 };
 
 /* First attempts that were just claimed and not touched since, by fence. The usual finish
@@ -53,6 +55,7 @@ struct sqlite_attempt {
     once_span outcome; /* as encoded */
     bool has_result;
     bool sum_is_right;
+    bool superseded;        /* its result only says that a later attempt took over */
     bool superseded_expiry; /* has a result that does not expire by itself */
 };
 
@@ -74,6 +77,7 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
                                   struct once_error *err);
 once_result sqlite_lease_put(struct sqlite_protocol *p, uint64_t fence, once_time until, struct once_error *err);
 once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_span point,
-                                once_span checkpoint, once_time lease_until, struct once_error *err);
+                                once_span checkpoint, const uint8_t nonce[16], once_time lease_until,
+                                struct once_error *err);
 
 #endif

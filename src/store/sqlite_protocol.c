@@ -5,7 +5,6 @@
 #include "core/err.h"
 #include "core/outcome.h"
 #include "core/span.h"
-#include "os/os.h"
 
 /* ------------------------------------------------------------------ just claimed */
 
@@ -108,6 +107,15 @@ static once_result answer_stored(struct sqlite_protocol *p, struct once_op *op, 
     if (r != ONCE_OK)
         return fail_op(op, r);
     return answer(op, arm, &attempt->stored.record, err);
+}
+
+/* K3: the loser answers from what is stored; what is gone (K8) is not shown any more. */
+static once_result answer_fenced(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *attempt,
+                                 struct once_error *err)
+{
+    if (attempt->stored.released || once_stored_is_expired(&attempt->stored, p->now))
+        return answer(op, ONCE_ARM_FENCED, NULL, err);
+    return answer_stored(p, op, ONCE_ARM_FENCED, attempt, err);
 }
 
 /* ------------------------------------------------------------------ claim */
@@ -269,58 +277,9 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
     if (!found)
         return answer(op, ONCE_ARM_FENCED, NULL, err);
     if (attempt->stored.record.grant.fence != op->request->grant.fence)
-        return answer_stored(p, op, ONCE_ARM_FENCED, attempt, err);
+        return answer_fenced(p, op, attempt, err);
     *held = true;
     return ONCE_OK;
-}
-
-static once_result do_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
-{
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        r = answer_stored(p, op, ONCE_ARM_FENCED, &attempt, err);
-    } else if (held) {
-        int64_t asked = op->request->extend.lease_ms;
-        op->not_in_effect = true;
-        struct once_record *record = &attempt.stored.record;
-        record->lease_until = p->now + (asked != 0 ? asked : attempt.stored.lease_ms);
-        record->lease_live = true;
-        r = sqlite_lease_put(p, record->grant.fence, record->lease_until, err);
-        if (r == ONCE_OK)
-            r = answer_done(op, record, err);
-    }
-    unload(&query);
-    return r;
-}
-
-static once_result do_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
-{
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        r = answer_stored(p, op, ONCE_ARM_FENCED, &attempt, err);
-    } else if (held) {
-        once_span point = op->request->advance.point;
-        struct once_record *record = &attempt.stored.record;
-        once_result forward = once_point_check(attempt.points, record->recovery_point, point, &op->err);
-        if (forward != ONCE_OK) {
-            unload(&query);
-            return fail_op(op, forward);
-        }
-        record->lease_until = p->now + attempt.stored.lease_ms;
-        record->lease_live = true;
-        op->not_in_effect = !once_span_equal(point, record->recovery_point);
-        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, record->lease_until, err);
-        if (r == ONCE_OK)
-            r = answer_done(op, record, err);
-    }
-    unload(&query);
-    return r;
 }
 
 /* Is what stands there just what this finish wants to store? Then it is the same call
@@ -347,6 +306,118 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
     return same;
 }
 
+/* Is this what write_release() left? */
+static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt)
+{
+    const struct once_record *r = &attempt->stored.record;
+    if (attempt->stored.released)
+        return true;
+    return r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0 &&
+           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !r->body_dropped && r->headers.len == 0 &&
+           r->body.len == 0;
+}
+
+/* ------------------------------------------------------------------ what was done before */
+
+/* By this very call: each point is kept with the beginning of its call's nonce. */
+static bool was_passed(once_span points, const struct once_op *op)
+{
+    char call[10];
+    snprintf(call, sizeof call, "%02x%02x%02x%02x", op->nonce[0], op->nonce[1], op->nonce[2], op->nonce[3]);
+    while (points.len > 0) {
+        once_span line, name, nonce;
+        once_span_cut(points, '\n', &line, &points);
+        once_span_cut(line, ' ', &name, &nonce);
+        if (once_span_equal(name, op->request->advance.point) && once_span_equal(nonce, once_span_str(call)))
+            return true;
+    }
+    return false;
+}
+
+static bool is_done(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_attempt *own)
+{
+    switch (op->request->verb) {
+    case ONCE_VERB_ADVANCE:
+        return was_passed(own->points, op);
+    case ONCE_VERB_FINISH:
+        return own->has_result && is_same_outcome(p, own, &op->request->outcome, op->outcome);
+    case ONCE_VERB_RELEASE:
+        return own->has_result && is_release(p, own);
+    default:
+        return false;
+    }
+}
+
+/* K10: an operation that is applied again after a lost answer, while others of its batch, or
+ * other holders, went on from what it did: its own attempt shows whether it took effect. */
+static once_result answer_if_done(struct sqlite_protocol *p, struct once_op *op, bool *done, struct once_error *err)
+{
+    *done = false;
+    if (!op->again)
+        return ONCE_OK;
+    struct sqlite_query q = sqlite_query(p->db, SQL_record_by_fence);
+    sqlite_bind_int(&q, (int64_t)op->request->grant.fence);
+    once_result r = ONCE_OK;
+    if (sqlite_step(&q)) {
+        struct sqlite_attempt own;
+        sqlite_attempt_read(p, &q, &own);
+        *done = own.sum_is_right && is_done(p, op, &own);
+        if (*done)
+            r = answer_done(op, &own.stored.record, err);
+    }
+    once_result end = sqlite_end(&q, "read an attempt", r == ONCE_OK ? err : NULL);
+    return r != ONCE_OK ? r : end;
+}
+
+static once_result do_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && attempt.has_result) {
+        r = answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        int64_t asked = op->request->extend.lease_ms;
+        op->not_in_effect = true;
+        struct once_record *record = &attempt.stored.record;
+        record->lease_until = p->now + (asked != 0 ? asked : attempt.stored.lease_ms);
+        record->lease_live = true;
+        r = sqlite_lease_put(p, record->grant.fence, record->lease_until, err);
+        if (r == ONCE_OK)
+            r = answer_done(op, record, err);
+    }
+    unload(&query);
+    return r;
+}
+
+static once_result do_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && attempt.has_result) {
+        r = answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        once_span point = op->request->advance.point;
+        struct once_record *record = &attempt.stored.record;
+        once_result forward = once_point_check(attempt.points, record->recovery_point, point, &op->err);
+        if (forward != ONCE_OK) {
+            unload(&query);
+            return fail_op(op, forward);
+        }
+        record->lease_until = p->now + attempt.stored.lease_ms;
+        record->lease_live = true;
+        op->not_in_effect = !once_span_equal(point, record->recovery_point);
+        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, op->nonce, record->lease_until, err);
+        if (r == ONCE_OK)
+            r = answer_done(op, record, err);
+    }
+    unload(&query);
+    return r;
+}
+
 static void set_finished(struct once_record *record, const struct once_outcome *outcome, once_time now,
                          once_time expires_at)
 {
@@ -371,7 +442,7 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
         if (is_same_outcome(p, &attempt, outcome, op->outcome))
             r = answer_done(op, &attempt.stored.record, err);
         else
-            r = answer_stored(p, op, ONCE_ARM_FENCED, &attempt, err);
+            r = answer_fenced(p, op, &attempt, err);
     } else if (held) {
         struct once_record *record = &attempt.stored.record;
         once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
@@ -397,13 +468,6 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
     return sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED, expires_at, err);
 }
 
-/* What write_release() left for a later attempt; a holder's own finish has a status. */
-static bool is_release(const struct sqlite_attempt *attempt)
-{
-    const struct once_record *r = &attempt->stored.record;
-    return attempt->stored.released || (r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0);
-}
-
 static once_result do_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_query query;
@@ -411,10 +475,10 @@ static once_result do_release(struct sqlite_protocol *p, struct once_op *op, str
     bool held = false;
     once_result r = load_held(p, op, &query, &attempt, &held, err);
     if (held && attempt.has_result) {
-        if (is_release(&attempt))
+        if (is_release(p, &attempt))
             r = answer(op, ONCE_ARM_DONE, NULL, err);
         else
-            r = answer_stored(p, op, ONCE_ARM_FENCED, &attempt, err);
+            r = answer_fenced(p, op, &attempt, err);
     } else if (held) {
         op->not_in_effect = true;
         r = write_release(p, &attempt, attempt.stored.record.grant, err);
@@ -463,7 +527,8 @@ static once_result write_audit(struct sqlite_protocol *p, const struct once_op *
 }
 
 /* A verdict is a grant of its own: its fence shuts out a holder that was only thought dead. */
-static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struct sqlite_attempt *old)
+static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struct once_op *op,
+                                          const struct sqlite_attempt *old)
 {
     const struct once_record *record = &old->stored.record;
     struct sqlite_claim c = {
@@ -480,7 +545,7 @@ static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struc
         .tenant = record->tenant,
         .key = record->key,
     };
-    once_os_random(c.nonce, sizeof c.nonce);
+    memcpy(c.nonce, op->nonce, sizeof c.nonce);
     memcpy(c.grant.record, record->grant.record, 16);
     c.grant.fence = sqlite_index_next_fence(p->index);
     return c;
@@ -490,7 +555,7 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
                                  struct once_error *err)
 {
     const struct once_resolve *resolve = &op->request->resolve;
-    struct sqlite_claim c = row_of_verdict(p, old);
+    struct sqlite_claim c = row_of_verdict(p, op, old);
     once_result r = sqlite_attempt_succeed(p, old, &c, err);
     if (r == ONCE_OK)
         r = write_audit(p, op, c.grant.fence, err);
@@ -519,7 +584,9 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
         return fail_op(op, r);
     }
     enum once_arm arm = once_decide_resolve(found ? &attempt.stored : NULL, resolve->fence, p->now);
-    if (arm == ONCE_ARM_DONE) {
+    if (found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0) {
+        r = answer_done(op, &attempt.stored.record, err); /* this very verdict, its first answer lost */
+    } else if (arm == ONCE_ARM_DONE) {
         op->not_in_effect = true;
         r = write_verdict(p, op, &attempt, err);
         if (r == ONCE_OK)
@@ -537,6 +604,10 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
 
 once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
+    bool done = false;
+    once_result r = answer_if_done(p, op, &done, err);
+    if (r != ONCE_OK || done)
+        return r;
     switch (op->request->verb) {
     case ONCE_VERB_CLAIM:
         return do_claim(p, op, err);

@@ -51,9 +51,15 @@ once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int6
     if (r != ONCE_OK)
         return r;
     *version = 0;
+    bool own = app == SQLITE_APPLICATION_ID;
+    if (ours > 0 && owner == SQLITE_OWN_FILE && !own)
+        return once_fail(err, ONCE_INVALID,
+                         "the file is another program's, with Once's tables in it: it can only be shared");
+    if (own && owner == SQLITE_CALLERS_FILE)
+        return once_fail(err, ONCE_INVALID, "the database is a store of its own: open it with once_open()");
     if (ours > 0) {
         r = scalar(handle, "SELECT value FROM once_meta WHERE name = 'schema'", version, err);
-        if (owner == SQLITE_OWN_FILE && user_version > *version)
+        if (own && user_version > *version)
             *version = user_version; /* both are set together: the larger one is the one to be careful about */
         if (r == ONCE_OK && *version > sqlite_migration_count)
             r = once_fail(err, ONCE_INVALID,
@@ -61,7 +67,7 @@ once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int6
                           (long long)*version, sqlite_migration_count);
         return r;
     }
-    if (owner == SQLITE_OWN_FILE && (tables > 0 || (app != 0 && app != SQLITE_APPLICATION_ID)))
+    if (owner != SQLITE_CALLERS_FILE && (tables > 0 || (app != 0 && app != SQLITE_APPLICATION_ID)))
         return once_fail(err, ONCE_INVALID,
                          "the file is a database of another program (%lld tables, application id 0x%llx), left as it is",
                          (long long)tables, (unsigned long long)app);
@@ -70,7 +76,9 @@ once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int6
 
 bool sqlite_schema_is_wal(sqlite3 *handle)
 {
-    int64_t wal = 0;
+    int64_t wal = 0, app = 0;
+    if (scalar(handle, "PRAGMA application_id", &app, NULL) != ONCE_OK || app != SQLITE_APPLICATION_ID)
+        return true; /* a caller's file: its journal mode is the caller's business */
     once_result r = scalar(handle, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, NULL);
     return r == ONCE_OK && wal != 0;
 }
@@ -111,7 +119,7 @@ static once_result apply_missing(struct sqlite_db *db, enum sqlite_owner owner, 
     }
     if (r == ONCE_OK)
         r = meta_put(db, "schema", once_span_of(NULL, 0), sqlite_migration_count, err);
-    if (r == ONCE_OK && owner == SQLITE_OWN_FILE) {
+    if (r == ONCE_OK && owner != SQLITE_CALLERS_FILE) {
         char sql[96];
         snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d", SQLITE_APPLICATION_ID,
                  sqlite_migration_count);

@@ -13,8 +13,9 @@
 #define SQLITE_APPLICATION_ID 0x4f6e6365 /* "Once" */
 
 enum sqlite_owner {
-    SQLITE_OWN_FILE,    /* the whole file is ours: anything else in it is refused */
-    SQLITE_CALLERS_FILE /* our tables live beside the caller's */
+    SQLITE_OWN_FILE,     /* the whole file is ours and nobody else's: anything else in it is refused */
+    SQLITE_SHARED_FILE,  /* ours, or a caller's with our tables in it: others write too */
+    SQLITE_CALLERS_FILE, /* our tables live beside the caller's */
 };
 
 /* The defensive settings of a connection that is ours. Touches nothing on disk: whose

@@ -16,6 +16,7 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
+#include "os/os.h"
 #include "os/point.h"
 #include "store/sqlite_schema.h"
 
@@ -54,11 +55,18 @@ static once_result open_handle(struct sqlite_store *s, struct once_error *err)
     return sqlite_schema_configure(s->db.handle, err);
 }
 
-/* Makes the file ours where it is empty or older. */
-static once_result bring_up_to_date(struct sqlite_store *s, struct once_error *err)
+static enum sqlite_owner owner_of(const struct sqlite_store *s)
 {
-    once_result r = sqlite_exec(s->db.handle, "PRAGMA journal_mode = WAL", "set up the log", err);
-    return r == ONCE_OK ? sqlite_schema_migrate(&s->db, SQLITE_OWN_FILE, !s->no_migrate, err) : r;
+    return s->base.shared ? SQLITE_SHARED_FILE : SQLITE_OWN_FILE;
+}
+
+/* Makes the file ours where it is empty or older. */
+static once_result bring_up_to_date(struct sqlite_store *s, int64_t version, struct once_error *err)
+{
+    once_result r = ONCE_OK;
+    if (!sqlite_schema_is_wal(s->db.handle) || version == 0)
+        r = sqlite_exec(s->db.handle, "PRAGMA journal_mode = WAL", "set up the log", err);
+    return r == ONCE_OK ? sqlite_schema_migrate(&s->db, owner_of(s), !s->no_migrate, err) : r;
 }
 
 /* Opens, reads secret, clock and key index. Without the lock nothing may be written:
@@ -69,10 +77,10 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     *ready = false;
     once_result r = open_handle(s, err);
     if (r == ONCE_OK)
-        r = sqlite_schema_version(s->db.handle, SQLITE_OWN_FILE, &version, err);
+        r = sqlite_schema_version(s->db.handle, owner_of(s), &version, err);
     bool current = r == ONCE_OK && version == sqlite_migration_count && sqlite_schema_is_wal(s->db.handle);
     if (r == ONCE_OK && !current && locked) {
-        r = bring_up_to_date(s, err);
+        r = bring_up_to_date(s, version, err);
         current = r == ONCE_OK;
     }
     if (r == ONCE_OK && current)
@@ -115,6 +123,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
         return r;
     }
     s->protocol.now = sqlite_now(&s->db);
+    s->changes_at_begin = sqlite3_total_changes64(s->db.handle);
     ONCE_POINT("sqlite.begun");
     return ONCE_OK;
 }
@@ -167,9 +176,35 @@ void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate)
         sqlite_files_unlock(&s->files);
 }
 
+/* K10: the step signs its commit, so that it can be found out whether it took place. */
+static once_result mark_step(struct sqlite_store *s, struct once_error *err)
+{
+    if (sqlite3_total_changes64(s->db.handle) == s->changes_at_begin)
+        return ONCE_OK; /* nothing was written: answers only */
+    struct sqlite_query q = sqlite_query(&s->db, SQL_batch_put);
+    sqlite_bind_int(&q, s->writer[0] % 64);
+    sqlite_bind_blob(&q, once_span_of(s->writer, sizeof s->writer));
+    sqlite_bind_int(&q, ++s->step);
+    sqlite_bind_int(&q, s->protocol.now);
+    return sqlite_run(&q, "sign a step", err);
+}
+
+static once_result find_fate(struct sqlite_store *s, enum once_fate *fate, struct once_error *err)
+{
+    struct sqlite_query q = sqlite_query(&s->db, SQL_batch_find);
+    sqlite_bind_int(&q, s->writer[0] % 64);
+    sqlite_bind_blob(&q, once_span_of(s->writer, sizeof s->writer));
+    sqlite_bind_int(&q, s->step);
+    /* Another writer may have taken the slot since: its absence proves nothing. */
+    *fate = sqlite_step(&q) ? ONCE_FATE_COMMITTED : ONCE_FATE_UNSURE;
+    return sqlite_end(&q, "look for a step", err);
+}
+
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
 {
     once_result r = sqlite_index_seal(&s->index, err);
+    if (r == ONCE_OK)
+        r = mark_step(s, err);
     if (r != ONCE_OK) {
         sqlite_store_rollback(s);
         return r;
@@ -227,7 +262,7 @@ static once_result make_durable(struct sqlite_store *s, struct once_error *err)
     return rc == SQLITE_OK ? ONCE_OK : sqlite_fail(s->db.handle, rc, "make the log durable", err);
 }
 
-static once_result reopen(struct once_store *base, struct once_error *err)
+static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     disconnect(s);
@@ -240,6 +275,8 @@ static once_result reopen(struct once_store *base, struct once_error *err)
     r = connect(s, true, &ready, err);
     if (r == ONCE_OK)
         r = make_durable(s, err);
+    if (r == ONCE_OK)
+        r = find_fate(s, fate, err);
     s->broken = r != ONCE_OK;
     if (r != ONCE_OK)
         disconnect(s);
@@ -344,8 +381,10 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a store");
     s->base.ops = &ops;
     s->base.shared = options->shared;
+    s->base.encoded = true;
     s->no_migrate = options->no_migrate;
     s->db.clock = options->clock;
+    once_os_random(s->writer, sizeof s->writer);
     s->files.lock_fd = -1;
     once_buf_init(&s->protocol.scratch, ONCE_BODY_LEN_MAX + 1);
     uint64_t reserve_len = 0;

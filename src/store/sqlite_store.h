@@ -18,6 +18,9 @@ struct sqlite_store {
     int wal_pages;     /* as of the last commit */
     int wal_pages_max; /* then a checkpoint is due */
     uint64_t commits;
+    uint8_t writer[16]; /* names this store's steps in once_batch */
+    int64_t changes_at_begin;
+    int64_t step;       /* the number of the last one that wrote */
 };
 
 /* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */

@@ -51,7 +51,10 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_fail(err, ONCE_INVALID, "'%.*s' is not a store's URL; write sqlite:PATH", ONCE_SPAN_ARGS(url));
     if (once_span_equal(scheme, ONCE_LIT("sqlite")))
         return once_store_sqlite_open(rest, options, out, err);
-    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite:", ONCE_SPAN_ARGS(scheme));
+    if (once_span_equal(scheme, ONCE_LIT("postgresql")) || once_span_equal(scheme, ONCE_LIT("postgres")))
+        return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
+    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite: and postgresql:",
+                     ONCE_SPAN_ARGS(scheme));
 }
 
 struct wrapper {
@@ -170,6 +173,8 @@ once_result once_store_apply(struct once_store *store, struct once_op *const *op
     }
     once_result r = store->ops->apply(store, ops, count, err);
     for (size_t i = 0; i < count; i++) {
+        if (r == ONCE_UNKNOWN && ops[i]->result == ONCE_OK)
+            continue; /* it may yet stand */
         if (r != ONCE_OK || ops[i]->result != ONCE_OK) {
             once_reply_release(&ops[i]->reply);
             continue;
@@ -184,9 +189,10 @@ once_result once_store_apply(struct once_store *store, struct once_op *const *op
     return r;
 }
 
-once_result once_store_reopen(struct once_store *store, struct once_error *err)
+once_result once_store_reopen(struct once_store *store, enum once_fate *fate, struct once_error *err)
 {
-    return store->ops->reopen(store, err);
+    enum once_fate unused;
+    return store->ops->reopen(store, fate != NULL ? fate : &unused, err);
 }
 
 once_result once_store_list(struct once_store *store, const struct once_filter *filter, struct once_page *page,

@@ -8,9 +8,10 @@
  *
  * The result of apply() speaks for the whole batch:
  *   ONCE_OK           durable; every operation has its own result and reply
- *   ONCE_UNKNOWN      the commit's answer was lost (K10): the engine reopens the store
- *                     and applies the operations again, one by one; each recognises
- *                     itself by its nonce or fence, so that is always safe
+ *   ONCE_UNKNOWN      the commit's answer was lost (K10). The engine reopens the store;
+ *                     one that can tell whether the step committed says so, and then the
+ *                     operations' results and replies stand. Else they are applied again,
+ *                     one by one, and recognise themselves by nonce or fence
  *   anything else     nothing was changed
  * A store is done when the conformance suite (test/conformance) passes over it.
  */
@@ -23,8 +24,12 @@
 struct once_op {
     const struct once_request *request; /* checked, defaults filled in */
     uint8_t record[16];                 /* which record it is about */
-    once_span outcome;                  /* FINISH: encoded (core/outcome.h) */
+    once_span outcome;                  /* FINISH: encoded (core/outcome.h), where the store wants that;
+                                           then the request's own headers and body are gone */
+    bool again;                         /* applied once already, and nobody knows whether that stands */
+    uint8_t nonce[16];                  /* RESOLVE, ADVANCE: of this call, as a claim has one */
     once_result result;                 /* out, as are the rest */
+    once_result tentative;              /* the engine's: what it would be, had the commit answered */
     bool not_in_effect;                 /* the store looked, and has not done it: if the step fails after
                                            that, nothing of it happened, also not by an earlier try */
     struct once_reply reply;
@@ -33,11 +38,14 @@ struct once_op {
 
 struct once_store;
 
+/* What became of the step whose answer was lost. */
+enum once_fate { ONCE_FATE_UNSURE, ONCE_FATE_COMMITTED, ONCE_FATE_NOT_COMMITTED };
+
 struct once_store_ops {
     const char *name;
     once_result (*apply)(struct once_store *store, struct once_op *const *ops, size_t count, struct once_error *err);
     /* After ONCE_UNKNOWN: forget everything remembered, look at the durable state anew. */
-    once_result (*reopen)(struct once_store *store, struct once_error *err);
+    once_result (*reopen)(struct once_store *store, enum once_fate *fate, struct once_error *err);
     once_result (*list)(struct once_store *store, const struct once_filter *filter, struct once_page *page,
                         struct once_error *err);
     once_result (*history)(struct once_store *store, const uint8_t record[16], struct once_history *history,
@@ -56,6 +64,7 @@ struct once_store {
     const struct once_store_ops *ops;
     struct once_mac secret; /* names records, salts fingerprints, derives child keys */
     bool shared;            /* other processes write too: outcomes may come from elsewhere */
+    bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
 };
 
 /* Opens what `url` names, wrappers included. `options` is complete (no zeros left). */
@@ -65,7 +74,7 @@ void once_store_close(struct once_store *store);
 
 once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count,
                              struct once_error *err);
-once_result once_store_reopen(struct once_store *store, struct once_error *err);
+once_result once_store_reopen(struct once_store *store, enum once_fate *fate, struct once_error *err);
 once_result once_store_list(struct once_store *store, const struct once_filter *filter, struct once_page *page,
                             struct once_error *err);
 once_result once_store_history(struct once_store *store, const uint8_t record[16], struct once_history *history,
@@ -84,6 +93,10 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
 /* The implementations. */
 once_result once_store_sqlite_open(once_span rest, const struct once_options *options, struct once_store **out,
                                    struct once_error *err);
+once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
+                                     struct once_error *err);
+/* Creates or upgrades the schema: *from and *to are versions, 0 where there was none. */
+once_result once_store_postgres_migrate(const char *url, int *from, int *to, struct once_error *err);
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);

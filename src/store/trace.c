@@ -61,10 +61,10 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     return r;
 }
 
-static once_result reopen(struct once_store *base, struct once_error *err)
+static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
     struct trace_store *t = (struct trace_store *)base;
-    once_result r = once_store_reopen(t->wrap.inner, err);
+    once_result r = once_store_reopen(t->wrap.inner, fate, err);
     char line[64];
     write_line(t, line, snprintf(line, sizeof line, "reopen -> %s\n", once_result_name(r)));
     return r;

@@ -22,9 +22,9 @@ void *wrap_create(size_t size, const struct once_store_ops *ops, struct once_sto
     return w;
 }
 
-once_result wrap_reopen(struct once_store *base, struct once_error *err)
+once_result wrap_reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
-    return once_store_reopen(inner_of(base), err);
+    return once_store_reopen(inner_of(base), fate, err);
 }
 
 once_result wrap_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,

@@ -14,7 +14,7 @@ struct wrap_store {
 /* `size` bytes beginning with a struct wrap_store. On failure closes `inner` and returns NULL. */
 void *wrap_create(size_t size, const struct once_store_ops *ops, struct once_store *inner, struct once_error *err);
 
-once_result wrap_reopen(struct once_store *base, struct once_error *err);
+once_result wrap_reopen(struct once_store *base, enum once_fate *fate, struct once_error *err);
 once_result wrap_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                       struct once_error *err);
 once_result wrap_history(struct once_store *base, const uint8_t record[16], struct once_history *history,

@@ -23,8 +23,8 @@ make() { # KEY STATE [TENANT]: a record in that state
 
 json() { # FILTER: reads JSON lines, prints the Python expression of each, o being the object
     python3 -c 'import json, sys
-for line in sys.stdin:
-    o = json.loads(line)
+for line in sys.stdin.buffer:
+    o = json.loads(line.decode("utf-8", "strict"))
     print('"$1"')'
 }
 
@@ -153,6 +153,8 @@ resolve__failed_is_final() {
         run once run --quiet --key k -- true
         is "$status" 42 'the next run'
     done
+    run once keys show --json k
+    like "$out" '"state":"failed","retryable":false' 'state'
 }
 
 resolve__not_done_executes() {

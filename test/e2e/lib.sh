@@ -8,6 +8,7 @@
 # by substring. Each case runs in a subshell, in a directory of its own with a store of its
 # own ($ONCE_STORE). Processes started with `spawn` are ended with the case. Nothing sleeps
 # in the hope that something has happened by then: `await` polls a condition, with a bound.
+# ONCE_TEST_SECONDS is that bound; ONCE_TEST_KEEP=1 keeps the directories.
 
 set -u
 export LC_ALL=C.UTF-8 TZ=UTC
@@ -20,7 +21,8 @@ ROOT=$(mktemp -d "${TMPDIR:-/tmp}/once-e2e.XXXXXX") || exit 1
 [ -n "${ONCE_TEST_KEEP:-}" ] || trap 'rm -rf "$ROOT"' EXIT
 selected=("$@")
 
-once() { "$ONCE" "$@"; }
+# Nothing here takes that long: a hang is a failure with a name, exit status 124.
+once() { timeout --foreground -k 5 $((2 * AWAIT_SECONDS)) "$ONCE" "$@"; }
 
 # A failure that does not end the case.
 fault() {
@@ -35,7 +37,12 @@ run() {
     err=$(tr -d '\0' <"$CASE/err"; printf .) && err=${err%.}
 }
 
-where() { printf 'line %s' "${BASH_LINENO[1]}"; }
+where() { # the line of the test that we were called from
+    local i
+    for ((i = 1; i < ${#FUNCNAME[@]}; i++)); do
+        [[ ${BASH_SOURCE[i]} == */lib.sh ]] || { printf 'line %s' "${BASH_LINENO[i - 1]}"; return; }
+    done
+}
 
 is() { # ACTUAL EXPECTED WHAT
     [ "$1" = "$2" ] || fault "$(where): $3: got '$1', expected '$2'${err:+; stderr: $err}"
@@ -78,6 +85,7 @@ spawn() {
 # expect_exit PID STATUS WHAT: waits for a spawned process.
 expect_exit() {
     local status=0
+    await "! is_alive $1" || return
     wait "$1" 2>/dev/null || status=$?
     is "$status" "$2" "$3"
 }

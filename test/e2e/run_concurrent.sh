@@ -102,6 +102,7 @@ fire() { # COUNT COMMAND
     done
     exec 6>&- 5<&- # nobody writes any more: the end of every read
     for pid in "${pids[@]}"; do
+        await "! is_alive $pid" || return
         s=0
         wait "$pid" || s=$?
         echo $s

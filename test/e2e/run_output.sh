@@ -91,6 +91,8 @@ END
     run once run --quiet --key k -- sh talk
     is "$out" $'one\nfour\nsix\n' 'stdout'
     is "$err" $'two\nthree\nfive\n' 'stderr'
+    run once keys show --raw k
+    is "$(stat -c %s out)" $((28 + 5 * 5)) 'stored: 28 bytes in 5 frames, neighbours merged'
 }
 
 output__is_live() {
@@ -101,6 +103,19 @@ output__is_live() {
     echo >go
     expect_exit $! 0 'exit status'
     is "$(cat live)" $'begun\nended' 'afterwards'
+}
+
+output__a_flood_does_not_starve_the_other_stream() {
+    for flood in 1 2; do
+        rm -f stop
+        spawn sh -c 'exec "$0" run --key k$1 -- sh -c "yes >&$1 & first=\$!; yes >&$1 & echo hello >&$((3 - $1)); until [ -e stop ]; do sleep 0.02; done; kill \$first \$!" \
+            1>stream.1.$1 2>stream.2.$1' "$ONCE" $flood
+        once=$!
+        await "grep -aq hello stream.$((3 - flood)).$flood 2>/dev/null"
+        : >stop
+        expect_exit $once 0 'exit status'
+        rm stream.*
+    done
 }
 
 output__slow_reader_loses_nothing() {
@@ -172,6 +187,9 @@ command__environment_says_who_it_is() {
     is "$store" "$ONCE_STORE" ONCE_STORE
     is "$point" '' 'ONCE_RECOVERY_POINT without one'
     is "$file" unset 'ONCE_CHECKPOINT_FILE without one'
+    ONCE_KEY=old ONCE_CHECKPOINT_FILE=old run once run --key nested -- env
+    is "$(grep -c '^ONCE_KEY=' out)" 1 'ONCE_KEY of an enclosing run is replaced'
+    unlike "$out" 'ONCE_CHECKPOINT_FILE' 'ONCE_CHECKPOINT_FILE of an enclosing run is removed'
     run once run --key other -- sh -c 'echo $ONCE_KEY'
     [ "$out" != "$key"$'\n' ] || fault 'two keys, one child key'
 }
@@ -240,7 +258,8 @@ retention__over_means_anew() {
 
 tap replay__same_streams_and_status replay__says_so_on_stderr_unless_quiet replay__binary_output replay__no_output \
     output__over_the_limit_is_shown_but_not_kept output__exactly_the_limit_is_kept output__several_megabytes_replay \
-    output__interleaving_is_kept output__is_live output__slow_reader_loses_nothing \
+    output__interleaving_is_kept output__is_live \
+    output__a_flood_does_not_starve_the_other_stream output__slow_reader_loses_nothing \
     stdout__closed_pipe_keeps_the_outcome stdout__full_disk_keeps_the_outcome \
     stdout__closed_descriptor_keeps_the_outcome stdout__failing_command_keeps_its_status stdin__is_the_commands \
     command__inherits_no_descriptor_of_ours command__environment_says_who_it_is \

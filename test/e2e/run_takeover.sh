@@ -41,6 +41,14 @@ kill_9__also_while_the_guardian_is_stopped() {
     await "! is_alive $guardian"
 }
 
+guardian__holds_nothing_open() {
+    # Else it might keep a lock of the store, or the pipe that our caller reads from.
+    spawn "$ONCE" run --key k -- sh -c ': >ready; exec sleep 1000'
+    await '[ -e ready ]'
+    read -r guardian <"/proc/$!/task/$!/children"
+    await '[ "$(ls /proc/$guardian/fd | wc -l)" = 3 ]' # control, report, signals
+}
+
 guardian_killed__is_unknown() {
     spawn sh -c 'exec "$0" run --key k -- sh -c "echo \$\$ >pid; : >ready; exec sleep 1000" 2>said' "$ONCE"
     once=$!
@@ -162,6 +170,8 @@ zombie__successor_still_running_is_75_or_waits() {
             expect_exit $first 75 'exit status of the first, without --wait'
             : >go.2
         else
+            sleep 1.5 # the library looks for half a second by itself; it must go on looking
+            is_alive $first || fault 'the first did not wait'
             : >go.2
             expect_exit $first 0 'exit status of the first, with --wait'
             like "$(tail -n 1 out.1)" 'from 2' 'output of the first, with --wait'
@@ -181,6 +191,40 @@ zombie__command_gets_sigterm_under_rerun() {
     kill -CONT $first
     expect_exit $first 0 'exit status of the first: the stored one'
     is "$(lines terms)" 1 'SIGTERM arrived'
+}
+
+zombie__under_escalate_is_unknown() {
+    command='echo x >>effects; : >ready; until [ -e go ]; do sleep 0.02; done'
+    spawn sh -c 'exec "$0" run --lease '$LEASE' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
+    first=$!
+    await '[ -e ready ]'
+    kill -STOP $first
+    run once run --wait 60s --lease $LEASE --key k -- sh -c "$command"
+    is "$status" 70 'the second'
+    : >go
+    kill -CONT $first
+    expect_exit $first 70 'the first'
+    like "$(cat err.1)" 'it ended here, with status 0, after its lease was over' 'what it says'
+    is "$(lines effects)" 1 'executions'
+}
+
+zombie__key_with_another_life_is_a_mismatch() {
+    # While it sleeps, another attempt takes over and ends, that outcome expires, and the key
+    # is used for something else.
+    command=': >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
+    spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+    first=$!
+    await '[ -e ready.1 ]'
+    kill -STOP $first
+    : >go.2
+    run once run --wait 60s --takeover rerun --lease $LEASE --retention 1ms --key k -- sh -c "$command"
+    is "$status" 0 'the second attempt'
+    await 'run once run --key k -- echo other; [ "$status" != 65 ]'
+    is "$status:$out" $'0:other\n' 'the next life of the key'
+    : >go.1
+    kill -CONT $first
+    expect_exit $first 65 'exit status of the first'
+    is "$(cat out.1)" '' 'it does not print what belongs to another command'
 }
 
 zombie__advance_is_refused() {
@@ -224,8 +268,27 @@ advance__forward_only() {
     is "$status" 0 'exit status (the number of the step that went wrong)'
 }
 
-tap kill_9__takes_all_descendants_along kill_9__also_while_the_guardian_is_stopped guardian_killed__is_unknown \
+store_gone__after_the_execution_is_70() {
+    # The command takes the store's lock away, as an owner does, and keeps it.
+    command='exec 9<>once.db-lock; flock 9; echo owner 1 test >&9; sleep 1000 >/dev/null 2>&1 & echo $! >child; echo x >>effects'
+    run once run --lease $LEASE --key k -- sh -c "$command"
+    read -r child <child
+    spawned+=("$child")
+    is "$status" 70 'exit status'
+    like "$err" 'was executed \(status 0\), but that could not be stored' 'message'
+    run once run --key k -- sh -c "$command"
+    is "$status" 69 'exit status before anything was executed'
+    kill "$child"
+    run once run --wait 60s --lease $LEASE --key k -- sh -c "$command"
+    is "$status" 70 'exit status when the store is back'
+    is "$(lines effects)" 1 'executions'
+}
+
+tap kill_9__takes_all_descendants_along kill_9__also_while_the_guardian_is_stopped \
+    guardian__holds_nothing_open guardian_killed__is_unknown \
     escalate__ends_unknown_and_says_how_to_resolve escalate__not_done_executes_again \
     rerun__executes_again_from_the_recovery_point rerun__failed_attempt_keeps_its_point \
     zombie__is_fenced_and_reports_the_stored_outcome zombie__successor_still_running_is_75_or_waits \
-    zombie__command_gets_sigterm_under_rerun zombie__advance_is_refused advance__outside_of_run advance__forward_only
+    zombie__command_gets_sigterm_under_rerun zombie__under_escalate_is_unknown \
+    zombie__key_with_another_life_is_a_mismatch zombie__advance_is_refused advance__outside_of_run advance__forward_only \
+    store_gone__after_the_execution_is_70

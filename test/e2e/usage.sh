@@ -77,6 +77,17 @@ END
     [ ! -e once.db ] || fault 'a mistake made a store'
 }
 
+mistake__is_named() {
+    said() { like "$err" "^once run: $1" 'message'; }
+    run once run --key k --nonsense -- true; said "unknown or ambiguous option '--nonsense'"
+    run once run -x -- true; said "unknown option '-x'"
+    run once run --quiet=yes -- true; said "option '--quiet=yes' takes no value"
+    run once run --key; said "option '--key' needs a value"
+    run once run --key k --lease 5 -- true; said "--lease: .*5"
+    run once run --key k; said 'which COMMAND'
+    run once run true; said '--key KEY is missing'
+}
+
 mistake__limits_of_the_library_are_64() {
     run once run --key k --lease 25h -- true
     is "$status" 64 'a lease of more than a day'
@@ -91,5 +102,5 @@ options__end_at_the_command() {
     is "$status:$out" $'0:--key --help\n' 'its own options are not ours'
 }
 
-tap help__of_every_verb version__is_told mistake__is_64_with_a_hint mistake__limits_of_the_library_are_64 \
+tap help__of_every_verb version__is_told mistake__is_64_with_a_hint mistake__is_named mistake__limits_of_the_library_are_64 \
     options__end_at_the_command

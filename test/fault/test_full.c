@@ -237,7 +237,8 @@ int main(int argc, char **argv)
     umount2(folder, MNT_DETACH);
     static const struct test tests[] = { TEST(full__owned), TEST(full__shared) };
     int failed = test_main(argc, argv, tests, sizeof tests / sizeof *tests);
-    umount2(folder, MNT_DETACH);
+    while (umount2(folder, MNT_DETACH) == 0)
+        ; /* a case that failed left its mount */
     rmdir(folder);
     return failed;
 }

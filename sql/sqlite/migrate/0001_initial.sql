@@ -46,13 +46,13 @@ CREATE TABLE once_progress (
     lease_until INTEGER NOT NULL,
     boot        INTEGER NOT NULL,
     point       BLOB,                      -- the recovery point; NULL: none
-    points      BLOB,                      -- all passed, a newline after each
+    points      BLOB,                      -- all passed, a line each: name, space, call
     checkpoint  BLOB
 ) STRICT;
 
 CREATE TABLE once_result (
     fence       INTEGER PRIMARY KEY,
-    state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 5),  -- enum once_state; 5: released
+    state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 6),  -- enum once_state; 5: released, 6: superseded
     retryable   INTEGER NOT NULL CHECK (retryable IN (0, 1)),
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
@@ -88,6 +88,15 @@ CREATE TABLE once_segment (
 CREATE TABLE once_segment_data (
     id      INTEGER PRIMARY KEY,           -- first * 256 + the records' first byte
     entries BLOB NOT NULL                  -- 20 bytes each, sorted: record, fence - first
+) STRICT;
+
+-- The last step of each writer, by a slot of its choice: after a commit whose answer was
+-- lost, it tells whether that committed (K10); and the latest time the store has seen.
+CREATE TABLE once_batch (
+    slot   INTEGER PRIMARY KEY CHECK (slot BETWEEN 0 AND 63),
+    writer BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    at     INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE once_audit (

@@ -78,3 +78,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION once.serialize(text) IS
     'One transaction at a time per natural key, until it ends: for operations whose row does not exist yet';
+
+-- A write that waits for what synchronous_commit asks for: when it returns, everything that
+-- was committed before it is as durable as it will be (FAULTS E6).
+CREATE FUNCTION once.barrier() RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_logical_emit_message(true, 'once', 'barrier')
+$$;

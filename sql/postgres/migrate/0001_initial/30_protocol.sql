@@ -57,8 +57,8 @@ $$;
 -- K8: finished, and its retention is over. Running and unknown never expire.
 CREATE FUNCTION once.is_gone(s once.stored, now_ms bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-RETURN (s).fence IS NULL OR (s).state = 5 OR
-       ((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms);
+RETURN (s).fence IS NULL OR coalesce((s).state = 5, false) OR
+       coalesce((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms, false);
 
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -316,8 +316,8 @@ BEGIN
         RETURN once.answer_of('done', once.newest(wanted), n);
     END IF;
     s := once.newest(wanted);   -- in a new statement: who was faster is visible now
-    IF s.fence = held AND s.state + CASE WHEN s.retryable THEN 16 ELSE 0 END +
-       CASE WHEN s.body_dropped THEN 32 ELSE 0 END = new_state AND s.status = new_status AND
+    IF s.fence = held AND s.state + (CASE WHEN s.retryable THEN 16 ELSE 0 END) +
+       (CASE WHEN s.body_dropped THEN 32 ELSE 0 END) = new_state AND s.status = new_status AND
        s.headers IS NOT DISTINCT FROM nullif(new_headers, '') AND s.body IS NOT DISTINCT FROM nullif(new_body, '') THEN
         RETURN once.answer_of('done', s, n);   -- the same finish again
     END IF;
@@ -337,7 +337,7 @@ BEGIN
     IF s.fence IS DISTINCT FROM held THEN
         RETURN once.answer_of('fenced', s, n);
     END IF;
-    IF once.close_turn(s, CASE s.attempt WHEN 1 THEN 5 ELSE 3 END + 16, 0, NULL, NULL) THEN
+    IF once.close_turn(s, (CASE s.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
     s := once.newest(wanted);
@@ -399,112 +399,4 @@ BEGIN
     VALUES (n, wanted, s.fence, CASE verdict WHEN 1 THEN 'resolved done' WHEN 2 THEN 'resolved not done'
                                              ELSE 'released' END, actor, reason);
     RETURN once.answer_of('done', once.newest(wanted), n);
-END $$;
-
--- Group commit: many claims at once. Fresh keys are inserted by one statement, in the order
--- of their records against deadlocks; what it did not insert is answered one by one, in new
--- statements that see what was there.
-CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
-                                leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
-RETURNS TABLE (n integer, answer once.answer)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    now_ms  bigint;
-    granted integer[] := '{}';
-    rest    integer;
-BEGIN
-    PERFORM once.hold_ring();
-    now_ms := once.now_ms();
-    FOR n, answer.fence IN
-        WITH asked AS (
-            SELECT u.* FROM unnest(records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces)
-                       WITH ORDINALITY AS u (record, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce, i)
-             ORDER BY u.record, u.i
-        ), inserted AS (
-            INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
-                                    fingerprint, tenant, key)
-            SELECT a.record, a.nonce, nextval('once.fence'), now_ms, 1, r.current, a.takeover,
-                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
-              FROM asked a CROSS JOIN once.ring r
-             WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record)
-            ON CONFLICT (record, turn, slot) DO NOTHING
-            RETURNING record, nonce, fence
-        )
-        SELECT a.i, w.fence FROM inserted w JOIN asked a ON a.record = w.record AND a.nonce = w.nonce
-    LOOP
-        granted := array_append(granted, n);
-        answer.arm := 'execute';
-        answer.record := records[n];
-        answer.attempt := 1;
-        answer.state := 'running';
-        answer.claimed_at := now_ms;
-        answer.created_at := now_ms;
-        answer.lease_until := now_ms + leases[n];
-        answer.lease_live := true;
-        answer.retention_ms := retentions[n];
-        answer.fingerprint := fingerprints[n];
-        answer.takeover := CASE takeovers[n] WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END;
-        RETURN NEXT;
-    END LOOP;
-    IF cardinality(granted) = cardinality(records) THEN
-        RETURN;
-    END IF;
-    FOR rest IN SELECT i FROM generate_subscripts(records, 1) i WHERE i <> ALL (granted) ORDER BY records[i], i LOOP
-        n := rest;
-        answer := once.claim_record(records[rest], tenants[rest], keys[rest], fingerprints[rest], leases[rest],
-                                    retentions[rest], takeovers[rest], nonces[rest]);
-        RETURN NEXT;
-    END LOOP;
-END $$;
-
--- Many finishes at once, likewise.
-CREATE FUNCTION once.finish_many(records uuid[], fences bigint[], states integer[], statuses integer[],
-                                 headers bytea[], bodies bytea[])
-RETURNS TABLE (n integer, answer once.answer)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    now_ms bigint;
-    done   integer[] := '{}';
-    rest   integer;
-BEGIN
-    PERFORM once.hold_ring();
-    now_ms := once.now_ms();
-    FOR n, answer.fence, answer.retention_ms IN
-        WITH asked AS (
-            SELECT u.* FROM unnest(records, fences, states, statuses, headers, bodies)
-                       WITH ORDINALITY AS u (record, fence, state, status, headers, body, i)
-        ), held AS (
-            SELECT a.*, c.slot, coalesce(c.retention_ms, 86400000) AS retention_ms
-              FROM asked a JOIN once.claim c ON c.record = a.record AND c.fence = a.fence
-             ORDER BY a.fence
-        ), inserted AS (
-            INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-            SELECT h.fence, now_ms, h.status, h.slot, h.state, nullif(h.headers, ''), nullif(h.body, '') FROM held h
-            ON CONFLICT (fence, slot) DO NOTHING
-            RETURNING fence
-        )
-        SELECT h.i, h.fence, h.retention_ms FROM inserted w JOIN held h ON h.fence = w.fence
-    LOOP
-        CONTINUE WHEN n = ANY (done);
-        done := array_append(done, n);
-        answer.arm := 'done';
-        answer.record := records[n];
-        answer.finished_at := now_ms;
-        answer.state := CASE states[n] & 15 WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' ELSE 'unknown' END;
-        answer.retryable := states[n] & 16 <> 0;
-        answer.body_dropped := states[n] & 32 <> 0;
-        answer.status := statuses[n];
-        answer.expires_at := CASE WHEN answer.retention_ms >= 0 AND states[n] & 15 <> 4
-                                  THEN now_ms + answer.retention_ms END;
-        RETURN NEXT;
-    END LOOP;
-    IF cardinality(done) = cardinality(records) THEN
-        RETURN;
-    END IF;
-    FOR rest IN SELECT i FROM generate_subscripts(records, 1) i WHERE i <> ALL (done) ORDER BY records[i], i LOOP
-        n := rest;
-        answer := once.finish_record(records[rest], fences[rest], states[rest], statuses[rest], headers[rest],
-                                     bodies[rest]);
-        RETURN NEXT;
-    END LOOP;
 END $$;

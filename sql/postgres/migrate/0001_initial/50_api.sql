@@ -1,0 +1,131 @@
+-- What a service calls inside its own transaction. docs/sql.md has an example of each.
+
+CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT decode(repeat('00', 32), 'hex'),
+                           lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
+                           takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid())
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tenant_bytes bytea := convert_to(tenant, 'UTF8');
+    key_bytes    bytea := convert_to(key, 'UTF8');
+    policy       integer := array_position(ARRAY['escalate', 'rerun', 'probe'], takeover);
+    lease_ms     bigint := (extract(epoch FROM lease) * 1000)::bigint;
+    retention_ms bigint := coalesce((extract(epoch FROM retention) * 1000)::bigint, -1);
+BEGIN
+    IF length(tenant_bytes) > 255 THEN
+        RAISE EXCEPTION 'tenant is % bytes long, the limit is 255', length(tenant_bytes) USING ERRCODE = '22023';
+    END IF;
+    IF key_bytes IS NULL OR length(key_bytes) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'key has % bytes, not 1 to 255', coalesce(length(key_bytes), 0) USING ERRCODE = '22023';
+    END IF;
+    IF length(fingerprint) IS DISTINCT FROM 32 THEN
+        RAISE EXCEPTION 'fingerprint has % bytes, not 32', coalesce(length(fingerprint), 0) USING ERRCODE = '22023';
+    END IF;
+    IF policy IS NULL THEN
+        RAISE EXCEPTION 'takeover ''%'' is none of escalate, rerun, probe', takeover USING ERRCODE = '22023';
+    END IF;
+    IF lease_ms IS NULL OR lease_ms NOT BETWEEN 1 AND 86400000 THEN
+        RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
+    END IF;
+    IF retention_ms NOT BETWEEN 1 AND 3162240000000 AND retention_ms <> -1 THEN
+        RAISE EXCEPTION 'retention % is not between 1 ms and 100 years; NULL keeps for ever', retention
+            USING ERRCODE = '22023';
+    END IF;
+    RETURN once.claim_record(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint, lease_ms,
+                             retention_ms, policy, nonce);
+END $$;
+COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid) IS
+    'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown. Waits for a transaction that '
+    'is just claiming the same key. retention NULL: keep for ever';
+
+CREATE FUNCTION once.extend(record uuid, fence bigint, lease interval DEFAULT NULL) RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.extend_record(record, fence, coalesce((extract(epoch FROM lease) * 1000)::bigint, 0))
+$$;
+COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Hold on for another lease. arm: done | fenced';
+
+CREATE FUNCTION once.advance(record uuid, fence bigint, point text, checkpoint bytea DEFAULT '')
+RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.advance_record(record, fence, point, checkpoint)
+$$;
+COMMENT ON FUNCTION once.advance(uuid, bigint, text, bytea) IS
+    'Record a recovery point, in the transaction that did the phase''s work. arm: done | fenced';
+
+CREATE FUNCTION once.finish(record uuid, fence bigint, status integer, body bytea DEFAULT '',
+                            headers text DEFAULT '', state text DEFAULT 'succeeded', retryable boolean DEFAULT false)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    code integer := array_position(ARRAY['succeeded', 'failed', 'unknown'], state) + 1;
+BEGIN
+    IF code IS NULL THEN
+        RAISE EXCEPTION 'state ''%'' is none of succeeded, failed, unknown', state USING ERRCODE = '22023';
+    END IF;
+    IF retryable AND code <> 3 THEN
+        RAISE EXCEPTION 'only a failed outcome is retryable' USING ERRCODE = '22023';
+    END IF;
+    IF headers <> '' AND headers !~ '\A([!-9;-~]+:[^\r\n\x00]*\r\n)+\Z' THEN
+        RAISE EXCEPTION 'headers are not lines "Name: value", each ended by CR LF' USING ERRCODE = '22023';
+    END IF;
+    IF length(body) > 16777216 OR length(headers) > 65536 THEN
+        RAISE EXCEPTION 'the outcome is larger than is kept' USING ERRCODE = '54000';
+    END IF;
+    RETURN once.finish_record(record, fence, code + CASE WHEN retryable THEN 16 ELSE 0 END, status,
+                              convert_to(headers, 'UTF8'), body);
+END $$;
+COMMENT ON FUNCTION once.finish(uuid, bigint, integer, bytea, text, text, boolean) IS
+    'Store the outcome. arm: done (also when repeated) | fenced (the answer is what is stored)';
+
+CREATE FUNCTION once.release(record uuid, fence bigint) RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.release_record(record, fence)
+$$;
+COMMENT ON FUNCTION once.release(uuid, bigint) IS 'Give back: it definitely had no effect. arm: done | fenced';
+
+CREATE FUNCTION once.lookup(tenant text, key text) RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.lookup_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')))
+$$;
+COMMENT ON FUNCTION once.lookup(text, text) IS 'Read without touching. arm: found | absent';
+
+CREATE FUNCTION once.resolve(tenant text, key text, verdict text, reason text, status integer DEFAULT 0,
+                             body bytea DEFAULT '', headers text DEFAULT '', state text DEFAULT 'succeeded',
+                             seen_fence bigint DEFAULT 0)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    code integer := array_position(ARRAY['done', 'not done', 'release'], verdict);
+BEGIN
+    IF code IS NULL THEN
+        RAISE EXCEPTION 'verdict ''%'' is none of done, not done, release', verdict USING ERRCODE = '22023';
+    END IF;
+    IF state NOT IN ('succeeded', 'failed') THEN
+        RAISE EXCEPTION 'state ''%'' is none of succeeded, failed', state USING ERRCODE = '22023';
+    END IF;
+    RETURN once.resolve_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')), seen_fence, code,
+                               CASE state WHEN 'failed' THEN 3 ELSE 2 END, status, convert_to(headers, 'UTF8'), body,
+                               session_user::text, reason);
+END $$;
+COMMENT ON FUNCTION once.resolve(text, text, text, text, integer, bytea, text, text, bigint) IS
+    'An operator''s word on an unknown record: done | not done | release. Kept in once.audit';
+
+CREATE FUNCTION once.consume(consumer text, message_id text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO once.inbox (consumer, message_id, taken_at) VALUES (consume.consumer, consume.message_id, once.now_ms())
+    ON CONFLICT ON CONSTRAINT inbox_pkey DO NOTHING;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION once.consume(text, text) IS
+    'Mark a message as taken in, in the transaction of its effect. true: fresh, go on; false: a duplicate. Waits '
+    'for a transaction that is just taking it in (K13)';
+
+CREATE FUNCTION once.enqueue(topic text, message_key text, payload bytea, headers jsonb DEFAULT '{}') RETURNS uuid
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO once.outbox (topic, message_key, payload, headers, created_at)
+    VALUES (topic, message_key, payload, headers, once.now_ms()) RETURNING id
+$$;
+COMMENT ON FUNCTION once.enqueue(text, text, bytea, jsonb) IS
+    'Stage a message in the caller''s transaction: it will be published if and only if that commits (K12). '
+    'Returns its id, the same for ever';

@@ -1,0 +1,116 @@
+-- Looking at many records: listings, histories, checks, counts. They read windows of fences,
+-- so that a call looks at a bounded number of rows.
+
+-- Records among the `span` fences before `before`, newest first. `next` is where to go on
+-- after that row; the last row has no record, and 0 there at the end.
+CREATE FUNCTION once.list(before bigint, span bigint)
+RETURNS TABLE (next bigint, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    top    bigint;
+    low    bigint;
+    s      once.stored;
+    row    record;
+BEGIN
+    SELECT least(before, last_value + 1) INTO top FROM once.fence;
+    low := greatest(top - span, 1);
+    FOR row IN
+        SELECT c.record, c.fence FROM once.claim c
+         WHERE c.fence >= low AND c.fence < top
+           AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
+         ORDER BY c.fence DESC
+    LOOP
+        s := once.newest(row.record);
+        CONTINUE WHEN once.is_gone(s, now_ms);
+        next := row.fence;
+        answer := once.answer_of('found', s, now_ms);
+        answer.headers := NULL;
+        answer.body := NULL;
+        answer.checkpoint := NULL;
+        RETURN NEXT;
+    END LOOP;
+    answer := NULL;
+    next := CASE WHEN low <= 1 THEN 0 ELSE low END;
+    RETURN NEXT;
+END $$;
+
+CREATE FUNCTION once.history(wanted uuid)
+RETURNS TABLE (at bigint, what text, fence bigint, attempt integer, state integer, status integer, actor text,
+               reason text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.at, a.what, a.fence, 0, 0, 0, a.actor, a.reason FROM once.audit a WHERE a.record = wanted
+    UNION ALL
+    SELECT c.claimed_at, CASE WHEN c.takeover & 16 <> 0 THEN 'claimed to probe' ELSE 'claimed' END, c.fence,
+           coalesce(c.attempt, 1), 1, 0, '', ''
+      FROM once.claim c
+     WHERE c.record = wanted AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+    UNION ALL
+    SELECT r.finished_at, CASE r.state & 15 WHEN 5 THEN 'released' WHEN 6 THEN 'superseded' ELSE 'finished' END, c.fence,
+           coalesce(c.attempt, 1), CASE WHEN r.state & 15 IN (5, 6) THEN 0 ELSE r.state & 15 END, r.status, '', ''
+      FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
+     WHERE c.record = wanted
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+     ORDER BY 1, 3, 5
+     LIMIT 1000
+$$;
+
+-- What a store at rest can show of its invariants, for the `span` fences after `after`.
+CREATE FUNCTION once.check_rows(after bigint, span bigint)
+RETURNS TABLE (invariant text, fence bigint, problem text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH c AS MATERIALIZED (
+        SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + span
+    )
+    SELECT 'K9', c.fence, 'the record id is not that of its tenant and key' FROM c
+     WHERE c.key IS NOT NULL AND c.record <> once.record_id(c.tenant, c.key)
+    UNION ALL
+    SELECT 'K1', c.fence, 'two claims of one turn: also ' || o.fence FROM c
+      JOIN once.claim o ON o.record = c.record AND o.turn = c.turn AND o.fence > c.fence AND o.slot = c.slot
+    UNION ALL
+    SELECT 'K1', c.fence, 'still running, but its record went on at ' || o.fence FROM c
+      JOIN once.claim o ON o.record = c.record AND o.fence > c.fence
+     WHERE NOT EXISTS (SELECT FROM once.result r WHERE r.fence = c.fence AND r.slot = c.slot)
+    UNION ALL
+    SELECT 'K2', c.fence, 'turn ' || c.turn || ' comes after a later one with a smaller fence' FROM c
+      JOIN once.claim o ON o.record = c.record AND o.slot = c.slot AND o.turn > c.turn AND o.fence < c.fence
+    UNION ALL
+    SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value FROM once.fence)
+    UNION ALL
+    SELECT 'K5', c.fence, 'closed ' || count(*) || ' times' FROM c JOIN once.result r ON r.fence = c.fence
+     GROUP BY c.fence HAVING count(*) > 1
+    UNION ALL
+    SELECT 'clock', c.fence, 'finished before it was claimed' FROM c JOIN once.result r ON r.fence = c.fence
+     WHERE r.finished_at < c.claimed_at
+    UNION ALL
+    SELECT 'format', c.fence, 'an impossible state ' || r.state FROM c JOIN once.result r ON r.fence = c.fence
+     WHERE r.state & 15 NOT BETWEEN 2 AND 6 OR (r.state & 16 <> 0 AND r.state & 15 NOT IN (3, 5))
+$$;
+
+CREATE FUNCTION once.check_counts(after bigint, span bigint, OUT attempts bigint, OUT records bigint, OUT next bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*),
+           count(*) FILTER (WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
+                              AND NOT once.is_gone(once.newest(c.record), once.now_ms())),
+           CASE WHEN after + span >= (SELECT last_value FROM once.fence) THEN 0 ELSE after + span END
+      FROM once.claim c WHERE c.fence > after AND c.fence <= after + span
+$$;
+
+CREATE FUNCTION once.check_orphans() RETURNS TABLE (invariant text, fence bigint, problem text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 'K7', r.fence, 'a result row without its claim' FROM once.result r
+     WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.fence = r.fence AND c.slot = r.slot)
+    UNION ALL
+    SELECT 'K7', p.fence, 'a progress row without its claim' FROM once.progress p
+     WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.fence = p.fence AND c.slot = p.slot)
+     LIMIT 1000
+$$;
+
+CREATE FUNCTION once.counts(OUT attempts bigint, OUT bytes bigint, OUT now_ms bigint, OUT last_fence bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT count(*) FROM once.claim),
+           (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+             JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'once'
+            WHERE c.relkind = 'r' AND c.relname ~ '^(claim|result|progress)_'),
+           once.now_ms(), (SELECT last_value FROM once.fence)
+$$;

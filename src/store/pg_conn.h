@@ -1,0 +1,46 @@
+/*
+ * pg_conn.h - a connection to a PostgreSQL that holds a store: is it one that can be
+ * trusted, and what do its errors mean?
+ */
+#ifndef ONCE_STORE_PG_CONN_H
+#define ONCE_STORE_PG_CONN_H
+
+#include "core/mac.h"
+#include "once.h"
+
+#include <libpq-fe.h>
+
+struct pg_conn {
+    PGconn *conn;
+    char *url;
+    struct once_mac secret;
+    bool warned; /* a WARNING came since this was last cleared */
+};
+
+/* What became of a statement that failed. */
+enum pg_failure {
+    PG_FAILURE_LOST,   /* the connection is gone: it may have taken effect */
+    PG_FAILURE_RETRY,  /* deadlock or serialisation: the same transaction again */
+    PG_FAILURE_LOCKED, /* somebody holds a lock for too long */
+    PG_FAILURE_INPUT,  /* the caller's value was refused */
+    PG_FAILURE_LIMIT,
+    PG_FAILURE_OTHER,
+};
+
+/* Connects and refuses what cannot be trusted: an old server, a read-only one, one that does
+ * not wait for its disk, a missing or newer schema, a role that may not call the functions. */
+once_result pg_conn_open(struct pg_conn *c, struct once_error *err);
+void pg_conn_close(struct pg_conn *c);
+
+/* Connects without looking for a store: for migrations. */
+once_result pg_conn_plain(struct pg_conn *c, struct once_error *err);
+
+/* Waits until what was committed before is durable where it has to be (FAULTS E6). */
+once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err);
+
+/* One statement outside of a pipeline; the result is the caller's to clear. */
+once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, struct once_error *err);
+
+enum pg_failure pg_failure_of(const struct pg_conn *c, const PGresult *result);
+
+#endif

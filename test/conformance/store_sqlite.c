@@ -1,0 +1,404 @@
+/*
+ * store_sqlite.c - the sqlite: store, alone and wrapped: see store_under_test.h.
+ *
+ * Each store is a file in a directory of its own under TMPDIR. What only a store in a file
+ * promises is tested here; this is the only file of the suite that knows SQLite.
+ */
+#include "suite.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct store_under_test sut;
+
+static char wrappers[32]; /* "trace+fault+" */
+static char directory[200];
+static int made; /* stores in the directory */
+
+bool sut_choose(const char *name)
+{
+    size_t len = strlen(name);
+    static const char shared[] = "-shared";
+    bool is_shared = len > sizeof shared - 1 && strcmp(name + len - (sizeof shared - 1), shared) == 0;
+    if (is_shared)
+        len -= sizeof shared - 1;
+    if (len < 6 || memcmp(name + len - 6, "sqlite", 6) != 0 || len - 6 >= sizeof wrappers)
+        return false;
+    memcpy(wrappers, name, len - 6);
+    wrappers[len - 6] = '\0';
+    sut = (struct store_under_test){
+        .shared = is_shared, .loses_answers = strstr(wrappers, "fault+") != NULL, .reopens = true
+    };
+    unsetenv("ONCE_FAULT"); /* the default plan */
+    return true;
+}
+
+static void path_of(const char *name, char *path, size_t len)
+{
+    snprintf(path, len, "%s/%s", directory, name);
+}
+
+static void url_of(const char *rest, char *url, size_t len)
+{
+    snprintf(url, len, "%ssqlite:%s/%s", wrappers, directory, rest);
+}
+
+void sut_fresh(char *url, size_t len)
+{
+    if (directory[0] == '\0') {
+        const char *tmp = getenv("TMPDIR");
+        snprintf(directory, sizeof directory, "%s/once-conformance-XXXXXX", tmp != NULL ? tmp : "/tmp");
+        if (mkdtemp(directory) == NULL) {
+            printf("Bail out! cannot make a directory: %m\n");
+            exit(2);
+        }
+        char trace[300];
+        path_of("trace", trace, sizeof trace);
+        setenv("ONCE_TRACE", trace, 1);
+    }
+    char name[32];
+    snprintf(name, sizeof name, "store-%d", made++);
+    url_of(name, url, len);
+}
+
+void sut_discard(void)
+{
+    DIR *dir = opendir(directory);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, entry->d_type == DT_DIR ? AT_REMOVEDIR : 0);
+    if (dir != NULL)
+        closedir(dir);
+    rmdir(directory);
+    directory[0] = '\0';
+    made = 0;
+}
+
+/* ------------------------------------------------------------------ files */
+
+static once_span read_whole(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return (once_span){ .len = 0 };
+    static uint8_t bytes[8 << 20];
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    return (once_span){ bytes, len };
+}
+
+static void write_whole(const char *path, const void *bytes, size_t len)
+{
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL && fwrite(bytes, 1, len, file) == len);
+    fclose(file);
+}
+
+/* Is this text in any file of the directory? */
+static bool is_in_a_file(const char *text)
+{
+    bool found = false;
+    DIR *dir = opendir(directory);
+    CHECK(dir != NULL);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        if (entry->d_type != DT_REG)
+            continue;
+        once_span bytes = read_whole(path);
+        found = found || (bytes.len > 0 && memmem(bytes.ptr, bytes.len, text, strlen(text)) != NULL);
+    }
+    closedir(dir);
+    return found;
+}
+
+static once_result open_named(const char *rest, struct once **out)
+{
+    char url[400];
+    url_of(rest, url, sizeof url);
+    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1 };
+    suite.err = (struct once_error){ .result = ONCE_OK };
+    return once_open(url, &options, out, &suite.err);
+}
+
+static void run_sql(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    sqlite3_close(db);
+    CHECK(rc == SQLITE_OK);
+}
+
+/* ------------------------------------------------------------------ cases */
+
+static void file__all_of_a_store_can_be_read_by_its_owner_only(void)
+{
+    mode_t before = umask(0);
+    struct once *once = NULL;
+    once_result r = open_named("private", &once);
+    umask(before);
+    CHECK(r == ONCE_OK);
+    struct once_claim claim = { .key = ONCE_LIT("a") };
+    struct once_reply reply;
+    EXPECT(once_claim(once, &claim, &reply, NULL) == ONCE_OK);
+    once_reply_release(&reply);
+    DIR *dir = opendir(directory);
+    CHECK(dir != NULL);
+    int files = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        struct stat st;
+        if (strncmp(entry->d_name, "private", 7) != 0)
+            continue;
+        CHECK(fstatat(dirfd(dir), entry->d_name, &st, 0) == 0);
+        EXPECT_ROW(entry->d_name, (st.st_mode & 07777) == 0600);
+        files++;
+    }
+    closedir(dir);
+    EXPECT(files >= 3); /* the database, its log, its lock */
+    once_close(once);
+}
+
+static const struct refused_row {
+    const char *name, *rest;
+    once_result result;
+} refused_rows[] = {
+    { "directory that is not there", "nowhere/store", ONCE_UNAVAILABLE },
+    { "directory as path", "", ONCE_UNAVAILABLE },
+    { "file as directory", "garbage/store", ONCE_UNAVAILABLE },
+    { "symbolic link", "link", ONCE_UNAVAILABLE },
+    { "not a database", "garbage", ONCE_INVALID },
+    { "unknown parameter", "new?cache=shared", ONCE_INVALID },
+    { "keytext that is neither", "new?keytext=maybe", ONCE_INVALID },
+    { "reserve that is no size", "new?reserve=much", ONCE_INVALID },
+};
+
+static void file__what_cannot_be_a_store_is_refused_and_left_as_it_is(void)
+{
+    char path[300], link[300];
+    static uint8_t garbage[5000];
+    memset(garbage, 'g', sizeof garbage);
+    path_of("garbage", path, sizeof path);
+    path_of("link", link, sizeof link);
+    write_whole(path, garbage, sizeof garbage);
+    CHECK(symlink("elsewhere", link) == 0);
+    for (size_t i = 0; i < LENGTH(refused_rows); i++) {
+        struct once *once = NULL;
+        EXPECT_ROW(refused_rows[i].name, open_named(refused_rows[i].rest, &once) == refused_rows[i].result);
+        EXPECT_ROW(refused_rows[i].name, once == NULL);
+        EXPECT_ROW(refused_rows[i].name,
+                   suite.err.result == refused_rows[i].result && suite.err.text[0] != '\0');
+    }
+    EXPECT(span_equal(read_whole(path), (once_span){ garbage, sizeof garbage }));
+    path_of("new", path, sizeof path);
+    EXPECT(access(path, F_OK) != 0); /* a wrong parameter makes no file */
+    path_of("elsewhere", path, sizeof path);
+    EXPECT(access(path, F_OK) != 0);
+    struct once *once = NULL;
+    snprintf(path, sizeof path, "%ssqlite:", wrappers);
+    EXPECT(once_open(path, NULL, &once, NULL) == ONCE_INVALID);
+}
+
+/* Opens it, expects a refusal, and that not a byte of it changed. */
+static void expect_left_alone(const char *name, const char *sql, const char *said)
+{
+    char path[300];
+    path_of(name, path, sizeof path);
+    run_sql(path, sql);
+    once_span bytes = read_whole(path);
+    uint8_t *before = malloc(bytes.len + 1);
+    CHECK(before != NULL && bytes.len > 0);
+    memcpy(before, bytes.ptr, bytes.len);
+    struct once *once = NULL;
+    EXPECT_ROW(name, open_named(name, &once) == ONCE_INVALID);
+    EXPECT_ROW(name, once == NULL);
+    EXPECT_ROW(name, strstr(suite.err.text, said) != NULL);
+    EXPECT_ROW(name, span_equal(read_whole(path), (once_span){ before, bytes.len }));
+    free(before);
+}
+
+static void file__databases_of_other_programs_are_left_byte_identical(void)
+{
+    expect_left_alone("tables", "CREATE TABLE orders (id); INSERT INTO orders VALUES (1)", "another program");
+    expect_left_alone("marked", "PRAGMA application_id = 77; VACUUM", "another program");
+    expect_left_alone("wal", "PRAGMA journal_mode = WAL; CREATE TABLE orders (id)", "another program");
+}
+
+static void file__newer_schema_is_refused_and_left_byte_identical(void)
+{
+    struct once *once = NULL;
+    CHECK(open_named("newer", &once) == ONCE_OK);
+    once_close(once);
+    expect_left_alone("newer", "UPDATE once_meta SET value = 999 WHERE name = 'schema'; "
+                               "PRAGMA wal_checkpoint(TRUNCATE)", "newer program");
+}
+
+static void file__empty_one_becomes_a_store(void)
+{
+    char path[300];
+    path_of("empty", path, sizeof path);
+    write_whole(path, "", 0);
+    struct once *once = NULL;
+    EXPECT(open_named("empty", &once) == ONCE_OK);
+    once_close(once);
+    EXPECT(open_named("empty", &once) == ONCE_OK);
+    once_close(once);
+}
+
+static void file__keytext_off_keeps_no_key_anywhere(void)
+{
+    once_close(suite.once);
+    suite.once = NULL;
+    url_of("store-0?keytext=off", suite.url, sizeof suite.url);
+    reopen();
+    once_span secret = ONCE_LIT("a-very-secret-key-of-somebody");
+    struct once_grant grant = granted(.key = secret, .lease_ms = 1000);
+    do_advance(grant, ONCE_LIT("p"), ONCE_LIT("cp"));
+    do_extend(grant, 1000);
+    clock_advance(1000);
+    do_claim(.key = secret);
+    do_resolve(.key = secret, .verdict = ONCE_VERDICT_NOT_DONE, .reason = ONCE_LIT("r"));
+    succeed(granted(.key = secret), ONCE_LIT("x"));
+    EXPECT(do_claim(.key = secret)->arm == ONCE_ARM_REPLAY);
+    EXPECT(do_lookup(secret)->record.key.len == 0);
+    EXPECT(do_list((struct once_filter){ 0 })->count == 1);
+    EXPECT(do_list((struct once_filter){ .key_prefix = ONCE_LIT("a-very") })->count == 0);
+    EXPECT(!is_in_a_file("a-very-secret-key"));
+    reopen();
+    EXPECT(!is_in_a_file("a-very-secret-key"));
+    EXPECT(do_claim(.key = secret)->arm == ONCE_ARM_REPLAY);
+}
+
+static void file__keytext_on_keeps_the_key_but_no_trace_shows_it(void)
+{
+    granted(.key = ONCE_LIT("a-key-for-people"));
+    reopen();
+    EXPECT(is_in_a_file("a-key-for-people"));
+    char path[300];
+    path_of("trace", path, sizeof path);
+    once_span trace = read_whole(path);
+    EXPECT((trace.len > 0) == (strstr(wrappers, "trace+") != NULL));
+    EXPECT(trace.len == 0 || memmem(trace.ptr, trace.len, "a-key-for", 9) == NULL);
+}
+
+static void file__reserve_is_as_large_as_asked_for(void)
+{
+    struct once *once = NULL;
+    struct stat st;
+    char path[300];
+    CHECK(open_named("r?reserve=65536", &once) == ONCE_OK);
+    once_close(once);
+    path_of("r-reserve", path, sizeof path);
+    EXPECT(stat(path, &st) == 0 && st.st_size == 65536);
+    CHECK(open_named("none?reserve=0", &once) == ONCE_OK);
+    once_close(once);
+    path_of("none-reserve", path, sizeof path);
+    EXPECT(stat(path, &st) != 0);
+}
+
+static void E4__second_owner_is_refused_and_sharers_work_together(void)
+{
+    struct once *second = NULL;
+    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1, .clock = &suite_clock };
+    struct once_error err = { .result = ONCE_OK };
+    once_result r = once_open(suite.url, &options, &second, &err);
+    if (!sut.shared) {
+        EXPECT(r == ONCE_UNAVAILABLE && second == NULL && err.text[0] != '\0');
+        granted(.key = ONCE_LIT("a")); /* and the first goes on */
+        return;
+    }
+    CHECK(r == ONCE_OK);
+    struct once_grant grant = granted(.key = ONCE_LIT("a"));
+    struct once_claim claim = { .key = ONCE_LIT("a") };
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("by the other") };
+    struct once_reply reply;
+    EXPECT(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_IN_PROGRESS);
+    once_reply_release(&reply);
+    EXPECT(once_finish(second, grant, &outcome, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
+    once_reply_release(&reply);
+    EXPECT(span_equal(do_claim(.key = ONCE_LIT("a"))->record.body, ONCE_LIT("by the other")));
+    uint64_t last = grant.fence;
+    for (int i = 0; i < 10; i++) {
+        claim.key = numbered("k", i);
+        CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+        EXPECT(reply.record.grant.fence > last);
+        last = granted(.key = numbered("l", i)).fence;
+        EXPECT(last > reply.record.grant.fence);
+        EXPECT(do_claim(.key = numbered("k", i))->arm == ONCE_ARM_IN_PROGRESS);
+        once_reply_release(&reply);
+    }
+    once_close(second);
+}
+
+/* An owner keeps its index in RAM, sharers on disk: each goes on from what the other left. */
+static void E4__owners_and_sharers_take_turns(void)
+{
+    bool shared = sut.shared;
+    uint64_t last = 0;
+    for (int turn = 0; turn < 6; turn++) {
+        sut.shared = turn % 2 != 0;
+        reopen();
+        for (int i = 0; i < 3; i++) {
+            struct once_grant grant = granted(.key = numbered("k", turn * 3 + i), .retention_ms = 1000 + turn);
+            EXPECT(grant.fence > last);
+            last = grant.fence;
+            succeed(grant, numbered("body", turn * 3 + i));
+        }
+        for (int i = 0; i < (turn + 1) * 3; i++) {
+            const struct once_reply *replay = do_claim(.key = numbered("k", i));
+            EXPECT(replay->arm == ONCE_ARM_REPLAY && span_equal(replay->record.body, numbered("body", i)));
+        }
+        EXPECT(do_list((struct once_filter){ 0 })->count == (size_t)(turn + 1) * 3);
+    }
+    clock_advance(1003); /* the first four turns */
+    sut.shared = !shared;
+    reopen();
+    EXPECT(do_expire_all(0) == 12);
+    sut.shared = shared;
+    reopen();
+    EXPECT(do_list((struct once_filter){ 0 })->count == 6);
+    EXPECT(granted(.key = numbered("k", 0)).fence > last);
+}
+
+static void forget(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
+{
+    (void)arg, (void)result, (void)err;
+    once_reply_release(reply);
+}
+
+/* An outcome that comes from another process is found by looking again. */
+static void wait__hears_of_an_outcome_from_another_handle(void)
+{
+    if (!sut.shared)
+        return;
+    struct once *second = NULL;
+    struct once_options options = { .shared = true, .clock = &suite_clock };
+    CHECK(once_open(suite.url, &options, &second, NULL) == ONCE_OK);
+    struct once_claim claim = { .key = ONCE_LIT("a") };
+    struct once_reply reply;
+    CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
+    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = reply.record.grant,
+                                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
+    once_reply_release(&reply);
+    CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);
+    EXPECT(do_claim(.key = ONCE_LIT("a"), .wait_ms = 30000)->arm == ONCE_ARM_REPLAY);
+    once_close(second);
+}
+
+const struct suite_case sut_cases[] = {
+    CASE(file__all_of_a_store_can_be_read_by_its_owner_only),
+    CASE(file__what_cannot_be_a_store_is_refused_and_left_as_it_is),
+    CASE(file__databases_of_other_programs_are_left_byte_identical),
+    CASE(file__newer_schema_is_refused_and_left_byte_identical),
+    CASE(file__empty_one_becomes_a_store),
+    CASE(file__keytext_off_keeps_no_key_anywhere),
+    CASE(file__keytext_on_keeps_the_key_but_no_trace_shows_it),
+    CASE(file__reserve_is_as_large_as_asked_for),
+    CASE(E4__second_owner_is_refused_and_sharers_work_together),
+    CASE(E4__owners_and_sharers_take_turns),
+    CASE(wait__hears_of_an_outcome_from_another_handle),
+    { NULL, NULL },
+};

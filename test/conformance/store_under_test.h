@@ -1,0 +1,36 @@
+/*
+ * store_under_test.h - everything the suite has to know about one kind of store.
+ *
+ * A new kind (postgresql:, redis:) adds its own file with these functions and cases. What
+ * the others promise, it has to promise too.
+ */
+#ifndef ONCE_CONFORMANCE_STORE_UNDER_TEST_H
+#define ONCE_CONFORMANCE_STORE_UNDER_TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct suite_case {
+    const char *name;
+    void (*run)(void);
+};
+
+#define CASE(fn) { #fn, fn }
+
+struct store_under_test {
+    bool shared;        /* opened with options.shared: other handles may write too */
+    bool loses_answers; /* every third step has to be settled: do less of the same */
+    bool reopens;       /* what was stored is there after closing */
+};
+extern struct store_under_test sut;
+
+/* "sqlite", "sqlite-shared", "fault+sqlite", ...: false if there is no such store. */
+bool sut_choose(const char *name);
+/* A store that does not exist yet, in a private place. */
+void sut_fresh(char *url, size_t len);
+/* Removes everything sut_fresh() made room for. */
+void sut_discard(void);
+/* The promises that only this kind of store makes. */
+extern const struct suite_case sut_cases[];
+
+#endif

@@ -1,0 +1,172 @@
+"""The wall clock jumps an hour back and a year ahead (Must show 6; FAULTS F30), by libfaketime.
+
+Between runs, and during one, in two variants: the wall clock alone jumps, as it does on a
+real machine; and libfaketime's other way, in which the steady clocks are the faked wall
+clock, decades off, as on no machine: even then nothing is executed twice. Where only the
+wall clock jumps, leases and retentions run by the time that passed. `once check` finds
+nothing wrong; of steady clocks that jumped it may say so ("clock").
+
+    clock.py ONCE [CASE...]
+"""
+import glob
+import os
+import signal
+
+from harness import expect, skip_all, tap, wait_for
+
+JUMPS = {"an hour back": "-3600", "a year ahead": "+31536000"}
+COMMAND = "echo $ONCE_ATTEMPT >>effects; sync effects; echo out"
+LONG = COMMAND + "; : >started; until [ -e go ]; do sleep 0.01; done"
+
+
+def library():
+    found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1")
+    return found[0] if found else None
+
+
+class Faked:
+    """An environment in which the clock is off."""
+
+    def __init__(self, jump, steady):
+        self.jump, self.steady = jump, steady
+
+    def env(self, case=None):
+        env = {"LD_PRELOAD": library(), "FAKETIME_DONT_FAKE_MONOTONIC": "0" if self.steady else "1"}
+        if case is None:
+            env["FAKETIME"] = self.jump
+        else:  # as the file says, at any moment
+            env.update(FAKETIME_TIMESTAMP_FILE=case.path("clock"), FAKETIME_NO_CACHE="1")
+        return env
+
+
+def run(case, *options, env=None, command=COMMAND):
+    return case.once("run", "--key", "k", *options, "--", "sh", "-c", command, env=env)
+
+
+def once_executed(case, faked, when):
+    expect(case.lines("effects") == ["1"], f"{when}: effects {case.lines('effects')}")
+    case.check(when, except_for=("clock",) if faked.steady else ())
+
+
+def replays(case, faked, when, *options, env=None):
+    status, out, err = run(case, *options, env=env)
+    expect((status, out) == (0, "out\n") and "replay" in err, f"{when}: {status} {out!r} {err}")
+    once_executed(case, faked, when)
+
+
+def before_and_after(faked, keep):
+    """Executed at one time, tried again at the other."""
+    def function(case):
+        for first, second in ((None, faked.env()), (faked.env(), None)):
+            case.clear()
+            status, out, err = run(case, *keep, env=first)
+            expect((status, out) == (0, "out\n"), f"executed: {status} {out!r} {err}")
+            replays(case, faked, "at the other time", *keep, env=second)
+            replays(case, faked, "and at the first again", *keep, env=first)
+            if not faked.steady:
+                case.check("checked at the other time", env=second)
+    return function
+
+
+def while_running(faked, keep):
+    """One runs, another asks at the other time."""
+    def function(case):
+        holder = case.start("run", "--key", "k", *keep, "--", "sh", "-c", LONG)
+        wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
+        status, _, err = run(case, *keep, env=faked.env(), command=LONG)
+        # Decades by every clock there is: then its lease is over, and a person must look.
+        allowed = (75, 70) if faked.steady else (75,)
+        expect(status in allowed, f"asked meanwhile: {status} {err}")
+        case.write("go", "")
+        ended = case.end(holder)
+        expect(ended[0] == (70 if status == 70 else 0), f"the holder: {ended}")
+        once_executed(case, faked, "afterwards")
+        status, out, err = run(case, *keep, command=LONG)
+        expect(status == ended[0], f"tried again: {status} {out!r} {err}")
+        once_executed(case, faked, "and tried again")
+    return function
+
+
+def jump_within(faked, keep):
+    """The clock of a process jumps while its command runs, longer than its lease."""
+    def function(case):
+        case.write("clock", "+0")
+        env = faked.env(case)
+        lease = ("--lease", "300ms", *keep)
+        holder = case.start("run", "--key", "k", *lease, "--", "sh", "-c", LONG, env=env)
+        wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
+        case.write("clock.new", faked.jump)
+        os.rename(case.path("clock.new"), case.path("clock"))
+        # Its lease runs on: whoever waits for it for three leases is told that it is at work.
+        status, _, err = run(case, "--wait", "900ms", *lease, command=LONG)
+        allowed = (75, 70) if faked.steady else (75,)
+        expect(status in allowed, f"asked meanwhile: {status} {err}")
+        case.write("go", "")
+        ended = case.end(holder)
+        expect(ended[0] == (70 if status == 70 else 0), f"the holder: {ended}")
+        once_executed(case, faked, "afterwards")
+        status, _, err = run(case, *lease, command=LONG)
+        expect(status == ended[0], f"tried again: {status} {err}")
+        once_executed(case, faked, "and tried again")
+    return function
+
+
+def taken_over(faked):
+    """The holder was killed: its lease ends by the time that passed, not by the date."""
+    def function(case):
+        holder = case.start("run", "--key", "k", "--lease", "700ms", "--", "sh", "-c", LONG)
+        wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
+        holder.send_signal(signal.SIGKILL)
+        case.end(holder)
+        status, _, err = run(case, env=faked.env(), command=LONG)
+        expect(status == 75, f"at once: {status} {err}")
+        status, _, err = run(case, "--wait", "30s", env=faked.env(), command=LONG)
+        expect(status == 70, f"after its lease: {status} {err}")
+        once_executed(case, faked, "escalated")
+    return function
+
+
+def expires(faked):
+    """Retention is the time that passed since the finish."""
+    def function(case):
+        status, _, err = run(case, "--retention", "1s")
+        expect(status == 0, f"executed: {status} {err}")
+        env = faked.env()
+        wait_for(lambda: case.once("keys", "show", "k", env=env)[0] == 1, "its retention to end")
+        status, _, err = run(case, env=env)
+        expect(status == 0 and case.lines("effects") == ["1", "1"], f"a new life: {status} {case.lines('effects')} {err}")
+        status, out, err = case.once("expire", env=env)
+        expect(status == 0, f"once expire: {status} {out}{err}")
+        case.check("afterwards")
+        replays_status = run(case)[0]
+        expect(replays_status == 0 and case.lines("effects") == ["1", "1"], "the new life was expired, too")
+    return function
+
+
+def works(case):
+    status, _, _ = case.once("help", env=Faked("+0", False).env())
+    expect(status == 0, "once does not run with libfaketime")
+
+
+def main():
+    if library() is None:
+        skip_all("libfaketime is not installed (Debian package faketime)")
+    if os.environ.get("ONCE_SANITIZED") == "1":
+        skip_all("a sanitizer's runtime and libfaketime cannot both come first")
+    cases = [("once runs with libfaketime", works)]
+    for name, jump in JUMPS.items():
+        for steady in (False, True):
+            faked = Faked(jump, steady)
+            what = f"{name}, {'all clocks' if steady else 'wall clock only'}"
+            # Decades on the steady clock are decades: then only what is kept for ever must be there.
+            keep = ("--retention", "never") if steady else ()
+            cases += [(f"{what}: between runs", before_and_after(faked, keep)),
+                      (f"{what}: one runs", while_running(faked, keep)),
+                      (f"{what}: during a run", jump_within(faked, keep))]
+            if not steady:
+                cases += [(f"{what}: the holder dies", taken_over(faked)), (f"{what}: retention", expires(faked))]
+    tap(cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What the drivers in this folder share: TAP, a directory per case, running `once`, waiting.
+
+Nothing sleeps in the hope that something has happened by then: wait_for() polls, with a
+bound. Every process that was started is waited for, or killed by its id, in the end.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+ONCE = os.path.realpath(os.environ.get("ONCE_BIN") or sys.argv.pop(1))
+
+
+class Failed(Exception):
+    """A case does not hold."""
+
+
+def expect(holds, what):
+    if not holds:
+        raise Failed(what)
+
+
+def wait_for(condition, what):
+    until = time.monotonic() + BOUND_S
+    while not condition():
+        if time.monotonic() > until:
+            raise Failed(f"waited {BOUND_S} s for {what}")
+        time.sleep(0.005)
+
+
+class Case:
+    """A directory with a store of its own, and the processes started in it."""
+
+    def __init__(self, root, name):
+        self.folder = tempfile.mkdtemp(prefix=name.replace(" ", "-").replace("/", "-") + ".", dir=root)
+        self.started = []
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def text(self, name):
+        try:
+            with open(self.path(name), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def lines(self, name):
+        return self.text(name).splitlines()
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def clear(self):
+        for name in os.listdir(self.folder):
+            os.unlink(self.path(name))
+
+    def environment(self, more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("ONCE_", "FAKETIME")) and k != "LD_PRELOAD"}
+        env.update(ONCE_STORE="sqlite:" + self.path("once.db"), LC_ALL="C.UTF-8", TZ="UTC")
+        env.update(more or {})
+        return env
+
+    def start(self, *arguments, env=None):
+        process = subprocess.Popen([ONCE, *arguments], cwd=self.folder, env=self.environment(env), text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.started.append(process)
+        return process
+
+    def once(self, *arguments, env=None):
+        """Runs to its end: (exit status, output, error output)."""
+        return self.end(self.start(*arguments, env=env))
+
+    def end(self, process):
+        try:
+            out, err = process.communicate(timeout=BOUND_S)
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"{process.args[1:4]} took more than {BOUND_S} s") from late
+        return process.returncode, out, err
+
+    def check(self, when, env=None, except_for=()):
+        if not os.path.exists(self.path("once.db")):
+            return  # it died before there was a store
+        status, out, err = self.once("check", "--json", env=env)
+        problems = json.loads(out)["problems"] if status in (0, 1) else None
+        wrong = None if problems is None else [p for p in problems if p["invariant"] not in except_for]
+        expect(wrong == [], f"{when}: once check: {status} {wrong} {err}")
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def tap(cases):
+    """Runs (name, function of a Case that may return a remark), several at a time."""
+    wanted = sys.argv[1:]
+    cases = [c for c in cases if not wanted or any(word in c[0] for word in wanted)]
+    root = tempfile.mkdtemp(prefix="once-crash.")
+    lock, count, bad = threading.Lock(), 0, 0
+
+    def run(name, function):
+        nonlocal count, bad
+        case = Case(root, name)
+        remark, failure = None, None
+        try:
+            remark = function(case)
+        except Failed as why:
+            failure = str(why)
+        except Exception:  # a driver that breaks is a failure of the case
+            failure = traceback.format_exc()
+        finally:
+            case.close()
+        with lock:
+            count += 1
+            bad += failure is not None
+            for line in (failure or remark or "").splitlines():
+                print("#", line)
+            print(f"{'not ' if failure else ''}ok {count} - {name}", flush=True)
+
+    with ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1) as pool:
+        for name, function in cases:
+            pool.submit(run, name, function)
+    print(f"1..{count}")
+    shutil.rmtree(root, ignore_errors=True)
+    sys.exit(1 if bad or count == 0 else 0)
+
+
+def skip_all(reason):
+    print(f"1..0 # SKIP {reason}")
+    sys.exit(0)
