@@ -263,12 +263,17 @@ struct once_options {
 /*
  * Open the store that `url` names:
  *   sqlite:PATH[?keytext=off][&reserve=BYTES]   a file of its own
+ *   postgresql://...                            a database, as libpq takes it
  *   trace+URL, fault+URL                        wrappers for debugging and tests
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
  * *out is written only on success.
  */
 ONCE_API ONCE_CHECKED once_result once_open(const char *url, const struct once_options *options,
                                             struct once **out, struct once_error *err);
+
+/* Make the store, or bring it up to date: what once_open() does by itself for a file, and
+ * never does in a PostgreSQL database. *version (may be NULL) is what it has then. */
+ONCE_API ONCE_CHECKED once_result once_migrate(const char *url, int *version, struct once_error *err);
 
 /* Finishes what was submitted, then frees everything. NULL is fine. Not while
  * another thread is inside a call on the same handle. */

@@ -2,16 +2,20 @@
 #include "cli/cli.h"
 #include "cli/verbs.h"
 
+#include "cli/store_url.h"
+
+#include "postgres_sql.h"
 #include "sqlite_sql.h"
 
 static const char help[] =
     "usage: once migrate [--store URL] [--print] [--quiet]\n"
     "\n"
-    "Makes a new store, or brings an older one up to date, and prints its version. 'once run'\n"
-    "does the same by itself; the verbs that only look do not. A store of a newer version is\n"
-    "refused.\n"
+    "Makes a new store, or brings an older one up to date, and prints its version. For a file\n"
+    "'once run' does the same by itself; a PostgreSQL database is only changed by this verb.\n"
+    "All or nothing: one transaction. A store of a newer version is refused.\n"
     "\n"
-    "  --print            print the SQL of all versions instead, and touch nothing\n" ONCE_CLI_HELP_STORE
+    "  --print            print the SQL of all versions for this kind of store instead, and\n"
+    "                     touch nothing\n" ONCE_CLI_HELP_STORE
     "  --quiet            print nothing but errors\n" ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
@@ -20,8 +24,13 @@ static const char help[] =
 
 enum { OPTION_PRINT = ONCE_CLI_OWN };
 
-static void print_sql(void)
+static void print_sql(const char *url)
 {
+    if (strncmp(url, "postgres", strlen("postgres")) == 0) {
+        for (int i = 0; i < postgres_migration_count; i++)
+            printf("BEGIN;\n-- %s\n%s\nCOMMIT;\n", postgres_migrations[i].name, postgres_migrations[i].sql);
+        return;
+    }
     for (int i = 0; i < sqlite_migration_count; i++)
         printf("-- %s\n%s\n", sqlite_migrations[i].name, sqlite_migrations[i].sql);
 }
@@ -44,14 +53,16 @@ int once_cli_migrate(int argc, char **argv)
     }
     if (optind < argc)
         return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
-    if (print) {
-        print_sql();
-        return once_cli_finish(&cli, ONCE_EXIT_OK);
-    }
-    struct once *once = NULL;
-    int exit = once_cli_open(&cli, ONCE_CLI_CREATE, &once);
-    if (exit == ONCE_EXIT_OK && !cli.quiet)
-        printf("%s is at version %d\n", cli.url, sqlite_migration_count);
-    once_close(once);
-    return once_cli_finish(&cli, exit);
+    struct once_error err;
+    once_result r = once_store_url(cli.store, !print, cli.url, &err);
+    int version = 0;
+    if (r == ONCE_OK && print)
+        print_sql(cli.url);
+    else if (r == ONCE_OK)
+        r = once_migrate(cli.url, &version, &err);
+    if (r != ONCE_OK)
+        return once_cli_error(&cli, &err, "migrate the store");
+    if (!print && !cli.quiet)
+        printf("%s is at version %d\n", cli.url, version);
+    return once_cli_finish(&cli, ONCE_EXIT_OK);
 }

@@ -12,7 +12,10 @@
 #include <string.h>
 #include <time.h>
 
+/* Where they are macros. */
 #undef alloca
+#undef sprintf
+#undef vsprintf
 #pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf strtok atoi atol atoll atof gmtime localtime ctime \
     asctime gets rand srand alloca tmpnam mktemp
 

@@ -64,6 +64,14 @@ once_result once_open(const char *url, const struct once_options *options, struc
     return ONCE_OK;
 }
 
+once_result once_migrate(const char *url, int *version, struct once_error *err)
+{
+    struct once_options complete;
+    int unused;
+    once_result r = options_complete(&(struct once_options){ .shared = true }, &complete, err);
+    return r == ONCE_OK ? once_store_migrate(url, &complete, version != NULL ? version : &unused, err) : r;
+}
+
 void once_close(struct once *once)
 {
     if (once == NULL)

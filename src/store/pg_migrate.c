@@ -58,31 +58,33 @@ static once_result apply_missing(struct pg_conn *c, int from, struct once_error 
     return r;
 }
 
-static once_result migrate(struct pg_conn *c, int *from, int *to, struct once_error *err)
+static once_result migrate(struct pg_conn *c, struct once_error *err)
 {
+    int from = 0;
     once_result r = run_text(c, "BEGIN", err);
     if (r == ONCE_OK)
         r = run_text(c, "SELECT pg_advisory_xact_lock(8031155)", err);
     if (r == ONCE_OK)
-        r = version_read(c, from, err);
-    if (r == ONCE_OK && *from > postgres_migration_count)
+        r = version_read(c, &from, err);
+    if (r == ONCE_OK && from > postgres_migration_count)
         r = once_fail(err, ONCE_INVALID,
-                      "the store has version %d, this program knows versions up to %d: use a newer program", *from,
+                      "the store has version %d, this program knows versions up to %d: use a newer program", from,
                       postgres_migration_count);
     if (r == ONCE_OK)
-        r = apply_missing(c, *from, err);
+        r = apply_missing(c, from, err);
     if (r == ONCE_OK)
         r = run_text(c, "COMMIT", err);
-    *to = postgres_migration_count;
     return r; /* otherwise closing the connection rolls back */
 }
 
-once_result once_store_postgres_migrate(const char *url, int *from, int *to, struct once_error *err)
+once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err)
 {
     struct pg_conn c = { .url = strdup(url) };
     once_result r = c.url != NULL ? pg_conn_plain(&c, err) : once_fail(err, ONCE_NO_MEMORY, "no memory");
     if (r == ONCE_OK)
-        r = migrate(&c, from, to, err);
+        r = migrate(&c, err);
+    if (r == ONCE_OK)
+        *version = postgres_migration_count;
     pg_conn_close(&c);
     free(c.url);
     return r;

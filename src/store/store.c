@@ -11,6 +11,7 @@
 #include "core/limits.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "sqlite_sql.h"
 
 /* ------------------------------------------------------------------ URLs */
 
@@ -43,6 +44,11 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
     return ONCE_OK;
 }
 
+static bool is_postgres(once_span url)
+{
+    return once_span_starts(url, ONCE_LIT("postgresql:")) || once_span_starts(url, ONCE_LIT("postgres:"));
+}
+
 static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
                               struct once_error *err)
 {
@@ -51,7 +57,7 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_fail(err, ONCE_INVALID, "'%.*s' is not a store's URL; write sqlite:PATH", ONCE_SPAN_ARGS(url));
     if (once_span_equal(scheme, ONCE_LIT("sqlite")))
         return once_store_sqlite_open(rest, options, out, err);
-    if (once_span_equal(scheme, ONCE_LIT("postgresql")) || once_span_equal(scheme, ONCE_LIT("postgres")))
+    if (is_postgres(url))
         return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
     return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite: and postgresql:",
                      ONCE_SPAN_ARGS(scheme));
@@ -98,6 +104,18 @@ once_result once_store_open(const char *url, const struct once_options *options,
         r = around[--depth]->wrap(store, &store, err);
     if (r == ONCE_OK)
         *out = store;
+    return r;
+}
+
+once_result once_store_migrate(const char *url, const struct once_options *options, int *version,
+                               struct once_error *err)
+{
+    if (is_postgres(once_span_str(url)))
+        return once_store_postgres_migrate(url, version, err);
+    struct once_store *store = NULL;
+    once_result r = once_store_open(url, options, &store, err);
+    once_store_close(store);
+    *version = sqlite_migration_count;
     return r;
 }
 

@@ -71,6 +71,9 @@ struct once_store {
 once_result once_store_open(const char *url, const struct once_options *options, struct once_store **out,
                             struct once_error *err);
 void once_store_close(struct once_store *store);
+/* Creates or upgrades what `url` names; *version is what it has then. */
+once_result once_store_migrate(const char *url, const struct once_options *options, int *version,
+                               struct once_error *err);
 
 once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count,
                              struct once_error *err);
@@ -95,8 +98,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
                                    struct once_error *err);
 once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
                                      struct once_error *err);
-/* Creates or upgrades the schema: *from and *to are versions, 0 where there was none. */
-once_result once_store_postgres_migrate(const char *url, int *from, int *to, struct once_error *err);
+once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);

@@ -134,12 +134,12 @@ def expires(faked):
         env = faked.env()
         wait_for(lambda: case.once("keys", "show", "k", env=env)[0] == 1, "its retention to end")
         status, _, err = run(case, env=env)
-        expect(status == 0 and case.lines("effects") == ["1", "1"], f"a new life: {status} {case.lines('effects')} {err}")
+        effects = case.lines("effects")
+        expect(status == 0 and effects == ["1", "1"], f"a new life: {status} {effects} {err}")
         status, out, err = case.once("expire", env=env)
         expect(status == 0, f"once expire: {status} {out}{err}")
         case.check("afterwards")
-        replays_status = run(case)[0]
-        expect(replays_status == 0 and case.lines("effects") == ["1", "1"], "the new life was expired, too")
+        expect(run(case)[0] == 0 and case.lines("effects") == effects, "the new life was expired, too")
     return function
 
 

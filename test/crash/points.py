@@ -62,7 +62,8 @@ def conclude(case, policy, when, acknowledged):
     effects = effects_are_right(case, policy, when)
     case.check(when + ", tried again")
     if acknowledged is not None:
-        expect(status == 0 and out == acknowledged, f"{when}: acknowledged {acknowledged!r}, then {status} {out!r} {err}")
+        expect((status, out) == (0, acknowledged),
+               f"{when}: acknowledged {acknowledged!r}, then {status} {out!r} {err}")
     if status == 70 and policy == "escalate":
         settle(case, when)
         return "unknown"

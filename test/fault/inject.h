@@ -63,7 +63,14 @@ int inject_open_files(void);
  * A recorder of what reached the files of one folder: for those that rebuild what a loss
  * of power would leave. Called in the order of the calls, one at a time.
  */
-enum inject_event { INJECT_WRITTEN, INJECT_RESIZED, INJECT_SYNCED, INJECT_SYNC_FAILED, INJECT_UNLINKED, INJECT_DIR_SYNCED };
+enum inject_event {
+    INJECT_WRITTEN,
+    INJECT_RESIZED, /* to `offset` */
+    INJECT_SYNCED,
+    INJECT_SYNC_FAILED,
+    INJECT_UNLINKED,
+    INJECT_DIR_SYNCED, /* the folder itself; name is "" */
+};
 
 typedef void inject_record_fn(enum inject_event event, const char *name, const void *bytes, size_t len, off_t offset);
 /* `folder` must be its real path. NULL: record no more. */

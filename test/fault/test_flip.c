@@ -447,7 +447,8 @@ static void flip_small_tables(struct tally *tally)
 {
     for (size_t offset = 0; offset < stored_len[0]; offset++) {
         const char *name = offset / PAGE + 1 < PAGES_MAX ? page_names[offset / PAGE + 1] : "";
-        bool small = strcmp(name, "once_meta") == 0 || strcmp(name, "once_boot") == 0 || strcmp(name, "once_index") == 0;
+        bool small = strcmp(name, "once_meta") == 0 || strcmp(name, "once_boot") == 0 ||
+                     strcmp(name, "once_index") == 0;
         for (int bit = 0; small && stored[0][offset] != 0 && bit < 8; bit++)
             flip_one(tally, &(struct flip){ 0, offset, bit });
     }

@@ -356,7 +356,8 @@ static bool holds_after(struct disk *disk, size_t moment, enum loss loss, bool s
 {
     static const char *const losses[LOSSES] = { "all", "nothing", "some", "sectors" };
     char where[100];
-    snprintf(where, sizeof where, "power lost at %zu of %zu, unsynced writes lost: %s", moment, event_count, losses[loss]);
+    snprintf(where, sizeof where, "power lost at %zu of %zu, unsynced writes lost: %s", moment, event_count,
+             losses[loss]);
     disk_build(disk, moment, loss);
     disk_write(disk);
     struct once_error err = { .text = "" };
