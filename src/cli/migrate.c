@@ -24,9 +24,15 @@ static const char help[] =
 
 enum { OPTION_PRINT = ONCE_CLI_OWN };
 
+/* Its URL may hold a password, and is not shown. */
+static bool is_postgres(const char *url)
+{
+    return strncmp(url, "postgres", strlen("postgres")) == 0;
+}
+
 static void print_sql(const char *url)
 {
-    if (strncmp(url, "postgres", strlen("postgres")) == 0) {
+    if (is_postgres(url)) {
         for (int i = 0; i < postgres_migration_count; i++)
             printf("BEGIN;\n-- %s\n%s\nCOMMIT;\n", postgres_migrations[i].name, postgres_migrations[i].sql);
         return;
@@ -63,6 +69,6 @@ int once_cli_migrate(int argc, char **argv)
     if (r != ONCE_OK)
         return once_cli_error(&cli, &err, "migrate the store");
     if (!print && !cli.quiet)
-        printf("%s is at version %d\n", cli.url, version);
+        printf("%s is at version %d\n", is_postgres(cli.url) ? "the PostgreSQL store" : cli.url, version);
     return once_cli_finish(&cli, ONCE_EXIT_OK);
 }
