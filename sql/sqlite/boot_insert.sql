@@ -1,3 +1,2 @@
--- First seen in boot ?1 at wall time ?2 (never before what the store has seen) and steady time ?3.
-INSERT INTO once_boot (boot_id, wall_ms, steady_ms)
-VALUES (?1, max(?2, ifnull((SELECT max(wall_ms) FROM once_boot), ?2), ifnull((SELECT max(at) FROM once_batch), ?2)), ?3)
+-- Boot ?2, the ?1-th, was first seen at store time ?3 and steady time ?4.
+INSERT INTO once_boot (seq, boot_id, wall_ms, steady_ms, sum) VALUES (?1, ?2, ?3, ?4, ?5)

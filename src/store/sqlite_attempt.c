@@ -11,7 +11,7 @@
 enum {
     C_RECORD, C_PREV, C_ATTEMPT, C_PROBING, C_TAKEOVER, C_CREATED, C_CLAIMED, C_LEASE, C_BOOT, C_RETENTION,
     C_FPVERSION, C_FINGERPRINT, C_NONCE, C_TENANT, C_KEY, C_SUM,
-    P_LEASE_UNTIL, P_BOOT, P_POINT, P_POINTS, P_CHECKPOINT,
+    P_LEASE_UNTIL, P_BOOT, P_POINT, P_POINTS, P_CHECKPOINT, P_SUM,
     R_STATE, R_RETRYABLE, R_STATUS, R_FINISHED, R_EXPIRES, R_OUTCOME, C_FENCE,
 };
 
@@ -40,6 +40,26 @@ static int64_t claim_sum(const struct sqlite_claim *c)
         memcpy(bytes + len, c->key.ptr, c->key.len);
     len += c->key.len;
     return (int64_t)XXH64(bytes, len, 0);
+}
+
+struct progress_row {
+    uint64_t fence;
+    once_time lease_until;
+    int64_t boot;
+    once_span point, points, checkpoint; /* all empty: there is no point yet */
+};
+
+static int64_t progress_sum(const struct progress_row *r)
+{
+    int64_t numbers[] = { (int64_t)r->fence,        r->lease_until,          r->boot,
+                          (int64_t)r->point.len,    (int64_t)r->points.len,  (int64_t)r->checkpoint.len };
+    uint8_t head[sizeof numbers];
+    for (size_t i = 0; i < sizeof head; i++)
+        head[i] = (uint8_t)((uint64_t)numbers[i / 8] >> (8 * (i % 8)));
+    uint64_t sum = XXH64(head, sizeof head, 0);
+    sum = XXH64(r->point.ptr, r->point.len, sum);
+    sum = XXH64(r->points.ptr, r->points.len, sum);
+    return (int64_t)XXH64(r->checkpoint.ptr, r->checkpoint.len, sum);
 }
 
 static bool copy_exact(once_span from, uint8_t *to, size_t len)
@@ -112,12 +132,19 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->points = sqlite_column_span(q, P_POINTS);
     r->recovery_point = sqlite_column_span(q, P_POINT);
     r->checkpoint = sqlite_column_span(q, P_CHECKPOINT);
+    bool renewed = !sqlite_column_is_null(q, P_LEASE_UNTIL);
+    struct progress_row progress = { .fence = c.grant.fence,
+                                     .lease_until = sqlite_column_int(q, P_LEASE_UNTIL),
+                                     .boot = sqlite_column_int(q, P_BOOT),
+                                     .point = r->recovery_point,
+                                     .points = out->points,
+                                     .checkpoint = r->checkpoint };
+    out->progress_sum_is_right = !renewed || progress_sum(&progress) == sqlite_column_int(q, P_SUM);
     out->has_result = !sqlite_column_is_null(q, R_STATE);
     if (out->has_result) {
         result_columns_read(q, out);
         return;
     }
-    bool renewed = !sqlite_column_is_null(q, P_LEASE_UNTIL);
     r->state = ONCE_STATE_RUNNING;
     r->lease_until = renewed ? sqlite_column_int(q, P_LEASE_UNTIL) : c.claimed_at + c.lease_ms;
     int64_t boot = renewed ? sqlite_column_int(q, P_BOOT) : c.boot;
@@ -202,13 +229,30 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
     return r;
 }
 
-once_result sqlite_lease_put(struct sqlite_protocol *p, uint64_t fence, once_time until, struct once_error *err)
+static once_result progress_write(struct sqlite_protocol *p, const struct progress_row *r, struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(p->db, SQL_lease_put);
-    sqlite_bind_int(&q, (int64_t)fence);
-    sqlite_bind_int(&q, until);
-    sqlite_bind_int(&q, p->db->boot);
-    return sqlite_run(&q, "renew a lease", err);
+    struct sqlite_query q = sqlite_query(p->db, SQL_progress_put);
+    sqlite_bind_int(&q, (int64_t)r->fence);
+    sqlite_bind_int(&q, r->lease_until);
+    sqlite_bind_int(&q, r->boot);
+    const once_span *spans[] = { &r->point, &r->points, &r->checkpoint };
+    for (size_t i = 0; i < 3; i++) {
+        if (r->point.len > 0)
+            sqlite_bind_blob(&q, *spans[i]);
+        else
+            sqlite_bind_null(&q);
+    }
+    sqlite_bind_int(&q, progress_sum(r));
+    return sqlite_run(&q, "store progress", err);
+}
+
+once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_time until,
+                             struct once_error *err)
+{
+    const struct once_record *record = &attempt->stored.record;
+    struct progress_row r = { record->grant.fence, until,           p->db->boot,
+                              record->recovery_point, attempt->points, record->checkpoint };
+    return progress_write(p, &r, err);
 }
 
 /* The attempt after `old`: carries its progress over and takes its place at expiry. */
@@ -217,12 +261,9 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
 {
     once_result r = sqlite_attempt_insert(p, c, err);
     if (r == ONCE_OK && old->stored.record.recovery_point.len > 0) {
-        struct sqlite_query q = sqlite_query(p->db, SQL_progress_copy);
-        sqlite_bind_int(&q, c->prev);
-        sqlite_bind_int(&q, (int64_t)c->grant.fence);
-        sqlite_bind_int(&q, c->claimed_at + c->lease_ms);
-        sqlite_bind_int(&q, c->boot);
-        r = sqlite_run(&q, "carry a recovery point over", err);
+        struct progress_row row = { c->grant.fence, c->claimed_at + c->lease_ms, c->boot,
+                                    old->stored.record.recovery_point, old->points, old->stored.record.checkpoint };
+        r = progress_write(p, &row, err);
     }
     if (r == ONCE_OK && !old->has_result) {
         struct once_outcome nothing = { .state = ONCE_STATE_UNKNOWN };
@@ -247,14 +288,9 @@ once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_a
         once_buf_add(&points, point);
         once_buf_addf(&points, " %02x%02x%02x%02x\n", nonce[0], nonce[1], nonce[2], nonce[3]);
     }
-    struct sqlite_query q = sqlite_query(p->db, SQL_progress_put);
-    sqlite_bind_int(&q, (int64_t)attempt->stored.record.grant.fence);
-    sqlite_bind_int(&q, lease_until);
-    sqlite_bind_int(&q, p->db->boot);
-    sqlite_bind_blob(&q, point);
-    sqlite_bind_blob(&q, once_buf_span(&points));
-    sqlite_bind_blob(&q, checkpoint);
-    once_result r = points.result == ONCE_OK ? sqlite_run(&q, "store a recovery point", err)
+    struct progress_row row = { attempt->stored.record.grant.fence, lease_until, p->db->boot, point,
+                                once_buf_span(&points), checkpoint };
+    once_result r = points.result == ONCE_OK ? progress_write(p, &row, err)
                                              : once_fail(err, points.result, "no memory for recovery points");
     once_buf_release(&points);
     return r;

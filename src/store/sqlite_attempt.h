@@ -54,7 +54,8 @@ struct sqlite_attempt {
     once_span points;  /* all recovery points passed */
     once_span outcome; /* as encoded */
     bool has_result;
-    bool sum_is_right;
+    bool sum_is_right;          /* of the claim */
+    bool progress_sum_is_right; /* also where there is none; a listing does not read enough to tell */
     bool superseded;        /* its result only says that a later attempt took over */
     bool superseded_expiry; /* has a result that does not expire by itself */
 };
@@ -75,7 +76,9 @@ once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int6
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,
                                   struct once_error *err);
-once_result sqlite_lease_put(struct sqlite_protocol *p, uint64_t fence, once_time until, struct once_error *err);
+/* A renewed lease; what else is known of the progress stays. */
+once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_time until,
+                             struct once_error *err);
 once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_span point,
                                 once_span checkpoint, const uint8_t nonce[16], once_time lease_until,
                                 struct once_error *err);

@@ -86,6 +86,8 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
     uint64_t fence = r->grant.fence;
     if (!a->sum_is_right)
         problem(c, "F14", fence, "the claim does not match its checksum");
+    if (!a->progress_sum_is_right)
+        problem(c, "F14", fence, "the recovery point does not match its checksum");
     const char *fault = once_record_fault(r);
     if (fault != NULL && !a->stored.released)
         problem(c, "format", fence, "%s", fault);

@@ -4,6 +4,8 @@
 #include "core/err.h"
 #include "core/span.h"
 
+#include <xxhash.h>
+
 static const char *const statement_text[SQL_COUNT] = {
 #define X(name) [SQL_##name] = sqlite_sql_##name,
     SQLITE_STATEMENTS(X)
@@ -90,6 +92,7 @@ bool sqlite_column_is_null(struct sqlite_query *q, int column)
 once_result sqlite_end(struct sqlite_query *q, const char *what, struct once_error *err)
 {
     once_result result = ONCE_OK;
+    q->db->full = q->db->full || (q->rc & 0xff) == SQLITE_FULL;
     if (q->rc != SQLITE_OK)
         result = sqlite_fail(q->db->handle, q->rc, what, err);
     if (q->st != NULL)
@@ -139,17 +142,53 @@ once_time sqlite_now(const struct sqlite_db *db)
     return db->wall_ms + (db->clock->steady(db->clock->arg) - db->steady_ms);
 }
 
+/* A wrong anchor would expire everything, or nothing. */
+static int64_t anchor_sum(int64_t seq, const uint8_t boot_id[16], once_time wall_ms, once_time steady_ms)
+{
+    uint8_t bytes[40];
+    uint64_t numbers[] = { (uint64_t)seq, (uint64_t)wall_ms, (uint64_t)steady_ms };
+    for (int i = 0; i < 24; i++)
+        bytes[i] = (uint8_t)(numbers[i / 8] >> (8 * (i % 8)));
+    memcpy(bytes + 24, boot_id, 16);
+    return (int64_t)XXH64(bytes, sizeof bytes, 0);
+}
+
 static once_result anchor_find(struct sqlite_db *db, const uint8_t boot_id[16], bool *found, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(db, SQL_boot_find);
     sqlite_bind_blob(&q, once_span_of(boot_id, 16));
     *found = sqlite_step(&q);
+    bool right = true;
     if (*found) {
         db->boot = sqlite_column_int(&q, 0);
         db->wall_ms = sqlite_column_int(&q, 1);
         db->steady_ms = sqlite_column_int(&q, 2);
+        right = anchor_sum(db->boot, boot_id, db->wall_ms, db->steady_ms) == sqlite_column_int(&q, 3);
     }
-    return sqlite_end(&q, "read the store's clock", err);
+    once_result r = sqlite_end(&q, "read the store's clock", err);
+    return r == ONCE_OK && !right ? once_fail(err, ONCE_CORRUPT, "the store's clock does not match its checksum") : r;
+}
+
+static once_result anchor_insert(struct sqlite_db *db, const uint8_t boot_id[16], once_time wall, once_time steady,
+                                 struct once_error *err)
+{
+    int64_t seq = 0;
+    struct sqlite_query latest = sqlite_query(db, SQL_boot_latest);
+    sqlite_bind_int(&latest, wall);
+    if (sqlite_step(&latest)) {
+        seq = sqlite_column_int(&latest, 0);
+        wall = sqlite_column_int(&latest, 1);
+    }
+    once_result r = sqlite_end(&latest, "set the store's clock", err);
+    if (r != ONCE_OK)
+        return r;
+    struct sqlite_query q = sqlite_query(db, SQL_boot_insert);
+    sqlite_bind_int(&q, seq);
+    sqlite_bind_blob(&q, once_span_of(boot_id, 16));
+    sqlite_bind_int(&q, wall);
+    sqlite_bind_int(&q, steady);
+    sqlite_bind_int(&q, anchor_sum(seq, boot_id, wall, steady));
+    return sqlite_run(&q, "set the store's clock", err);
 }
 
 once_result sqlite_clock_anchor(struct sqlite_db *db, bool may_write, struct once_error *err)
@@ -168,11 +207,7 @@ once_result sqlite_clock_anchor(struct sqlite_db *db, bool may_write, struct onc
         db->steady_ms = steady;
         return ONCE_OK;
     }
-    struct sqlite_query q = sqlite_query(db, SQL_boot_insert);
-    sqlite_bind_blob(&q, once_span_of(boot_id, 16));
-    sqlite_bind_int(&q, wall);
-    sqlite_bind_int(&q, steady);
-    r = sqlite_run(&q, "set the store's clock", err);
+    r = anchor_insert(db, boot_id, wall, steady, err);
     return r == ONCE_OK ? anchor_find(db, boot_id, &found, err) : r;
 }
 

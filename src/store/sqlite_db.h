@@ -27,6 +27,7 @@ struct sqlite_db {
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared when first used */
     const struct once_clock *clock;
     struct once_mac secret;
+    bool full;                      /* a step failed because the disk is full */
     int64_t boot;                   /* once_boot.seq of this boot */
     once_time wall_ms, steady_ms;   /* its anchor */
 };

@@ -30,7 +30,9 @@ static bool recent_take(struct sqlite_protocol *p, struct once_grant grant, stru
     struct once_record *r = &recent_slot(p, grant.fence)->stored.record;
     if (r->grant.fence != grant.fence || memcmp(r->grant.record, grant.record, 16) != 0)
         return false;
-    *out = (struct sqlite_attempt){ .stored = recent_slot(p, grant.fence)->stored, .sum_is_right = true };
+    *out = (struct sqlite_attempt){ .stored = recent_slot(p, grant.fence)->stored,
+                                    .sum_is_right = true,
+                                    .progress_sum_is_right = true };
     r->grant.fence = 0;
     return true;
 }
@@ -68,7 +70,7 @@ static once_result load(struct sqlite_protocol *p, const uint8_t record[16], str
     if (query->rc != SQLITE_OK) {
         r = sqlite_end(query, "read a record", err);
         query->st = NULL;
-    } else if (!out->sum_is_right || memcmp(out->stored.record.grant.record, record, 16) != 0) {
+    } else if (!out->sum_is_right || !out->progress_sum_is_right || memcmp(out->stored.record.grant.record, record, 16) != 0) {
         r = once_fail(err, ONCE_CORRUPT, "record at fence %llu does not match its checksum",
                       (unsigned long long)fence);
     } else if (fault != NULL && !out->stored.released) {
@@ -188,7 +190,7 @@ static once_result claim_renew(struct sqlite_protocol *p, struct once_op *op, en
     struct once_record *record = &own->stored.record;
     record->lease_until = p->now + own->stored.lease_ms;
     record->lease_live = true;
-    once_result r = sqlite_lease_put(p, record->grant.fence, record->lease_until, err);
+    once_result r = sqlite_lease_put(p, own, record->lease_until, err);
     return r == ONCE_OK ? answer(op, arm, record, err) : r;
 }
 
@@ -361,7 +363,7 @@ static once_result answer_if_done(struct sqlite_protocol *p, struct once_op *op,
     if (sqlite_step(&q)) {
         struct sqlite_attempt own;
         sqlite_attempt_read(p, &q, &own);
-        *done = own.sum_is_right && is_done(p, op, &own);
+        *done = own.sum_is_right && own.progress_sum_is_right && is_done(p, op, &own);
         if (*done)
             r = answer_done(op, &own.stored.record, err);
     }
@@ -383,7 +385,7 @@ static once_result do_extend(struct sqlite_protocol *p, struct once_op *op, stru
         struct once_record *record = &attempt.stored.record;
         record->lease_until = p->now + (asked != 0 ? asked : attempt.stored.lease_ms);
         record->lease_live = true;
-        r = sqlite_lease_put(p, record->grant.fence, record->lease_until, err);
+        r = sqlite_lease_put(p, &attempt, record->lease_until, err);
         if (r == ONCE_OK)
             r = answer_done(op, record, err);
     }

@@ -5,6 +5,8 @@
 #include "core/span.h"
 #include "os/os.h"
 
+#include <xxhash.h>
+
 enum { BUSY_WAIT_MS = 5000, SECRET_LEN = 32 };
 
 static once_result scalar(sqlite3 *handle, const char *sql, int64_t *value, struct once_error *err)
@@ -114,6 +116,8 @@ static once_result apply_missing(struct sqlite_db *db, enum sqlite_owner owner, 
         once_os_random(id, sizeof id);
         r = meta_put(db, "secret", once_span_of(secret, sizeof secret), 0, err);
         if (r == ONCE_OK)
+            r = meta_put(db, "secret_sum", once_span_of(NULL, 0), (int64_t)XXH64(secret, sizeof secret, 0), err);
+        if (r == ONCE_OK)
             r = meta_put(db, "store_id", once_span_of(id, sizeof id), 0, err);
         explicit_bzero(secret, sizeof secret);
     }
@@ -155,19 +159,25 @@ once_result sqlite_schema_migrate(struct sqlite_db *db, enum sqlite_owner owner,
     return r;
 }
 
+/* Another secret would make every key a fresh one: a flipped bit in it must not pass. */
 once_result sqlite_schema_attach(struct sqlite_db *db, bool may_write, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(db, SQL_meta_get);
     sqlite_bind_text(&q, "secret");
+    uint64_t sum = 0;
     size_t len = 0;
     if (sqlite_step(&q)) {
         once_span secret = sqlite_column_span(&q, 0);
         len = secret.len;
+        sum = XXH64(secret.ptr, secret.len, 0);
         if (len == SECRET_LEN)
             once_mac_init(&db->secret, secret);
     }
     once_result r = sqlite_end(&q, "read the store's secret", err);
-    if (r == ONCE_OK && len != SECRET_LEN)
-        r = once_fail(err, ONCE_CORRUPT, "the store has lost its secret");
+    int64_t kept = 0;
+    if (r == ONCE_OK)
+        r = scalar(db->handle, "SELECT value FROM once_meta WHERE name = 'secret_sum'", &kept, err);
+    if (r == ONCE_OK && (len != SECRET_LEN || (uint64_t)kept != sum))
+        r = once_fail(err, ONCE_CORRUPT, "the store's secret is damaged: no key can be found without it");
     return r == ONCE_OK ? sqlite_clock_anchor(db, may_write, err) : r;
 }

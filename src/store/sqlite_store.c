@@ -216,7 +216,8 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
         sqlite_store_rollback(s);
         /* A full disk stops the log before its commit mark is whole: that is certain. Any
          * other error is not. */
-        if ((rc & 0xff) == SQLITE_FULL)
+        s->db.full = (rc & 0xff) == SQLITE_FULL;
+        if (s->db.full)
             return r;
         if (err != NULL)
             err->result = ONCE_UNKNOWN;
@@ -232,12 +233,9 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     return ONCE_OK;
 }
 
-static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
+static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops, size_t count, bool writing,
+                              struct once_error *err)
 {
-    struct sqlite_store *s = (struct sqlite_store *)base;
-    bool writing = false;
-    for (size_t i = 0; i < count; i++)
-        writing = writing || ops[i]->request->verb != ONCE_VERB_LOOKUP;
     once_result r = sqlite_store_begin(s, writing, err);
     if (r != ONCE_OK)
         return r;
@@ -250,6 +248,24 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     else
         r = sqlite_store_commit(s, err);
     return r;
+}
+
+static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    bool writing = false;
+    for (size_t i = 0; i < count; i++)
+        writing = writing || ops[i]->request->verb != ONCE_VERB_LOOKUP;
+    s->db.full = false;
+    once_result r = apply_once(s, ops, count, writing, err);
+    if (r != ONCE_UNAVAILABLE || !s->db.full)
+        return r;
+    /* The disk is full, but the database may have free pages: with the log written back into
+     * it, the log has room again. */
+    sqlite_store_checkpoint(s, false);
+    for (size_t i = 0; i < count; i++)
+        once_reply_release(&ops[i]->reply);
+    return apply_once(s, ops, count, writing, err);
 }
 
 /* ------------------------------------------------------------------ reopening */

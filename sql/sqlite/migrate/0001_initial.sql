@@ -6,7 +6,8 @@
 -- expiry and re-creation (K2) and appends at the end of each table: no random pages.
 -- A record is the chain of its claims; the newest is found through the key index.
 
--- What this store is: 'schema' (integer), 'store_id' (16 bytes), 'secret' (32 bytes).
+-- What this store is: 'schema' (integer), 'store_id' (16 bytes), 'secret' (32 bytes) and its
+-- 'secret_sum'. Every table whose damage could pass unnoticed carries checksums (XXH64).
 CREATE TABLE once_meta (
     name  TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
@@ -18,7 +19,8 @@ CREATE TABLE once_boot (
     seq       INTEGER PRIMARY KEY,
     boot_id   BLOB NOT NULL UNIQUE CHECK (length(boot_id) = 16),
     wall_ms   INTEGER NOT NULL,
-    steady_ms INTEGER NOT NULL
+    steady_ms INTEGER NOT NULL,
+    sum       INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE once_claim (
@@ -47,7 +49,8 @@ CREATE TABLE once_progress (
     boot        INTEGER NOT NULL,
     point       BLOB,                      -- the recovery point; NULL: none
     points      BLOB,                      -- all passed, a line each: name, space, call
-    checkpoint  BLOB
+    checkpoint  BLOB,
+    sum         INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE once_result (
