@@ -157,22 +157,36 @@ static bool lock_is_current(const struct sqlite_files *f)
            ours.st_dev == theirs.st_dev;
 }
 
-static void lock_sign(const struct sqlite_files *f, bool as_owner)
+/* The page cache is enough: after a power loss the log is what is on disk, suspect or not. A
+ * disk too full for the text leaves the old one, which is no worse. */
+static void lock_write(const struct sqlite_files *f, const char *text)
 {
-    char text[96];
-    int n = snprintf(text, sizeof text, "%s %ld %.40s\n", as_owner ? "owner" : "step", (long)getpid(),
-                     program_invocation_short_name);
-    /* The text only serves an error message: a disk too full for it is no reason to fail. */
-    if (ftruncate(f->lock_fd, 0) != 0 || pwrite(f->lock_fd, text, (size_t)n, 0) != n)
+    char padded[96];
+    int n = snprintf(padded, sizeof padded, "%-80s\n", text);
+    if (pwrite(f->lock_fd, padded, (size_t)n, 0) != n)
         return;
 }
 
-static bool lock_read(const struct sqlite_files *f, char text[96])
+static void lock_sign(const struct sqlite_files *f, bool as_owner)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s %ld %.40s", as_owner ? "owner" : "step", (long)getpid(),
+             program_invocation_short_name);
+    lock_write(f, text);
+}
+
+/* Without the blanks that fill it up; empty if there is none. */
+static void lock_read(const struct sqlite_files *f, char text[96])
 {
     ssize_t n = pread(f->lock_fd, text, 95, 0);
     text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    return strncmp(text, "owner ", 6) == 0;
+    for (size_t len = strlen(text); len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\n'); len--)
+        text[len - 1] = '\0';
+}
+
+static bool is_clean(const char *text)
+{
+    return text[0] == '\0' || strcmp(text, "clean") == 0;
 }
 
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err)
@@ -185,6 +199,9 @@ once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once
             return r;
         if (flock(f->lock_fd, LOCK_EX | LOCK_NB) == 0) {
             if (lock_is_current(f)) {
+                char before[96];
+                lock_read(f, before);
+                f->suspect = !is_clean(before);
                 lock_sign(f, as_owner);
                 return ONCE_OK;
             }
@@ -195,7 +212,8 @@ once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once
         if (errno != EWOULDBLOCK && errno != EINTR)
             return once_fail(err, ONCE_UNAVAILABLE, "cannot lock '%s': %s", f->lock_path, strerror(errno));
         char who[96];
-        bool owned = lock_read(f, who);
+        lock_read(f, who);
+        bool owned = strncmp(who, "owner ", 6) == 0;
         once_time waited = once_os_monotonic_ms() - start;
         if (waited >= (owned && f->lock_wait_ms > OWNER_WAIT_MS ? OWNER_WAIT_MS : (once_time)f->lock_wait_ms))
             return once_fail(err, ONCE_UNAVAILABLE, "'%s' is in use by another process (%s)", f->path,
@@ -205,10 +223,24 @@ once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once
     }
 }
 
-void sqlite_files_unlock(struct sqlite_files *f)
+void sqlite_files_unlock(struct sqlite_files *f, bool clean)
 {
-    if (f->lock_fd >= 0)
-        flock(f->lock_fd, LOCK_UN);
+    if (f->lock_fd < 0)
+        return;
+    lock_write(f, clean ? "clean" : "suspect");
+    flock(f->lock_fd, LOCK_UN);
+}
+
+bool sqlite_files_is_suspect(struct sqlite_files *f)
+{
+    char text[96];
+    if (access(f->lock_path, F_OK) != 0 || lock_open(f, NULL) != ONCE_OK)
+        return false;
+    if (flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return false; /* somebody is at it, and will see to it */
+    lock_read(f, text);
+    flock(f->lock_fd, LOCK_UN);
+    return !is_clean(text);
 }
 
 void sqlite_files_reserve_fill(const struct sqlite_files *f)

@@ -3,7 +3,9 @@
  *
  *   PATH           the database, mode 0600, with SQLite's PATH-wal and PATH-shm
  *   PATH-lock      flock(2): held by whoever may write or checkpoint. Its text says who:
- *                  "owner PID NAME" for a process that keeps it, "step PID NAME" else
+ *                  "owner PID NAME" for a process that keeps it, "step PID NAME" for one that
+ *                  is in a step, "clean" after it ended well. Whoever finds another text has
+ *                  to suspect the log: its predecessor died, or its fsync failed
  *   PATH-reserve   space that is given up so that expiry can run on a full disk (FAULTS E5)
  *
  * One writer, and one checkpointer, at a time over all processes: Debian's SQLite has the
@@ -18,6 +20,7 @@
 struct sqlite_files {
     char *path, *lock_path, *reserve_path;
     int lock_fd;
+    bool suspect; /* as the lock was taken: the one before did not end well */
     uint64_t reserve_len;
     uint32_t lock_wait_ms;
 };
@@ -29,9 +32,12 @@ void sqlite_files_release(struct sqlite_files *f);
 /* Is this a place where a store can be? Makes the empty file if there is none and it may. */
 once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err);
 
-/* Waits for its turn. ONCE_UNAVAILABLE names who has it. */
+/* Waits for its turn, and sets `suspect`. ONCE_UNAVAILABLE names who has it. */
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);
-void sqlite_files_unlock(struct sqlite_files *f);
+/* Not clean: the next one is to suspect the log. */
+void sqlite_files_unlock(struct sqlite_files *f, bool clean);
+/* Nobody has the lock, and the last one who had it did not end well. */
+bool sqlite_files_is_suspect(struct sqlite_files *f);
 
 /* The reserve: fill it where there is room, give it up, is it given up? */
 void sqlite_files_reserve_fill(const struct sqlite_files *f);

@@ -102,6 +102,24 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     return ONCE_OK;
 }
 
+/* Everything visible goes into the database file and is synced there; the log is emptied,
+ * so that nothing invisible in it can come back; and that it is empty is synced as well, or
+ * a power loss could bring an old log back over the newer pages. */
+static once_result make_durable(struct sqlite_store *s, struct once_error *err)
+{
+    int rc = sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    if (rc != SQLITE_OK)
+        return sqlite_fail(s->db.handle, rc, "make the log durable", err);
+    sqlite3_file *log = NULL;
+    rc = sqlite3_file_control(s->db.handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (rc == SQLITE_OK && log != NULL && log->pMethods != NULL)
+        rc = log->pMethods->xSync(log, SQLITE_SYNC_FULL);
+    if (rc != SQLITE_OK)
+        return sqlite_fail(s->db.handle, rc, "make the log durable", err);
+    s->files.suspect = false;
+    return ONCE_OK;
+}
+
 /* ------------------------------------------------------------------ a step */
 
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err)
@@ -113,6 +131,12 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
     if (r != ONCE_OK)
         return r;
     ONCE_POINT("sqlite.locked");
+    if (lock && s->files.suspect)
+        r = make_durable(s, err);
+    if (r != ONCE_OK) {
+        sqlite_files_unlock(&s->files, false);
+        return r;
+    }
     r = sqlite_exec(s->db.handle, writing ? "BEGIN IMMEDIATE" : "BEGIN", "begin a transaction", err);
     if (r == ONCE_OK && writing && s->db.boot == 0) /* it was opened without the lock, as the first since boot */
         r = sqlite_clock_anchor(&s->db, true, err);
@@ -128,14 +152,19 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
     return ONCE_OK;
 }
 
-void sqlite_store_rollback(struct sqlite_store *s)
+static void roll_back(struct sqlite_store *s, bool clean)
 {
     if (!sqlite3_get_autocommit(s->db.handle))
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
     sqlite_index_rolled_back(&s->index);
     sqlite_protocol_rolled_back(&s->protocol);
     if (s->base.shared)
-        sqlite_files_unlock(&s->files);
+        sqlite_files_unlock(&s->files, clean);
+}
+
+void sqlite_store_rollback(struct sqlite_store *s)
+{
+    roll_back(s, true);
 }
 
 void sqlite_store_end_reading(struct sqlite_store *s)
@@ -173,7 +202,7 @@ void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate)
     sqlite3_wal_checkpoint_v2(s->db.handle, NULL, truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE,
                               NULL, NULL);
     if (s->base.shared)
-        sqlite_files_unlock(&s->files);
+        sqlite_files_unlock(&s->files, !s->files.suspect);
 }
 
 /* K10: the step signs its commit, so that it can be found out whether it took place. */
@@ -213,7 +242,7 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     int rc = sqlite3_exec(s->db.handle, "COMMIT", NULL, NULL, NULL);
     if (rc != SQLITE_OK) {
         r = sqlite_fail(s->db.handle, rc, "commit", err);
-        sqlite_store_rollback(s);
+        roll_back(s, (rc & 0xff) == SQLITE_FULL);
         /* A full disk stops the log before its commit mark is whole: that is certain. Any
          * other error is not. */
         s->db.full = (rc & 0xff) == SQLITE_FULL;
@@ -228,7 +257,7 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     sqlite_index_committed(&s->index);
     checkpoint_if_due(s);
     if (s->base.shared)
-        sqlite_files_unlock(&s->files);
+        sqlite_files_unlock(&s->files, true);
     ONCE_POINT("sqlite.unlocked");
     return ONCE_OK;
 }
@@ -270,14 +299,6 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
 
 /* ------------------------------------------------------------------ reopening */
 
-/* Everything visible goes into the database file and is synced there; the log is emptied,
- * so that nothing invisible in it can come back. */
-static once_result make_durable(struct sqlite_store *s, struct once_error *err)
-{
-    int rc = sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    return rc == SQLITE_OK ? ONCE_OK : sqlite_fail(s->db.handle, rc, "make the log durable", err);
-}
-
 static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
@@ -297,7 +318,7 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     if (r != ONCE_OK)
         disconnect(s);
     if (s->base.shared)
-        sqlite_files_unlock(&s->files);
+        sqlite_files_unlock(&s->files, r == ONCE_OK);
     return r;
 }
 
@@ -328,6 +349,8 @@ static void close_store(struct once_store *base)
     if (s->db.handle != NULL && !s->base.shared)
         sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     disconnect(s);
+    if (s->opened && !s->base.shared)
+        sqlite_files_unlock(&s->files, !s->broken);
     once_buf_release(&s->protocol.scratch);
     free(s->protocol.recent);
     sqlite_files_release(&s->files);
@@ -372,7 +395,7 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
 {
     bool ready = false;
     once_result r = sqlite_files_prepare(&s->files, !s->no_migrate, err);
-    if (r == ONCE_OK && s->base.shared)
+    if (r == ONCE_OK && s->base.shared && !sqlite_files_is_suspect(&s->files))
         r = connect(s, false, &ready, err);
     if (r != ONCE_OK || ready)
         return r;
@@ -380,10 +403,14 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
     if (r != ONCE_OK)
         return r;
     r = connect(s, true, &ready, err);
+    if (r == ONCE_OK && s->files.suspect)
+        r = make_durable(s, err);
     if (r == ONCE_OK)
         sqlite_files_reserve_fill(&s->files);
-    if (s->base.shared)
-        sqlite_files_unlock(&s->files);
+    s->opened = r == ONCE_OK;
+    bool untouched = r == ONCE_INVALID && !s->files.suspect; /* it is not ours, or too new */
+    if (s->base.shared || r != ONCE_OK)
+        sqlite_files_unlock(&s->files, r == ONCE_OK || untouched);
     return r;
 }
 

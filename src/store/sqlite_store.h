@@ -14,6 +14,7 @@ struct sqlite_store {
     struct sqlite_index index;
     struct sqlite_protocol protocol;
     bool no_migrate;
+    bool opened;       /* owned: the lock is ours until it is closed */
     bool broken;       /* a reopen failed: nothing is done until one succeeds */
     int wal_pages;     /* as of the last commit */
     int wal_pages_max; /* then a checkpoint is due */

@@ -4,11 +4,13 @@
 -- and closed by inserting a result, each at most once: unique indexes decide every race
 -- (K1, K3, K5), in READ COMMITTED, without locks on the hot path. A finish inserts the
 -- turn's result; a takeover must insert one too ('superseded') before the next claim.
+-- A life of a record begins with a claim whose created_at is NULL: the first, or the one
+-- after a life that expired or was released. All of a life is in one slot.
 --
--- Both live in a ring of generation tables (partitions by slot). All fresh claims go to the
--- current slot, so its index arbitrates them; the slots before it are looked into. A slot
--- that is out of use is emptied by TRUNCATE (40_expiry.sql): expiry deletes no rows. Slot 0
--- keeps what outlives the ring.
+-- Both live in a ring of generation tables (partitions by slot). All new lives begin in the
+-- current slot, so its index arbitrates fresh claims; the slots before it are looked into. A
+-- slot that is out of use is emptied by TRUNCATE (40_expiry.sql): expiry deletes no rows.
+-- Slot 0 keeps what outlives the ring.
 
 CREATE SCHEMA once;
 COMMENT ON SCHEMA once IS 'Once: retry safety. Use the functions; docs/sql.md describes them';
@@ -59,11 +61,11 @@ CREATE TABLE once.claim (
     nonce        uuid NOT NULL,          -- of the call: repeated, it gets the same grant
     fence        bigint NOT NULL,
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
-    turn         integer NOT NULL,       -- counts the record's claims in its slot
+    turn         integer NOT NULL,       -- counts the record's claims
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe
     attempt      integer,                -- NULL: 1
-    created_at   bigint,                 -- of the first attempt; NULL: claimed_at
+    created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
     retention_ms bigint,                 -- NULL: 24 h; -1: never expires
     fingerprint  bytea NOT NULL CHECK (length(fingerprint) = 32),
@@ -91,6 +93,7 @@ CREATE TABLE once.progress (
     lease_until bigint NOT NULL,
     point       text,
     points      text[],                  -- all that were passed, in order
+    calls       uuid[],                  -- by which call each was
     checkpoint  bytea,
     PRIMARY KEY (fence, slot)
 ) PARTITION BY LIST (slot);
@@ -101,8 +104,8 @@ CREATE TABLE once.audit (
     record uuid NOT NULL,
     fence  bigint NOT NULL,
     what   text NOT NULL,
-    actor  text NOT NULL,
-    reason text NOT NULL
+    actor  bytea NOT NULL CHECK (length(actor) <= 255),
+    reason bytea NOT NULL CHECK (length(reason) BETWEEN 1 AND 1000)
 );
 CREATE INDEX audit_record ON once.audit (record);
 

@@ -15,8 +15,9 @@ COMMENT ON FUNCTION once.now_ms() IS 'The store''s clock, in milliseconds since 
 
 -- A part of a MAC: its length as 8 bytes, then its bytes.
 CREATE FUNCTION once.part(bytes bytea) RETURNS bytea
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-RETURN int8send(length(bytes)::bigint) || bytes;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT int8send(length(bytes)::bigint) || bytes
+$$;
 
 -- HMAC-SHA-256 under the store's secret, from the built-in sha256().
 CREATE FUNCTION once.mac(message bytea) RETURNS bytea
@@ -65,11 +66,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Excludes a switch or a TRUNCATE of slots while a transaction works with them. Shared, to
--- the end of the transaction; 8031153 is "once" to this database.
+-- the end of the transaction; 8031153 is "once" to this database. What it protects must be
+-- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
+-- SERIALIZABLE) cannot do that: where the ring turned after its snapshot, the row lock fails
+-- with a serialisation error (40001), and the caller begins anew.
 CREATE FUNCTION once.hold_ring() RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_advisory_xact_lock_shared(8031153)
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(8031153);
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM 1 FROM once.ring FOR SHARE;
+    END IF;
+END $$;
 
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -39,7 +39,7 @@ CREATE TYPE once.stored AS (
     attempt integer, created_at bigint, lease_ms integer, retention_ms bigint, fingerprint bytea, tenant bytea,
     key bytea, probing boolean,
     state smallint, retryable boolean, body_dropped boolean, status integer, finished_at bigint, headers bytea,
-    body bytea, lease_until bigint, point text, points text[], checkpoint bytea
+    body bytea, lease_until bigint, point text, points text[], calls uuid[], checkpoint bytea
 );
 
 CREATE FUNCTION once.newest(wanted uuid) RETURNS once.stored
@@ -48,17 +48,35 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            coalesce(c.attempt, 1), coalesce(c.created_at, c.claimed_at), coalesce(c.lease_ms, 60000),
            coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, c.takeover & 16 <> 0,
            (r.state & 15)::smallint, r.state & 16 <> 0, r.state & 32 <> 0, r.status, r.finished_at, r.headers, r.body,
-           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.checkpoint
+           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.calls,
+           p.checkpoint
       FROM (SELECT * FROM once.claim WHERE record = wanted ORDER BY fence DESC LIMIT 1) c
       LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
 $$;
 
+-- The claim with this fence, newest or not.
+CREATE FUNCTION once.claimed(wanted uuid, held bigint) RETURNS once.stored
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint,
+           coalesce(c.attempt, 1), coalesce(c.created_at, c.claimed_at), coalesce(c.lease_ms, 60000),
+           coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, c.takeover & 16 <> 0,
+           (r.state & 15)::smallint, r.state & 16 <> 0, r.state & 32 <> 0, r.status, r.finished_at, r.headers, r.body,
+           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.calls,
+           p.checkpoint
+      FROM once.claim c
+      LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
+      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
+     WHERE c.record = wanted AND c.fence = held
+$$;
+
 -- K8: finished, and its retention is over. Running and unknown never expire.
 CREATE FUNCTION once.is_gone(s once.stored, now_ms bigint) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-RETURN (s).fence IS NULL OR coalesce((s).state = 5, false) OR
-       coalesce((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms, false);
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (s).fence IS NULL OR coalesce((s).state = 5, false) OR
+           coalesce((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms,
+                    false)
+$$;
 
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -90,7 +108,9 @@ BEGIN
         a.retry_after_ms := greatest(s.lease_until - now_ms, 0);
     ELSE
         a.finished_at := s.finished_at;
-        IF s.state IN (2, 3) AND s.retention_ms >= 0 THEN
+        IF s.state = 5 THEN
+            a.expires_at := s.finished_at;
+        ELSIF s.state IN (2, 3) AND s.retention_ms >= 0 THEN
             a.expires_at := s.finished_at + s.retention_ms;
         END IF;
     END IF;
@@ -120,36 +140,64 @@ BEGIN
     END LOOP;
 END $$;
 
--- Closes a turn; false if it is closed already.
+-- Closes a turn; false if it is closed already. Waits for a transaction that is just closing
+-- it. A clock that was set back makes no negative ages.
 CREATE FUNCTION once.close_turn(s once.stored, state integer, status integer, headers bytea, body bytea)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-    VALUES (s.fence, once.now_ms(), status, s.slot, state, nullif(headers, ''), nullif(body, ''))
+    VALUES (s.fence, greatest(once.now_ms(), s.claimed_at), status, s.slot, state, nullif(headers, ''),
+            nullif(body, ''))
     ON CONFLICT (fence, slot) DO NOTHING;
     RETURN FOUND;
 END $$;
 
--- The next turn of a record whose row is locked.
+-- The next turn of a record whose row is locked. A new life (new_created_at is NULL) begins in
+-- the current slot, whatever the slot of the last one, which goes when its slot is emptied;
+-- only slot 0 is not, so there it goes now.
 CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
                                new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
-                               new_fingerprint bytea, new_tenant bytea, new_key bytea, keep_progress boolean)
+                               new_fingerprint bytea, new_tenant bytea, new_key bytea)
 RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     new_fence bigint := nextval('once.fence');
+    new_slot  smallint := s.slot;
+    n         bigint := once.now_ms();
 BEGIN
+    IF new_created_at IS NULL THEN
+        SELECT r.current INTO new_slot FROM once.ring r;
+    END IF;
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                             retention_ms, fingerprint, tenant, key)
-    VALUES (s.record, new_nonce, new_fence, once.now_ms(), s.turn + 1, s.slot, new_takeover, new_attempt,
-            new_created_at, new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key);
-    IF keep_progress AND s.point IS NOT NULL THEN
-        INSERT INTO once.progress (fence, slot, lease_until, point, points, checkpoint)
-        VALUES (new_fence, s.slot, once.now_ms() + new_lease_ms, s.point, s.points, s.checkpoint);
+    VALUES (s.record, new_nonce, new_fence, n, s.turn + 1, new_slot, new_takeover, new_attempt, new_created_at,
+            new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key)
+    ON CONFLICT (record, turn, slot) DO NOTHING;
+    IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot
+        RAISE EXCEPTION 'record % has gone on since this transaction began', s.record USING ERRCODE = '40001';
     END IF;
-    RETURN once.newest(s.record);
+    IF new_created_at IS NULL THEN
+        IF s.slot = 0 THEN
+            PERFORM once.delete_claims(0::smallint, ARRAY[s.record]);
+        END IF;
+    ELSIF s.point IS NOT NULL THEN
+        INSERT INTO once.progress (fence, slot, lease_until, point, points, calls, checkpoint)
+        VALUES (new_fence, new_slot, n + new_lease_ms, s.point, s.points, s.calls, s.checkpoint);
+    END IF;
+    RETURN once.claimed(s.record, new_fence);
 END $$;
+
+-- Everything that a slot has of these records.
+CREATE FUNCTION once.delete_claims(of_slot smallint, records uuid[]) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH gone AS (
+        DELETE FROM once.claim c WHERE c.slot = of_slot AND c.record = ANY (records) RETURNING c.fence
+    ), results AS (
+        DELETE FROM once.result r USING gone g WHERE r.fence = g.fence AND r.slot = of_slot
+    )
+    DELETE FROM once.progress p USING gone g WHERE p.fence = g.fence AND p.slot = of_slot
+$$;
 
 -- A fresh claim in the current slot; false if somebody has the key. Waits for a transaction
 -- that is just claiming it.
@@ -208,12 +256,12 @@ BEGIN
         n := once.now_ms();
         IF once.is_gone(s, n) THEN
             RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
-                                                            fingerprint, tenant, key, false), n);
+                                                            fingerprint, tenant, key), n);
         END IF;
         IF s.state = 3 AND s.retryable THEN
             RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, s.attempt + 1, s.created_at,
-                                                            lease_ms::int, retention_ms, fingerprint, tenant, key,
-                                                            true), n);
+                                                            lease_ms::int, retention_ms, fingerprint, tenant, key),
+                                   n);
         END IF;
         CONTINUE WHEN s.state IS NOT NULL;
         IF s.nonce = nonce THEN   -- the same call again, its first answer lost
@@ -230,16 +278,19 @@ BEGIN
         arm := CASE takeover WHEN 3 THEN 'probe' ELSE 'execute' END;
         RETURN once.answer_of(arm, once.next_turn(s, nonce, takeover + CASE takeover WHEN 3 THEN 16 ELSE 0 END,
                                                   s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
-                                                  fingerprint, tenant, key, true), n);
+                                                  fingerprint, tenant, key), n);
     END LOOP;
     RAISE EXCEPTION 'record % changes faster than it can be claimed', wanted USING ERRCODE = '40001';
 END $$;
 
--- What stands, for somebody who is not the holder.
+-- What stands, for somebody who is not the holder. What is gone (K8) is not shown any more.
 CREATE FUNCTION once.fenced(wanted uuid, n bigint) RETURNS once.answer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.answer_of('fenced', once.newest(wanted), n)
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s once.stored := once.newest(wanted);
+BEGIN
+    RETURN once.answer_of('fenced', CASE WHEN NOT once.is_gone(s, n) THEN s END, n);
+END $$;
 
 CREATE FUNCTION once.extend_record(wanted uuid, held bigint, lease_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -259,14 +310,16 @@ BEGIN
     RETURN once.answer_of('done', once.newest(wanted), n);
 END $$;
 
-CREATE FUNCTION once.advance_record(wanted uuid, held bigint, new_point text, new_checkpoint bytea)
+-- `call` names this call: applied again after its answer was lost, also when its holder went
+-- on since, it finds that it was done.
+CREATE FUNCTION once.advance_record(wanted uuid, held bigint, new_point text, new_checkpoint bytea, call uuid)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s once.stored;
     n bigint;
 BEGIN
-    IF new_point !~ '^[\x21-\x7e]{1,64}$' THEN
+    IF new_point IS NULL OR new_point !~ '^[\x21-\x7e]{1,64}$' THEN
         RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
     END IF;
     IF length(new_checkpoint) > 65536 THEN
@@ -276,104 +329,131 @@ BEGIN
     PERFORM once.hold_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
+    IF EXISTS (SELECT FROM once.claimed(wanted, held) a WHERE a.points[array_position(a.calls, call)] = new_point) THEN
+        RETURN once.answer_of('done', once.claimed(wanted, held), n);
+    END IF;
     IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
         RETURN once.fenced(wanted, n);
     END IF;
-    IF s.point IS DISTINCT FROM new_point THEN
-        IF new_point = ANY (s.points) THEN   -- K11
-            RAISE EXCEPTION 'recovery point ''%'' was passed before; now at ''%''', new_point, s.point
-                USING ERRCODE = '22023';
-        END IF;
-        IF cardinality(s.points) >= 64 THEN
-            RAISE EXCEPTION 'record passed 64 recovery points, the limit' USING ERRCODE = '54000';
-        END IF;
+    IF s.point IS NOT DISTINCT FROM new_point THEN   -- once more, with another checkpoint
+        s.calls[cardinality(s.calls)] := call;
+    ELSIF new_point = ANY (s.points) THEN   -- K11
+        RAISE EXCEPTION 'recovery point ''%'' was passed before; now at ''%''', new_point, s.point
+            USING ERRCODE = '22023';
+    ELSIF cardinality(s.points) >= 64 THEN
+        RAISE EXCEPTION 'record passed 64 recovery points, the limit' USING ERRCODE = '54000';
+    ELSE
         s.points := array_append(s.points, new_point);
+        s.calls := array_append(s.calls, call);
     END IF;
-    INSERT INTO once.progress AS p (fence, slot, lease_until, point, points, checkpoint)
-    VALUES (s.fence, s.slot, n + s.lease_ms, new_point, s.points, coalesce(new_checkpoint, ''))
+    INSERT INTO once.progress AS p (fence, slot, lease_until, point, points, calls, checkpoint)
+    VALUES (s.fence, s.slot, n + s.lease_ms, new_point, s.points, s.calls, coalesce(new_checkpoint, ''))
     ON CONFLICT (fence, slot) DO UPDATE
        SET lease_until = excluded.lease_until, point = excluded.point, points = excluded.points,
-           checkpoint = excluded.checkpoint;
+           calls = excluded.calls, checkpoint = excluded.checkpoint;
     RETURN once.answer_of('done', once.newest(wanted), n);
 END $$;
 
--- new_state as in once.result.
+-- Is what stands there just this outcome?
+CREATE FUNCTION once.is_outcome(s once.stored, new_state integer, new_status integer, new_headers bytea,
+                                new_body bytea)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((s).state + CASE WHEN (s).retryable THEN 16 ELSE 0 END +
+                    CASE WHEN (s).body_dropped THEN 32 ELSE 0 END = new_state AND (s).status = new_status AND
+                    (s).headers IS NOT DISTINCT FROM nullif(new_headers, '') AND
+                    (s).body IS NOT DISTINCT FROM nullif(new_body, ''), false)
+$$;
+
+-- new_state as in once.result. again: it was sent before and its answer was lost; then it is
+-- done if its own turn shows that, whatever came after it.
 CREATE FUNCTION once.finish_record(wanted uuid, held bigint, new_state integer, new_status integer,
-                                   new_headers bytea, new_body bytea)
+                                   new_headers bytea, new_body bytea, again boolean)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s once.stored;
-    n bigint;
+    s   once.stored;
+    own once.stored;
+    n   bigint;
 BEGIN
     PERFORM once.hold_ring();
-    s := once.newest(wanted);
     n := once.now_ms();
-    IF s.fence IS DISTINCT FROM held THEN
-        RETURN once.answer_of('fenced', s, n);
-    END IF;
-    IF once.close_turn(s, new_state, new_status, new_headers, new_body) THEN
-        RETURN once.answer_of('done', once.newest(wanted), n);
+    own := once.claimed(wanted, held);
+    IF own.fence IS NOT NULL AND once.close_turn(own, new_state, new_status, new_headers, new_body) THEN
+        RETURN once.answer_of('done', once.claimed(wanted, held), n);
     END IF;
     s := once.newest(wanted);   -- in a new statement: who was faster is visible now
-    IF s.fence = held AND s.state + (CASE WHEN s.retryable THEN 16 ELSE 0 END) +
-       (CASE WHEN s.body_dropped THEN 32 ELSE 0 END) = new_state AND s.status = new_status AND
-       s.headers IS NOT DISTINCT FROM nullif(new_headers, '') AND s.body IS NOT DISTINCT FROM nullif(new_body, '') THEN
-        RETURN once.answer_of('done', s, n);   -- the same finish again
+    own := once.claimed(wanted, held);
+    IF (s.fence = held OR again) AND once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
+        RETURN once.answer_of('done', own, n);
     END IF;
-    RETURN once.answer_of('fenced', s, n);
+    RETURN once.fenced(wanted, n);
 END $$;
 
 -- Definitely not executed. A first attempt frees the key; a later one may be run again.
-CREATE FUNCTION once.release_record(wanted uuid, held bigint) RETURNS once.answer
+CREATE FUNCTION once.release_record(wanted uuid, held bigint, again boolean) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s once.stored;
-    n bigint;
+    s   once.stored;
+    own once.stored;
+    n   bigint;
 BEGIN
     PERFORM once.hold_ring();
-    s := once.newest(wanted);
     n := once.now_ms();
-    IF s.fence IS DISTINCT FROM held THEN
-        RETURN once.answer_of('fenced', s, n);
-    END IF;
-    IF once.close_turn(s, (CASE s.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
+    own := once.claimed(wanted, held);
+    IF own.fence IS NOT NULL AND
+       once.close_turn(own, (CASE own.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
     s := once.newest(wanted);
-    IF s.fence = held AND s.retryable AND s.status = 0 THEN
+    own := once.claimed(wanted, held);
+    IF (s.fence = held OR again) AND
+       once.is_outcome(own, (CASE own.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
-    RETURN once.answer_of('fenced', s, n);
+    RETURN once.fenced(wanted, n);
 END $$;
 
 CREATE FUNCTION once.lookup_record(wanted uuid) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s once.stored := once.newest(wanted);
-    n bigint := once.now_ms();
+    s once.stored;
+    n bigint;
 BEGIN
+    PERFORM once.hold_ring();
+    s := once.newest(wanted);
+    n := once.now_ms();
     IF once.is_gone(s, n) THEN
         RETURN once.answer_of('absent', NULL, n);
     END IF;
     RETURN once.answer_of('found', s, n);
 END $$;
 
--- verdict: 1 done (with this outcome), 2 not done, 3 release.
+-- verdict: 1 done (with this outcome), 2 not done, 3 release. call: as for advance_record.
 CREATE FUNCTION once.resolve_record(wanted uuid, seen bigint, verdict integer, new_state integer,
-                                    new_status integer, new_headers bytea, new_body bytea, actor text, reason text)
+                                    new_status integer, new_headers bytea, new_body bytea, actor bytea,
+                                    reason bytea, call uuid)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s once.stored;
-    n bigint;
+    s   once.stored;
+    own bigint;
+    n   bigint;
 BEGIN
-    IF coalesce(reason, '') = '' THEN
+    IF coalesce(length(reason), 0) = 0 THEN
         RAISE EXCEPTION 'a verdict needs a reason' USING ERRCODE = '22023';
+    END IF;
+    IF length(reason) > 1000 OR length(actor) > 255 THEN
+        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
+            length(actor) USING ERRCODE = '54000';
     END IF;
     PERFORM once.hold_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
+    SELECT c.fence INTO own FROM once.claim c WHERE c.record = wanted AND c.nonce = call;
+    IF own IS NOT NULL THEN   -- this very verdict, its first answer lost
+        RETURN once.answer_of('done', once.claimed(wanted, own), n);
+    END IF;
     IF once.is_gone(s, n) THEN
         RETURN once.answer_of('absent', NULL, n);
     END IF;
@@ -387,16 +467,21 @@ BEGIN
         RETURN once.answer_of('in progress', s, n);
     END IF;
     IF s.state IS NULL AND NOT once.close_turn(s, 6, 0, NULL, NULL) THEN
-        RETURN once.answer_of('replay', once.newest(wanted), n);   -- it finished just now
+        s := once.newest(wanted);   -- it finished just now
+        IF once.is_gone(s, n) THEN
+            RETURN once.answer_of('absent', NULL, n);
+        ELSIF s.state <> 4 THEN
+            RETURN once.answer_of('replay', s, n);
+        END IF;
     END IF;
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
-    s := once.next_turn(s, gen_random_uuid(), s.takeover, s.attempt, s.created_at, s.lease_ms, s.retention_ms,
-                        s.fingerprint, s.tenant, s.key, true);
+    s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
+                        s.retention_ms, s.fingerprint, s.tenant, s.key);
     PERFORM once.close_turn(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
                             CASE verdict WHEN 1 THEN new_status ELSE 0 END,
                             CASE verdict WHEN 1 THEN new_headers END, CASE verdict WHEN 1 THEN new_body END);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)
     VALUES (n, wanted, s.fence, CASE verdict WHEN 1 THEN 'resolved done' WHEN 2 THEN 'resolved not done'
-                                             ELSE 'released' END, actor, reason);
-    RETURN once.answer_of('done', once.newest(wanted), n);
+                                             ELSE 'released' END, coalesce(actor, ''), reason);
+    RETURN once.answer_of('done', once.claimed(wanted, s.fence), n);
 END $$;

@@ -35,9 +35,10 @@ BEGIN
                nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
           FROM asked a
         ON CONFLICT (record, turn, slot) DO NOTHING
-        RETURNING nonce, fence
+        RETURNING record, fence
     )
-    SELECT array_agg(array_position(nonces, w.nonce)), array_agg(w.fence) INTO granted, fences FROM inserted w;
+    -- Of several claims of one record the first was inserted.
+    SELECT array_agg(array_position(records, w.record)), array_agg(w.fence) INTO granted, fences FROM inserted w;
     -- The caller knows all but the fence and the time.
     RETURN QUERY
         SELECT g.i::integer, ROW('execute', records[g.i], g.fence, 1, 'running', false, NULL, NULL, NULL, false, NULL,
@@ -73,7 +74,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.finish_many(records uuid[], fences bigint[], states integer[], statuses integer[],
-                                 headers bytea[], bodies bytea[])
+                                 headers bytea[], bodies bytea[], again boolean)
 RETURNS TABLE (n integer, answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
@@ -83,33 +84,36 @@ DECLARE
     now_ms     bigint;
     done       bigint[];
     retentions bigint[];
+    times      bigint[];
     rest       bigint;
 BEGIN
     PERFORM once.hold_ring();
     now_ms := once.now_ms();
     WITH held AS MATERIALIZED (
-        SELECT DISTINCT ON (u.fence) u.*, c.slot, coalesce(c.retention_ms, 86400000) AS retention_ms
+        SELECT DISTINCT ON (u.fence) u.*, c.slot, coalesce(c.retention_ms, 86400000) AS retention_ms,
+               greatest(now_ms, c.claimed_at) AS finished_at
           FROM unnest(records, fences, states, statuses, headers, bodies)
                WITH ORDINALITY AS u (record, fence, state, status, headers, body, i)
           JOIN once.claim c ON c.record = u.record AND c.fence = u.fence
          ORDER BY u.fence, u.i
     ), inserted AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT h.fence, now_ms, h.status, h.slot, h.state, nullif(h.headers, ''), nullif(h.body, '') FROM held h
+        SELECT h.fence, h.finished_at, h.status, h.slot, h.state, nullif(h.headers, ''), nullif(h.body, '')
+          FROM held h
         ON CONFLICT (fence, slot) DO NOTHING
         RETURNING fence
     )
-    SELECT array_agg(h.i), array_agg(h.retention_ms) INTO done, retentions
+    SELECT array_agg(h.i), array_agg(h.retention_ms), array_agg(h.finished_at) INTO done, retentions, times
       FROM inserted w JOIN held h ON h.fence = w.fence;
     RETURN QUERY
         SELECT d.i::integer, ROW('done', records[d.i], fences[d.i], NULL,
                                  CASE states[d.i] & 15 WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' ELSE 'unknown' END,
                                  states[d.i] & 16 <> 0, statuses[d.i], NULL, NULL, states[d.i] & 32 <> 0, NULL, NULL,
-                                 NULL, NULL, NULL, NULL, NULL, false, now_ms,
+                                 NULL, NULL, NULL, NULL, NULL, false, d.finished_at,
                                  CASE WHEN d.retention_ms >= 0 AND states[d.i] & 15 <> 4
-                                      THEN now_ms + d.retention_ms END,
+                                      THEN d.finished_at + d.retention_ms END,
                                  d.retention_ms, NULL, NULL, NULL)::once.answer
-          FROM unnest(done, retentions) AS d (i, retention_ms);
+          FROM unnest(done, retentions, times) AS d (i, retention_ms, finished_at);
     IF cardinality(done) = cardinality(records) THEN
         RETURN;
     END IF;
@@ -117,7 +121,7 @@ BEGIN
                  WHERE i <> ALL (coalesce(done, '{}')) ORDER BY records[i], i LOOP
         n := rest;
         answer := once.finish_record(records[rest], fences[rest], states[rest], statuses[rest], headers[rest],
-                                     bodies[rest]);
+                                     bodies[rest], again);
         RETURN NEXT;
     END LOOP;
 END $$;

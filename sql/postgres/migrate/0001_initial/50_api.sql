@@ -47,7 +47,7 @@ COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Hold on for another 
 CREATE FUNCTION once.advance(record uuid, fence bigint, point text, checkpoint bytea DEFAULT '')
 RETURNS once.answer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.advance_record(record, fence, point, checkpoint)
+    SELECT once.advance_record(record, fence, point, checkpoint, gen_random_uuid())
 $$;
 COMMENT ON FUNCTION once.advance(uuid, bigint, text, bytea) IS
     'Record a recovery point, in the transaction that did the phase''s work. arm: done | fenced';
@@ -72,14 +72,14 @@ BEGIN
         RAISE EXCEPTION 'the outcome is larger than is kept' USING ERRCODE = '54000';
     END IF;
     RETURN once.finish_record(record, fence, code + CASE WHEN retryable THEN 16 ELSE 0 END, status,
-                              convert_to(headers, 'UTF8'), body);
+                              convert_to(headers, 'UTF8'), body, false);
 END $$;
 COMMENT ON FUNCTION once.finish(uuid, bigint, integer, bytea, text, text, boolean) IS
     'Store the outcome. arm: done (also when repeated) | fenced (the answer is what is stored)';
 
 CREATE FUNCTION once.release(record uuid, fence bigint) RETURNS once.answer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.release_record(record, fence)
+    SELECT once.release_record(record, fence, false)
 $$;
 COMMENT ON FUNCTION once.release(uuid, bigint) IS 'Give back: it definitely had no effect. arm: done | fenced';
 
@@ -105,7 +105,7 @@ BEGIN
     END IF;
     RETURN once.resolve_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')), seen_fence, code,
                                CASE state WHEN 'failed' THEN 3 ELSE 2 END, status, convert_to(headers, 'UTF8'), body,
-                               session_user::text, reason);
+                               convert_to(session_user::text, 'UTF8'), convert_to(reason, 'UTF8'), gen_random_uuid());
 END $$;
 COMMENT ON FUNCTION once.resolve(text, text, text, text, integer, bytea, text, text, bigint) IS
     'An operator''s word on an unknown record: done | not done | release. Kept in once.audit';

@@ -13,6 +13,7 @@ DECLARE
     s      once.stored;
     row    record;
 BEGIN
+    PERFORM once.hold_ring();
     SELECT least(before, last_value + 1) INTO top FROM once.fence;
     low := greatest(top - span, 1);
     FOR row IN
@@ -35,30 +36,42 @@ BEGIN
     RETURN NEXT;
 END $$;
 
+-- Verdicts are kept for ever; attempts are told of the record's present life (K8).
 CREATE FUNCTION once.history(wanted uuid)
-RETURNS TABLE (at bigint, what text, fence bigint, attempt integer, state integer, status integer, actor text,
-               reason text)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (at bigint, what text, fence bigint, attempt integer, state integer, status integer, actor bytea,
+               reason bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    life bigint;   -- its first fence
+BEGIN
+    PERFORM once.hold_ring();
+    IF NOT once.is_gone(once.newest(wanted), once.now_ms()) THEN
+        SELECT max(c.fence) INTO life FROM once.claim c WHERE c.record = wanted AND c.created_at IS NULL;
+    END IF;
+    RETURN QUERY
     SELECT a.at, a.what, a.fence, 0, 0, 0, a.actor, a.reason FROM once.audit a WHERE a.record = wanted
     UNION ALL
     SELECT c.claimed_at, CASE WHEN c.takeover & 16 <> 0 THEN 'claimed to probe' ELSE 'claimed' END, c.fence,
-           coalesce(c.attempt, 1), 1, 0, '', ''
+           coalesce(c.attempt, 1), 1, 0, ''::bytea, ''::bytea
       FROM once.claim c
-     WHERE c.record = wanted AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+     WHERE c.record = wanted AND c.fence >= life
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
     UNION ALL
-    SELECT r.finished_at, CASE r.state & 15 WHEN 5 THEN 'released' WHEN 6 THEN 'superseded' ELSE 'finished' END, c.fence,
-           coalesce(c.attempt, 1), CASE WHEN r.state & 15 IN (5, 6) THEN 0 ELSE r.state & 15 END, r.status, '', ''
+    SELECT r.finished_at, CASE r.state & 15 WHEN 5 THEN 'released' WHEN 6 THEN 'superseded' ELSE 'finished' END,
+           c.fence, coalesce(c.attempt, 1), CASE WHEN r.state & 15 IN (5, 6) THEN 0 ELSE r.state & 15 END, r.status,
+           ''::bytea, ''::bytea
       FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
-     WHERE c.record = wanted
+     WHERE c.record = wanted AND c.fence >= life
        AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
      ORDER BY 1, 3, 5
-     LIMIT 1000
-$$;
+     LIMIT 1000;
+END $$;
 
 -- What a store at rest can show of its invariants, for the `span` fences after `after`.
 CREATE FUNCTION once.check_rows(after bigint, span bigint)
 RETURNS TABLE (invariant text, fence bigint, problem text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.hold_ring();
     WITH c AS MATERIALIZED (
         SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + span
     )
@@ -89,6 +102,7 @@ $$;
 
 CREATE FUNCTION once.check_counts(after bigint, span bigint, OUT attempts bigint, OUT records bigint, OUT next bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.hold_ring();
     SELECT count(*),
            count(*) FILTER (WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
                               AND NOT once.is_gone(once.newest(c.record), once.now_ms())),
@@ -98,6 +112,7 @@ $$;
 
 CREATE FUNCTION once.check_orphans() RETURNS TABLE (invariant text, fence bigint, problem text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.hold_ring();
     SELECT 'K7', r.fence, 'a result row without its claim' FROM once.result r
      WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.fence = r.fence AND c.slot = r.slot)
     UNION ALL
@@ -108,6 +123,7 @@ $$;
 
 CREATE FUNCTION once.counts(OUT attempts bigint, OUT bytes bigint, OUT now_ms bigint, OUT last_fence bigint)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.hold_ring();
     SELECT (SELECT count(*) FROM once.claim),
            (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
              JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'once'
