@@ -59,10 +59,24 @@ once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, 
     return ONCE_OK;
 }
 
+/* What libpq would not take is the caller's mistake, not the server's. */
+static once_result check_url(const char *url, struct once_error *err)
+{
+    char *problem = NULL, line[300];
+    PQconninfoOption *parsed = PQconninfoParse(url, &problem);
+    once_result r = parsed != NULL ? ONCE_OK : once_fail(err, ONCE_INVALID, "%s", first_line(problem, line));
+    PQconninfoFree(parsed);
+    PQfreemem(problem);
+    return r;
+}
+
 once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
 {
     char line[300];
     pg_conn_close(c);
+    once_result r = check_url(c->url, err);
+    if (r != ONCE_OK)
+        return r;
     c->conn = PQconnectdb(c->url);
     if (c->conn == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a connection");

@@ -208,8 +208,10 @@ static once_result send_finishes(struct postgres_store *s, struct once_op *const
     pg_array_begin(&p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, ops[i]->request->outcome.body);
-    once_result r = pg_send(s->pg.conn, "SELECT m.n, (m.answer).* FROM once.finish_many($1, $2, $3, $4, $5, $6) m",
-                            &p, err);
+    pg_add_int(&p, PG_INT4, ops[0]->again); /* what is applied again is applied alone */
+    once_result r = pg_send(s->pg.conn,
+                            "SELECT m.n, (m.answer).* FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m", &p,
+                            err);
     pg_params_release(&p);
     return r;
 }
@@ -224,9 +226,10 @@ static once_result send_resolve(struct postgres_store *s, const struct once_op *
     pg_add_int(p, PG_INT4, v->outcome.status);
     pg_add_bytes(p, PG_BYTEA, v->outcome.headers);
     pg_add_bytes(p, PG_BYTEA, v->outcome.body);
-    pg_add_bytes(p, PG_TEXT, v->actor);
-    pg_add_bytes(p, PG_TEXT, v->reason);
-    return pg_send(s->pg.conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9) a", p, err);
+    pg_add_bytes(p, PG_BYTEA, v->actor);
+    pg_add_bytes(p, PG_BYTEA, v->reason);
+    pg_add_bytes(p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+    return pg_send(s->pg.conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a", p, err);
 }
 
 static once_result send_other(struct postgres_store *s, const struct once_op *op, struct once_error *err)
@@ -246,11 +249,13 @@ static once_result send_other(struct postgres_store *s, const struct once_op *op
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
         pg_add_bytes(&p, PG_TEXT, q->advance.point);
         pg_add_bytes(&p, PG_BYTEA, q->advance.checkpoint);
-        r = pg_send(s->pg.conn, ANSWER "once.advance_record($1, $2, $3, $4) a", &p, err);
+        pg_add_bytes(&p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+        r = pg_send(s->pg.conn, ANSWER "once.advance_record($1, $2, $3, $4, $5) a", &p, err);
         break;
     case ONCE_VERB_RELEASE:
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
-        r = pg_send(s->pg.conn, ANSWER "once.release_record($1, $2) a", &p, err);
+        pg_add_int(&p, PG_INT4, op->again);
+        r = pg_send(s->pg.conn, ANSWER "once.release_record($1, $2, $3 = 1) a", &p, err);
         break;
     case ONCE_VERB_LOOKUP:
         r = pg_send(s->pg.conn, ANSWER "once.lookup_record($1) a", &p, err);
@@ -434,6 +439,17 @@ static void drop_replies(const struct batch *b)
         once_reply_release(&b->ops[i]->reply);
 }
 
+/* Replays and look-ups write nothing. */
+static bool has_written(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        enum once_arm arm = b->ops[i]->reply.arm;
+        if (arm == ONCE_ARM_EXECUTE || arm == ONCE_ARM_PROBE || arm == ONCE_ARM_DONE || arm == ONCE_ARM_UNKNOWN)
+            return true;
+    }
+    return false;
+}
+
 /* One try. *again: the same transaction may succeed if repeated. */
 static once_result try_batch(struct postgres_store *s, const struct batch *b, bool *again, struct once_error *err)
 {
@@ -460,7 +476,7 @@ static once_result try_batch(struct postgres_store *s, const struct batch *b, bo
         return once_fail(err, ONCE_UNKNOWN, "the server warned during COMMIT: it may not be replicated");
     if (receipt.rolled_back)
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
-    s->commits++;
+    s->commits += has_written(b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
 }
@@ -511,7 +527,13 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         return once_fail(err, ONCE_UNAVAILABLE, "not connected to the database");
     once_result r = apply_batch(s, ops, count, err);
     if (r == ONCE_BUSY && count > 1)
-        r = apply_one_by_one(s, ops, count, err);
+        return apply_one_by_one(s, ops, count, err);
+    if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function looked, and refused: its own answer */
+        ops[0]->result = r;
+        if (err != NULL)
+            ops[0]->err = *err;
+        return ONCE_OK;
+    }
     return r;
 }
 

@@ -322,7 +322,7 @@ static void K7__running_record_never_expires_whatever_time_passes(void)
 {
     granted(.key = A, .lease_ms = 1, .retention_ms = 1, .fingerprint = print_of(1));
     clock_advance(ONCE_RETENTION_MS_MAX);
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     const struct once_reply *found = do_lookup(A);
     EXPECT(found->arm == ONCE_ARM_FOUND && found->record.state == ONCE_STATE_RUNNING);
     EXPECT(found->record.expires_at == 0 && found->record.finished_at == 0);
@@ -356,7 +356,7 @@ static void K2__fences_grow_over_everything_that_can_happen(void)
     GROWS(granted(.key = A, .retention_ms = 1));
     succeed(do_lookup(A)->record.grant, ONCE_LIT("x"));
     clock_advance(1);
-    EXPECT(do_expire_all(0) == 2); /* removed */
+    EXPECT(do_expire(0, 2)); /* removed */
     GROWS(granted(.key = A, .retention_ms = 1));
     succeed(do_lookup(A)->record.grant, ONCE_LIT("x"));
     clock_advance(1);

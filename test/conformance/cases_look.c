@@ -179,7 +179,7 @@ static void list__of_an_empty_store_is_empty(void)
 {
     const struct once_page *page = do_list((struct once_filter){ 0 });
     EXPECT(page->count == 0 && page->next == 0);
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     EXPECT(do_history(A)->count == 0);
     EXPECT(do_stats().records == 0);
 }
@@ -233,7 +233,7 @@ static void history__words_outlive_the_record(void)
     do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, .reason = ONCE_LIT("first life"),
                .outcome = { .state = ONCE_STATE_SUCCEEDED });
     clock_advance(1000);
-    EXPECT(do_expire_all(0) == 1);
+    EXPECT(do_expire(0, 1));
     granted(.key = A);
     const struct once_history *history = do_history(A);
     CHECK(history->count == 2);
@@ -307,7 +307,7 @@ static void options__without_any_the_defaults_hold(void)
 static void options__empty_store_is_refused_where_it_may_not_be_made(void)
 {
     char url[sizeof suite.url];
-    sut_fresh(url, sizeof url);
+    sut_empty(url, sizeof url);
     struct once *other = NULL;
     struct once_error err;
     struct once_options options = { .no_migrate = true, .shared = sut.shared };

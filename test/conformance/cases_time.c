@@ -27,11 +27,11 @@ static void K8__retention_counts_from_the_finish_to_the_millisecond(void)
     EXPECT(do_stats().now == stored->expires_at - 1);
     EXPECT(do_claim(.key = A, .fingerprint = print_of(1))->arm == ONCE_ARM_REPLAY);
     EXPECT(do_claim(.key = A, .fingerprint = print_of(2))->arm == ONCE_ARM_MISMATCH);
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     clock_advance(1);
     EXPECT(do_lookup(A)->arm == ONCE_ARM_ABSENT);
     EXPECT(do_list((struct once_filter){ 0 })->count == 0);
-    EXPECT(do_expire_all(0) == 1);
+    EXPECT(do_expire(0, 1));
 }
 
 static void K8__expiry_is_a_fact_without_the_reaper(void)
@@ -46,7 +46,7 @@ static void K8__expiry_is_a_fact_without_the_reaper(void)
     EXPECT(next->record.grant.fence > first.fence);
     EXPECT(next->record.created_at == next->record.claimed_at);
     EXPECT(do_list((struct once_filter){ 0 })->count == 1);
-    EXPECT(do_expire_all(0) == 1); /* the old life goes, the new one stays */
+    EXPECT(do_expire(0, 1)); /* the old life goes, the new one stays */
     EXPECT(same_grant(do_lookup(A)->record.grant, next->record.grant));
     succeed(next->record.grant, ONCE_LIT("second life"));
     EXPECT(span_equal(do_claim(.key = A, .fingerprint = print_of(2))->record.body, ONCE_LIT("second life")));
@@ -81,7 +81,7 @@ static void K8__never_means_never(void)
     EXPECT(do_lookup(A)->record.expires_at == ONCE_NEVER);
     EXPECT(do_lookup(A)->record.retention_ms == ONCE_NEVER);
     clock_advance(ONCE_RETENTION_MS_MAX);
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     EXPECT(do_claim(.key = A)->arm == ONCE_ARM_REPLAY);
 }
 
@@ -101,14 +101,14 @@ static void K8__retention_of_a_retried_record_counts_from_its_last_finish(void)
     clock_advance(900);
     grant = granted(.key = A, .retention_ms = 1000);
     clock_advance(5000); /* running: the first attempt's retention must not take it away */
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     EXPECT(do_lookup(A)->arm == ONCE_ARM_FOUND);
     succeed(grant, ONCE_LIT("x"));
     clock_advance(999);
     EXPECT(do_lookup(A)->arm == ONCE_ARM_FOUND);
     clock_advance(1);
     EXPECT(do_lookup(A)->arm == ONCE_ARM_ABSENT);
-    EXPECT(do_expire_all(0) == 1); /* one record, both attempts */
+    EXPECT(do_expire(0, 1)); /* one record, both attempts */
     EXPECT(do_history(A)->count == 0);
 }
 
@@ -137,7 +137,7 @@ static void K8__reaper_removes_exactly_what_is_past_its_retention(void)
         granted(.key = numbered("running", base), .retention_ms = 1, .lease_ms = 1);
         do_finish(granted(.key = numbered("unknown", base), .retention_ms = 1), .state = ONCE_STATE_UNKNOWN);
         clock_advance(1000);
-        EXPECT(do_expire_all(budgets[b]) == COUNT);
+        EXPECT(do_expire(budgets[b], COUNT));
         for (int i = 0; i < COUNT; i++)
             EXPECT(do_lookup(numbered("short", base + i))->arm == ONCE_ARM_ABSENT);
         for (int i = 0; i < 5; i++)
@@ -150,6 +150,8 @@ static void K8__reaper_removes_exactly_what_is_past_its_retention(void)
 
 static void K8__reaper_works_in_bounded_steps_and_tells_of_more(void)
 {
+    if (sut.expires_later)
+        return;
     for (int i = 0; i < 3; i++)
         finish_new(numbered("k", i), 1000);
     clock_advance(1000);
@@ -168,6 +170,8 @@ static void K8__reaper_works_in_bounded_steps_and_tells_of_more(void)
 
 static void K8__reaper_takes_the_longest_due_first(void)
 {
+    if (sut.expires_later)
+        return;
     finish_new(ONCE_LIT("late"), 3000);
     finish_new(ONCE_LIT("early"), 1000);
     clock_advance(3000);
@@ -183,7 +187,7 @@ static void K2__after_the_reaper_the_key_comes_back_with_a_larger_fence(void)
     finish_new(A, 1000);
     struct once_grant first = do_lookup(A)->record.grant;
     clock_advance(1000);
-    EXPECT(do_expire_all(0) == 1);
+    EXPECT(do_expire(0, 1));
     struct once_grant second = granted(.key = A);
     EXPECT(second.fence > first.fence);
     const struct once_reply *late = do_finish(first, .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = ONCE_LIT("x"));
@@ -259,17 +263,19 @@ static void K8__many_keys_are_found_reaped_and_given_again(void)
         EXPECT(lowest > before);
         clock_advance(1000);
         EXPECT(do_lookup(ONCE_LIT("s0"))->arm == ONCE_ARM_ABSENT);
-        EXPECT(do_expire_all(round == 0 ? 10000 : 777) == (uint64_t)count);
+        EXPECT(do_expire(round == 0 ? 10000 : 777, (uint64_t)count));
         if (round == 0)
             reopen();
     }
-    EXPECT(do_stats().records == 0);
+    EXPECT(sut.expires_later || do_stats().records == 0);
 }
 
 /* ------------------------------------------------------------------ clocks */
 
 static void F30__wall_clock_set_back_changes_nothing(void)
 {
+    if (sut.foreign_clock)
+        return;
     granted(.key = ONCE_LIT("running"), .lease_ms = 1000);
     finish_new(ONCE_LIT("done"), 10000);
     once_time before = do_stats().now;
@@ -293,6 +299,8 @@ static void F30__wall_clock_set_back_changes_nothing(void)
 
 static void F30__wall_clock_set_forward_changes_nothing(void)
 {
+    if (sut.foreign_clock)
+        return;
     granted(.key = ONCE_LIT("running"), .lease_ms = 1000);
     finish_new(ONCE_LIT("done"), 10000);
     once_time before = do_stats().now;
@@ -300,7 +308,7 @@ static void F30__wall_clock_set_forward_changes_nothing(void)
     EXPECT(do_stats().now == before);
     EXPECT(do_lookup(ONCE_LIT("running"))->record.lease_live);
     EXPECT(do_lookup(ONCE_LIT("done"))->arm == ONCE_ARM_FOUND);
-    EXPECT(do_expire_all(0) == 0);
+    EXPECT(do_expire(0, 0));
     reopen();
     EXPECT(do_stats().now == before);
     EXPECT(do_claim(.key = ONCE_LIT("running"), .takeover = ONCE_TAKEOVER_RERUN)->arm == ONCE_ARM_IN_PROGRESS);
@@ -310,6 +318,8 @@ static void F30__wall_clock_set_forward_changes_nothing(void)
 
 static void F30__wall_clock_that_jitters_keeps_the_order(void)
 {
+    if (sut.foreign_clock)
+        return;
     once_time last = 0;
     for (int i = 0; i < 20; i++) {
         clock_step_wall((i % 3 - 1) * HOUR_MS);
@@ -327,6 +337,8 @@ static void F30__wall_clock_that_jitters_keeps_the_order(void)
 
 static void F30__lease_does_not_outlive_its_boot(void)
 {
+    if (sut.foreign_clock)
+        return;
     struct once_grant grant = granted(.key = A, .lease_ms = 24 * HOUR_MS);
     struct once_grant extended = granted(.key = ONCE_LIT("extended"), .lease_ms = 1000);
     do_extend(extended, 24 * HOUR_MS);
@@ -358,6 +370,8 @@ static void F30__retention_goes_on_over_a_boot(void)
  * store knows of, whichever record that was. */
 static void F30__time_never_goes_back_over_a_boot(void)
 {
+    if (sut.foreign_clock)
+        return;
     struct once_grant first = granted(.key = ONCE_LIT("first"), .lease_ms = 5 * HOUR_MS);
     finish_new(ONCE_LIT("second"), 0);
     clock_advance(HOUR_MS);
@@ -372,6 +386,8 @@ static void F30__time_never_goes_back_over_a_boot(void)
 
 static void F30__boot_with_a_clock_far_behind_still_serves(void)
 {
+    if (sut.foreign_clock)
+        return;
     finish_new(A, HOUR_MS);
     once_time known = do_stats().now;
     clock_reboot(-YEAR_MS);
@@ -383,6 +399,8 @@ static void F30__boot_with_a_clock_far_behind_still_serves(void)
 
 static void F30__looking_after_a_boot_writes_nothing_and_shows_leases_over(void)
 {
+    if (sut.foreign_clock)
+        return;
     granted(.key = A, .lease_ms = 24 * HOUR_MS);
     clock_reboot(0);
     reopen();

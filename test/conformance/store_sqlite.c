@@ -64,6 +64,11 @@ void sut_fresh(char *url, size_t len)
     url_of(name, url, len);
 }
 
+void sut_empty(char *url, size_t len)
+{
+    sut_fresh(url, len);
+}
+
 void sut_discard(void)
 {
     DIR *dir = opendir(directory);

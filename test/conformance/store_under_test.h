@@ -21,6 +21,9 @@ struct store_under_test {
     bool shared;        /* opened with options.shared: other handles may write too */
     bool loses_answers; /* every third step has to be settled: do less of the same */
     bool reopens;       /* what was stored is there after closing */
+    bool expires_later; /* once_expire() gives space back in generations, not record by record */
+    bool foreign_clock; /* the store's clock is another machine's wall clock: it may step, and
+                           knows nothing of our boots */
 };
 extern struct store_under_test sut;
 
@@ -28,6 +31,8 @@ extern struct store_under_test sut;
 bool sut_choose(const char *name);
 /* A store that does not exist yet, in a private place. */
 void sut_fresh(char *url, size_t len);
+/* A place for a store, without one: where opening makes a store, the same as sut_fresh(). */
+void sut_empty(char *url, size_t len);
 /* Removes everything sut_fresh() made room for. */
 void sut_discard(void);
 /* The promises that only this kind of store makes. */
