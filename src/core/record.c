@@ -59,8 +59,11 @@ const char *once_record_fault(const struct once_record *r)
 
 static void copy_span(uint8_t **at, once_span *span)
 {
-    if (span->len > 0)
-        memcpy(*at, span->ptr, span->len);
+    if (span->len == 0) { /* there may be no memory at all */
+        span->ptr = NULL;
+        return;
+    }
+    memcpy(*at, span->ptr, span->len);
     span->ptr = *at;
     *at += span->len;
 }
