@@ -4,6 +4,7 @@
 #include "cli/verbs.h"
 #include "core/span.h"
 
+/* clang-format off */
 static const char help[] =
     "usage: once advance POINT [--data VALUE]\n"
     "\n"
@@ -14,7 +15,8 @@ static const char help[] =
     "\n"
     "  --data @FILE       keep the bytes of FILE with the point, up to 64K\n"
     "  --data -           those of standard input\n"
-    "  --data TEXT        this text\n" ONCE_CLI_HELP_HELP
+    "  --data TEXT        this text\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "environment: ONCE_STORE and ONCE_RECORD, as 'once run' sets them\n"
     "\n"
@@ -26,6 +28,7 @@ static const char help[] =
     "  77   another attempt took over: stop, what this one does will not count\n"
     "\n"
     "example: once advance charged --data \"$receipt\" || exit\n";
+/* clang-format on */
 
 enum { OPTION_DATA = ONCE_CLI_OWN };
 

@@ -7,19 +7,23 @@
 
 #include <inttypes.h>
 
+/* clang-format off */
 static const char help[] =
     "usage: once check [--store URL] [--json] [--quiet]\n"
     "\n"
     "Verifies every invariant that a store at rest can show, and prints the rows that\n"
     "break one: the invariant, the row's fence, what is wrong.\n"
-    "\n" ONCE_CLI_HELP_STORE
+    "\n"
+    ONCE_CLI_HELP_STORE
     "  --json             one JSON object: records, attempts, problems[]\n"
-    "  --quiet            print problems only\n" ONCE_CLI_HELP_HELP
+    "  --quiet            print problems only\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0 all is well; 1 problems were found; 64 usage; 69 store unavailable;\n"
     "      70 it cannot be read at all; 75 busy\n"
     "\n"
     "example: once check --store sqlite:/var/lib/shop/once.db\n";
+/* clang-format on */
 
 static void print_problem(void *arg, const struct once_problem *problem)
 {
@@ -72,8 +76,9 @@ static int check(const struct once_cli *cli, struct once *once)
 
 int once_cli_check(int argc, char **argv)
 {
-    static const struct option options[] = { ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_JSON,
-                                             ONCE_CLI_OPTION_QUIET, { 0 } };
+    static const struct option options[] = {
+        ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_JSON, ONCE_CLI_OPTION_QUIET, { 0 }
+    };
     struct once_cli cli = { .verb = "check", .help = help };
     for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
         return cli.exit;

@@ -181,7 +181,11 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
 {
     struct once_error err;
     once_result r = once_store_url(cli->store, how == ONCE_CLI_CREATE, cli->url, &err);
-    struct once_options options = { .shared = true, .no_migrate = how == ONCE_CLI_EXISTING };
+    struct once_options options = {
+        .shared = true,
+        .no_migrate = how == ONCE_CLI_EXISTING,
+        .lock_wait_ms = cli->lock_wait_ms,
+    };
     if (r == ONCE_OK)
         r = once_open(cli->url, &options, once, &err);
     /* A URL that names no store, or a file that is none: either way there is no store. */

@@ -31,8 +31,9 @@ struct once_cli {
     once_span tenant;
     bool tenant_given;
     bool json, quiet;
-    int exit;                          /* after once_cli_next() returned '?' */
-    char url[ONCE_URL_LEN_MAX + 1];    /* of the open store, its path absolute */
+    uint32_t lock_wait_ms;          /* how long to wait for a turn at the store; 0: 10 s */
+    int exit;                       /* after once_cli_next() returned '?' */
+    char url[ONCE_URL_LEN_MAX + 1]; /* of the open store, its path absolute */
 };
 
 enum {
@@ -53,8 +54,8 @@ enum {
 /* clang-format on */
 
 /* The lines of a help text for them. */
-#define ONCE_CLI_HELP_STORE                                                  \
-    "  --store URL        the store; default $ONCE_STORE, else the file\n"   \
+#define ONCE_CLI_HELP_STORE                                                                                            \
+    "  --store URL        the store; default $ONCE_STORE, else the file\n"                                             \
     "                     once/once.db in $XDG_STATE_HOME or ~/.local/state\n"
 #define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
 #define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
@@ -65,8 +66,7 @@ enum {
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options);
 
 /* "once VERB: ..." on stderr. Return `exit`, and ONCE_EXIT_USAGE with a hint at --help. */
-__attribute__((format(printf, 3, 4))) int once_cli_fail(const struct once_cli *cli, int exit, const char *format,
-                                                        ...);
+__attribute__((format(printf, 3, 4))) int once_cli_fail(const struct once_cli *cli, int exit, const char *format, ...);
 __attribute__((format(printf, 2, 3))) int once_cli_usage(const struct once_cli *cli, const char *format, ...);
 /* "once VERB: cannot DO: err->text"; returns the exit code of err->result. */
 int once_cli_error(const struct once_cli *cli, const struct once_error *err, const char *what);

@@ -11,18 +11,18 @@
 
 enum once_exit {
     ONCE_EXIT_OK = 0,
-    ONCE_EXIT_FOUND = 1,           /* problems were found; no such key; nothing to resolve */
-    ONCE_EXIT_USAGE = 64,          /* the command line, or a value in it, is wrong */
-    ONCE_EXIT_MISMATCH = 65,       /* the key belongs to another command */
-    ONCE_EXIT_UNAVAILABLE = 69,    /* the store was not reached; nothing was changed */
-    ONCE_EXIT_UNKNOWN = 70,        /* it may have happened; or the store is damaged */
-    ONCE_EXIT_OS = 71,             /* no memory, no process; nothing was changed */
-    ONCE_EXIT_IO = 74,             /* our own output could not be written; the store is right */
-    ONCE_EXIT_BUSY = 75,           /* somebody is at it: try again later */
-    ONCE_EXIT_FENCED = 77,         /* not the holder any more */
+    ONCE_EXIT_FOUND = 1,        /* problems were found; no such key; nothing to resolve */
+    ONCE_EXIT_USAGE = 64,       /* the command line, or a value in it, is wrong */
+    ONCE_EXIT_MISMATCH = 65,    /* the key belongs to another command */
+    ONCE_EXIT_UNAVAILABLE = 69, /* the store was not reached; nothing was changed */
+    ONCE_EXIT_UNKNOWN = 70,     /* it may have happened; or the store is damaged */
+    ONCE_EXIT_OS = 71,          /* no memory, no process; nothing was changed */
+    ONCE_EXIT_IO = 74,          /* our own output could not be written; the store is right */
+    ONCE_EXIT_BUSY = 75,        /* somebody is at it: try again later */
+    ONCE_EXIT_FENCED = 77,      /* not the holder any more */
     ONCE_EXIT_NOT_EXECUTABLE = 126,
     ONCE_EXIT_NOT_FOUND = 127,
-    ONCE_EXIT_SIGNAL = 128,        /* plus the signal's number */
+    ONCE_EXIT_SIGNAL = 128, /* plus the signal's number */
 };
 
 /* The exit code for a call that ended with `result`. */

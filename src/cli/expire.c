@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+/* clang-format off */
 static const char help[] =
     "usage: once expire [--store URL] [--limit N] [--step N] [--progress] [--quiet]\n"
     "\n"
@@ -15,13 +16,16 @@ static const char help[] =
     "\n"
     "  --limit N          remove N records at most; default: all that are due\n"
     "  --step N           records per step, up to 10000; default 1000\n"
-    "  --progress         show how far it got, also where stderr is no terminal\n" ONCE_CLI_HELP_STORE
-    "  --quiet            print nothing but errors\n" ONCE_CLI_HELP_HELP
+    "  --progress         show how far it got, also where stderr is no terminal\n"
+    ONCE_CLI_HELP_STORE
+    "  --quiet            print nothing but errors\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy; 128+N ended by\n"
     "      signal N between two steps: what was removed so far is removed\n"
     "\n"
     "example: once expire --limit 100000\n";
+/* clang-format on */
 
 enum { OPTION_LIMIT = ONCE_CLI_OWN, OPTION_STEP, OPTION_PROGRESS };
 

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum {
-    LET_GO = 0, /* on the control pipe: everything else is a signal's number */
+    LET_GO = 0,  /* on the control pipe: everything else is a signal's number */
     CONTROL = 0, /* the guardian's descriptors, once the command is forked */
     REPORT = 1,
 };

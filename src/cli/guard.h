@@ -29,9 +29,9 @@ struct once_guard_command {
 };
 
 struct once_guard {
-    pid_t pid;   /* the guardian's */
-    int report;  /* readable when the guardian has something to say */
-    int control; /* to the guardian */
+    pid_t pid;    /* the guardian's */
+    int report;   /* readable when the guardian has something to say */
+    int control;  /* to the guardian */
     int out, err; /* what the command prints */
 };
 

@@ -2,15 +2,20 @@
 #include "cli/cli.h"
 #include "cli/verbs.h"
 
-static const char help[] = "usage: once key\n"
-                           "\n"
-                           "Prints a new key that nobody else has: a UUIDv7. Make it once per operation, keep it\n"
-                           "with the operation, use it for every try.\n"
-                           "\n" ONCE_CLI_HELP_HELP "\n"
-                           "exit: 0; 64 usage\n"
-                           "\n"
-                           "example: key=$(once key)\n"
-                           "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n";
+/* clang-format off */
+static const char help[] =
+    "usage: once key\n"
+    "\n"
+    "Prints a new key that nobody else has: a UUIDv7. Make it once per operation, keep it\n"
+    "with the operation, use it for every try.\n"
+    "\n"
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0; 64 usage\n"
+    "\n"
+    "example: key=$(once key)\n"
+    "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n";
+/* clang-format on */
 
 int once_cli_key_new(int argc, char **argv)
 {

@@ -2,18 +2,21 @@
 #include "cli/cli.h"
 #include "cli/verbs.h"
 
-static const char help[] = "usage: once keys VERB ...\n"
-                           "\n"
-                           "  list       records, newest first\n"
-                           "  show       everything about one\n"
-                           "  resolve    say how an operation ended that nobody saw end\n"
-                           "  release    forget one of which nothing happened\n"
-                           "\n"
-                           "'once keys VERB --help' tells more.\n"
-                           "\n"
-                           "exit: 0; 1 no such key; 64 usage; others see the verb\n"
-                           "\n"
-                           "example: once keys list --state unknown\n";
+/* clang-format off */
+static const char help[] =
+    "usage: once keys VERB ...\n"
+    "\n"
+    "  list       records, newest first\n"
+    "  show       everything about one\n"
+    "  resolve    say how an operation ended that nobody saw end\n"
+    "  release    forget one of which nothing happened\n"
+    "\n"
+    "'once keys VERB --help' tells more.\n"
+    "\n"
+    "exit: 0; 1 no such key; 64 usage; others see the verb\n"
+    "\n"
+    "example: once keys list --state unknown\n";
+/* clang-format on */
 
 static const struct {
     const char *name;

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+/* clang-format off */
 static const char help[] =
     "usage: once keys list [OPTIONS]\n"
     "\n"
@@ -20,13 +21,16 @@ static const char help[] =
     "  --all              all of them, page by page\n"
     "  --before CURSOR    go on where the listing before ended: it said so on stderr\n"
     "  --json             one JSON object per line; bytes that are no UTF-8 appear as\n"
-    "                     \"key\" with replacements and \"key_hex\"; times are UTC\n" ONCE_CLI_HELP_STORE
-    "  --quiet            do not say on stderr how to go on\n" ONCE_CLI_HELP_HELP
+    "                     \"key\" with replacements and \"key_hex\"; times are UTC\n"
+    ONCE_CLI_HELP_STORE
+    "  --quiet            do not say on stderr how to go on\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0, also if there are none; 64 usage; 69 store unavailable; 70 store damaged;\n"
     "      75 busy\n"
     "\n"
     "example: once keys list --state running,unknown --older 1h\n";
+/* clang-format on */
 
 enum {
     OPTION_STATE = ONCE_CLI_OWN,

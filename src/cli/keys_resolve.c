@@ -8,6 +8,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+/* clang-format off */
 static const char help_resolve[] =
     "usage: once keys resolve KEY --done --status N [--failed] [--body VALUE] --reason TEXT\n"
     "       once keys resolve KEY --not-done --reason TEXT\n"
@@ -25,15 +26,20 @@ static const char help_resolve[] =
     "                     from its recovery point\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required\n"
     "  --fence N          only if the record is still the one you looked at ('once keys\n"
-    "                     show' tells its fence)\n" ONCE_CLI_HELP_TENANT ONCE_CLI_HELP_STORE ONCE_CLI_HELP_QUIET
-        ONCE_CLI_HELP_HELP
+    "                     show' tells its fence)\n"
+    ONCE_CLI_HELP_TENANT
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_QUIET
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key, or its outcome is final already; 64 usage; 69 store\n"
     "      unavailable; 70 it may have been resolved: look; 75 its holder is alive;\n"
     "      77 it changed since you looked\n"
     "\n"
     "example: once keys resolve order-17 --done --status 0 --reason 'bank statement of 3 May'\n";
+/* clang-format on */
 
+/* clang-format off */
 static const char help_release[] =
     "usage: once keys release KEY --reason TEXT\n"
     "\n"
@@ -42,14 +48,18 @@ static const char help_release[] =
     "'once keys resolve' instead.\n"
     "\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --fence N          only if the record is still the one you looked at\n" ONCE_CLI_HELP_TENANT
-        ONCE_CLI_HELP_STORE ONCE_CLI_HELP_QUIET ONCE_CLI_HELP_HELP
+    "  --fence N          only if the record is still the one you looked at\n"
+    ONCE_CLI_HELP_TENANT
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_QUIET
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key, or its outcome is final; 64 usage; 69 store unavailable;\n"
     "      70 it may have been released: look; 75 its holder is alive; 77 it changed since\n"
     "      you looked\n"
     "\n"
     "example: once keys release order-17 --reason 'typo in the key'\n";
+/* clang-format on */
 
 enum {
     OPTION_DONE = ONCE_CLI_OWN,
@@ -61,11 +71,11 @@ enum {
     OPTION_FENCE,
 };
 
-#define OPTIONS_OF_BOTH                                                                                          \
-    ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_TENANT, ONCE_CLI_OPTION_QUIET,                  \
-        { "reason", required_argument, NULL, OPTION_REASON },                                                    \
-    {                                                                                                            \
-        "fence", required_argument, NULL, OPTION_FENCE                                                           \
+#define OPTIONS_OF_BOTH                                                                                                \
+    ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_TENANT, ONCE_CLI_OPTION_QUIET,                        \
+        { "reason", required_argument, NULL, OPTION_REASON },                                                          \
+    {                                                                                                                  \
+        "fence", required_argument, NULL, OPTION_FENCE                                                                 \
     }
 
 static const struct option options_resolve[] = {

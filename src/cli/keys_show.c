@@ -10,21 +10,26 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+/* clang-format off */
 static const char help[] =
     "usage: once keys show KEY [OPTIONS]\n"
     "\n"
     "Shows everything about a record: its state, times (local and UTC), recovery point,\n"
     "outcome, and its history with every word of an operator.\n"
-    "\n" ONCE_CLI_HELP_TENANT
+    "\n"
+    ONCE_CLI_HELP_TENANT
     "  --raw[=WHICH]      only the stored body, its bytes as they are: all of it, or of a\n"
     "                     'once run' outcome the 'stdout' or 'stderr'; also 'checkpoint'\n"
     "  --full             show all of a long body; default: its first 4096 bytes\n"
     "  --json             one JSON object; bytes that are no UTF-8 appear as \"body\" with\n"
-    "                     replacements and \"body_hex\"\n" ONCE_CLI_HELP_STORE ONCE_CLI_HELP_HELP
+    "                     replacements and \"body_hex\"\n"
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
     "\n"
     "example: once keys show order-17\n";
+/* clang-format on */
 
 enum { OPTION_RAW = ONCE_CLI_OWN, OPTION_FULL };
 

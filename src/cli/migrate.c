@@ -7,6 +7,7 @@
 #include "postgres_sql.h"
 #include "sqlite_sql.h"
 
+/* clang-format off */
 static const char help[] =
     "usage: once migrate [--store URL] [--print] [--quiet]\n"
     "\n"
@@ -15,12 +16,15 @@ static const char help[] =
     "All or nothing: one transaction. A store of a newer version is refused.\n"
     "\n"
     "  --print            print the SQL of all versions for this kind of store instead, and\n"
-    "                     touch nothing\n" ONCE_CLI_HELP_STORE
-    "  --quiet            print nothing but errors\n" ONCE_CLI_HELP_HELP
+    "                     touch nothing\n"
+    ONCE_CLI_HELP_STORE
+    "  --quiet            print nothing but errors\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
     "\n"
     "example: once migrate --store sqlite:/var/lib/shop/once.db\n";
+/* clang-format on */
 
 enum { OPTION_PRINT = ONCE_CLI_OWN };
 

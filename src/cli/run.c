@@ -29,10 +29,12 @@
 enum {
     WAIT_SLICE_MS = 500,
     LOOK_EVERY_MS = 100,
+    LOCK_WAIT_MS_MAX = 60000, /* with --wait; a signal is not seen meanwhile */
     OUTPUT_LEN_DEFAULT = 1 << 20,
     OUTPUT_LEN_MAX = ONCE_BODY_LEN_MAX - (64 << 10), /* room for 13,000 changes of the stream */
 };
 
+/* clang-format off */
 static const char help[] =
     "usage: once run --key KEY [OPTIONS] [--] COMMAND [ARGUMENT...]\n"
     "\n"
@@ -40,7 +42,8 @@ static const char help[] =
     "printed, to the same streams, and exits the same, without executing it.\n"
     "\n"
     "  --key KEY          names the operation, 1 to 255 bytes (see also 'once key')\n"
-    "  --tenant T         whose key it is; default: the single tenant, ''\n" ONCE_CLI_HELP_STORE
+    "  --tenant T         whose key it is; default: the single tenant, ''\n"
+    ONCE_CLI_HELP_STORE
     "  --lease DUR        how long after `once` died others believe it alive;\n"
     "                     renewed while the command runs; default 60s\n"
     "  --retention DUR    how long the outcome is kept, from its end, or 'never' to keep it\n"
@@ -55,7 +58,8 @@ static const char help[] =
     "                     the next run executes again) or 'any'\n"
     "  --max-output SIZE  output to keep at most; longer output is shown, but not kept;\n"
     "                     default 1M, up to 16320K\n"
-    "  --quiet            do not remark on replays\n" ONCE_CLI_HELP_HELP
+    "  --quiet            do not remark on replays\n"
+    ONCE_CLI_HELP_HELP
     "\n"
     "The KEY belongs to COMMAND and its ARGUMENTs: with others it is refused, exit 65. The\n"
     "directory, the environment and standard input do not count. Standard input is the\n"
@@ -69,12 +73,13 @@ static const char help[] =
     "exit: as the command did, 128+N if signal N killed it, and\n"
     "  64   usage                            71   no process or no memory for it\n"
     "  65   the key is another command's     74   outcome stored, but not all could be\n"
-    "  69   store unavailable; not executed       written: run again to see it\n"
+    "  69   store unavailable; not executed       written: see 'once keys show'\n"
     "  70   it may have been executed:       75   in progress elsewhere: try later\n"
     "       see the message                  126, 127  not executable, not found: the\n"
     "                                             key was released\n"
     "\n"
     "example: once run --key invoice-2026-08 -- ./send-invoices --month 2026-08\n";
+/* clang-format on */
 
 enum {
     OPTION_KEY = ONCE_CLI_OWN,
@@ -216,6 +221,9 @@ static bool parse(struct run *run, int argc, char **argv)
     }
     run->claim.tenant = cli->tenant;
     run->argv = argv + optind;
+    /* Who may wait may also wait for his turn at a store that hundreds want to use. */
+    if (run->wait_ms > ONCE_LOCK_WAIT_MS_DEFAULT)
+        cli->lock_wait_ms = run->wait_ms < LOCK_WAIT_MS_MAX ? (uint32_t)run->wait_ms : LOCK_WAIT_MS_MAX;
     if (run->claim.key.len == 0)
         cli->exit = once_cli_usage(cli, "--key KEY is missing; 'once key' makes a new one");
     else if (optind == argc)
@@ -341,8 +349,7 @@ static void say_taken_over(const struct run *run, const struct once_record *reco
                       "attempt %" PRIu32 " took over, and what it says counts",
                       run->attempt, quoted(run->claim.key), run->end.status, record->attempt);
     else
-        once_cli_fail(&run->cli, 0, "attempt %" PRIu32 " of %s took over", record->attempt,
-                      quoted(run->claim.key));
+        once_cli_fail(&run->cli, 0, "attempt %" PRIu32 " of %s took over", record->attempt, quoted(run->claim.key));
 }
 
 static void add_resolve(const struct run *run, const struct once_record *record, const char *verdict,
@@ -379,9 +386,8 @@ static int answer_in_progress(const struct run *run, const struct once_reply *re
     if (reply->retry_after_ms > 0)
         once_text_about((reply->retry_after_ms + 999) / 1000 * 1000, after);
     return once_cli_fail(&run->cli, ONCE_EXIT_BUSY,
-                         "%s is in progress: attempt %" PRIu32 " is at it; try again in %s%s",
-                         quoted(run->claim.key), reply->record.attempt, after,
-                         run->wait_ms == 0 ? ", or use --wait" : "");
+                         "%s is in progress: attempt %" PRIu32 " is at it; try again in %s%s", quoted(run->claim.key),
+                         reply->record.attempt, after, run->wait_ms == 0 ? ", or use --wait" : "");
 }
 
 static int answer_not_started(const struct run *run)
@@ -407,8 +413,7 @@ static int answer_error(const struct run *run, const struct once_error *err)
 static int answer(struct run *run, const struct once_reply *reply)
 {
     const struct once_record *record = &reply->record;
-    bool taken_over =
-        run->executed && record->state != ONCE_STATE_NONE && record->grant.fence != run->fence;
+    bool taken_over = run->executed && record->state != ONCE_STATE_NONE && record->grant.fence != run->fence;
     enum once_arm arm = reply->arm;
     if (taken_over)
         say_taken_over(run, record);

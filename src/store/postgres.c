@@ -35,6 +35,7 @@ struct postgres_store {
     const struct once_clock *clock; /* NULL: the database's own */
     bool keytext;
     uint64_t commits;
+    uint64_t emptied; /* records that went with a slot and were not told of yet */
 };
 
 /* ------------------------------------------------------------------ answers */
@@ -294,30 +295,80 @@ static once_result send_clock(struct postgres_store *s, struct once_error *err)
 
 /* ------------------------------------------------------------------ a batch */
 
-/* The operations of a batch, claims first, then finishes, then the rest. */
+/* The operations of a batch, in the order in which they are sent: all claims in one statement,
+ * all finishes in the next, then the rest. Those of one record keep their order: where that
+ * takes one back to an earlier kind of statement, it begins another stage. */
 struct batch {
-    struct once_op **ops;
-    size_t count, claims, finishes;
+    struct item {
+        struct once_op *op;
+        size_t index;
+        unsigned stage;
+        enum kind { KIND_CLAIM, KIND_FINISH, KIND_OTHER } kind;
+    } *items;
+    struct once_op **ops; /* of the items */
+    size_t count;
 };
+
+static enum kind kind_of(const struct once_op *op)
+{
+    return op->request->verb == ONCE_VERB_CLAIM    ? KIND_CLAIM
+           : op->request->verb == ONCE_VERB_FINISH ? KIND_FINISH
+                                                   : KIND_OTHER;
+}
+
+static int by_record(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    int order = memcmp(a->op->record, b->op->record, sizeof a->op->record);
+    return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static int by_statement(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static void batch_release(struct batch *b)
+{
+    free(b->items);
+    free(b->ops);
+}
 
 static bool batch_init(struct batch *b, struct once_op *const *ops, size_t count)
 {
-    *b = (struct batch){ .ops = malloc(count * sizeof *b->ops), .count = count };
-    if (b->ops == NULL)
+    *b = (struct batch){ .items = calloc(count, sizeof *b->items), .ops = calloc(count, sizeof *b->ops),
+                         .count = count };
+    if (b->items == NULL || b->ops == NULL) {
+        batch_release(b);
         return false;
-    size_t at = 0;
+    }
     for (size_t i = 0; i < count; i++)
-        if (ops[i]->request->verb == ONCE_VERB_CLAIM)
-            b->ops[at++] = ops[i];
-    b->claims = at;
+        b->items[i] = (struct item){ .op = ops[i], .index = i, .kind = kind_of(ops[i]) };
+    qsort(b->items, count, sizeof *b->items, by_record);
+    for (size_t i = 1; i < count; i++) {
+        struct item *before = &b->items[i - 1], *at = &b->items[i];
+        if (memcmp(before->op->record, at->op->record, sizeof at->op->record) == 0)
+            at->stage = before->stage + (at->kind < before->kind);
+    }
+    qsort(b->items, count, sizeof *b->items, by_statement);
     for (size_t i = 0; i < count; i++)
-        if (ops[i]->request->verb == ONCE_VERB_FINISH)
-            b->ops[at++] = ops[i];
-    b->finishes = at - b->claims;
-    for (size_t i = 0; i < count; i++)
-        if (ops[i]->request->verb != ONCE_VERB_CLAIM && ops[i]->request->verb != ONCE_VERB_FINISH)
-            b->ops[at++] = ops[i];
+        b->ops[i] = b->items[i].op;
     return true;
+}
+
+/* How many operations, from `at` on, go into one statement. */
+static size_t batch_statement(const struct batch *b, size_t at)
+{
+    size_t end = at + 1;
+    if (b->items[at].kind != KIND_OTHER)
+        while (end < b->count && b->items[end].kind == b->items[at].kind && b->items[end].stage == b->items[at].stage)
+            end++;
+    return end - at;
 }
 
 static once_result send_batch(struct postgres_store *s, const struct batch *b, struct once_error *err)
@@ -325,12 +376,15 @@ static once_result send_batch(struct postgres_store *s, const struct batch *b, s
     once_result r = send_plain(s, "BEGIN", err);
     if (r == ONCE_OK && s->clock != NULL)
         r = send_clock(s, err);
-    if (r == ONCE_OK && b->claims > 0)
-        r = send_claims(s, b->ops, b->claims, err);
-    if (r == ONCE_OK && b->finishes > 0)
-        r = send_finishes(s, b->ops + b->claims, b->finishes, err);
-    for (size_t i = b->claims + b->finishes; r == ONCE_OK && i < b->count; i++)
-        r = send_other(s, b->ops[i], err);
+    for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
+        count = batch_statement(b, at);
+        if (b->items[at].kind == KIND_CLAIM)
+            r = send_claims(s, b->ops + at, count, err);
+        else if (b->items[at].kind == KIND_FINISH)
+            r = send_finishes(s, b->ops + at, count, err);
+        else
+            r = send_other(s, b->ops[at], err);
+    }
     if (r == ONCE_OK)
         r = send_plain(s, "COMMIT", err);
     if (r == ONCE_OK && !PQpipelineSync(s->pg.conn))
@@ -398,12 +452,10 @@ static struct receipt receive_batch(struct postgres_store *s, const struct batch
     receive(s, NULL, 0, &receipt, err); /* BEGIN */
     if (s->clock != NULL)
         receive(s, NULL, 0, &receipt, err);
-    if (b->claims > 0)
-        receive(s, b->ops, b->claims, &receipt, err);
-    if (b->finishes > 0)
-        receive(s, b->ops + b->claims, b->finishes, &receipt, err);
-    for (size_t i = b->claims + b->finishes; i < b->count; i++)
-        receive(s, &b->ops[i], 1, &receipt, err);
+    for (size_t at = 0, count; at < b->count; at += count) {
+        count = batch_statement(b, at);
+        receive(s, b->ops + at, count, &receipt, err);
+    }
     s->pg.warned = false;
     receive(s, NULL, 0, &receipt, err); /* COMMIT */
     receive_sync(s);
@@ -496,7 +548,7 @@ static once_result apply_batch(struct postgres_store *s, struct once_op *const *
         if (r != ONCE_OK)
             drop_replies(&b);
     }
-    free(b.ops);
+    batch_release(&b);
     return r;
 }
 
@@ -665,9 +717,11 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     pg_add_int(&p, PG_INT4, budget);
     PGresult *r = NULL;
     once_result result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
-    if (result == ONCE_OK) {
-        *removed = (uint64_t)pg_int(r, 0, 0);
-        *more = pg_bool(r, 0, 1);
+    if (result == ONCE_OK) { /* a slot is emptied as a whole: tell of it in steps */
+        s->emptied += (uint64_t)pg_int(r, 0, 0);
+        *removed = s->emptied < budget ? s->emptied : budget;
+        s->emptied -= *removed;
+        *more = pg_bool(r, 0, 1) || s->emptied > 0;
     }
     PQclear(r);
     pg_params_release(&p);

@@ -99,7 +99,7 @@ const struct once_history *do_history(once_span key);
 struct once_stats do_stats(void);
 /* Steps until no more is due; how many records went. */
 uint64_t do_expire_all(uint32_t budget);
-/* The same; did just `count` of them go? Where space is given back later: no more than that. */
+/* The same; did just `count` of them go? Where space is given back later: none if none is due. */
 bool do_expire(uint32_t budget, uint64_t count);
 
 /* Finish as succeeded, with status 200 and this body. */

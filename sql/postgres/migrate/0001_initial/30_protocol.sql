@@ -384,7 +384,8 @@ BEGIN
     END IF;
     s := once.newest(wanted);   -- in a new statement: who was faster is visible now
     own := once.claimed(wanted, held);
-    IF (s.fence = held OR again) AND once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
+    IF (s.fence = held OR (again AND NOT once.is_gone(own, n))) AND
+       once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', own, n);
     END IF;
     RETURN once.fenced(wanted, n);

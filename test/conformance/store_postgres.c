@@ -1,0 +1,469 @@
+/*
+ * store_postgres.c - PostgreSQL under test, in the cluster that ONCE_TEST_POSTGRES names
+ * (test/pg/with-postgres makes one).
+ *
+ * "postgres", with wrappers before it ("fault+postgres"). Each case has a database of its own,
+ * copied from a migrated one, with a secret of its own, listening to the suite's clock.
+ * "postgres-ring" turns the ring of generations whenever once_expire() is called: everything
+ * the suite knows has to hold while records are moved and slots are emptied.
+ */
+#include "suite.h"
+
+#include <libpq-fe.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+struct store_under_test sut;
+
+static char wrappers[32]; /* "trace+fault+" */
+static char trace_path[200];
+static bool fast_ring;
+static PGconn *admin;
+static int made, first_made; /* databases */
+
+/* ------------------------------------------------------------------ databases */
+
+static _Noreturn void bail(const char *what, const char *why)
+{
+    printf("Bail out! %s: %s\n", what, why);
+    exit(2);
+}
+
+/* Many statements at once; the first value of the last. */
+static void run_on(PGconn *conn, char *value, size_t len, const char *sql)
+{
+    PGresult *r = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(r);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+        bail(sql, PQerrorMessage(conn));
+    if (value != NULL)
+        snprintf(value, len, "%s", PQntuples(r) > 0 ? PQgetvalue(r, 0, 0) : "");
+    PQclear(r);
+}
+
+__attribute__((format(printf, 1, 2))) static void administer(const char *format, ...)
+{
+    char sql[300];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sql, sizeof sql, format, args);
+    va_end(args);
+    run_on(admin, NULL, 0, sql);
+}
+
+/* The cluster's URL with another database: postgresql:///NAME?host=... */
+static void url_of(const char *name, char *url, size_t len)
+{
+    const char *base = getenv("ONCE_TEST_POSTGRES");
+    static const char before[] = "postgresql:///postgres?";
+    if (strncmp(base, before, sizeof before - 1) != 0)
+        bail("ONCE_TEST_POSTGRES is not as with-postgres makes it", base);
+    snprintf(url, len, "postgresql:///%s?%s", name, base + sizeof before - 1);
+}
+
+static PGconn *connect_to(const char *url)
+{
+    PGconn *conn = PQconnectdb(url);
+    if (PQstatus(conn) != CONNECTION_OK)
+        bail(url, PQerrorMessage(conn));
+    return conn;
+}
+
+/* SQL in the store of the running case; the first value of its last statement. */
+static void in_store(char *value, size_t len, const char *sql)
+{
+    const char *url = strstr(suite.url, "postgresql:");
+    PGconn *conn = connect_to(url);
+    run_on(conn, value, len, sql);
+    PQfinish(conn);
+}
+
+static long count_in_store(const char *sql)
+{
+    char value[32];
+    in_store(value, sizeof value, sql);
+    return strtol(value, NULL, 10);
+}
+
+static void make_template(void)
+{
+    char url[300];
+    struct once_error err;
+    url_of("once_template", url, sizeof url);
+    administer("CREATE DATABASE once_template");
+    if (once_migrate(url, NULL, &err) != ONCE_OK)
+        bail("once_migrate", err.text);
+    PGconn *conn = connect_to(url);
+    run_on(conn, NULL, 0, "UPDATE once.store SET test_clock = true");
+    run_on(conn, NULL, 0, fast_ring ? "UPDATE once.ring SET opened_at = 0, period_ms = 1" :
+                                      "UPDATE once.ring SET opened_at = 1700000000000");
+    PQfinish(conn);
+}
+
+/* ------------------------------------------------------------------ the suite's side */
+
+bool sut_choose(const char *name)
+{
+    static const char kind[] = "postgres", ring[] = "-ring";
+    size_t len = strlen(name);
+    fast_ring = len > sizeof ring - 1 && strcmp(name + len - (sizeof ring - 1), ring) == 0;
+    if (fast_ring)
+        len -= sizeof ring - 1;
+    if (len < sizeof kind - 1 || memcmp(name + len - (sizeof kind - 1), kind, sizeof kind - 1) != 0 ||
+        len - (sizeof kind - 1) >= sizeof wrappers)
+        return false;
+    memcpy(wrappers, name, len - (sizeof kind - 1));
+    wrappers[len - (sizeof kind - 1)] = '\0';
+    sut = (struct store_under_test){ .shared = true,
+                                     .loses_answers = strstr(wrappers, "fault+") != NULL,
+                                     .reopens = true,
+                                     .expires_later = true,
+                                     .foreign_clock = true };
+    unsetenv("ONCE_FAULT"); /* the default plan */
+    const char *url = getenv("ONCE_TEST_POSTGRES");
+    if (url == NULL) {
+        printf("1..0 # SKIP ONCE_TEST_POSTGRES is not set; test/pg/with-postgres sets it\n");
+        exit(0);
+    }
+    admin = connect_to(url);
+    run_on(admin, NULL, 0, "SET client_min_messages = error");
+    make_template();
+    const char *tmp = getenv("TMPDIR");
+    snprintf(trace_path, sizeof trace_path, "%s/once-conformance-trace-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    int fd = mkstemp(trace_path);
+    if (fd >= 0)
+        close(fd);
+    setenv("ONCE_TRACE", trace_path, 1);
+    return true;
+}
+
+/* A store's secret, made like the first one. */
+static const char new_secret[] =
+    "DO $$ DECLARE s bytea := sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));"
+    "  i bytea := decode(repeat('36', 64), 'hex'); o bytea := decode(repeat('5c', 64), 'hex'); "
+    "BEGIN"
+    "  FOR n IN 0 .. 31 LOOP"
+    "    i := set_byte(i, n, get_byte(s, n) # 54); o := set_byte(o, n, get_byte(s, n) # 92);"
+    "  END LOOP;"
+    "  UPDATE once.store SET secret = s, inner_pad = i, outer_pad = o;"
+    "END $$";
+
+void sut_fresh(char *url, size_t len)
+{
+    char name[32], plain[300];
+    snprintf(name, sizeof name, "store_%d", made++);
+    administer("CREATE DATABASE %s TEMPLATE once_template STRATEGY file_copy", name);
+    url_of(name, plain, sizeof plain);
+    PGconn *conn = connect_to(plain);
+    run_on(conn, NULL, 0, new_secret);
+    PQfinish(conn);
+    snprintf(url, len, "%s%s", wrappers, plain);
+}
+
+void sut_empty(char *url, size_t len)
+{
+    char name[32], plain[300];
+    snprintf(name, sizeof name, "store_%d", made++);
+    administer("CREATE DATABASE %s", name);
+    url_of(name, plain, sizeof plain);
+    snprintf(url, len, "%s%s", wrappers, plain);
+}
+
+void sut_discard(void)
+{
+    while (first_made < made)
+        administer("DROP DATABASE store_%d WITH (FORCE)", first_made++);
+    if (truncate(trace_path, 0) != 0)
+        bail("truncate", trace_path);
+}
+
+__attribute__((destructor)) static void clean_up(void)
+{
+    PQfinish(admin);
+    if (trace_path[0] != '\0')
+        unlink(trace_path);
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static const struct refused_row {
+    const char *name, *before, *after; /* SQL for the store's database */
+    const char *said;
+} refused_rows[] = {
+    { "newer schema", "UPDATE once.store SET version = 999", "UPDATE once.store SET version = 1", "newer program" },
+    { "older schema", "UPDATE once.store SET version = 0", "UPDATE once.store SET version = 1", "once migrate" },
+    { "commits that do not wait for the disk", "ALTER ROLE postgres SET synchronous_commit = off",
+      "ALTER ROLE postgres RESET synchronous_commit", "synchronous_commit" },
+    { "read-only", "ALTER ROLE postgres SET default_transaction_read_only = on",
+      "BEGIN READ WRITE; ALTER ROLE postgres RESET default_transaction_read_only; COMMIT",
+      "read-only" },
+};
+
+static void open__what_cannot_be_trusted_is_refused_with_the_reason(void)
+{
+    for (size_t i = 0; i < LENGTH(refused_rows); i++) {
+        in_store(NULL, 0, refused_rows[i].before);
+        struct once *other = NULL;
+        struct once_error err = { .result = ONCE_OK };
+        EXPECT_ROW(refused_rows[i].name, once_open(suite.url, NULL, &other, &err) != ONCE_OK && other == NULL);
+        EXPECT_ROW(refused_rows[i].name, strstr(err.text, refused_rows[i].said) != NULL);
+        in_store(NULL, 0, refused_rows[i].after);
+    }
+    reopen();
+    granted(.key = ONCE_LIT("a"));
+}
+
+static void open__database_that_is_not_there_is_refused(void)
+{
+    char url[300];
+    url_of("nowhere", url, sizeof url);
+    struct once *other = NULL;
+    struct once_error err = { .result = ONCE_OK };
+    EXPECT(once_open(url, NULL, &other, &err) == ONCE_UNAVAILABLE && other == NULL);
+    EXPECT(strstr(err.text, "nowhere") != NULL);
+}
+
+static void open__role_that_may_not_use_the_schema_is_refused(void)
+{
+    in_store(NULL, 0, "CREATE ROLE stranger LOGIN");
+    char url[400];
+    snprintf(url, sizeof url, "%s", suite.url);
+    char *user = strstr(url, "user=postgres");
+    CHECK(user != NULL);
+    memcpy(user, "user=stranger", 13);
+    struct once *other = NULL;
+    struct once_error err = { .result = ONCE_OK };
+    EXPECT(once_open(url, NULL, &other, &err) != ONCE_OK && other == NULL);
+    EXPECT(strstr(err.text, "once_app") != NULL);
+    in_store(NULL, 0, "GRANT once_app TO stranger");
+    CHECK(once_open(url, &suite.options, &other, &err) == ONCE_OK);
+    struct once_claim claim = { .key = ONCE_LIT("by the stranger") };
+    struct once_reply reply;
+    EXPECT(once_claim(other, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+    once_reply_release(&reply);
+    once_close(other);
+    in_store(NULL, 0, "REVOKE once_app FROM stranger; DROP ROLE stranger");
+}
+
+/* ------------------------------------------------------------------ sharing */
+
+static void E4__many_handles_work_together(void)
+{
+    struct once *second = NULL;
+    CHECK(once_open(suite.url, &suite.options, &second, NULL) == ONCE_OK);
+    struct once_grant grant = granted(.key = ONCE_LIT("a"));
+    struct once_claim claim = { .key = ONCE_LIT("a") };
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("by the other") };
+    struct once_reply reply;
+    EXPECT(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_IN_PROGRESS);
+    once_reply_release(&reply);
+    EXPECT(once_finish(second, grant, &outcome, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
+    once_reply_release(&reply);
+    EXPECT(span_equal(do_claim(.key = ONCE_LIT("a"))->record.body, ONCE_LIT("by the other")));
+    uint64_t last = grant.fence;
+    for (int i = 0; i < 10; i++) {
+        claim.key = numbered("k", i);
+        CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+        EXPECT(reply.record.grant.fence > last);
+        last = granted(.key = numbered("l", i)).fence;
+        EXPECT(last > reply.record.grant.fence);
+        EXPECT(do_claim(.key = numbered("k", i))->arm == ONCE_ARM_IN_PROGRESS);
+        once_reply_release(&reply);
+    }
+    once_close(second);
+}
+
+static void forget(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
+{
+    (void)arg, (void)result, (void)err;
+    once_reply_release(reply);
+}
+
+static void wait__hears_of_an_outcome_from_another_handle(void)
+{
+    struct once *second = NULL;
+    CHECK(once_open(suite.url, &suite.options, &second, NULL) == ONCE_OK);
+    struct once_claim claim = { .key = ONCE_LIT("a") };
+    struct once_reply reply;
+    CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
+    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = reply.record.grant,
+                                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
+    once_reply_release(&reply);
+    CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);
+    EXPECT(do_claim(.key = ONCE_LIT("a"), .wait_ms = 30000)->arm == ONCE_ARM_REPLAY);
+    once_close(second);
+}
+
+/* Somebody's own transaction claims a key and takes its time. */
+static void busy__key_held_by_a_transaction_fails_alone(void)
+{
+    PGconn *conn = connect_to(strstr(suite.url, "postgresql:"));
+    run_on(conn, NULL, 0, "BEGIN; SELECT once.claim('', 'held')");
+    reopen_with((struct once_options){ .poll = true });
+    struct once_claim held = { .key = ONCE_LIT("held") };
+    struct once_request other = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("free") } };
+    CHECK(once_submit(suite.once, &other, forget, NULL, NULL) == ONCE_OK);
+    struct once_reply reply;
+    once_result r = once_claim(suite.once, &held, &reply, NULL);
+    EXPECT(r == ONCE_BUSY || (sut.loses_answers && r == ONCE_UNKNOWN));
+    once_reply_release(&reply);
+    EXPECT(do_lookup(ONCE_LIT("free"))->arm == ONCE_ARM_FOUND);
+    run_on(conn, NULL, 0, "ROLLBACK");
+    PQfinish(conn);
+    granted(.key = ONCE_LIT("held"));
+}
+
+/* The server ends the connection between two steps, and in the middle of none. */
+static void K10__lost_connection_is_settled_and_made_again(void)
+{
+    for (int i = 0; i < 5; i++) {
+        struct once_grant grant = granted(.key = numbered("k", i));
+        in_store(NULL, 0, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                          "WHERE application_name = 'once' AND datname = current_database()");
+        succeed(grant, numbered("body", i));
+        EXPECT(span_equal(do_claim(.key = numbered("k", i))->record.body, numbered("body", i)));
+    }
+    if (!sut.loses_answers)
+        EXPECT(do_stats().settled >= 5);
+}
+
+/* ------------------------------------------------------------------ the ring */
+
+#define SLOT_MS (6 * 3600 * 1000LL)
+
+/* As often as it takes to come round. */
+static void turn_ring(void)
+{
+    for (int i = 0; i < 8; i++) {
+        do_expire_all(0);
+        granted(.key = numbered("filler", i)); /* an empty slot is not worth turning */
+        do_release(do_lookup(numbered("filler", i))->record.grant);
+        clock_advance(SLOT_MS);
+    }
+    do_expire_all(0);
+}
+
+static void K7__what_is_wanted_outlives_the_ring(void)
+{
+    for (int i = 0; i < 20; i++)
+        succeed(granted(.key = numbered("short", i), .retention_ms = 1000), ONCE_LIT("x"));
+    succeed(granted(.key = ONCE_LIT("never"), .retention_ms = ONCE_NEVER), ONCE_LIT("kept"));
+    struct once_grant failed = granted(.key = ONCE_LIT("retried"), .retention_ms = ONCE_NEVER);
+    do_finish(failed, .state = ONCE_STATE_FAILED, .retryable = true, .status = 503);
+    do_finish(granted(.key = ONCE_LIT("unknown"), .retention_ms = 1), .state = ONCE_STATE_UNKNOWN);
+    struct once_grant running = granted(.key = ONCE_LIT("running"), .lease_ms = 1000);
+    do_advance(running, ONCE_LIT("p1"), ONCE_LIT("cp1"));
+    clock_advance(1000);
+    struct once_grant second = granted(.key = ONCE_LIT("running"), .takeover = ONCE_TAKEOVER_RERUN);
+    do_advance(second, ONCE_LIT("p2"), ONCE_LIT("cp2"));
+    static const char *const kept[] = { "never", "retried", "unknown", "running" };
+    const struct once_record *before[LENGTH(kept)];
+    for (size_t i = 0; i < LENGTH(kept); i++)
+        before[i] = &do_lookup(span_str(kept[i]))->record;
+    size_t told = do_history(ONCE_LIT("running"))->count;
+
+    turn_ring();
+    for (size_t i = 0; i < LENGTH(kept); i++) {
+        struct once_record now = do_lookup(span_str(kept[i]))->record;
+        now.lease_live = before[i]->lease_live; /* that is over */
+        EXPECT_ROW(kept[i], same_record(before[i], &now));
+    }
+    EXPECT(do_history(ONCE_LIT("running"))->count == told);
+    EXPECT(count_in_store("SELECT count(*) FROM once.claim WHERE slot = 0") == 5);
+    EXPECT(count_in_store("SELECT count(*) FROM once.claim WHERE key LIKE 'short%'") == 0);
+
+    /* and works there as before */
+    EXPECT(do_advance(second, ONCE_LIT("p3"), ONCE_LIT(""))->arm == ONCE_ARM_DONE);
+    EXPECT(do_extend(running, 0)->arm == ONCE_ARM_FENCED);
+    succeed(second, ONCE_LIT("at last"));
+    EXPECT(do_claim(.key = ONCE_LIT("running"))->arm == ONCE_ARM_REPLAY);
+    EXPECT(do_claim(.key = ONCE_LIT("unknown"))->arm == ONCE_ARM_UNKNOWN);
+    EXPECT(do_claim(.key = ONCE_LIT("retried"))->record.attempt == 2);
+    clock_advance(ONCE_RETENTION_MS_DEFAULT);
+    do_expire_all(0);
+    EXPECT(do_lookup(ONCE_LIT("running"))->arm == ONCE_ARM_ABSENT);
+    EXPECT(count_in_store("SELECT count(*) FROM once.claim WHERE key = 'running'") == 0);
+}
+
+/* A key that comes back every day must not leave a row for each. */
+static void K8__lives_of_a_key_leave_nothing_behind(void)
+{
+    uint64_t last = 0;
+    for (int life = 0; life < 30; life++) {
+        struct once_grant grant = granted(.key = ONCE_LIT("daily"), .retention_ms = 7 * SLOT_MS);
+        EXPECT(grant.fence > last);
+        last = grant.fence;
+        succeed(grant, numbered("life", life));
+        for (int i = 0; i < 7; i++) {
+            EXPECT(span_equal(do_claim(.key = ONCE_LIT("daily"))->record.body, numbered("life", life)));
+            clock_advance(SLOT_MS);
+            do_expire_all(0);
+        }
+        EXPECT(do_lookup(ONCE_LIT("daily"))->arm == ONCE_ARM_ABSENT);
+    }
+    EXPECT(count_in_store("SELECT count(*) FROM once.claim") <= 3);
+}
+
+/* An unknown outcome that was resolved stays resolved when its slot is emptied in parts. */
+static void K5__earlier_turn_does_not_come_back(void)
+{
+    do_finish(granted(.key = ONCE_LIT("a"), .retention_ms = 1000), .state = ONCE_STATE_UNKNOWN);
+    do_resolve(.key = ONCE_LIT("a"), .verdict = ONCE_VERDICT_DONE, .reason = ONCE_LIT("r"),
+               .outcome = { .state = ONCE_STATE_SUCCEEDED });
+    turn_ring();
+    EXPECT(do_lookup(ONCE_LIT("a"))->arm == ONCE_ARM_ABSENT);
+    EXPECT(do_claim(.key = ONCE_LIT("a"))->arm == ONCE_ARM_EXECUTE);
+}
+
+/* ------------------------------------------------------------------ the database's clock */
+
+static void F30__clock_of_the_database_set_back_is_safe(void)
+{
+    struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
+    struct once_grant other = granted(.key = ONCE_LIT("b"), .lease_ms = 1000);
+    clock_step_wall(-3600 * 1000);
+    succeed(first, ONCE_LIT("x")); /* no negative age: once_check() after the case would tell */
+    const struct once_record *stored = &do_lookup(ONCE_LIT("a"))->record;
+    EXPECT(stored->finished_at >= stored->claimed_at);
+    EXPECT(do_claim(.key = ONCE_LIT("b"), .takeover = ONCE_TAKEOVER_RERUN)->arm == ONCE_ARM_IN_PROGRESS);
+    EXPECT(granted(.key = ONCE_LIT("c")).fence > other.fence);
+    succeed(other, ONCE_LIT("y"));
+}
+
+static void F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect(void)
+{
+    struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
+    clock_step_wall(3600 * 1000);
+    struct once_grant second = granted(.key = ONCE_LIT("a"), .takeover = ONCE_TAKEOVER_RERUN);
+    EXPECT(second.fence > first.fence);
+    EXPECT(do_finish(first, .state = ONCE_STATE_SUCCEEDED)->arm == ONCE_ARM_FENCED);
+    clock_step_wall(-3600 * 1000);
+    succeed(second, ONCE_LIT("x"));
+}
+
+/* A caller's setting moves nobody's clock in a store that is not made for tests. */
+static void F30__clock_is_the_databases_own(void)
+{
+    in_store(NULL, 0, "UPDATE once.store SET test_clock = false");
+    char value[32];
+    in_store(value, sizeof value, "SET once.now_ms = '1'; SELECT once.now_ms() > 1700000000000");
+    EXPECT(strcmp(value, "t") == 0);
+    in_store(NULL, 0, "UPDATE once.store SET test_clock = true");
+}
+
+const struct suite_case sut_cases[] = {
+    CASE(open__what_cannot_be_trusted_is_refused_with_the_reason),
+    CASE(open__database_that_is_not_there_is_refused),
+    CASE(open__role_that_may_not_use_the_schema_is_refused),
+    CASE(E4__many_handles_work_together),
+    CASE(wait__hears_of_an_outcome_from_another_handle),
+    CASE(busy__key_held_by_a_transaction_fails_alone),
+    CASE(K10__lost_connection_is_settled_and_made_again),
+    CASE(K7__what_is_wanted_outlives_the_ring),
+    CASE(K8__lives_of_a_key_leave_nothing_behind),
+    CASE(K5__earlier_turn_does_not_come_back),
+    CASE(F30__clock_of_the_database_set_back_is_safe),
+    CASE(F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect),
+    CASE(F30__clock_is_the_databases_own),
+    { NULL, NULL },
+};
