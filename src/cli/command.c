@@ -31,6 +31,7 @@ enum {
 };
 
 struct pump {
+    pid_t pid; /* of the command, once it was started */
     const struct once_command *command;
     struct once_frames *frames;
     struct once_guard guard;
@@ -62,6 +63,7 @@ static void take_report(struct pump *pump)
     switch (report.news) {
     case ONCE_GUARD_SPAWNED:
         ONCE_POINT("run.spawned");
+        pump->pid = report.value;
         break;
     case ONCE_GUARD_FAILED:
         pump->end.how = ONCE_COMMAND_NOT_STARTED;
@@ -103,9 +105,12 @@ static void pass_signal_on(struct pump *pump)
     struct signalfd_siginfo info;
     if (read(pump->command->signals, &info, sizeof info) != (ssize_t)sizeof info)
         return;
+    /* What the terminal sends, it sent to the whole group already; but the command may have
+     * left it, and a hang-up goes to the leader of a session alone. */
+    bool has_it = info.ssi_code == SI_KERNEL && info.ssi_signo != SIGHUP && getpgid(pump->pid) == getpgrp();
     if (pump->exited)
         stop_waiting(pump);
-    else if (info.ssi_code != SI_KERNEL) /* the terminal sent it to the whole group already */
+    else if (!has_it)
         once_guard_signal(&pump->guard, (int)info.ssi_signo);
 }
 

@@ -162,6 +162,10 @@ static _Noreturn void guardian(const struct pipes *pipes, const struct once_guar
     report(pipes->report[1], pid > 0 ? ONCE_GUARD_SPAWNED : ONCE_GUARD_FAILED, pid > 0 ? pid : errno);
     if (pid < 0)
         _exit(1);
+    /* Out of the group that the command and `once` are in: what kills all of that must leave
+     * somebody to kill those who left it. A session of its own, not only a group: else the
+     * kernel would count on us for whether their group is orphaned. */
+    setsid();
     /* Let go of the pipes, whose end `once` waits for, of the store's file and of whatever
      * we were started with; a lock on it must not outlive `once`. */
     close(pipes->out[1]);

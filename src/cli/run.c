@@ -330,6 +330,7 @@ static int answer_own(const struct run *run, const struct once_record *record)
 static int answer_replay(const struct run *run, const struct once_record *record)
 {
     int write_error[3] = { 0 };
+    once_signals_stand_down(&run->signals);
     if (!once_replay_print(record, write_error))
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN, "cannot replay %s: its stored output is damaged",
                              quoted(run->claim.key));
@@ -396,8 +397,9 @@ static int answer_not_started(const struct run *run)
     int exit = error == ENOENT ? ONCE_EXIT_NOT_FOUND : ONCE_EXIT_NOT_EXECUTABLE;
     if (error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE)
         exit = ONCE_EXIT_OS;
-    return once_cli_fail(&run->cli, exit, "cannot execute %s: %s; the key is free again",
-                         quoted(once_span_str(run->argv[0])), strerror(error));
+    return once_cli_fail(&run->cli, exit, "cannot execute %s: %s; %s", quoted(once_span_str(run->argv[0])),
+                         strerror(error),
+                         run->attempt <= 1 ? "the key is free again" : "the same command may be tried again");
 }
 
 static int answer_error(const struct run *run, const struct once_error *err)

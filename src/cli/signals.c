@@ -12,15 +12,21 @@ static bool is_ignored(int signal)
     return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-int once_signals_init(struct once_signals *signals)
+/* Those that end a program, less what was ignored when it started. */
+static sigset_t ending_set(void)
 {
     static const int ending[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP };
-    sigset_t taken, blocked;
-    sigemptyset(&taken);
+    sigset_t set;
+    sigemptyset(&set);
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
         if (!is_ignored(ending[i]))
-            sigaddset(&taken, ending[i]);
-    blocked = taken;
+            sigaddset(&set, ending[i]);
+    return set;
+}
+
+int once_signals_init(struct once_signals *signals)
+{
+    sigset_t taken = ending_set(), blocked = taken;
     sigaddset(&blocked, SIGPIPE);
     signals->fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals->fd < 0)
@@ -40,6 +46,13 @@ int once_signals_take(const struct once_signals *signals)
     struct signalfd_siginfo info;
     ssize_t n = read(signals->fd, &info, sizeof info);
     return n == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+void once_signals_stand_down(const struct once_signals *signals)
+{
+    (void)signals; /* SIGPIPE stays blocked: a write says EPIPE */
+    sigset_t set = ending_set();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 _Noreturn void once_signals_die(struct once_signals *signals, int signal)

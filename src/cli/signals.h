@@ -24,6 +24,9 @@ void once_signals_release(struct once_signals *signals);
 /* The number of a signal that came, or 0. */
 int once_signals_take(const struct once_signals *signals);
 
+/* From here on they end the program as usual: nothing is left to protect. */
+void once_signals_stand_down(const struct once_signals *signals);
+
 /* Dies of it, as if it had never been blocked. */
 _Noreturn void once_signals_die(struct once_signals *signals, int signal);
 

@@ -142,9 +142,13 @@ static once_result reopen(struct engine *e, enum once_fate *fate, struct once_er
 /* Remembers what the operations would answer, had the commit, and doubts it. */
 static void doubt(struct job **jobs, size_t count, const struct once_error *why)
 {
-    for (size_t i = 0; i < count; i++)
-        jobs[i]->op.tentative = jobs[i]->op.result;
-    fail_all(jobs, count, ONCE_UNKNOWN, why);
+    for (size_t i = 0; i < count; i++) {
+        struct once_op *op = &jobs[i]->op;
+        op->tentative = op->result;
+        op->result = ONCE_UNKNOWN;
+        if (op->tentative == ONCE_OK || op->err.text[0] == '\0')
+            op->err = *why;
+    }
 }
 
 /* Applies one operation again, after a reopen. True: its fate is known. */

@@ -23,35 +23,69 @@ static once_time renew_after(const struct kept *k, once_time now)
     return now + (third > 0 ? third : 1);
 }
 
-static struct kept *next_due(struct keeper *k)
+/* When the next renewal is due; INT64_MAX if none is. */
+static once_time next_due(const struct keeper *k)
+{
+    once_time next = INT64_MAX;
+    for (const struct kept *at = k->first; at != NULL; at = at->next)
+        if (at->renew_at < next)
+            next = at->renew_at;
+    return next;
+}
+
+/* Those that are due, as a list; soon counts as now, so that they share a commit. */
+static struct kept *take_due(struct keeper *k, once_time now)
 {
     struct kept *due = NULL;
-    for (struct kept *at = k->first; at != NULL; at = at->next)
-        if (due == NULL || at->renew_at < due->renew_at)
-            due = at;
+    for (struct kept *at = k->first; at != NULL; at = at->next) {
+        if (at->renew_at > now + at->lease_ms / 30)
+            continue;
+        at->busy = true;
+        at->next_due = due;
+        due = at;
+    }
     return due;
 }
 
-/* Without the lock: the store may take its time. */
-static void renew(struct keeper *k, struct kept *kept)
+static void submit(struct keeper *k, struct kept *kept)
 {
-    struct once_reply reply;
-    once_time asked = once_os_monotonic_ms();
-    once_result r = once_extend(k->once, kept->grant, kept->lease_ms, &reply, NULL);
+    kept->job = (struct job){ .kind = JOB_OPERATION, .answered = &kept->answered };
+    kept->job.request = (struct once_request){ .verb = ONCE_VERB_EXTEND,
+                                               .grant = kept->grant,
+                                               .extend = { kept->lease_ms } };
+    kept->job.op.request = &kept->job.request;
+    memcpy(kept->job.op.record, kept->grant.record, 16);
+    if (engine_submit(k->once->engine, &kept->job, NULL) != ONCE_OK) {
+        kept->job.op.result = ONCE_BUSY;
+        sem_post(&kept->answered);
+    }
+}
+
+static void take_answer(struct kept *kept, once_time asked)
+{
+    while (sem_wait(&kept->answered) != 0)
+        ; /* interrupted */
     once_time now = once_os_monotonic_ms();
-    if (r == ONCE_OK && reply.arm == ONCE_ARM_DONE) {
-        kept->lost_at = asked + kept->lease_ms;
+    struct once_op *op = &kept->job.op;
+    if (op->result == ONCE_OK && op->reply.arm == ONCE_ARM_DONE) {
+        atomic_store(&kept->lost_at, asked + kept->lease_ms);
         kept->renew_at = renew_after(kept, now);
-        atomic_store(&kept->held, true);
-    } else if (r == ONCE_OK) {
+    } else if (op->result == ONCE_OK) {
         kept->renew_at = INT64_MAX; /* fenced: nothing to renew any more */
-        atomic_store(&kept->held, false);
+        atomic_store(&kept->fenced, true);
     } else { /* the store is in trouble: the lease may still be there when it is back */
         kept->renew_at = now + (kept->lease_ms / 10 > 0 ? kept->lease_ms / 10 : 1);
-        if (now >= kept->lost_at)
-            atomic_store(&kept->held, false);
     }
-    once_reply_release(&reply);
+    once_reply_release(&op->reply);
+}
+
+/* Without the lock: the store may take its time. */
+static void renew_all(struct keeper *k, struct kept *due, once_time asked)
+{
+    for (struct kept *at = due; at != NULL; at = at->next_due)
+        submit(k, at);
+    for (struct kept *at = due; at != NULL; at = at->next_due)
+        take_answer(at, asked);
 }
 
 static void *keep(void *arg)
@@ -60,25 +94,39 @@ static void *keep(void *arg)
     pthread_setname_np(pthread_self(), "once-keeper");
     pthread_mutex_lock(&k->lock);
     while (!k->stopping) {
-        struct kept *due = next_due(k);
-        if (due == NULL || due->renew_at == INT64_MAX) {
+        once_time next = next_due(k), now = once_os_monotonic_ms();
+        if (next == INT64_MAX) {
             pthread_cond_wait(&k->changed, &k->lock);
             continue;
         }
-        if (due->renew_at > once_os_monotonic_ms()) {
-            struct timespec until = { .tv_sec = due->renew_at / 1000, .tv_nsec = due->renew_at % 1000 * 1000000 };
+        if (next > now) {
+            struct timespec until = { .tv_sec = next / 1000, .tv_nsec = next % 1000 * 1000000 };
             pthread_cond_timedwait(&k->changed, &k->lock, &until);
             continue;
         }
-        due->busy = true;
+        struct kept *due = take_due(k, now);
         pthread_mutex_unlock(&k->lock);
-        renew(k, due);
+        renew_all(k, due, now);
         pthread_mutex_lock(&k->lock);
-        due->busy = false;
+        for (struct kept *at = due, *after; at != NULL; at = after) {
+            after = at->next_due; /* once it is not busy, it may be gone */
+            at->busy = false;
+        }
         pthread_cond_broadcast(&k->changed);
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
+}
+
+bool keeper_is_held(const struct kept *kept)
+{
+    struct kept *k = (struct kept *)kept; /* atomics are read through a plain pointer */
+    return !atomic_load(&k->fenced) && once_os_monotonic_ms() < atomic_load(&k->lost_at);
+}
+
+void keeper_tell_fenced(struct kept *kept)
+{
+    atomic_store(&kept->fenced, true);
 }
 
 once_result keeper_create(struct once *once, struct keeper **out, struct once_error *err)
@@ -127,9 +175,11 @@ once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant gr
                        struct once_error *err)
 {
     once_time now = once_os_monotonic_ms();
-    *kept = (struct kept){ .grant = grant, .lease_ms = lease_ms, .lost_at = now + lease_ms };
+    *kept = (struct kept){ .grant = grant, .lease_ms = lease_ms };
     kept->renew_at = renew_after(kept, now);
-    atomic_init(&kept->held, true);
+    atomic_init(&kept->lost_at, now + lease_ms);
+    atomic_init(&kept->fenced, false);
+    sem_init(&kept->answered, 0, 0);
     once_result r = ONCE_OK;
     pthread_mutex_lock(&k->lock);
     if (!k->running && start_thread(k) != 0)
@@ -156,4 +206,5 @@ void keeper_remove(struct keeper *k, struct kept *kept)
         }
     }
     pthread_mutex_unlock(&k->lock);
+    sem_destroy(&kept->answered);
 }

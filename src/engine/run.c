@@ -36,7 +36,7 @@ const struct once_record *once_attempt_record(const struct once_attempt *attempt
 
 bool once_attempt_is_held(const struct once_attempt *attempt)
 {
-    return atomic_load(&((struct once_attempt *)attempt)->kept.held);
+    return keeper_is_held(&attempt->kept);
 }
 
 once_result once_attempt_advance(struct once_attempt *attempt, once_span point, once_span checkpoint,
@@ -45,7 +45,7 @@ once_result once_attempt_advance(struct once_attempt *attempt, once_span point, 
     struct once_reply reply;
     once_result r = once_advance(attempt->once, attempt->grant.record.grant, point, checkpoint, &reply, err);
     if (r == ONCE_OK && reply.arm != ONCE_ARM_DONE) {
-        atomic_store(&attempt->kept.held, false);
+        keeper_tell_fenced(&attempt->kept);
         r = once_fail(err, ONCE_INVALID, "another attempt took over: the recovery point '%.*s' was not stored",
                       ONCE_SPAN_ARGS(point));
     }
@@ -66,7 +66,7 @@ static once_result until_stored(struct once_attempt *a, const struct once_reques
 {
     struct once_error last = { .result = ONCE_OK };
     once_time give_up_at = once_os_monotonic_ms() + a->lease_ms;
-    for (useconds_t pause_ms = RETRY_PAUSE_MS;; pause_ms *= 2) {
+    for (useconds_t pause_ms = RETRY_PAUSE_MS;; pause_ms = pause_ms < RETRY_PAUSE_MS_MAX / 2 ? pause_ms * 2 : RETRY_PAUSE_MS_MAX) {
         once_result r = request->verb == ONCE_VERB_FINISH
                             ? once_finish(a->once, request->grant, &request->outcome, reply, &last)
                             : once_release(a->once, request->grant, reply, &last);
@@ -78,7 +78,7 @@ static once_result until_stored(struct once_attempt *a, const struct once_reques
                 *err = last;
             return r;
         }
-        usleep((pause_ms < RETRY_PAUSE_MS_MAX ? pause_ms : RETRY_PAUSE_MS_MAX) * 1000);
+        usleep(pause_ms * 1000);
     }
 }
 

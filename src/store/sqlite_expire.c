@@ -165,8 +165,9 @@ static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget,
     if (*budget > RESERVE_BUDGET)
         *budget = RESERVE_BUDGET;
     for (;; *budget = (*budget + 3) / 4) {
+        s->db.full = false;
         r = expire_step(s, *budget, h, err);
-        if (r != ONCE_UNAVAILABLE || *budget == 1)
+        if (r != ONCE_UNAVAILABLE || !s->db.full || *budget == 1)
             break;
     }
     if (r == ONCE_OK)
@@ -179,13 +180,14 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     struct harvest h = { .due = NULL };
+    s->db.full = false;
     once_result r = expire_step(s, budget, &h, err);
-    if (r == ONCE_UNAVAILABLE && !s->broken)
+    if (r == ONCE_UNAVAILABLE && s->db.full)
         r = expire_on_full_disk(s, &budget, &h, err);
     if (r == ONCE_OK) {
         *removed = h.records;
         *more = h.records == budget;
-        if (!*more && sqlite_files_reserve_is_gone(&s->files)) {
+        if (!*more && !s->callers && sqlite_files_reserve_is_gone(&s->files)) {
             sqlite_store_checkpoint(s, true);
             sqlite_files_reserve_fill(&s->files);
         }

@@ -6,7 +6,9 @@
 #include "core/span.h"
 #include "store/keymap.h"
 
-enum { ENTRY_LEN = 20, BUCKETS = 256 };
+#include <xxhash.h>
+
+enum { ENTRY_LEN = 20, BUCKETS = 256, SUM_LEN = 8 };
 
 static int64_t bucket_id(int64_t first, unsigned bucket)
 {
@@ -17,6 +19,20 @@ static uint64_t entry_fence(const uint8_t *entry, int64_t first)
 {
     const uint8_t *p = entry + 16;
     return (uint64_t)first + ((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+}
+
+/* The entries of a bucket without their checksum. A bucket that is damaged would hide
+ * records, and they would be executed again. */
+static once_result bucket_open(once_span stored, int64_t id, once_span *entries, struct once_error *err)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; stored.len >= SUM_LEN && i < SUM_LEN; i++)
+        sum = sum << 8 | stored.ptr[stored.len - SUM_LEN + i];
+    if (stored.len < SUM_LEN || (stored.len - SUM_LEN) % ENTRY_LEN != 0 ||
+        XXH64(stored.ptr, stored.len - SUM_LEN, (uint64_t)id) != sum)
+        return once_fail(err, ONCE_CORRUPT, "bucket %lld of the key index does not match its checksum", (long long)id);
+    *entries = once_span_of(stored.ptr, stored.len - SUM_LEN);
+    return ONCE_OK;
 }
 
 /* ------------------------------------------------------------------ counters */
@@ -64,6 +80,7 @@ static once_result fresh_add(struct sqlite_index *x, const uint8_t record[16], u
     memcpy(e->record, record, 16);
     e->fence = fence;
     e->before = before;
+    e->dead = false;
     return ONCE_OK;
 }
 
@@ -83,13 +100,16 @@ static once_result load_segments(struct sqlite_index *x, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_data_all);
     bool room = true;
-    while (room && sqlite_step(&q)) {
-        int64_t first = sqlite_column_int(&q, 0) / BUCKETS;
-        once_span entries = sqlite_column_span(&q, 1);
-        for (size_t at = 0; room && at + ENTRY_LEN <= entries.len; at += ENTRY_LEN)
-            room = keymap_put(x->map, entries.ptr + at, entry_fence(entries.ptr + at, first));
+    once_result r = ONCE_OK;
+    while (r == ONCE_OK && room && sqlite_step(&q)) {
+        int64_t id = sqlite_column_int(&q, 0);
+        once_span entries = { NULL, 0 };
+        r = bucket_open(sqlite_column_span(&q, 1), id, &entries, err);
+        for (size_t at = 0; room && at < entries.len; at += ENTRY_LEN)
+            room = keymap_put(x->map, entries.ptr + at, entry_fence(entries.ptr + at, id / BUCKETS));
     }
-    once_result r = sqlite_end(&q, "read the key index", err);
+    once_result end = sqlite_end(&q, "read the key index", r == ONCE_OK ? err : NULL);
+    r = r != ONCE_OK ? r : end;
     return r == ONCE_OK && !room ? once_fail(err, ONCE_NO_MEMORY, "no memory for the key index") : r;
 }
 
@@ -159,12 +179,16 @@ static once_result find_in_segments(struct sqlite_index *x, const uint8_t record
 {
     for (size_t i = 0; i < x->segment_count && *fence == 0; i++) {
         struct sqlite_query q = sqlite_query(x->db, SQL_segment_data);
-        sqlite_bind_int(&q, bucket_id(x->segments[i].first, record[0]));
+        int64_t id = bucket_id(x->segments[i].first, record[0]);
+        sqlite_bind_int(&q, id);
+        once_span entries = { NULL, 0 };
+        once_result r = ONCE_OK;
         if (sqlite_step(&q))
-            *fence = search_bucket(sqlite_column_span(&q, 0), record, x->segments[i].first);
-        once_result r = sqlite_end(&q, "look into the key index", err);
-        if (r != ONCE_OK)
-            return r;
+            r = bucket_open(sqlite_column_span(&q, 0), id, &entries, err);
+        *fence = search_bucket(entries, record, x->segments[i].first);
+        once_result end = sqlite_end(&q, "look into the key index", r == ONCE_OK ? err : NULL);
+        if (r != ONCE_OK || end != ONCE_OK)
+            return r != ONCE_OK ? r : end;
     }
     return ONCE_OK;
 }
@@ -219,9 +243,10 @@ static int by_record_newest_first(const void *a, const void *b)
     return order != 0 ? order : (x->fence < y->fence) - (x->fence > y->fence);
 }
 
-static once_result write_bucket(struct sqlite_index *x, int64_t first, unsigned bucket, const struct once_buf *buf,
+static once_result write_bucket(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
                                 struct once_error *err)
 {
+    once_buf_add_u64(buf, XXH64(buf->ptr, buf->len, (uint64_t)bucket_id(first, bucket)));
     if (buf->result != ONCE_OK)
         return once_fail(err, buf->result, "no memory for the key index");
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_data_put);
@@ -238,7 +263,7 @@ static once_result write_segment(struct sqlite_index *x, const struct sqlite_ind
     size_t count = 0;
     once_result r = ONCE_OK;
     struct once_buf buf;
-    once_buf_init(&buf, (size_t)ENTRY_LEN * (len + 1));
+    once_buf_init(&buf, (size_t)ENTRY_LEN * (len + 1) + SUM_LEN);
     for (size_t i = 0; i < len && r == ONCE_OK; i++) {
         const struct sqlite_index_entry *e = &entries[i];
         if (i == 0 || memcmp(entries[i - 1].record, e->record, 16) != 0) {
@@ -252,7 +277,7 @@ static once_result write_segment(struct sqlite_index *x, const struct sqlite_ind
         }
     }
     once_buf_release(&buf);
-    if (r != ONCE_OK)
+    if (r != ONCE_OK || count == 0)
         return r;
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_insert);
     sqlite_bind_int(&q, first);
@@ -268,8 +293,10 @@ static once_result collect_from_ram(struct sqlite_index *x, struct sqlite_index_
     *out = malloc((x->fresh_len + 1) * sizeof **out);
     if (*out == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory to seal the key index");
-    memcpy(*out, x->fresh, x->fresh_len * sizeof **out);
-    *len = x->fresh_len;
+    *len = 0;
+    for (size_t i = 0; i < x->fresh_len; i++)
+        if (!x->fresh[i].dead)
+            (*out)[(*len)++] = x->fresh[i];
     qsort(*out, *len, sizeof **out, by_record_newest_first);
     return ONCE_OK;
 }
@@ -471,10 +498,29 @@ once_result sqlite_index_bury(struct sqlite_index *x, const uint8_t record[16], 
     return sqlite_run(&q, "write the key index", err);
 }
 
+/* Fences only grow along `fresh`. */
+static struct sqlite_index_entry *find_fresh(struct sqlite_index *x, uint64_t fence)
+{
+    size_t low = 0, high = x->fresh_len;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (x->fresh[mid].fence < fence)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < x->fresh_len && x->fresh[low].fence == fence ? &x->fresh[low] : NULL;
+}
+
 void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint64_t fence)
 {
-    if (x->map != NULL && keymap_find(x->map, record) == fence)
+    if (x->map == NULL)
+        return;
+    if (keymap_find(x->map, record) == fence)
         keymap_remove(x->map, record);
+    struct sqlite_index_entry *entry = find_fresh(x, fence);
+    if (entry != NULL)
+        entry->dead = true; /* not to be sealed */
 }
 
 /* Asked of the claims themselves: the map is told only after the commit. */
@@ -495,8 +541,9 @@ static once_result sift_bucket(struct sqlite_index *x, int64_t first, unsigned b
     sqlite_bind_int(&q, bucket_id(first, bucket));
     once_result r = ONCE_OK;
     if (sqlite_step(&q)) {
-        once_span entries = sqlite_column_span(&q, 0);
-        for (size_t at = 0; r == ONCE_OK && at + ENTRY_LEN <= entries.len; at += ENTRY_LEN) {
+        once_span entries = { NULL, 0 };
+        r = bucket_open(sqlite_column_span(&q, 0), bucket_id(first, bucket), &entries, err);
+        for (size_t at = 0; r == ONCE_OK && at < entries.len; at += ENTRY_LEN) {
             bool alive = false;
             int64_t fence = (int64_t)entry_fence(entries.ptr + at, first);
             r = any_claim(x, fence, fence, &alive, err);
@@ -526,13 +573,13 @@ static once_result shrink_segment(struct sqlite_index *x, int64_t first, size_t 
     size_t living = 0;
     once_result r = ONCE_OK;
     struct once_buf buf;
-    once_buf_init(&buf, (count + 1) * ENTRY_LEN);
+    once_buf_init(&buf, (count + 1) * ENTRY_LEN + SUM_LEN);
     for (unsigned bucket = 0; r == ONCE_OK && bucket < BUCKETS; bucket++) {
         once_buf_clear(&buf);
         r = sift_bucket(x, first, bucket, &buf, err);
         if (r == ONCE_OK)
             r = write_bucket(x, first, bucket, &buf, err);
-        living += buf.len / ENTRY_LEN;
+        living += (buf.len - SUM_LEN) / ENTRY_LEN;
     }
     once_buf_release(&buf);
     if (r != ONCE_OK)

@@ -35,6 +35,7 @@ struct sqlite_index_entry {
     uint8_t record[16];
     uint64_t fence;
     uint64_t before; /* what the map said: for undoing */
+    bool dead;       /* expired since */
 };
 
 struct sqlite_index_segment {

@@ -40,7 +40,7 @@ once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err)
                        "set up the database", err);
 }
 
-once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err)
+static once_result version_read(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err)
 {
     int64_t ours = 0, tables = 0, app = 0, user_version = 0;
     once_result r = scalar(handle, "SELECT count(*) FROM sqlite_schema WHERE name = 'once_meta'", &ours, err);
@@ -76,10 +76,28 @@ once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int6
     return ONCE_OK;
 }
 
+/* In one transaction: somebody may be making the store this very moment. */
+once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err)
+{
+    bool alone = sqlite3_get_autocommit(handle) != 0;
+    once_result r = alone ? sqlite_exec(handle, "BEGIN", "read the schema", err) : ONCE_OK;
+    if (r == ONCE_OK)
+        r = version_read(handle, owner, version, err);
+    if (alone && !sqlite3_get_autocommit(handle))
+        sqlite3_exec(handle, "COMMIT", NULL, NULL, NULL);
+    return r;
+}
+
+bool sqlite_schema_is_own(sqlite3 *handle)
+{
+    int64_t app = 0;
+    return scalar(handle, "PRAGMA application_id", &app, NULL) == ONCE_OK && app == SQLITE_APPLICATION_ID;
+}
+
 bool sqlite_schema_is_wal(sqlite3 *handle)
 {
-    int64_t wal = 0, app = 0;
-    if (scalar(handle, "PRAGMA application_id", &app, NULL) != ONCE_OK || app != SQLITE_APPLICATION_ID)
+    int64_t wal = 0;
+    if (!sqlite_schema_is_own(handle))
         return true; /* a caller's file: its journal mode is the caller's business */
     once_result r = scalar(handle, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, NULL);
     return r == ONCE_OK && wal != 0;

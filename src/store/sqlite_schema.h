@@ -23,6 +23,8 @@ enum sqlite_owner {
 once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err);
 /* Our version of what is in the file, 0 if it is empty; refuses what is not ours or newer. */
 once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err);
+/* The file is a store of its own, not a caller's database with our tables in it. */
+bool sqlite_schema_is_own(sqlite3 *handle);
 /* A copy made by VACUUM INTO or a dump may have lost the mode that durability rests on. */
 bool sqlite_schema_is_wal(sqlite3 *handle);
 once_result sqlite_schema_page_count(sqlite3 *handle, int64_t *pages, struct once_error *err);

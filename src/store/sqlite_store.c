@@ -93,6 +93,7 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
         disconnect(s);
         return r;
     }
+    s->callers = !sqlite_schema_is_own(s->db.handle);
     sqlite3_wal_hook(s->db.handle, on_commit_pages, s);
     s->wal_pages_max = CHECKPOINT_PAGES_MIN;
     s->base.secret = s->db.secret;
@@ -107,6 +108,8 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
  * a power loss could bring an old log back over the newer pages. */
 static once_result make_durable(struct sqlite_store *s, struct once_error *err)
 {
+    if (s->callers)
+        return ONCE_OK;
     int rc = sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (rc != SQLITE_OK)
         return sqlite_fail(s->db.handle, rc, "make the log durable", err);
@@ -138,7 +141,8 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
         return r;
     }
     r = sqlite_exec(s->db.handle, writing ? "BEGIN IMMEDIATE" : "BEGIN", "begin a transaction", err);
-    if (r == ONCE_OK && writing && s->db.boot == 0) /* it was opened without the lock, as the first since boot */
+    s->anchoring = writing && s->db.boot == 0; /* it was opened without the lock, as the first since boot */
+    if (r == ONCE_OK && s->anchoring)
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r == ONCE_OK)
         r = sqlite_index_begin(&s->index, writing, err);
@@ -158,6 +162,9 @@ static void roll_back(struct sqlite_store *s, bool clean)
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
     sqlite_index_rolled_back(&s->index);
     sqlite_protocol_rolled_back(&s->protocol);
+    if (s->anchoring) /* the anchor is gone with the rest */
+        s->db.boot = 0;
+    s->anchoring = false;
     if (s->base.shared)
         sqlite_files_unlock(&s->files, clean);
 }
@@ -188,7 +195,7 @@ static int checkpoint_pages(struct sqlite_store *s)
  * failing checkpoint could not do stays in the log; nothing is lost. */
 static void checkpoint_if_due(struct sqlite_store *s)
 {
-    if (s->wal_pages < s->wal_pages_max)
+    if (s->callers || s->wal_pages < s->wal_pages_max)
         return;
     sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     s->wal_pages = 0;
@@ -197,7 +204,7 @@ static void checkpoint_if_due(struct sqlite_store *s)
 
 void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate)
 {
-    if (s->base.shared && sqlite_files_lock(&s->files, false, NULL) != ONCE_OK)
+    if (s->callers || (s->base.shared && sqlite_files_lock(&s->files, false, NULL) != ONCE_OK))
         return;
     sqlite3_wal_checkpoint_v2(s->db.handle, NULL, truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE,
                               NULL, NULL);
@@ -254,6 +261,7 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     }
     ONCE_POINT("sqlite.committed");
     s->commits++;
+    s->anchoring = false;
     sqlite_index_committed(&s->index);
     checkpoint_if_due(s);
     if (s->base.shared)
@@ -405,7 +413,7 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
     r = connect(s, true, &ready, err);
     if (r == ONCE_OK && s->files.suspect)
         r = make_durable(s, err);
-    if (r == ONCE_OK)
+    if (r == ONCE_OK && !s->callers)
         sqlite_files_reserve_fill(&s->files);
     s->opened = r == ONCE_OK;
     bool untouched = r == ONCE_INVALID && !s->files.suspect; /* it is not ours, or too new */

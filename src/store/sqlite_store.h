@@ -15,6 +15,8 @@ struct sqlite_store {
     struct sqlite_protocol protocol;
     bool no_migrate;
     bool opened;       /* owned: the lock is ours until it is closed */
+    bool callers;      /* a caller's database: its log and its disk are the caller's business */
+    bool anchoring;    /* this step set the store's clock */
     bool broken;       /* a reopen failed: nothing is done until one succeeds */
     int wal_pages;     /* as of the last commit */
     int wal_pages_max; /* then a checkpoint is due */

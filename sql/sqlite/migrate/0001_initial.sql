@@ -90,7 +90,7 @@ CREATE TABLE once_segment (
 ) STRICT;
 CREATE TABLE once_segment_data (
     id      INTEGER PRIMARY KEY,           -- first * 256 + the records' first byte
-    entries BLOB NOT NULL                  -- 20 bytes each, sorted: record, fence - first
+    entries BLOB NOT NULL                  -- 20 bytes each, sorted: record, fence - first; then XXH64
 ) STRICT;
 
 -- The last step of each writer, by a slot of its choice: after a commit whose answer was

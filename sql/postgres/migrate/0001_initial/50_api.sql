@@ -12,8 +12,12 @@ DECLARE
     lease_ms     bigint := (extract(epoch FROM lease) * 1000)::bigint;
     retention_ms bigint := coalesce((extract(epoch FROM retention) * 1000)::bigint, -1);
 BEGIN
-    IF length(tenant_bytes) > 255 THEN
-        RAISE EXCEPTION 'tenant is % bytes long, the limit is 255', length(tenant_bytes) USING ERRCODE = '22023';
+    IF tenant IS NULL OR length(tenant_bytes) > 255 THEN
+        RAISE EXCEPTION 'tenant is % bytes long, the limit is 255; '''' is the single tenant', length(tenant_bytes)
+            USING ERRCODE = '22023';
+    END IF;
+    IF nonce IS NULL THEN
+        RAISE EXCEPTION 'nonce is NULL; leave it out to have one made' USING ERRCODE = '22023';
     END IF;
     IF key_bytes IS NULL OR length(key_bytes) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'key has % bytes, not 1 to 255', coalesce(length(key_bytes), 0) USING ERRCODE = '22023';
@@ -39,9 +43,15 @@ COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid
     'is just claiming the same key. retention NULL: keep for ever';
 
 CREATE FUNCTION once.extend(record uuid, fence bigint, lease interval DEFAULT NULL) RETURNS once.answer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.extend_record(record, fence, coalesce((extract(epoch FROM lease) * 1000)::bigint, 0))
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lease_ms bigint := (extract(epoch FROM lease) * 1000)::bigint;
+BEGIN
+    IF lease_ms NOT BETWEEN 1 AND 86400000 THEN
+        RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
+    END IF;
+    RETURN once.extend_record(record, fence, coalesce(lease_ms, 0));
+END $$;
 COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Hold on for another lease. arm: done | fenced';
 
 CREATE FUNCTION once.advance(record uuid, fence bigint, point text, checkpoint bytea DEFAULT '')

@@ -1,13 +1,55 @@
--- Who may do what. Nothing is for PUBLIC; tables are nobody's but the owner's.
+-- Who may do what. Nothing is for PUBLIC; tables are nobody's but the owner's. What is not
+-- named here is called by functions that run as the owner.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA once FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA once FROM PUBLIC;
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA once TO once_app;
-REVOKE EXECUTE ON FUNCTION
-    once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
-    once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),
-    once.expire(integer), once.empty_slot(smallint), once.move_finished(smallint, integer)
-    FROM once_app;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
+
+-- For services.
+GRANT EXECUTE ON FUNCTION
+    once.claim(text, text, bytea, interval, interval, text, uuid),
+    once.extend(uuid, bigint, interval),
+    once.advance(uuid, bigint, text, bytea),
+    once.finish(uuid, bigint, integer, bytea, text, text, boolean),
+    once.release(uuid, bigint),
+    once.lookup(text, text),
+    once.consume(text, text),
+    once.enqueue(text, text, bytea, jsonb),
+    once.serialize(text),
+    once.child_key(uuid, text),
+    once.record_id(bytea, bytea),
+    once.fingerprint(text, text, text, text, bytea, text[], boolean, text[]),
+    once.now_ms(),
+    once.version()
+    TO once_app;
+
+-- What those are made of and runs as the caller.
+GRANT EXECUTE ON FUNCTION
+    once.part(bytea), once.mac(bytea), once.hmac(bytea, bytea),
+    once.json_string(text), once.json_quoted(bytea), once.json_escape(bytea), once.json_canonical(bytea, text[])
+    TO once_app;
+
+-- For libonce, and for those above.
+GRANT EXECUTE ON FUNCTION
+    once.secret(),
+    once.barrier(),
+    once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid),
+    once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[]),
+    once.extend_record(uuid, bigint, bigint),
+    once.advance_record(uuid, bigint, text, bytea, uuid),
+    once.finish_record(uuid, bigint, integer, integer, bytea, bytea, boolean),
+    once.finish_many(uuid[], bigint[], integer[], integer[], bytea[], bytea[], boolean),
+    once.release_record(uuid, bigint, boolean),
+    once.lookup_record(uuid),
+    once.list(bigint, bigint),
+    once.history(uuid),
+    once.check_rows(bigint, bigint),
+    once.check_counts(bigint, bigint),
+    once.check_orphans(),
+    once.counts()
+    TO once_app;
+
+-- For operators.
 GRANT EXECUTE ON FUNCTION
     once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
     once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""The SQL functions from outside of C: arms, errors, names, fingerprints, roles."""
+import os
+import subprocess
+import sys
+
+from sqltest import equal, finish, migrated, ok, psql, url
+
+ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beginning
+    ("claim: fresh executes", "SELECT arm, attempt, state FROM once.claim('t', 'a')", "execute|1|running"),
+    ("claim: again is in progress", "SELECT arm FROM once.claim('t', 'a')", "in progress"),
+    ("claim: another fingerprint is a mismatch and tells nothing",
+     "SELECT arm, record, fence FROM once.claim('t', 'a', sha256('x'))", "mismatch||"),
+    ("claim: the same key of another tenant executes", "SELECT arm FROM once.claim('u', 'a')", "execute"),
+    ("claim: repeated with its nonce is the same grant",
+     "SELECT fence FROM once.claim('t', 'n', nonce => '11111111-1111-1111-1111-111111111111') \\gset\n"
+     "SELECT arm, fence = :fence FROM once.claim('t', 'n', nonce => '11111111-1111-1111-1111-111111111111')",
+     "execute|t"),
+    ("lookup: found and absent", "SELECT (once.lookup('t', 'a')).arm, (once.lookup('t', 'b')).arm", "found|absent"),
+    ("finish: done, replayed byte for byte",
+     "SELECT record, fence FROM once.claim('t', 'f') \\gset\n"
+     "DO $$ BEGIN END $$; SELECT arm FROM once.finish(:'record', :fence, 201, '\\x00ff0a', E'A: b\\r\\n') \\gset\n"
+     "SELECT :'arm', arm, status, body, headers FROM once.claim('t', 'f')",
+     "done|replay|201|\\x00ff0a|\\x413a20620d0a"),
+    ("finish: retryable failure executes again",
+     "SELECT record, fence FROM once.claim('t', 'g') \\gset\n"
+     "SELECT arm FROM once.finish(:'record', :fence, 503, state => 'failed', retryable => true) \\gset\n"
+     "SELECT :'arm', arm, attempt, fence > :fence FROM once.claim('t', 'g')", "done|execute|2|t"),
+    ("takeover: rerun after the lease, the old holder is fenced",
+     "SELECT record, fence FROM once.claim('t', 'h', lease => '1 ms') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS a2, attempt AS n2 FROM once.claim('t', 'h', takeover => 'rerun') \\gset\n"
+     "SELECT :'a2', :n2, (once.finish(:'record', :fence, 200)).arm, (once.extend(:'record', :fence)).arm, "
+     "(once.advance(:'record', :fence, 'p')).arm, (once.release(:'record', :fence)).arm",
+     "execute|2|fenced|fenced|fenced|fenced"),
+    ("takeover: probe", "SELECT arm FROM once.claim('t', 'i', lease => '1 ms') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\nSELECT arm, attempt FROM once.claim('t', 'i', takeover => 'probe')", "probe|2"),
+    ("takeover: escalates by default", "SELECT arm FROM once.claim('t', 'j', lease => '1 ms') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\nSELECT arm FROM once.claim('t', 'j')", "unknown"),
+    ("retention: past it the key is free",
+     "SELECT record, fence FROM once.claim('t', 'k', retention => '1 ms') \\gset\n"
+     "SELECT arm FROM once.finish(:'record', :fence, 200) \\gset\nSELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS before FROM once.lookup('t', 'k') \\gset\n"
+     "SELECT :'before', arm, attempt FROM once.claim('t', 'k', sha256('other'))", "absent|execute|1"),
+    ("advance: forward only (K11)",
+     "SELECT record, fence FROM once.claim('t', 'l') \\gset\n"
+     "SELECT once.advance(:'record', :fence, 'p1') \\gset x_\nSELECT once.advance(:'record', :fence, 'p2') \\gset x_\n"
+     "SELECT once.advance(:'record', :fence, 'p1')", "22023: recovery point 'p1' was passed before; now at 'p2'"),
+    ("one transaction: rolled back, nothing happened",
+     "BEGIN; SELECT (once.claim('t', 'r')).arm \\gset\nROLLBACK; SELECT (once.lookup('t', 'r')).arm", "absent"),
+    ("consume: fresh, then a duplicate; per consumer",
+     "SELECT once.consume('c', 'm'), once.consume('c', 'm'), once.consume('d', 'm')", "t|f|t"),
+    ("consume: rolled back, fresh again",
+     "BEGIN; SELECT once.consume('c', 'm2') \\gset\nROLLBACK; SELECT once.consume('c', 'm2')", "t"),
+    ("enqueue: staged if and only if committed",
+     "BEGIN; SELECT once.enqueue('x', 'k', '1') \\gset\nROLLBACK; SELECT once.enqueue('x', 'k', '2') \\gset\n"
+     "SELECT count(*), min(convert_from(payload, 'UTF8')) FROM once.outbox", "1|2"),
+    ("serialize: holds a lock to the end of the transaction",
+     "BEGIN; SELECT once.serialize('n') \\gset\nSELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", "1"),
+    ("bad input: tenant", "SELECT once.claim(repeat('t', 256), 'k')", "22023: tenant is 256 bytes long"),
+    ("bad input: empty key", "SELECT once.claim('t', '')", "22023: key has 0 bytes"),
+    ("bad input: NULL key", "SELECT once.claim('t', NULL)", "22023: key has 0 bytes"),
+    ("bad input: NULL tenant", "SELECT once.claim(NULL, 'k')", "22023: tenant"),
+    ("bad input: long key, counted in bytes", "SELECT once.claim('t', repeat(chr(228), 128))", "22023: key has 256"),
+    ("bad input: fingerprint", "SELECT once.claim('t', 'k', 'short')", "22023: fingerprint has 5 bytes"),
+    ("bad input: takeover", "SELECT once.claim('t', 'k', takeover => 'always')", "22023: takeover 'always'"),
+    ("bad input: NULL nonce", "SELECT once.claim('t', 'k', nonce => NULL)", "22023: nonce"),
+    ("bad input: lease", "SELECT once.claim('t', 'k', lease => '25 hours')", "22023: lease 25:00:00"),
+    ("bad input: retention", "SELECT once.claim('t', 'k', retention => '-1 s')", "22023: retention"),
+    ("bad input: lease of extend", "SELECT once.extend(gen_random_uuid(), 1, '-1 s')", "22023: lease"),
+    ("bad input: state", "SELECT once.finish(gen_random_uuid(), 1, 200, state => 'fine')", "22023: state 'fine'"),
+    ("bad input: retryable success", "SELECT once.finish(gen_random_uuid(), 1, 200, retryable => true)",
+     "22023: only a failed"),
+    ("bad input: headers", "SELECT once.finish(gen_random_uuid(), 1, 200, headers => 'no line')", "22023: headers"),
+    ("bad input: point", "SELECT once.advance(gen_random_uuid(), 1, 'two words')", "22023: recovery point"),
+    ("bad input: checkpoint", "SELECT once.advance(gen_random_uuid(), 1, 'p', decode(repeat('00', 65537), 'hex'))",
+     "54000: checkpoint is 65537"),
+    ("bad input: verdict", "SELECT once.resolve('t', 'a', 'perhaps', 'r')", "22023: verdict 'perhaps'"),
+    ("bad input: no reason", "SELECT once.resolve('t', 'a', 'done', '')", "22023: a verdict needs a reason"),
+    ("bad input: exclude", "SELECT once.fingerprint('t', 'POST', '/', json => true, exclude => '{a}')",
+     "22023: exclude: 'a'"),
+    ("bad input: header pairs", "SELECT once.fingerprint('t', 'POST', '/', headers => '{a,b}')", "22023: headers"),
+    ("no such grant is fenced", "SELECT (once.finish(gen_random_uuid(), 1, 200)).arm", "fenced"),
+    ("REPEATABLE READ: a ring that turned since its snapshot is a serialisation failure",
+     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 AS one \\gset\n"
+     "\\! \"$ONCE_TEST_POSTGRES_BIN/psql\" -Xqd \"$ONCE_TEST_DATABASE\" -c 'UPDATE once.ring SET current = current'\n"
+     "SELECT (once.claim('t', 'rr')).arm", "40001: could not serialize"),
+]
+
+ROLES = [  # name, role, SQL, expected
+    ("once_app claims", "app", "SELECT (once.claim('r', 'a')).arm", "execute"),
+    ("once_app uses every function of a service", "app",
+     "SELECT record, fence FROM once.claim('r', 'b') \\gset\n"
+     "SELECT (once.extend(:'record', :fence)).arm, (once.advance(:'record', :fence, 'p')).arm, "
+     "(once.finish(:'record', :fence, 200)).arm, (once.lookup('r', 'b')).arm, once.consume('r', 'm'), "
+     "once.enqueue('r', 'k', '') IS NULL, length(once.fingerprint('r', 'GET', '/'))", "done|done|done|found|t|f|32"),
+    ("once_app may not resolve", "app", "SELECT once.resolve('r', 'a', 'release', 'r')", "42501: permission denied"),
+    ("once_app may not expire", "app", "SELECT once.expire()", "42501: permission denied"),
+    ("once_app may not call the insides", "app", "SELECT once.newest(gen_random_uuid())", "42501: permission denied"),
+    ("once_ops resolves", "ops", "SELECT (once.resolve('r', 'nothing', 'release', 'r')).arm", "absent"),
+    ("once_ops expires", "ops", "SELECT more FROM once.expire()", "f"),
+    ("nobody else does anything", "stranger", "SELECT once.claim('r', 'a')", "42501: permission denied for schema"),
+] + [("once_app may not %s" % sql.split(" once.")[0], "app", sql, "42501: permission denied for")
+     for sql in ("SELECT * FROM once.claim", "DELETE FROM once.result", "UPDATE once.ring SET current = 1",
+                 "INSERT INTO once.inbox VALUES ('a', 'b', 1)", "TRUNCATE once.claim_1", "SELECT secret FROM once.store",
+                 "CREATE TABLE once.mine (x int)")]
+
+ATTACK = """
+CREATE FUNCTION pg_temp.now_ms() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+CREATE FUNCTION public.length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT 32';
+CREATE FUNCTION public.convert_to(text, text) RETURNS bytea LANGUAGE sql AS $$ SELECT 'same'::bytea $$;
+CREATE FUNCTION public.sha256(bytea) RETURNS bytea LANGUAGE sql AS $$ SELECT 'same'::bytea $$;
+CREATE FUNCTION public.nextval(text) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint';
+CREATE FUNCTION public.gen_random_uuid() RETURNS uuid LANGUAGE sql AS $$ SELECT NULL::uuid $$;
+CREATE TEMP TABLE claim (record uuid);
+CREATE TEMP TABLE ring (current smallint);
+SET search_path = pg_temp, public, pg_catalog;
+SELECT c.arm, l.claimed_at > 1600000000000, l.record = %s, length(l.tenant) FROM once.claim('attack', 'a') c, once.lookup('attack', 'a') l;
+"""
+
+
+def check_rows():
+    os.environ["ONCE_TEST_DATABASE"] = url("test")
+    import sqltest
+    sqltest.ENV["ONCE_TEST_DATABASE"] = url("test")
+    for name, sql, expected in ROWS:
+        got = psql(sql)
+        ok(got == expected or (":" in expected[:6] and got.startswith(expected)), name, "got " + got,
+           "expected " + expected)
+
+
+def check_roles():
+    psql("CREATE ROLE app LOGIN IN ROLE once_app; CREATE ROLE ops LOGIN IN ROLE once_ops; CREATE ROLE stranger LOGIN;"
+         "GRANT CREATE ON SCHEMA public TO app")
+    for name, role, sql, expected in ROLES:
+        got = psql(sql, user=role)
+        ok(got == expected or (":" in expected[:6] and got.startswith(expected)), name, "got " + got,
+           "expected " + expected)
+    record = psql("SELECT once.record_id('attack', 'a')")
+    equal(psql(ATTACK % ("'%s'::uuid" % record), user="app"), "execute|t|t|32",
+          "functions and tables of the same name, found first, are not used inside")
+    equal(psql("SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+               "WHERE n.nspname = 'once' AND (p.proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = "
+               "ANY (p.proconfig))"), "0", "every function has its search_path pinned")
+    equal(psql("SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+               "WHERE n.nspname = 'once' AND has_function_privilege('stranger', p.oid, 'EXECUTE')"), "0",
+          "PUBLIC may execute nothing")
+
+
+def check_derived(helper, corpus):
+    lines = subprocess.run([helper, url("test"), corpus], check=True, text=True, stdout=subprocess.PIPE,
+                           ).stdout.splitlines()
+    for line in lines:
+        name, first, second = line.split("\t")
+        if name == "child":
+            equal(psql("SELECT once.child_key(once.record_id('shop', 'order-1'), 'charge'), "
+                       "replace(once.record_id('shop', 'order-1')::text, '-', '')"), first + "|" + second,
+                  "child key and record id are libonce's")
+            continue
+        body = open(os.path.join(corpus, name), "rb").read().hex()
+        call = ("encode(once.fingerprint('shop', 'POST', '/v1', 'q=1', '\\x%s', E'{{X-B,\" 2\\t\"},{x-a,1},{x-b,3}}',"
+                " true%s), 'hex')")
+        got = psql("SELECT %s, %s" % (call % (body, ""), call % (body, ", '{/a,/0,/b/c,/~1~0}'")))
+        equal(got, first + "|" + second, "fingerprint is libonce's: " + name)
+
+
+def check_vectors():
+    """Those of docs/internals/fingerprint.md, under their secret."""
+    pads = "".join("%02x" % (0x36 ^ (i if i < 32 else 0)) for i in range(64)), \
+           "".join("%02x" % (0x5c ^ (i if i < 32 else 0)) for i in range(64))
+    psql("UPDATE once.store SET secret = '\\x%s', inner_pad = '\\x%s', outer_pad = '\\x%s'" %
+         (("".join("%02x" % i for i in range(32)),) + pads))
+    equal(psql("SELECT encode(once.fingerprint('acme', 'POST', '/v1/charges', 'a=1', "
+               "'{ \"items\": [\"a\", \"\\\\u0062\"], \"sent_at\": 5, \"amount\": 10.50 }', "
+               "'{{X-Account,17},{Content-Type,\" application/json \"}}', true, '{/sent_at}'), 'hex')"),
+          "74f9574e22993a9d4ccbcfbd4f76a4922e281d580ef7ceb727bd5a391310b136", "test vector 1")
+    equal(psql("SELECT encode(once.fingerprint('', 'PUT', '/x', '', 'hello'), 'hex')"),
+          "ebb865dbf1b4e2896db22171856f208881d4e0a2c1da62a12e728874ea9586e1", "test vector 3")
+
+
+migrated()
+check_rows()
+check_roles()
+check_derived(sys.argv[1], sys.argv[2])
+check_vectors()
+finish()
