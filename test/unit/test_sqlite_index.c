@@ -257,6 +257,62 @@ static void index__segments_disappear_when_all_of_them_expired(void)
     EXPECT(check_records() == 0);
 }
 
+static void expire_all(bool shared)
+{
+    struct once *once = open_as(shared);
+    uint64_t removed = 0;
+    for (bool more = true; more;)
+        CHECK(once_expire(once, 10000, &removed, &more, NULL) == ONCE_OK);
+    once_close(once);
+}
+
+/* An owner that lives long: what expires before its segment is full never enters one. */
+static void index__what_expired_before_it_was_sealed_leaves_nothing(void)
+{
+    fresh_path();
+    struct writing w = { .once = open_as(false) };
+    for (int turn = 0; turn < 3; turn++) {
+        for (int n = 0; n < 8000; n++) {
+            char key[24];
+            struct once_request request = { .verb = ONCE_VERB_CLAIM, .claim = claim_of(turn * 8000 + n, 1000, key) };
+            while (once_submit(w.once, &request, on_claim, &w, NULL) == ONCE_BUSY)
+                usleep(100);
+        }
+        struct once_check_report report; /* answered after all that came before, but not the last finishes */
+        CHECK(once_check(w.once, NULL, NULL, &report, NULL) == ONCE_OK);
+        CHECK(once_check(w.once, NULL, NULL, &report, NULL) == ONCE_OK);
+        now_ms += 1000;
+        uint64_t removed = 0;
+        for (bool more = true; more;)
+            CHECK(once_expire(w.once, 10000, &removed, &more, NULL) == ONCE_OK);
+    }
+    once_close(w.once);
+    EXPECT(w.done == 24000);
+    expire_all(true);
+    EXPECT(ask("SELECT count(*) FROM once_claim") == 0);
+    EXPECT(ask("SELECT count(*) FROM once_segment") == 0);
+    EXPECT(ask("SELECT count(*) FROM once_segment_data") == 0);
+}
+
+/* F14: a damaged bucket would hide its records. */
+static void index__damaged_bucket_is_told_not_believed(void)
+{
+    fresh_path();
+    CHECK(write_keys(false, 0, SQLITE_SEGMENT_LEN + 10, 0) == SQLITE_SEGMENT_LEN + 10);
+    sqlite3 *db = NULL;
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "UPDATE once_segment_data SET entries = CAST(entries || x'00' AS BLOB)", NULL, NULL, NULL) ==
+          SQLITE_OK);
+    sqlite3_close(db);
+    struct once *once = open_as(true);
+    char key[24];
+    struct once_claim claim = claim_of(7, 0, key);
+    struct once_reply reply;
+    EXPECT(once_claim(once, &claim, &reply, NULL) == ONCE_CORRUPT);
+    once_reply_release(&reply);
+    once_close(once);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -265,6 +321,8 @@ int main(int argc, char **argv)
         TEST(index__owner_killed_leaves_nothing_unfound),
         TEST(index__expiry_shrinks_segments_and_keeps_what_lives),
         TEST(index__segments_disappear_when_all_of_them_expired),
+        TEST(index__what_expired_before_it_was_sealed_leaves_nothing),
+        TEST(index__damaged_bucket_is_told_not_believed),
     };
     if (mkdtemp(dir) == NULL)
         return 1;
