@@ -35,13 +35,18 @@ __attribute__((format(printf, 4, 5))) static void problem(struct check *c, const
 
 /* ------------------------------------------------------------------ as a whole */
 
-static once_result check_file(struct check *c, struct once_error *err)
+/* Without memory SQLite may report pages that it could not get: believed only if it says so
+ * twice. *found counts what it says. */
+static once_result check_file(struct check *c, bool tell, int *found, struct once_error *err)
 {
     sqlite3_stmt *st = NULL;
+    *found = 0;
     int rc = sqlite3_prepare_v2(c->s->db.handle, "PRAGMA integrity_check(20)", -1, &st, NULL);
     while (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *text = (const char *)sqlite3_column_text(st, 0);
-        if (text == NULL || strcmp(text, "ok") != 0)
+        bool bad = text == NULL || strcmp(text, "ok") != 0;
+        *found += bad;
+        if (bad && tell)
             problem(c, "format", 0, "SQLite: %s", text != NULL ? text : "?");
         rc = SQLITE_OK;
     }
@@ -49,7 +54,9 @@ static once_result check_file(struct check *c, struct once_error *err)
                                                          : sqlite_fail(c->s->db.handle, rc, "check the file", err);
     sqlite3_finalize(st);
     if (r == ONCE_CORRUPT) { /* that is a finding, not a failure to look */
-        problem(c, "format", 0, "SQLite cannot read the file to the end");
+        if (tell)
+            problem(c, "format", 0, "SQLite cannot read the file to the end");
+        *found += 1;
         r = ONCE_OK;
     }
     return r;
@@ -194,7 +201,10 @@ once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_p
     if (r != ONCE_OK)
         return r;
     if (*cursor == 0) {
-        r = check_file(&c, err);
+        int found = 0;
+        r = check_file(&c, false, &found, err);
+        if (r == ONCE_OK && found > 0)
+            r = check_file(&c, true, &found, err);
         if (r == ONCE_OK)
             r = check_orphans(&c, err);
         if (r == ONCE_OK)

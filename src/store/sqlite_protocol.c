@@ -87,9 +87,16 @@ static void unload(struct sqlite_query *query)
     query->st = NULL;
 }
 
-/* The op failed by itself; the rest of the transaction is not touched by that. */
-static once_result fail_op(struct once_op *op, once_result result)
+/* What was read is damaged, or what was asked is refused: that is the op's own failure and the
+ * rest of the transaction goes on. Any other error is the transaction's: SQLite may have
+ * rolled it back already. */
+static once_result fail_op(struct once_op *op, once_result result, struct once_error *err)
 {
+    if (result != ONCE_CORRUPT && result != ONCE_INVALID && result != ONCE_LIMIT) {
+        if (err != NULL)
+            *err = op->err;
+        return result;
+    }
     op->result = result;
     return ONCE_OK;
 }
@@ -107,7 +114,7 @@ static once_result answer_stored(struct sqlite_protocol *p, struct once_op *op, 
 {
     once_result r = sqlite_attempt_decode(p, attempt, &op->err);
     if (r != ONCE_OK)
-        return fail_op(op, r);
+        return fail_op(op, r, err);
     return answer(op, arm, &attempt->stored.record, err);
 }
 
@@ -217,7 +224,7 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
     once_result r = load(p, op->record, &query, &attempt, &found, &op->err);
     if (r != ONCE_OK) {
         unload(&query);
-        return fail_op(op, r);
+        return fail_op(op, r, err);
     }
     struct once_decision d = once_decide_claim(found ? &attempt.stored : NULL, &op->request->claim, p->now);
     op->not_in_effect = d.change != ONCE_CHANGE_RENEW;
@@ -275,7 +282,7 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
     bool found = false;
     once_result r = load(p, op->record, query, attempt, &found, &op->err);
     if (r != ONCE_OK)
-        return fail_op(op, r);
+        return fail_op(op, r, err);
     if (!found)
         return answer(op, ONCE_ARM_FENCED, NULL, err);
     if (attempt->stored.record.grant.fence != op->request->grant.fence)
@@ -407,7 +414,7 @@ static once_result do_advance(struct sqlite_protocol *p, struct once_op *op, str
         once_result forward = once_point_check(attempt.points, record->recovery_point, point, &op->err);
         if (forward != ONCE_OK) {
             unload(&query);
-            return fail_op(op, forward);
+            return fail_op(op, forward, err);
         }
         record->lease_until = p->now + attempt.stored.lease_ms;
         record->lease_live = true;
@@ -500,7 +507,7 @@ static once_result do_lookup(struct sqlite_protocol *p, struct once_op *op, stru
     bool found = false;
     once_result r = load(p, op->record, &query, &attempt, &found, &op->err);
     if (r != ONCE_OK)
-        r = fail_op(op, r);
+        r = fail_op(op, r, err);
     else if (!found || attempt.stored.released || once_stored_is_expired(&attempt.stored, p->now))
         r = answer(op, ONCE_ARM_ABSENT, NULL, err);
     else
@@ -583,7 +590,7 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
     once_result r = load(p, op->record, &query, &attempt, &found, &op->err);
     if (r != ONCE_OK) {
         unload(&query);
-        return fail_op(op, r);
+        return fail_op(op, r, err);
     }
     enum once_arm arm = once_decide_resolve(found ? &attempt.stored : NULL, resolve->fence, p->now);
     if (found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0) {

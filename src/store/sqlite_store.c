@@ -276,8 +276,11 @@ static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops
     once_result r = sqlite_store_begin(s, writing, err);
     if (r != ONCE_OK)
         return r;
-    for (size_t i = 0; r == ONCE_OK && i < count; i++)
+    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
         r = sqlite_protocol_do(&s->protocol, ops[i], err);
+        if (r == ONCE_OK && sqlite3_get_autocommit(s->db.handle)) /* what follows would commit by itself */
+            r = once_fail(err, ONCE_UNAVAILABLE, "SQLite rolled the transaction back");
+    }
     if (!writing)
         sqlite_store_end_reading(s);
     else if (r != ONCE_OK)
