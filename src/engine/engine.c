@@ -329,7 +329,7 @@ static void run_alone(struct engine *e, struct job *job)
 
 /* Callers that were just answered are about to come back: a commit for the two fastest
  * would make all others wait for the next. So the writer waits for those it answered and
- * those who came meanwhile to be together in one batch; but no longer than a quarter of
+ * those who came meanwhile to be together in one batch; but no longer than half of
  * what the last step took, and not when nobody comes. Without this the callers fall into
  * two halves that take turns, which on a slow disk halves the throughput. */
 static void gather(struct engine *e)
@@ -338,7 +338,7 @@ static void gather(struct engine *e)
         return;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
     uint32_t seen = e->queued;
-    while (now - start < e->last_step_ns / 4 && now - grown < GATHER_QUIET_NS) {
+    while (now - start < e->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
         pthread_mutex_unlock(&e->lock);
         sched_yield();
         pthread_mutex_lock(&e->lock);
