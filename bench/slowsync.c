@@ -16,14 +16,14 @@ static void delay(void)
     usleep((useconds_t)ms * 1000);
 }
 
-#define SLOWED(name)                                        \
-    __attribute__((visibility("default"))) int name(int fd) \
-    {                                                       \
-        static int (*real)(int);                            \
-        if (real == NULL)                                   \
-            *(void **)&real = dlsym(RTLD_NEXT, #name);      \
-        delay();                                            \
-        return real(fd);                                    \
+#define SLOWED(name)                                                                                                   \
+    __attribute__((visibility("default"))) int name(int fd)                                                            \
+    {                                                                                                                  \
+        static int (*real)(int);                                                                                       \
+        if (real == NULL)                                                                                              \
+            *(void **)&real = dlsym(RTLD_NEXT, #name);                                                                 \
+        delay();                                                                                                       \
+        return real(fd);                                                                                               \
     }
 
 SLOWED(fsync)

@@ -101,14 +101,14 @@ typedef int64_t once_time;
 /* ---------------------------------------------------------------- results */
 
 /* A code exists only where a caller acts differently on it. */
-#define ONCE_RESULTS(X)                                                        \
-    X(OK, "done")                                                              \
-    X(INVALID, "the caller's input is not acceptable")                         \
-    X(LIMIT, "a documented limit was reached")                                 \
-    X(BUSY, "no room right now, try again later; nothing was changed")         \
-    X(UNAVAILABLE, "the store was not reached or refused; nothing was changed") \
-    X(UNKNOWN, "the answer was lost; it may have taken effect")                \
-    X(CORRUPT, "stored data breaks an invariant")                              \
+#define ONCE_RESULTS(X)                                                                                                \
+    X(OK, "done")                                                                                                      \
+    X(INVALID, "the caller's input is not acceptable")                                                                 \
+    X(LIMIT, "a documented limit was reached")                                                                         \
+    X(BUSY, "no room right now, try again later; nothing was changed")                                                 \
+    X(UNAVAILABLE, "the store was not reached or refused; nothing was changed")                                        \
+    X(UNKNOWN, "the answer was lost; it may have taken effect")                                                        \
+    X(CORRUPT, "stored data breaks an invariant")                                                                      \
     X(NO_MEMORY, "out of memory; nothing was changed")
 
 typedef enum once_result {
@@ -129,10 +129,10 @@ struct once_error {
 
 /* ---------------------------------------------------------------- the record */
 
-#define ONCE_STATES(X)         \
-    X(RUNNING, "running")      \
-    X(SUCCEEDED, "succeeded")  \
-    X(FAILED, "failed")        \
+#define ONCE_STATES(X)                                                                                                 \
+    X(RUNNING, "running")                                                                                              \
+    X(SUCCEEDED, "succeeded")                                                                                          \
+    X(FAILED, "failed")                                                                                                \
     X(UNKNOWN, "unknown")
 
 enum once_state {
@@ -143,9 +143,9 @@ enum once_state {
 };
 
 /* What a retry may do with a record whose holder's lease is over. */
-#define ONCE_TAKEOVERS(X)    \
-    X(ESCALATE, "escalate")  \
-    X(RERUN, "rerun")        \
+#define ONCE_TAKEOVERS(X)                                                                                              \
+    X(ESCALATE, "escalate")                                                                                            \
+    X(RERUN, "rerun")                                                                                                  \
     X(PROBE, "probe")
 
 enum once_takeover {
@@ -192,28 +192,28 @@ struct once_record {
     enum once_takeover takeover;
     uint32_t attempt; /* 1 for the first */
     int32_t status;
-    int64_t retention_ms;   /* or ONCE_NEVER */
-    once_time created_at;   /* of the first attempt */
-    once_time claimed_at;   /* of this attempt */
-    once_time lease_until;  /* RUNNING only, else 0 */
-    once_time finished_at;  /* 0 while running */
-    once_time expires_at;   /* 0 while running; ONCE_NEVER */
+    int64_t retention_ms;  /* or ONCE_NEVER */
+    once_time created_at;  /* of the first attempt */
+    once_time claimed_at;  /* of this attempt */
+    once_time lease_until; /* RUNNING only, else 0 */
+    once_time finished_at; /* 0 while running */
+    once_time expires_at;  /* 0 while running; ONCE_NEVER */
     once_span recovery_point, checkpoint;
     once_span headers, body;
 };
 
 /* What the store answered. */
-#define ONCE_ARMS(X)                                                              \
-    X(EXECUTE, "execute")         /* you hold it: do the work, then finish */       \
-    X(PROBE, "probe")             /* you hold it: ask whether it happened, then */  \
-                                  /* finish with that answer, or do the work */     \
-    X(REPLAY, "replay")           /* here is the stored outcome */                  \
-    X(MISMATCH, "mismatch")       /* the key was used for something else */         \
-    X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */       \
-    X(UNKNOWN, "unknown")         /* it may have happened; a person must look */    \
-    X(DONE, "done")               /* extend, advance, finish, release, resolve */   \
-    X(FENCED, "fenced")           /* not yours any more: answer from the record */  \
-    X(FOUND, "found")             /* look up */                                     \
+#define ONCE_ARMS(X)                                                                                                   \
+    X(EXECUTE, "execute")         /* you hold it: do the work, then finish */                                          \
+    X(PROBE, "probe")             /* you hold it: ask whether it happened, then */                                     \
+                                  /* finish with that answer, or do the work */                                        \
+    X(REPLAY, "replay")           /* here is the stored outcome */                                                     \
+    X(MISMATCH, "mismatch")       /* the key was used for something else */                                            \
+    X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */                                          \
+    X(UNKNOWN, "unknown")         /* it may have happened; a person must look */                                       \
+    X(DONE, "done")               /* extend, advance, finish, release, resolve */                                      \
+    X(FENCED, "fenced")           /* not yours any more: answer from the record */                                     \
+    X(FOUND, "found")             /* look up */                                                                        \
     X(ABSENT, "absent")           /* no such record, or past its retention */
 
 enum once_arm {
@@ -227,7 +227,7 @@ ONCE_API const char *once_arm_name(enum once_arm arm);
 
 struct once_reply {
     enum once_arm arm;
-    int64_t retry_after_ms; /* IN_PROGRESS: when asking again is worth it */
+    int64_t retry_after_ms;    /* IN_PROGRESS: when asking again is worth it */
     struct once_record record; /* MISMATCH and ABSENT: empty */
     void *memory;              /* ours */
 };
@@ -249,13 +249,13 @@ struct once_clock {
 };
 
 struct once_options {
-    bool shared;          /* take the store's lock per step, for short-lived processes; the
-                             default is to own the store until once_close(), which is faster */
-    bool poll;            /* completions wait for once_dispatch(); else the engine's thread calls them */
-    bool no_migrate;      /* refuse an empty or older store instead of bringing it up to date */
-    uint32_t queue_len;   /* operations waiting at most; 0: 4096, up to 65536 */
-    uint32_t batch_len;   /* operations in one commit at most; 0: 1024, up to 4096 */
-    uint32_t waiter_len;  /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
+    bool shared;           /* take the store's lock per step, for short-lived processes; the
+                              default is to own the store until once_close(), which is faster */
+    bool poll;             /* completions wait for once_dispatch(); else the engine's thread calls them */
+    bool no_migrate;       /* refuse an empty or older store instead of bringing it up to date */
+    uint32_t queue_len;    /* operations waiting at most; 0: 4096, up to 65536 */
+    uint32_t batch_len;    /* operations in one commit at most; 0: 1024, up to 4096 */
+    uint32_t waiter_len;   /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
     uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
     const struct once_clock *clock;
 };
@@ -268,8 +268,8 @@ struct once_options {
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
  * *out is written only on success.
  */
-ONCE_API ONCE_CHECKED once_result once_open(const char *url, const struct once_options *options,
-                                            struct once **out, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_open(const char *url, const struct once_options *options, struct once **out,
+                                            struct once_error *err);
 
 /* Make the store, or bring it up to date: what once_open() does by itself for a file, and
  * never does in a PostgreSQL database. *version (may be NULL) is what it has then. */
@@ -315,8 +315,7 @@ ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_gra
  * Forward only (K11): a point that was passed before is refused with ONCE_INVALID,
  * the current one may be repeated. Extends the lease. DONE or FENCED. */
 ONCE_API ONCE_CHECKED once_result once_advance(struct once *once, struct once_grant grant, once_span point,
-                                               once_span checkpoint, struct once_reply *reply,
-                                               struct once_error *err);
+                                               once_span checkpoint, struct once_reply *reply, struct once_error *err);
 
 /* Store the outcome. DONE after it is durable, and again if repeated; FENCED, with
  * the stored record, if a newer grant exists or another outcome stands (K3, K5). */
@@ -325,8 +324,8 @@ ONCE_API ONCE_CHECKED once_result once_finish(struct once *once, struct once_gra
                                               struct once_error *err);
 
 /* Give it back: this attempt definitely had no effect. DONE or FENCED. */
-ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_grant grant,
-                                               struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_grant grant, struct once_reply *reply,
+                                               struct once_error *err);
 
 /* Read without touching. FOUND or ABSENT. */
 ONCE_API ONCE_CHECKED once_result once_lookup(struct once *once, once_span tenant, once_span key,
@@ -392,8 +391,8 @@ typedef void once_done_fn(void *arg, once_result result, struct once_reply *repl
 
 /* Hand in a request; its bytes are copied. ONCE_BUSY when the queue is full: then,
  * and on any other result but ONCE_OK, `done` is not called. */
-ONCE_API ONCE_CHECKED once_result once_submit(struct once *once, const struct once_request *request,
-                                              once_done_fn *done, void *arg, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done,
+                                              void *arg, struct once_error *err);
 
 /* With options.poll: a descriptor that is readable while completions wait, and the
  * call that runs at most `max` of their callbacks on this thread (returns how many).
@@ -453,8 +452,7 @@ enum once_key_format {
 /* Read the value of an Idempotency-Key field into `out` (NUL-terminated; *len says
  * how long, 1 to 255 visible ASCII characters). */
 ONCE_API ONCE_CHECKED once_result once_key_parse(once_span field, enum once_key_format format,
-                                                 char out[ONCE_KEY_LEN_MAX + 1], size_t *len,
-                                                 struct once_error *err);
+                                                 char out[ONCE_KEY_LEN_MAX + 1], size_t *len, struct once_error *err);
 
 /* A fresh UUIDv7, and the time that a UUIDv7 carries (ONCE_NEVER if it is none). */
 ONCE_API void once_key_new(char out[ONCE_UUID_LEN + 1]);
@@ -481,8 +479,8 @@ struct once_http {
 
 /* HMAC-SHA-256, salted per store and tenant (docs/internals/fingerprint.md). */
 ONCE_API ONCE_CHECKED once_result once_fingerprint_http(const struct once *once, once_span tenant,
-                                                        const struct once_http *http,
-                                                        struct once_fingerprint *out, struct once_error *err);
+                                                        const struct once_http *http, struct once_fingerprint *out,
+                                                        struct once_error *err);
 /* The same for anything else: a list of byte strings, e.g. a command's arguments. */
 ONCE_API void once_fingerprint_list(const struct once *once, once_span tenant, const once_span *parts, size_t count,
                                     struct once_fingerprint *out);
@@ -490,12 +488,12 @@ ONCE_API void once_fingerprint_list(const struct once *once, once_span tenant, c
 /* ---------------------------------------------------------------- looking after a store */
 
 struct once_filter {
-    unsigned states;      /* bits 1u << state; 0: all */
+    unsigned states;         /* bits 1u << state; 0: all */
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
-    int64_t age_ms_min;   /* created at least this long ago */
-    uint64_t before;      /* continue a listing: once_page.next */
-    uint32_t limit;       /* records at most; 0: 100 */
+    int64_t age_ms_min; /* created at least this long ago */
+    uint64_t before;    /* continue a listing: once_page.next */
+    uint32_t limit;     /* records at most; 0: 100 */
 };
 
 struct once_page {
@@ -506,8 +504,8 @@ struct once_page {
     void *memory;
 };
 
-ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter,
-                                            struct once_page *page, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
+                                            struct once_error *err);
 ONCE_API void once_page_release(struct once_page *page);
 
 /* What happened to one record: its attempts that are still kept, and every word of an
@@ -554,9 +552,9 @@ ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn 
 /* Counters since once_open(). */
 struct once_stats {
     uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
-    uint64_t records;      /* in the store, about */
-    uint64_t bytes;        /* of the store's files */
-    once_time now;         /* the store's clock */
+    uint64_t records; /* in the store, about */
+    uint64_t bytes;   /* of the store's files */
+    once_time now;    /* the store's clock */
 };
 ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err);
 
@@ -587,8 +585,8 @@ ONCE_API void once_sqlite_unbind(struct once_sqlite *bound);
 ONCE_API ONCE_CHECKED once_result once_sqlite_claim(struct once_sqlite *bound, const struct once_claim *claim,
                                                     struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_advance(struct once_sqlite *bound, struct once_grant grant,
-                                                      once_span point, once_span checkpoint,
-                                                      struct once_reply *reply, struct once_error *err);
+                                                      once_span point, once_span checkpoint, struct once_reply *reply,
+                                                      struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_finish(struct once_sqlite *bound, struct once_grant grant,
                                                      const struct once_outcome *outcome, struct once_reply *reply,
                                                      struct once_error *err);

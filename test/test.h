@@ -25,7 +25,10 @@ struct test {
     void (*run)(void);
 };
 
-#define TEST(fn) { #fn, fn }
+#define TEST(fn)                                                                                                       \
+    {                                                                                                                  \
+#fn, fn                                                                                                        \
+    }
 
 static int test_failures; /* of the running case */
 static jmp_buf test_escape;
@@ -38,12 +41,12 @@ __attribute__((unused)) static void test_failed(const char *file, int line, cons
 
 #define EXPECT_ROW(row, cond) ((cond) ? (void)0 : test_failed(__FILE__, __LINE__, (row), #cond))
 #define EXPECT(cond) EXPECT_ROW(NULL, cond)
-#define CHECK(cond)                                            \
-    do {                                                       \
-        if (!(cond)) {                                         \
-            test_failed(__FILE__, __LINE__, NULL, #cond);      \
-            longjmp(test_escape, 1);                           \
-        }                                                      \
+#define CHECK(cond)                                                                                                    \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            test_failed(__FILE__, __LINE__, NULL, #cond);                                                              \
+            longjmp(test_escape, 1);                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 __attribute__((unused)) static int test_main(int argc, char **argv, const struct test *tests, size_t count)

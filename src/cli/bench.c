@@ -34,14 +34,21 @@ static const char help[] =
     "  --expire           also compare intake with and without expiry of all that comes in\n"
     "  --threads          callers are threads that block, instead of completions\n"
     "  --store URL        the store to measure; default: a file of its own\n"
-    "  --json             one JSON object per line\n" ONCE_CLI_HELP_HELP
-    "\n"
+    "  --json             one JSON object per line\n" ONCE_CLI_HELP_HELP "\n"
     "exit: 0; 64 usage; 69 store unavailable; 70 an operation failed\n"
     "\n"
     "example: once bench store --callers 64 --seconds 5\n";
 
 enum { CALLERS_MAX = 8, ROUNDS_MAX = 25, SMALL = 10000, EXPIRE_PAUSE_MS = 20 };
-enum { OPTION_CALLERS = ONCE_CLI_OWN, OPTION_SECONDS, OPTION_ROUNDS, OPTION_BODY, OPTION_GROW, OPTION_THREADS, OPTION_EXPIRE };
+enum {
+    OPTION_CALLERS = ONCE_CLI_OWN,
+    OPTION_SECONDS,
+    OPTION_ROUNDS,
+    OPTION_BODY,
+    OPTION_GROW,
+    OPTION_THREADS,
+    OPTION_EXPIRE
+};
 
 struct bench {
     struct once_cli cli;
@@ -198,8 +205,8 @@ static void tell(const struct bench *b, const char *what, unsigned callers, cons
                "\"max_us\":%.0f}\n",
                what, callers, load_rate(r), ratio, r->p50_us, r->p99_us, r->max_us);
     else
-        printf("%7u  %-24s %10.0f  %8.2f  %8.2f  %8.2f  %8.2f\n", callers, what, load_rate(r), ratio,
-               r->p50_us / 1000, r->p99_us / 1000, r->max_us / 1000);
+        printf("%7u  %-24s %10.0f  %8.2f  %8.2f  %8.2f  %8.2f\n", callers, what, load_rate(r), ratio, r->p50_us / 1000,
+               r->p99_us / 1000, r->max_us / 1000);
     fflush(stdout);
 }
 
@@ -426,7 +433,7 @@ static bool make_body(struct bench *b)
 {
     b->body = malloc(b->body_len + 1);
     for (uint64_t i = 0; b->body != NULL && i < b->body_len; i++)
-        b->body[i] = (uint8_t)"{\"id\":\"0123456789abcdef\",\"status\":\"paid\",\"amount\":1799}"[i % 57];
+        b->body[i] = (uint8_t) "{\"id\":\"0123456789abcdef\",\"status\":\"paid\",\"amount\":1799}"[i % 57];
     return b->body != NULL;
 }
 

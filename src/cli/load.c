@@ -105,7 +105,7 @@ static bool next_request(struct caller *c, struct once_request *request)
                                       .claim = { .tenant = ONCE_LIT("bench"),
                                                  .key = once_span_of(c->key, (size_t)len),
                                                  .retention_ms = run->load->retention_ms != 0 ? run->load->retention_ms
-                                                                                           : 3600 * 1000,
+                                                                                              : 3600 * 1000,
                                                  .takeover = ONCE_TAKEOVER_RERUN } };
     memcpy(request->claim.fingerprint.bytes, &number, sizeof number);
     return true;
@@ -115,14 +115,13 @@ static void take_answer(struct caller *c, once_result result, const struct once_
                         const struct once_error *err)
 {
     measure(c);
-    enum once_arm wanted = c->finishing                               ? ONCE_ARM_DONE
+    enum once_arm wanted = c->finishing                        ? ONCE_ARM_DONE
                            : c->run->load->kind == LOAD_REPLAY ? ONCE_ARM_REPLAY
-                                                                      : ONCE_ARM_EXECUTE;
+                                                               : ONCE_ARM_EXECUTE;
     if (result != ONCE_OK || reply->arm != wanted) {
         if (c->errors++ == 0) {
             c->err.result = result;
-            snprintf(c->err.text, sizeof c->err.text, "%s",
-                     result != ONCE_OK ? err->text : once_arm_name(reply->arm));
+            snprintf(c->err.text, sizeof c->err.text, "%s", result != ONCE_OK ? err->text : once_arm_name(reply->arm));
         }
         c->finishing = false;
         return;

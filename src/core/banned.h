@@ -16,7 +16,7 @@
 #undef alloca
 #undef sprintf
 #undef vsprintf
-#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf strtok atoi atol atoll atof gmtime localtime ctime \
+#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf strtok atoi atol atoll atof gmtime localtime ctime   \
     asctime gets rand srand alloca tmpnam mktemp
 
 #endif

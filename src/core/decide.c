@@ -27,8 +27,7 @@ static struct once_decision decide_running(const struct once_stored *stored, con
     return decide_abandoned(claim->takeover);
 }
 
-struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim,
-                                       once_time now)
+struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now)
 {
     assert(claim->takeover != ONCE_TAKEOVER_DEFAULT); /* once_claim_check() came first */
     if (stored == NULL || stored->released || once_stored_is_expired(stored, now))

@@ -30,8 +30,7 @@ struct once_decision {
 };
 
 /* `stored` is NULL where there is no record. */
-struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim,
-                                       once_time now);
+struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now);
 
 /* May an operator's verdict be written over this record? DONE, or what stands in the way. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);

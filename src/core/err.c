@@ -37,17 +37,15 @@ void once_error_prefix(struct once_error *err, const char *format, ...)
         snprintf(err->text + n, sizeof err->text - (size_t)n, ": %.*s", (int)(sizeof err->text - (size_t)n) - 3, old);
 }
 
-#define NAME(list, value, prefix)                            \
-    switch (value) {                                         \
-        list(prefix)                                         \
-    default:                                                 \
-        return "?";                                          \
+#define NAME(list, value, prefix)                                                                                      \
+    switch (value) {                                                                                                   \
+        list(prefix) default : return "?";                                                                             \
     }
 
 const char *once_result_name(once_result result)
 {
-#define CASE(name, text) \
-    case ONCE_##name:    \
+#define CASE(name, text)                                                                                               \
+    case ONCE_##name:                                                                                                  \
         return #name;
     NAME(ONCE_RESULTS, result, CASE)
 #undef CASE
@@ -55,8 +53,8 @@ const char *once_result_name(once_result result)
 
 const char *once_result_text(once_result result)
 {
-#define CASE(name, text) \
-    case ONCE_##name:    \
+#define CASE(name, text)                                                                                               \
+    case ONCE_##name:                                                                                                  \
         return text;
     NAME(ONCE_RESULTS, result, CASE)
 #undef CASE
@@ -64,8 +62,8 @@ const char *once_result_text(once_result result)
 
 const char *once_state_name(enum once_state state)
 {
-#define CASE(name, text)    \
-    case ONCE_STATE_##name: \
+#define CASE(name, text)                                                                                               \
+    case ONCE_STATE_##name:                                                                                            \
         return text;
     NAME(ONCE_STATES, state, CASE)
 #undef CASE
@@ -73,8 +71,8 @@ const char *once_state_name(enum once_state state)
 
 const char *once_takeover_name(enum once_takeover takeover)
 {
-#define CASE(name, text)       \
-    case ONCE_TAKEOVER_##name: \
+#define CASE(name, text)                                                                                               \
+    case ONCE_TAKEOVER_##name:                                                                                         \
         return text;
     NAME(ONCE_TAKEOVERS, takeover, CASE)
 #undef CASE
@@ -82,8 +80,8 @@ const char *once_takeover_name(enum once_takeover takeover)
 
 const char *once_arm_name(enum once_arm arm)
 {
-#define CASE(name, text)  \
-    case ONCE_ARM_##name: \
+#define CASE(name, text)                                                                                               \
+    case ONCE_ARM_##name:                                                                                              \
         return text;
     NAME(ONCE_ARMS, arm, CASE)
 #undef CASE

@@ -89,7 +89,8 @@ static size_t escaped_len(once_span name)
 }
 
 /* Does a pointer name this child of the scope's container? *inner is the child's scope. */
-bool once_json_is_excluded(const once_span *sorted, struct once_json_scope scope, once_span name, struct once_json_scope *inner)
+bool once_json_is_excluded(const once_span *sorted, struct once_json_scope scope, once_span name,
+                           struct once_json_scope *inner)
 {
     *inner = (struct once_json_scope){ 0, 0, 0 };
     if (scope.begin == scope.end)

@@ -21,6 +21,7 @@ once_result once_json_sort_pointers(const once_span *exclude, size_t count, once
 
 /* Is the member or element `name` of the container with this scope excluded? If not,
  * *inner is the scope of what is below it. */
-bool once_json_is_excluded(const once_span *sorted, struct once_json_scope scope, once_span name, struct once_json_scope *inner);
+bool once_json_is_excluded(const once_span *sorted, struct once_json_scope scope, once_span name,
+                           struct once_json_scope *inner);
 
 #endif

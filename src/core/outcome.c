@@ -52,8 +52,7 @@ static once_result headers_check(once_span headers, struct once_error *err)
                 return once_fail(err, ONCE_INVALID, "header line %zu has byte 0x%02x in its name", line, name.ptr[i]);
         for (size_t i = 0; i < text.len; i++)
             if (text.ptr[i] == '\r' || text.ptr[i] == '\0')
-                return once_fail(err, ONCE_INVALID, "header line %zu holds a forbidden byte 0x%02x", line,
-                                 text.ptr[i]);
+                return once_fail(err, ONCE_INVALID, "header line %zu holds a forbidden byte 0x%02x", line, text.ptr[i]);
         headers = rest;
         line++;
     }

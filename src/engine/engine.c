@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    SETTLE_ROUNDS = 5,    /* tries to learn what became of a lost commit */
-    SETTLE_PAUSE_MS = 20, /* before the second; then doubled each time */
+    SETTLE_ROUNDS = 5,           /* tries to learn what became of a lost commit */
+    SETTLE_PAUSE_MS = 20,        /* before the second; then doubled each time */
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
 };
 
@@ -33,17 +33,17 @@ struct engine {
     struct job *first, **last; /* the queue */
     uint32_t queued;
     bool idle, stopping;
-    bool stopped; /* the writer takes nothing more */
+    bool stopped;                          /* the writer takes nothing more */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
 
     /* the writer's own */
-    struct job *ready;       /* woken claims, for the next batch */
-    struct job **batch;      /* batch_max of them */
-    struct once_op **ops;    /* theirs */
-    size_t expected;         /* callers that are, or will soon be, waiting */
-    uint64_t last_step_ns;   /* what the last step took */
-    bool needs_reopen;       /* the store failed and has not been reopened since */
+    struct job *ready;     /* woken claims, for the next batch */
+    struct job **batch;    /* batch_max of them */
+    struct once_op **ops;  /* theirs */
+    size_t expected;       /* callers that are, or will soon be, waiting */
+    uint64_t last_step_ns; /* what the last step took */
+    bool needs_reopen;     /* the store failed and has not been reopened since */
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -301,8 +301,7 @@ static once_result run_other(struct engine *e, struct job *job, struct once_erro
     case JOB_EXPIRE:
         return once_store_expire(e->store, job->expire.budget, &job->expire.removed, &job->expire.more, err);
     case JOB_CHECK:
-        return once_store_check(e->store, &job->check.cursor, job->check.each, job->check.arg, job->check.report,
-                                err);
+        return once_store_check(e->store, &job->check.cursor, job->check.each, job->check.arg, job->check.report, err);
     case JOB_STATS:
         return once_store_stats(e->store, job->stats, err);
     case JOB_BARRIER:

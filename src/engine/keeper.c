@@ -50,9 +50,8 @@ static struct kept *take_due(struct keeper *k, once_time now)
 static void submit(struct keeper *k, struct kept *kept)
 {
     kept->job = (struct job){ .kind = JOB_OPERATION, .answered = &kept->answered };
-    kept->job.request = (struct once_request){ .verb = ONCE_VERB_EXTEND,
-                                               .grant = kept->grant,
-                                               .extend = { kept->lease_ms } };
+    kept->job.request =
+        (struct once_request){ .verb = ONCE_VERB_EXTEND, .grant = kept->grant, .extend = { kept->lease_ms } };
     kept->job.op.request = &kept->job.request;
     memcpy(kept->job.op.record, kept->grant.record, 16);
     if (engine_submit(k->once->engine, &kept->job, NULL) != ONCE_OK) {

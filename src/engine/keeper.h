@@ -17,10 +17,10 @@
 struct kept {
     struct once_grant grant;
     int64_t lease_ms;
-    once_time renew_at;               /* monotonic ms */
-    _Atomic once_time lost_at;        /* monotonic ms: not ours any more, unless renewed */
+    once_time renew_at;        /* monotonic ms */
+    _Atomic once_time lost_at; /* monotonic ms: not ours any more, unless renewed */
     atomic_bool fenced;
-    bool busy; /* being renewed right now, outside of the keeper's lock */
+    bool busy;      /* being renewed right now, outside of the keeper's lock */
     struct job job; /* the renewal */
     sem_t answered;
     struct kept *next, *next_due;

@@ -26,8 +26,7 @@ static once_result bounded(uint32_t *value, uint32_t standard, uint32_t max, con
     return ONCE_OK;
 }
 
-static once_result options_complete(const struct once_options *given, struct once_options *out,
-                                    struct once_error *err)
+static once_result options_complete(const struct once_options *given, struct once_options *out, struct once_error *err)
 {
     *out = given != NULL ? *given : (struct once_options){ 0 };
     if (out->clock == NULL)
@@ -156,8 +155,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
-        r = once_outcome_encode(o, once_outcome_seal(request->grant, o->state, o->retryable, o->status), encoded,
-                                err);
+        r = once_outcome_encode(o, once_outcome_seal(request->grant, o->state, o->retryable, o->status), encoded, err);
         job->op.outcome = once_buf_span(encoded);
     }
     return r;

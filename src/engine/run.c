@@ -66,7 +66,8 @@ static once_result until_stored(struct once_attempt *a, const struct once_reques
 {
     struct once_error last = { .result = ONCE_OK };
     once_time give_up_at = once_os_monotonic_ms() + a->lease_ms;
-    for (useconds_t pause_ms = RETRY_PAUSE_MS;; pause_ms = pause_ms < RETRY_PAUSE_MS_MAX / 2 ? pause_ms * 2 : RETRY_PAUSE_MS_MAX) {
+    for (useconds_t pause_ms = RETRY_PAUSE_MS;;
+         pause_ms = pause_ms < RETRY_PAUSE_MS_MAX / 2 ? pause_ms * 2 : RETRY_PAUSE_MS_MAX) {
         once_result r = request->verb == ONCE_VERB_FINISH
                             ? once_finish(a->once, request->grant, &request->outcome, reply, &last)
                             : once_release(a->once, request->grant, reply, &last);
@@ -120,9 +121,7 @@ static once_result answer_superseded(struct once_attempt *a, struct once_reply *
 static once_result finish(struct once_attempt *a, const struct once_outcome *outcome, struct once_reply *reply,
                           struct once_error *err)
 {
-    struct once_request request = {
-        .verb = ONCE_VERB_FINISH, .grant = a->grant.record.grant, .outcome = *outcome
-    };
+    struct once_request request = { .verb = ONCE_VERB_FINISH, .grant = a->grant.record.grant, .outcome = *outcome };
     struct once_reply ended;
     once_result r = until_stored(a, &request, &ended, err);
     if (r != ONCE_OK) {

@@ -2,11 +2,11 @@
 #include "os/point.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #if ONCE_CRASH_POINTS

@@ -78,7 +78,11 @@ static once_result read_plan(struct fault_store *f, const char *text, struct onc
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err)
 {
     static const struct once_store_ops ops = {
-        .name = "fault", .apply = apply, .reopen = reopen, WRAP_OPS_REST, .close = wrap_close,
+        .name = "fault",
+        .apply = apply,
+        .reopen = reopen,
+        WRAP_OPS_REST,
+        .close = wrap_close,
     };
     struct fault_store *f = wrap_create(sizeof *f, &ops, inner, err);
     if (f == NULL)

@@ -18,7 +18,7 @@ struct keymap;
 
 struct keymap *keymap_create(void); /* NULL: no memory */
 void keymap_free(struct keymap *map);
-uint64_t keymap_find(const struct keymap *map, const uint8_t record[16]); /* 0: not there */
+uint64_t keymap_find(const struct keymap *map, const uint8_t record[16]);      /* 0: not there */
 bool keymap_put(struct keymap *map, const uint8_t record[16], uint64_t fence); /* false: no memory */
 void keymap_remove(struct keymap *map, const uint8_t record[16]);
 size_t keymap_count(const struct keymap *map);

@@ -102,10 +102,10 @@ static once_result set_up(struct pg_conn *c, struct once_error *err)
 static once_result look_at_server(struct pg_conn *c, struct once_error *err)
 {
     PGresult *r = NULL;
-    once_result result = pg_conn_exec(
-        c, "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
-           "current_setting('synchronous_commit') = 'off', to_regnamespace('once') IS NULL",
-        &r, err);
+    once_result result = pg_conn_exec(c,
+                                      "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
+                                      "current_setting('synchronous_commit') = 'off', to_regnamespace('once') IS NULL",
+                                      &r, err);
     if (result != ONCE_OK)
         return result;
     const char *what = PQgetvalue(r, 0, 0)[0]   ? "the server is a standby; connect to the primary "

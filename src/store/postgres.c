@@ -42,9 +42,32 @@ struct postgres_store {
 
 /* The columns of once.answer, after the number of the operation. */
 enum {
-    A_N, A_ARM, A_RECORD, A_FENCE, A_ATTEMPT, A_STATE, A_RETRYABLE, A_STATUS, A_HEADERS, A_BODY, A_BODY_DROPPED,
-    A_POINT, A_CHECKPOINT, A_RETRY_AFTER, A_TAKEOVER, A_CREATED, A_CLAIMED, A_LEASE_UNTIL, A_LEASE_LIVE, A_FINISHED,
-    A_EXPIRES, A_RETENTION, A_FINGERPRINT, A_TENANT, A_KEY, A_COUNT,
+    A_N,
+    A_ARM,
+    A_RECORD,
+    A_FENCE,
+    A_ATTEMPT,
+    A_STATE,
+    A_RETRYABLE,
+    A_STATUS,
+    A_HEADERS,
+    A_BODY,
+    A_BODY_DROPPED,
+    A_POINT,
+    A_CHECKPOINT,
+    A_RETRY_AFTER,
+    A_TAKEOVER,
+    A_CREATED,
+    A_CLAIMED,
+    A_LEASE_UNTIL,
+    A_LEASE_LIVE,
+    A_FINISHED,
+    A_EXPIRES,
+    A_RETENTION,
+    A_FINGERPRINT,
+    A_TENANT,
+    A_KEY,
+    A_COUNT,
 };
 
 static enum once_arm arm_of(once_span name)
@@ -173,9 +196,8 @@ static once_result send_claims(struct postgres_store *s, struct once_op *const *
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
-    once_result r = pg_send(s->pg.conn,
-                            "SELECT m.n, (m.answer).* FROM once.claim_many($1, $2, $3, $4, $5, $6, $7, $8) m", &p,
-                            err);
+    once_result r =
+        pg_send(s->pg.conn, "SELECT m.n, (m.answer).* FROM once.claim_many($1, $2, $3, $4, $5, $6, $7, $8) m", &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -210,9 +232,8 @@ static once_result send_finishes(struct postgres_store *s, struct once_op *const
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, ops[i]->request->outcome.body);
     pg_add_int(&p, PG_INT4, ops[0]->again); /* what is applied again is applied alone */
-    once_result r = pg_send(s->pg.conn,
-                            "SELECT m.n, (m.answer).* FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m", &p,
-                            err);
+    once_result r = pg_send(
+        s->pg.conn, "SELECT m.n, (m.answer).* FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m", &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -304,7 +325,7 @@ struct batch {
         size_t index;
         unsigned stage;
         enum kind { KIND_CLAIM, KIND_FINISH, KIND_OTHER } kind;
-    } *items;
+    } * items;
     struct once_op **ops; /* of the items */
     size_t count;
 };
@@ -341,7 +362,8 @@ static void batch_release(struct batch *b)
 
 static bool batch_init(struct batch *b, struct once_op *const *ops, size_t count)
 {
-    *b = (struct batch){ .items = calloc(count, sizeof *b->items), .ops = calloc(count, sizeof *b->ops),
+    *b = (struct batch){ .items = calloc(count, sizeof *b->items),
+                         .ops = calloc(count, sizeof *b->ops),
                          .count = count };
     if (b->items == NULL || b->ops == NULL) {
         batch_release(b);
@@ -669,8 +691,8 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
 
 static const char *event_name(once_span what)
 {
-    static const char *const names[] = { "claimed",       "claimed to probe",  "finished",
-                                         "superseded",    "resolved done", "resolved not done", "released" };
+    static const char *const names[] = { "claimed",       "claimed to probe",  "finished", "superseded",
+                                         "resolved done", "resolved not done", "released" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (once_span_equal(what, once_span_str(names[i])))
             return names[i];

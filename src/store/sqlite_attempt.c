@@ -9,10 +9,35 @@
 
 /* The columns of record_by_fence.sql, list.sql and check_rows.sql. */
 enum {
-    C_RECORD, C_PREV, C_ATTEMPT, C_PROBING, C_TAKEOVER, C_CREATED, C_CLAIMED, C_LEASE, C_BOOT, C_RETENTION,
-    C_FPVERSION, C_FINGERPRINT, C_NONCE, C_TENANT, C_KEY, C_SUM,
-    P_LEASE_UNTIL, P_BOOT, P_POINT, P_POINTS, P_CHECKPOINT, P_SUM,
-    R_STATE, R_RETRYABLE, R_STATUS, R_FINISHED, R_EXPIRES, R_OUTCOME, C_FENCE,
+    C_RECORD,
+    C_PREV,
+    C_ATTEMPT,
+    C_PROBING,
+    C_TAKEOVER,
+    C_CREATED,
+    C_CLAIMED,
+    C_LEASE,
+    C_BOOT,
+    C_RETENTION,
+    C_FPVERSION,
+    C_FINGERPRINT,
+    C_NONCE,
+    C_TENANT,
+    C_KEY,
+    C_SUM,
+    P_LEASE_UNTIL,
+    P_BOOT,
+    P_POINT,
+    P_POINTS,
+    P_CHECKPOINT,
+    P_SUM,
+    R_STATE,
+    R_RETRYABLE,
+    R_STATUS,
+    R_FINISHED,
+    R_EXPIRES,
+    R_OUTCOME,
+    C_FENCE,
 };
 
 /* ------------------------------------------------------------------ rows */
@@ -20,10 +45,19 @@ enum {
 /* Binds all columns of a claim together: a flipped bit anywhere shows (F14). */
 static int64_t claim_sum(const struct sqlite_claim *c)
 {
-    int64_t numbers[] = { (int64_t)c->grant.fence, c->prev,     c->attempt,      c->probing,
-                          c->takeover,             c->created_at, c->claimed_at, c->lease_ms,
-                          c->boot,                 c->retention_ms, c->fingerprint_version,
-                          (int64_t)c->tenant.len,  (int64_t)c->key.len };
+    int64_t numbers[] = { (int64_t)c->grant.fence,
+                          c->prev,
+                          c->attempt,
+                          c->probing,
+                          c->takeover,
+                          c->created_at,
+                          c->claimed_at,
+                          c->lease_ms,
+                          c->boot,
+                          c->retention_ms,
+                          c->fingerprint_version,
+                          (int64_t)c->tenant.len,
+                          (int64_t)c->key.len };
     uint8_t bytes[sizeof numbers + 16 + 32 + 16 + ONCE_TENANT_LEN_MAX + ONCE_KEY_LEN_MAX];
     size_t len = 0;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -51,8 +85,8 @@ struct progress_row {
 
 static int64_t progress_sum(const struct progress_row *r)
 {
-    int64_t numbers[] = { (int64_t)r->fence,        r->lease_until,          r->boot,
-                          (int64_t)r->point.len,    (int64_t)r->points.len,  (int64_t)r->checkpoint.len };
+    int64_t numbers[] = { (int64_t)r->fence,     r->lease_until,         r->boot,
+                          (int64_t)r->point.len, (int64_t)r->points.len, (int64_t)r->checkpoint.len };
     uint8_t head[sizeof numbers];
     for (size_t i = 0; i < sizeof head; i++)
         head[i] = (uint8_t)((uint64_t)numbers[i / 8] >> (8 * (i % 8)));
@@ -100,9 +134,7 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
     int64_t state = sqlite_column_int(q, R_STATE);
     out->stored.released = state == SQLITE_STATE_RELEASED;
     out->superseded = state == SQLITE_STATE_SUPERSEDED;
-    r->state = out->stored.released ? ONCE_STATE_FAILED
-               : out->superseded    ? ONCE_STATE_UNKNOWN
-                                    : (enum once_state)state;
+    r->state = out->stored.released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
     r->retryable = sqlite_column_int(q, R_RETRYABLE) != 0;
     r->status = (int32_t)sqlite_column_int(q, R_STATUS);
     r->finished_at = sqlite_column_int(q, R_FINISHED);
@@ -158,8 +190,8 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
         return ONCE_OK;
     struct once_record *r = &attempt->stored.record;
     uint64_t seal = once_outcome_seal(r->grant, r->state, r->retryable, r->status);
-    once_result result = once_outcome_decode(attempt->outcome, seal, &p->scratch, &r->headers, &r->body,
-                                             &r->body_dropped, err);
+    once_result result =
+        once_outcome_decode(attempt->outcome, seal, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
     if (result != ONCE_OK)
         once_error_prefix(err, "record at fence %llu", (unsigned long long)r->grant.fence);
     return result;
@@ -198,7 +230,7 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
 }
 
 once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                int32_t status, once_time expires_at, once_span outcome, struct once_error *err)
+                                 int32_t status, once_time expires_at, once_span outcome, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(p->db, SQL_result_insert);
     sqlite_bind_int(&q, (int64_t)fence);
@@ -215,8 +247,9 @@ once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int6
 }
 
 /* For the outcomes that the store itself makes: encode, then write. */
-once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant, const struct once_outcome *outcome,
-                                 int64_t state, once_time expires_at, struct once_error *err)
+once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
+                                  const struct once_outcome *outcome, int64_t state, once_time expires_at,
+                                  struct once_error *err)
 {
     struct once_buf buf;
     once_buf_init(&buf, outcome->headers.len + outcome->body.len + 64);
@@ -224,7 +257,7 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
     once_result r = once_outcome_encode(outcome, seal, &buf, err);
     if (r == ONCE_OK)
         r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at,
-                         once_buf_span(&buf), err);
+                                 once_buf_span(&buf), err);
     once_buf_release(&buf);
     return r;
 }
@@ -250,7 +283,7 @@ once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_atte
                              struct once_error *err)
 {
     const struct once_record *record = &attempt->stored.record;
-    struct progress_row r = { record->grant.fence, until,           p->db->boot,
+    struct progress_row r = { record->grant.fence,    until,           p->db->boot,
                               record->recovery_point, attempt->points, record->checkpoint };
     return progress_write(p, &r, err);
 }
@@ -261,8 +294,9 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
 {
     once_result r = sqlite_attempt_insert(p, c, err);
     if (r == ONCE_OK && old->stored.record.recovery_point.len > 0) {
-        struct progress_row row = { c->grant.fence, c->claimed_at + c->lease_ms, c->boot,
-                                    old->stored.record.recovery_point, old->points, old->stored.record.checkpoint };
+        struct progress_row row = { c->grant.fence, c->claimed_at + c->lease_ms,
+                                    c->boot,        old->stored.record.recovery_point,
+                                    old->points,    old->stored.record.checkpoint };
         r = progress_write(p, &row, err);
     }
     if (r == ONCE_OK && !old->has_result) {
@@ -288,8 +322,9 @@ once_result sqlite_progress_put(struct sqlite_protocol *p, const struct sqlite_a
         once_buf_add(&points, point);
         once_buf_addf(&points, " %02x%02x%02x%02x\n", nonce[0], nonce[1], nonce[2], nonce[3]);
     }
-    struct progress_row row = { attempt->stored.record.grant.fence, lease_until, p->db->boot, point,
-                                once_buf_span(&points), checkpoint };
+    struct progress_row row = {
+        attempt->stored.record.grant.fence, lease_until, p->db->boot, point, once_buf_span(&points), checkpoint
+    };
     once_result r = points.result == ONCE_OK ? progress_write(p, &row, err)
                                              : once_fail(err, points.result, "no memory for recovery points");
     once_buf_release(&points);

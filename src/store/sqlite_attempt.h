@@ -31,9 +31,9 @@ struct sqlite_recent {
 struct sqlite_protocol {
     struct sqlite_db *db;
     struct sqlite_index *index;
-    bool keytext;            /* keep the texts of keys */
-    struct once_buf scratch; /* decompressed bodies */
-    once_time now;           /* of this step */
+    bool keytext;                 /* keep the texts of keys */
+    struct once_buf scratch;      /* decompressed bodies */
+    once_time now;                /* of this step */
     struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them, or NULL */
 };
 
@@ -56,8 +56,8 @@ struct sqlite_attempt {
     bool has_result;
     bool sum_is_right;          /* of the claim */
     bool progress_sum_is_right; /* also where there is none; a listing does not read enough to tell */
-    bool superseded;        /* its result only says that a later attempt took over */
-    bool superseded_expiry; /* has a result that does not expire by itself */
+    bool superseded;            /* its result only says that a later attempt took over */
+    bool superseded_expiry;     /* has a result that does not expire by itself */
 };
 
 /* Reads the current row of a query with the columns of record_by_fence.sql. */

@@ -50,8 +50,8 @@ static once_result check_file(struct check *c, bool tell, int *found, struct onc
             problem(c, "format", 0, "SQLite: %s", text != NULL ? text : "?");
         rc = SQLITE_OK;
     }
-    once_result r = rc == SQLITE_DONE || rc == SQLITE_OK ? ONCE_OK
-                                                         : sqlite_fail(c->s->db.handle, rc, "check the file", err);
+    once_result r =
+        rc == SQLITE_DONE || rc == SQLITE_OK ? ONCE_OK : sqlite_fail(c->s->db.handle, rc, "check the file", err);
     sqlite3_finalize(st);
     if (r == ONCE_CORRUPT) { /* that is a finding, not a failure to look */
         if (tell)

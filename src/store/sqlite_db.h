@@ -19,7 +19,7 @@ enum sqlite_statement {
 #define X(name) SQL_##name,
     SQLITE_STATEMENTS(X)
 #undef X
-    SQL_COUNT
+        SQL_COUNT
 };
 
 struct sqlite_db {
@@ -27,9 +27,9 @@ struct sqlite_db {
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared when first used */
     const struct once_clock *clock;
     struct once_mac secret;
-    bool full;                      /* a step failed because the disk is full */
-    int64_t boot;                   /* once_boot.seq of this boot */
-    once_time wall_ms, steady_ms;   /* its anchor */
+    bool full;                    /* a step failed because the disk is full */
+    int64_t boot;                 /* once_boot.seq of this boot */
+    once_time wall_ms, steady_ms; /* its anchor */
 };
 
 /* A statement being used: bind in order, step, read, end. The first error sticks. */
@@ -43,9 +43,9 @@ struct sqlite_query {
 struct sqlite_query sqlite_query(struct sqlite_db *db, enum sqlite_statement statement);
 void sqlite_bind_int(struct sqlite_query *q, int64_t value);
 void sqlite_bind_null(struct sqlite_query *q);
-void sqlite_bind_blob(struct sqlite_query *q, once_span bytes);  /* not NULL, also when empty */
+void sqlite_bind_blob(struct sqlite_query *q, once_span bytes); /* not NULL, also when empty */
 void sqlite_bind_text(struct sqlite_query *q, const char *text);
-bool sqlite_step(struct sqlite_query *q);                        /* a row is there */
+bool sqlite_step(struct sqlite_query *q);                         /* a row is there */
 once_span sqlite_column_span(struct sqlite_query *q, int column); /* until the next step */
 int64_t sqlite_column_int(struct sqlite_query *q, int column);
 bool sqlite_column_is_null(struct sqlite_query *q, int column);

@@ -75,8 +75,7 @@ static once_result gone_add(struct harvest *h, once_span record, int64_t fence, 
 
 /* Reads whose claims a run holds. Earlier attempts of the same records are due as well and
  * are added to the list, for a later pass. */
-static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
-                            struct once_error *err)
+static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_claim_links);
     sqlite_bind_int(&q, from);

@@ -105,8 +105,9 @@ static once_result directory_check(const struct sqlite_files *f, struct once_err
     else if (!S_ISDIR(st.st_mode))
         r = once_fail(err, ONCE_UNAVAILABLE, "'%s' is not a directory", dir);
     else if (access(dir, W_OK | X_OK) != 0)
-        r = once_fail(err, ONCE_UNAVAILABLE, "directory '%s' cannot be written: %s; a store needs to create files in it",
-                      dir, strerror(errno));
+        r = once_fail(err, ONCE_UNAVAILABLE,
+                      "directory '%s' cannot be written: %s; a store needs to create files in it", dir,
+                      strerror(errno));
     else if (statfs(dir, &fs) == 0 && network_name(fs.f_type) != NULL)
         r = once_fail(err, ONCE_UNAVAILABLE,
                       "'%s' is on %s, where file locks and shared memory cannot be trusted; use a local disk", dir,

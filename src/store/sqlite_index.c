@@ -84,8 +84,7 @@ static once_result fresh_add(struct sqlite_index *x, const uint8_t record[16], u
     return ONCE_OK;
 }
 
-static once_result put_in_ram(struct sqlite_index *x, const uint8_t record[16], uint64_t fence,
-                              struct once_error *err)
+static once_result put_in_ram(struct sqlite_index *x, const uint8_t record[16], uint64_t fence, struct once_error *err)
 {
     uint64_t before = keymap_find(x->map, record);
     once_result r = fresh_add(x, record, fence, before, err);
@@ -214,8 +213,7 @@ static once_result find_on_disk(struct sqlite_index *x, const uint8_t record[16]
     return r != ONCE_OK || *fence != 0 ? r : find_in_segments(x, record, fence, err);
 }
 
-static once_result put_on_disk(struct sqlite_index *x, const uint8_t record[16], uint64_t fence,
-                               struct once_error *err)
+static once_result put_on_disk(struct sqlite_index *x, const uint8_t record[16], uint64_t fence, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_tail_put);
     sqlite_bind_blob(&q, once_span_of(record, 16));
@@ -340,8 +338,7 @@ once_result sqlite_index_seal(struct sqlite_index *x, struct once_error *err)
         return x->counters_changed ? counters_write(x, err) : ONCE_OK;
     struct sqlite_index_entry *entries = NULL;
     size_t len = 0;
-    r = x->map != NULL ? collect_from_ram(x, &entries, &len, err)
-                                   : collect_from_tail(x, &entries, &len, err);
+    r = x->map != NULL ? collect_from_ram(x, &entries, &len, err) : collect_from_tail(x, &entries, &len, err);
     if (r == ONCE_OK)
         r = write_segment(x, entries, len, last, err);
     free(entries);
@@ -404,8 +401,7 @@ once_result sqlite_index_begin(struct sqlite_index *x, bool writing, struct once
     return r;
 }
 
-once_result sqlite_index_find(struct sqlite_index *x, const uint8_t record[16], uint64_t *fence,
-                              struct once_error *err)
+once_result sqlite_index_find(struct sqlite_index *x, const uint8_t record[16], uint64_t *fence, struct once_error *err)
 {
     *fence = 0;
     if (x->map == NULL)
@@ -420,8 +416,7 @@ uint64_t sqlite_index_next_fence(struct sqlite_index *x)
     return (uint64_t)++x->fence_last;
 }
 
-once_result sqlite_index_put(struct sqlite_index *x, const uint8_t record[16], uint64_t fence,
-                             struct once_error *err)
+once_result sqlite_index_put(struct sqlite_index *x, const uint8_t record[16], uint64_t fence, struct once_error *err)
 {
     return x->map != NULL ? put_in_ram(x, record, fence, err) : put_on_disk(x, record, fence, err);
 }
@@ -481,8 +476,7 @@ static once_result bury_in_segment(struct sqlite_index *x, int64_t fence, struct
     return ONCE_OK;
 }
 
-once_result sqlite_index_bury(struct sqlite_index *x, const uint8_t record[16], uint64_t fence,
-                              struct once_error *err)
+once_result sqlite_index_bury(struct sqlite_index *x, const uint8_t record[16], uint64_t fence, struct once_error *err)
 {
     if ((int64_t)fence > x->fence_floor) {
         x->fence_floor = (int64_t)fence;

@@ -87,19 +87,19 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
     if (is_verdict(t, r->grant.fence))
         return; /* the audit trail told it */
     gather_event(t, (struct once_event){ .at = r->claimed_at,
-                                 .what = a->stored.probing ? "claimed to probe" : "claimed",
-                                 .fence = r->grant.fence,
-                                 .attempt = r->attempt,
-                                 .state = ONCE_STATE_RUNNING });
+                                         .what = a->stored.probing ? "claimed to probe" : "claimed",
+                                         .fence = r->grant.fence,
+                                         .attempt = r->attempt,
+                                         .state = ONCE_STATE_RUNNING });
     if (a->has_result)
         gather_event(t, (struct once_event){ .at = r->finished_at,
-                                     .what = a->stored.released ? "released"
-                                             : a->superseded    ? "superseded"
-                                                                : "finished",
-                                     .fence = r->grant.fence,
-                                     .attempt = r->attempt,
-                                     .state = a->stored.released || a->superseded ? ONCE_STATE_NONE : r->state,
-                                     .status = r->status });
+                                             .what = a->stored.released ? "released"
+                                                     : a->superseded    ? "superseded"
+                                                                        : "finished",
+                                             .fence = r->grant.fence,
+                                             .attempt = r->attempt,
+                                             .state = a->stored.released || a->superseded ? ONCE_STATE_NONE : r->state,
+                                             .status = r->status });
 }
 
 static const char *audit_name(once_span what)
@@ -119,10 +119,10 @@ static once_result tell_audit(struct sqlite_store *s, const uint8_t record[16], 
     sqlite_bind_int(&q, ONCE_HISTORY_LEN_MAX);
     while (sqlite_step(&q))
         gather_event(t, (struct once_event){ .at = sqlite_column_int(&q, 0),
-                                     .fence = (uint64_t)sqlite_column_int(&q, 1),
-                                     .what = audit_name(sqlite_column_span(&q, 2)),
-                                     .actor = sqlite_column_span(&q, 3),
-                                     .reason = sqlite_column_span(&q, 4) });
+                                             .fence = (uint64_t)sqlite_column_int(&q, 1),
+                                             .what = audit_name(sqlite_column_span(&q, 2)),
+                                             .actor = sqlite_column_span(&q, 3),
+                                             .reason = sqlite_column_span(&q, 4) });
     return sqlite_end(&q, "read the audit trail", err);
 }
 

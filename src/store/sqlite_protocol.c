@@ -70,9 +70,9 @@ static once_result load(struct sqlite_protocol *p, const uint8_t record[16], str
     if (query->rc != SQLITE_OK) {
         r = sqlite_end(query, "read a record", err);
         query->st = NULL;
-    } else if (!out->sum_is_right || !out->progress_sum_is_right || memcmp(out->stored.record.grant.record, record, 16) != 0) {
-        r = once_fail(err, ONCE_CORRUPT, "record at fence %llu does not match its checksum",
-                      (unsigned long long)fence);
+    } else if (!out->sum_is_right || !out->progress_sum_is_right ||
+               memcmp(out->stored.record.grant.record, record, 16) != 0) {
+        r = once_fail(err, ONCE_CORRUPT, "record at fence %llu does not match its checksum", (unsigned long long)fence);
     } else if (fault != NULL && !out->stored.released) {
         r = once_fail(err, ONCE_CORRUPT, "record at fence %llu is impossible: %s", (unsigned long long)fence, fault);
     }
@@ -419,7 +419,8 @@ static once_result do_advance(struct sqlite_protocol *p, struct once_op *op, str
         record->lease_until = p->now + attempt.stored.lease_ms;
         record->lease_live = true;
         op->not_in_effect = !once_span_equal(point, record->recovery_point);
-        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, op->nonce, record->lease_until, err);
+        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, op->nonce, record->lease_until,
+                                err);
         if (r == ONCE_OK)
             r = answer_done(op, record, err);
     }
@@ -456,8 +457,8 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
         struct once_record *record = &attempt.stored.record;
         once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
         op->not_in_effect = true;
-        r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status, expires_at,
-                         op->outcome, err);
+        r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
+                                 expires_at, op->outcome, err);
         set_finished(record, outcome, p->now, expires_at);
         if (r == ONCE_OK)
             r = answer_done(op, record, err);
@@ -474,7 +475,8 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
     struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
     bool first = attempt->stored.record.attempt == 1;
     once_time expires_at = first ? p->now : once_expiry(ONCE_STATE_FAILED, attempt->stored.record.retention_ms, p->now);
-    return sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED, expires_at, err);
+    return sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED, expires_at,
+                                 err);
 }
 
 static once_result do_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
@@ -578,7 +580,8 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
     once_time expires_at = release ? p->now : once_expiry(outcome.state, record->retention_ms, p->now);
     record->grant = c.grant;
     set_finished(record, &outcome, p->now, expires_at);
-    return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state, expires_at, err);
+    return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state,
+                                 expires_at, err);
 }
 
 static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)

@@ -70,9 +70,10 @@ static once_result version_read(sqlite3 *handle, enum sqlite_owner owner, int64_
         return r;
     }
     if (owner != SQLITE_CALLERS_FILE && (tables > 0 || (app != 0 && app != SQLITE_APPLICATION_ID)))
-        return once_fail(err, ONCE_INVALID,
-                         "the file is a database of another program (%lld tables, application id 0x%llx), left as it is",
-                         (long long)tables, (unsigned long long)app);
+        return once_fail(
+            err, ONCE_INVALID,
+            "the file is a database of another program (%lld tables, application id 0x%llx), left as it is",
+            (long long)tables, (unsigned long long)app);
     return ONCE_OK;
 }
 

@@ -21,7 +21,7 @@
 #include "store/sqlite_schema.h"
 
 enum {
-    CHECKPOINT_PAGES_MIN = 100, /* the log of a small store stays small: it must fit the disk too */
+    CHECKPOINT_PAGES_MIN = 100,        /* the log of a small store stays small: it must fit the disk too */
     CHECKPOINT_PAGES_MAX = 1000,       /* 4 MiB of log: a pause of a few milliseconds */
     RESERVE_LEN_DEFAULT = 1024 * 1024, /* an expiry step's log */
 };
@@ -46,10 +46,9 @@ static void disconnect(struct sqlite_store *s)
 
 static once_result open_handle(struct sqlite_store *s, struct once_error *err)
 {
-    int rc = sqlite3_open_v2(s->files.path, &s->db.handle,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
-                                 SQLITE_OPEN_NOFOLLOW,
-                             NULL);
+    int rc = sqlite3_open_v2(
+        s->files.path, &s->db.handle,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW, NULL);
     if (rc != SQLITE_OK)
         return sqlite_fail(s->db.handle, rc, "open the database", err);
     return sqlite_schema_configure(s->db.handle, err);
@@ -187,8 +186,9 @@ static int checkpoint_pages(struct sqlite_store *s)
     if (sqlite_schema_page_count(s->db.handle, &pages, NULL) != ONCE_OK)
         return CHECKPOINT_PAGES_MIN;
     pages /= 4;
-    return pages < CHECKPOINT_PAGES_MIN ? CHECKPOINT_PAGES_MIN
-           : pages > CHECKPOINT_PAGES_MAX ? CHECKPOINT_PAGES_MAX : (int)pages;
+    return pages < CHECKPOINT_PAGES_MIN   ? CHECKPOINT_PAGES_MIN
+           : pages > CHECKPOINT_PAGES_MAX ? CHECKPOINT_PAGES_MAX
+                                          : (int)pages;
 }
 
 /* Between steps, by the writer, under its lock: so never two at once, and bounded. What a

@@ -23,7 +23,7 @@ struct sqlite_store {
     uint64_t commits;
     uint8_t writer[16]; /* names this store's steps in once_batch */
     int64_t changes_at_begin;
-    int64_t step;       /* the number of the last one that wrote */
+    int64_t step; /* the number of the last one that wrote */
 };
 
 /* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */

@@ -38,8 +38,7 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
         for (size_t i = 0; known[i] != NULL; i++)
             found = found || once_span_equal(key, once_span_str(known[i]));
         if (!found)
-            return once_fail(err, ONCE_INVALID, "the store's URL has an unknown parameter '%.*s'",
-                             ONCE_SPAN_ARGS(key));
+            return once_fail(err, ONCE_INVALID, "the store's URL has an unknown parameter '%.*s'", ONCE_SPAN_ARGS(key));
     }
     return ONCE_OK;
 }
@@ -59,8 +58,8 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_store_sqlite_open(rest, options, out, err);
     if (is_postgres(url))
         return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
-    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite: and postgresql:",
-                     ONCE_SPAN_ARGS(scheme));
+    return once_fail(err, ONCE_INVALID,
+                     "there is no store '%.*s:'; this program has sqlite: and postgresql:", ONCE_SPAN_ARGS(scheme));
 }
 
 struct wrapper {
@@ -131,8 +130,7 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
 {
 #define BIT(name) (1u << ONCE_ARM_##name)
     static const unsigned arms[] = {
-        [ONCE_VERB_CLAIM] =
-            BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN),
+        [ONCE_VERB_CLAIM] = BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN),
         [ONCE_VERB_EXTEND] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_ADVANCE] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_FINISH] = BIT(DONE) | BIT(FENCED),
@@ -180,8 +178,7 @@ static const char *answer_fault(const struct once_op *op)
     }
 }
 
-once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count,
-                             struct once_error *err)
+once_result once_store_apply(struct once_store *store, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     assert(count > 0);
     for (size_t i = 0; i < count; i++) {
@@ -200,8 +197,8 @@ once_result once_store_apply(struct once_store *store, struct once_op *const *op
         const char *fault = answer_fault(ops[i]);
         if (fault != NULL) {
             once_reply_release(&ops[i]->reply);
-            ops[i]->result = once_fail(&ops[i]->err, ONCE_CORRUPT, "store '%s' answered with %s", store->ops->name,
-                                       fault);
+            ops[i]->result =
+                once_fail(&ops[i]->err, ONCE_CORRUPT, "store '%s' answered with %s", store->ops->name, fault);
         }
     }
     return r;

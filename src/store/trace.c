@@ -81,7 +81,11 @@ static void close_store(struct once_store *base)
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err)
 {
     static const struct once_store_ops ops = {
-        .name = "trace", .apply = apply, .reopen = reopen, WRAP_OPS_REST, .close = close_store,
+        .name = "trace",
+        .apply = apply,
+        .reopen = reopen,
+        WRAP_OPS_REST,
+        .close = close_store,
     };
     struct trace_store *t = wrap_create(sizeof *t, &ops, inner, err);
     if (t == NULL)

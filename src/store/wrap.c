@@ -39,8 +39,7 @@ once_result wrap_history(struct once_store *base, const uint8_t record[16], stru
     return once_store_history(inner_of(base), record, history, err);
 }
 
-once_result wrap_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
-                        struct once_error *err)
+once_result wrap_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more, struct once_error *err)
 {
     return once_store_expire(inner_of(base), budget, removed, more, err);
 }

@@ -27,7 +27,7 @@ once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct
 void wrap_close(struct once_store *base);
 
 /* The members that wrappers seldom replace. */
-#define WRAP_OPS_REST \
+#define WRAP_OPS_REST                                                                                                  \
     .list = wrap_list, .history = wrap_history, .expire = wrap_expire, .check = wrap_check, .stats = wrap_stats
 
 #endif

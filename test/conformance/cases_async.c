@@ -50,8 +50,12 @@ static void hear(void *arg, once_result result, struct once_reply *reply, const 
     (void)err;
     pthread_mutex_lock(&heard.lock);
     struct answer *a = &heard.answers[heard.count];
-    *a = (struct answer){ .result = result, .arm = reply->arm, .fence = reply->record.grant.fence,
-                          .body_len = reply->record.body.len, .thread = pthread_self(), .tag = *(int *)arg };
+    *a = (struct answer){ .result = result,
+                          .arm = reply->arm,
+                          .fence = reply->record.grant.fence,
+                          .body_len = reply->record.body.len,
+                          .thread = pthread_self(),
+                          .tag = *(int *)arg };
     for (size_t i = 0; i < reply->record.body.len; i++)
         a->body_sum = a->body_sum * 31 + reply->record.body.ptr[i];
     heard.count++;
@@ -180,8 +184,7 @@ static void async__bytes_are_copied_when_submitted(void)
     uint8_t key[] = "key-1", tenant[] = "tenant-1", body[2000], point[] = "point", checkpoint[] = "checkpoint";
     memset(body, 'b', sizeof body);
     gate_close();
-    struct once_request claim = { .verb = ONCE_VERB_CLAIM,
-                                  .claim = { .tenant = { tenant, 8 }, .key = { key, 5 } } };
+    struct once_request claim = { .verb = ONCE_VERB_CLAIM, .claim = { .tenant = { tenant, 8 }, .key = { key, 5 } } };
     once_result r = submit(&claim, 0);
     memset(key, 'x', 5);
     memset(tenant, 'x', 8);
@@ -191,7 +194,8 @@ static void async__bytes_are_copied_when_submitted(void)
     CHECK(found->arm == ONCE_ARM_FOUND);
     struct once_grant grant = found->record.grant;
     gate_close();
-    struct once_request advance = { .verb = ONCE_VERB_ADVANCE, .grant = grant,
+    struct once_request advance = { .verb = ONCE_VERB_ADVANCE,
+                                    .grant = grant,
                                     .advance = { { point, 5 }, { checkpoint, 10 } } };
     r = submit(&advance, 1);
     memset(point, 'x', 5);
@@ -199,7 +203,8 @@ static void async__bytes_are_copied_when_submitted(void)
     gate_open();
     CHECK(r == ONCE_OK && heard_all(2));
     gate_close();
-    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = grant,
+    struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                   .grant = grant,
                                    .outcome = { .state = ONCE_STATE_UNKNOWN, .body = { body, sizeof body } } };
     r = submit(&finish, 2);
     memset(body, 'x', sizeof body);
@@ -338,7 +343,8 @@ static void async__invalid_requests_are_refused_and_not_called_back(void)
 static void finish_it(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
 {
     (void)arg, (void)result, (void)err;
-    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = reply->record.grant,
+    struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                   .grant = reply->record.grant,
                                    .outcome = { .state = ONCE_STATE_SUCCEEDED } };
     EXPECT(submit(&finish, 0) == ONCE_OK);
     once_reply_release(reply);
@@ -510,7 +516,8 @@ static void wait__hears_of_an_outcome_in_the_same_batch(void)
     struct once_grant grant = granted(.key = A);
     gate_close();
     once_result r = submit_claim(A, FOR_EVER_MS, 0);
-    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = grant,
+    struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                   .grant = grant,
                                    .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("body") } };
     if (r == ONCE_OK)
         r = submit(&finish, 1);
@@ -559,7 +566,9 @@ static void wait__gets_the_word_of_an_operator(void)
     gate_close(); /* so that the waiting claim does not look in between */
     clock_advance(FOR_EVER_MS);
     struct once_request verdict = { .verb = ONCE_VERB_RESOLVE,
-                                    .resolve = { .key = A, .verdict = ONCE_VERDICT_DONE, .reason = ONCE_LIT("r"),
+                                    .resolve = { .key = A,
+                                                 .verdict = ONCE_VERDICT_DONE,
+                                                 .reason = ONCE_LIT("r"),
                                                  .outcome = { .state = ONCE_STATE_SUCCEEDED } } };
     once_result r = submit(&verdict, 1);
     gate_open();
@@ -586,8 +595,7 @@ static void wait__takes_over_when_the_lease_ends(void)
 {
     reopen_with_real_clock();
     struct once_grant grant = granted(.key = A, .lease_ms = 30);
-    const struct once_reply *reply =
-        do_claim(.key = A, .wait_ms = PATIENCE_S * 1000, .takeover = ONCE_TAKEOVER_RERUN);
+    const struct once_reply *reply = do_claim(.key = A, .wait_ms = PATIENCE_S * 1000, .takeover = ONCE_TAKEOVER_RERUN);
     EXPECT(reply->arm == ONCE_ARM_EXECUTE && reply->record.attempt == 2);
     EXPECT(reply->record.claimed_at >= do_lookup(A)->record.created_at + 30);
     EXPECT(do_extend(grant, 0)->arm == ONCE_ARM_FENCED);
@@ -603,12 +611,13 @@ static void wait__is_not_for_what_can_be_answered_now(void)
         uint8_t print;
         enum once_arm arm;
     } rows[] = {
-        { "done", 1, ONCE_ARM_REPLAY },       { "done", 2, ONCE_ARM_MISMATCH },    { "running", 2, ONCE_ARM_MISMATCH },
-        { "unknown", 1, ONCE_ARM_UNKNOWN },   { "new", 1, ONCE_ARM_EXECUTE },
+        { "done", 1, ONCE_ARM_REPLAY },     { "done", 2, ONCE_ARM_MISMATCH }, { "running", 2, ONCE_ARM_MISMATCH },
+        { "unknown", 1, ONCE_ARM_UNKNOWN }, { "new", 1, ONCE_ARM_EXECUTE },
     };
     for (size_t i = 0; i < LENGTH(rows); i++)
         EXPECT_ROW(rows[i].key, do_claim(.key = span_str(rows[i].key), .fingerprint = print_of(rows[i].print),
-                                         .wait_ms = PATIENCE_S * 1000)->arm == rows[i].arm);
+                                         .wait_ms = PATIENCE_S * 1000)
+                                        ->arm == rows[i].arm);
 }
 
 static void wait__waiters_are_bounded(void)

@@ -335,11 +335,11 @@ static void K7__running_record_never_expires_whatever_time_passes(void)
 static void K2__fences_grow_over_everything_that_can_happen(void)
 {
     uint64_t last = 0;
-#define GROWS(grant_)                      \
-    do {                                   \
-        struct once_grant now = (grant_);  \
-        EXPECT(now.fence > last);          \
-        last = now.fence;                  \
+#define GROWS(grant_)                                                                                                  \
+    do {                                                                                                               \
+        struct once_grant now = (grant_);                                                                              \
+        EXPECT(now.fence > last);                                                                                      \
+        last = now.fence;                                                                                              \
     } while (0)
     GROWS(granted(.key = A, .lease_ms = 1));
     clock_advance(1);
@@ -463,7 +463,10 @@ static void K1__sixteen_threads_on_many_keys_execute_each_once(void)
 
 /* ------------------------------------------------------------------ refusals */
 
-#define OF(field_, value_) { .key = { (const uint8_t *)"a", 1 }, .field_ = (value_) }
+#define OF(field_, value_)                                                                                             \
+    {                                                                                                                  \
+        .key = { (const uint8_t *)"a", 1 }, .field_ = (value_)                                                         \
+    }
 
 static const struct refused_row {
     const char *name;
@@ -475,7 +478,7 @@ static const struct refused_row {
     { "retention above the limit", OF(retention_ms, ONCE_RETENTION_MS_MAX + 1) },
     { "wait below zero", OF(wait_ms, -1) },
     { "wait above the limit", OF(wait_ms, ONCE_WAIT_MS_MAX + 1) },
-    { "takeover below", OF(takeover, (enum once_takeover)-1) },
+    { "takeover below", OF(takeover, (enum once_takeover) - 1) },
     { "takeover above", OF(takeover, (enum once_takeover)(ONCE_TAKEOVER_PROBE + 1)) },
 };
 
@@ -484,8 +487,7 @@ static void claim__values_out_of_range_are_refused(void)
     for (size_t i = 0; i < LENGTH(refused_rows); i++) {
         struct once_reply reply;
         struct once_error err = { .result = ONCE_OK };
-        EXPECT_ROW(refused_rows[i].name,
-                   once_claim(suite.once, &refused_rows[i].claim, &reply, &err) == ONCE_INVALID);
+        EXPECT_ROW(refused_rows[i].name, once_claim(suite.once, &refused_rows[i].claim, &reply, &err) == ONCE_INVALID);
         EXPECT_ROW(refused_rows[i].name, err.result == ONCE_INVALID && err.text[0] != '\0');
         EXPECT_ROW(refused_rows[i].name, reply.arm == ONCE_ARM_NONE);
         once_reply_release(&reply);
@@ -495,8 +497,8 @@ static void claim__values_out_of_range_are_refused(void)
 
 static void claim__values_at_their_limits_are_accepted(void)
 {
-    const struct once_reply *most = do_claim(.key = A, .lease_ms = ONCE_LEASE_MS_MAX,
-                                             .retention_ms = ONCE_RETENTION_MS_MAX);
+    const struct once_reply *most =
+        do_claim(.key = A, .lease_ms = ONCE_LEASE_MS_MAX, .retention_ms = ONCE_RETENTION_MS_MAX);
     EXPECT(most->record.retention_ms == ONCE_RETENTION_MS_MAX);
     EXPECT(most->record.lease_until - most->record.claimed_at == ONCE_LEASE_MS_MAX);
     const struct once_reply *least = do_claim(.key = ONCE_LIT("b"), .lease_ms = 1, .retention_ms = 1);

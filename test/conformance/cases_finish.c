@@ -332,7 +332,10 @@ static void limits__headers_of_the_most_bytes_are_replayed(void)
     EXPECT(span_equal(replay->record.body, bytes_of(1000, false)));
 }
 
-#define LINES(s) { (const uint8_t *)(s), sizeof(s) - 1 }
+#define LINES(s)                                                                                                       \
+    {                                                                                                                  \
+        (const uint8_t *)(s), sizeof(s) - 1                                                                            \
+    }
 
 static const struct header_row {
     const char *name;

@@ -58,8 +58,7 @@ static const struct filter_row {
     { "succeeded", { .states = 1u << ONCE_STATE_SUCCEEDED }, "succeeded " },
     { "failed", { .states = 1u << ONCE_STATE_FAILED }, "retryable failed " },
     { "unknown", { .states = 1u << ONCE_STATE_UNKNOWN }, "unknown " },
-    { "two states",
-      { .states = 1u << ONCE_STATE_UNKNOWN | 1u << ONCE_STATE_RUNNING }, "running unknown " },
+    { "two states", { .states = 1u << ONCE_STATE_UNKNOWN | 1u << ONCE_STATE_RUNNING }, "running unknown " },
     { "tenant t1", { .tenant = &T1 }, "retryable succeeded " },
     { "tenant t2", { .tenant = &T2 }, "failed " },
     { "the empty tenant", { .tenant = &NO_TENANT }, "running unknown " },
@@ -71,7 +70,8 @@ static const struct filter_row {
     { "age of everything", { .age_ms_min = 1000000 }, "" },
     { "limit 2", { .limit = 2 }, "running unknown " },
     { "tenant, state and prefix",
-      { .tenant = &T1, .states = 1u << ONCE_STATE_FAILED, .key_prefix = { (const uint8_t *)"re", 2 } }, "retryable " },
+      { .tenant = &T1, .states = 1u << ONCE_STATE_FAILED, .key_prefix = { (const uint8_t *)"re", 2 } },
+      "retryable " },
 };
 
 static void list__filters_by_state_tenant_prefix_and_age(void)
@@ -198,18 +198,19 @@ static void history__tells_attempts_and_words_oldest_first(void)
     clock_advance(10);
     do_finish(third, .state = ONCE_STATE_UNKNOWN, .status = 504);
     clock_advance(10);
-    uint64_t fourth = do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, .actor = ONCE_LIT("bob"),
-                                 .reason = ONCE_LIT("found it"),
-                                 .outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200 })->record.grant.fence;
+    uint64_t fourth =
+        do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, .actor = ONCE_LIT("bob"), .reason = ONCE_LIT("found it"),
+                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200 })
+            ->record.grant.fence;
     const struct {
         const char *what;
         uint64_t fence;
         uint32_t attempt;
         int32_t status;
     } expected[] = {
-        { "claimed", first.fence, 1, 0 },     { "superseded", first.fence, 1, 0 },
+        { "claimed", first.fence, 1, 0 },           { "superseded", first.fence, 1, 0 },
         { "claimed to probe", second.fence, 2, 0 }, { "finished", second.fence, 2, 503 },
-        { "claimed", third.fence, 3, 0 },     { "finished", third.fence, 3, 504 },
+        { "claimed", third.fence, 3, 0 },           { "finished", third.fence, 3, 504 },
         { "resolved done", fourth, 0, 0 },
     };
     const struct once_history *history = do_history(A);
@@ -272,7 +273,8 @@ static const struct option_row {
     { "waiter_len above", { .waiter_len = 65537 }, ONCE_INVALID },
     { "lock_wait_ms above", { .lock_wait_ms = 600001 }, ONCE_INVALID },
     { "all at their limits",
-      { .queue_len = 65536, .batch_len = 4096, .waiter_len = 65536, .lock_wait_ms = 600000 }, ONCE_OK },
+      { .queue_len = 65536, .batch_len = 4096, .waiter_len = 65536, .lock_wait_ms = 600000 },
+      ONCE_OK },
     { "all at 1", { .queue_len = 1, .batch_len = 1, .waiter_len = 1, .lock_wait_ms = 1 }, ONCE_OK },
 };
 

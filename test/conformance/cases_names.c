@@ -151,8 +151,9 @@ static void limits__lengths_of_keys_and_tenants(void)
         const struct length_row *row = &length_rows[i];
         once_span tenant = { bytes.ptr, row->tenant_len }, key = { bytes.ptr, row->key_len };
         struct once_claim claim = { .tenant = tenant, .key = key };
-        struct once_resolve resolve = { .tenant = tenant, .key = key, .verdict = ONCE_VERDICT_RELEASE,
-                                        .reason = ONCE_LIT("r") };
+        struct once_resolve resolve = {
+            .tenant = tenant, .key = key, .verdict = ONCE_VERDICT_RELEASE, .reason = ONCE_LIT("r")
+        };
         struct once_reply reply;
         EXPECT_ROW(row->name, once_claim(suite.once, &claim, &reply, NULL) == row->result);
         once_reply_release(&reply);

@@ -124,9 +124,11 @@ static const struct point_row {
     { "not ASCII", { (const uint8_t *)"\xc3\xa4", 2 }, ONCE_INVALID },
     { "first and last visible", { (const uint8_t *)"!~", 2 }, ONCE_OK },
     { "64 bytes",
-      { (const uint8_t *)"0123456789012345678901234567890123456789012345678901234567890123", 64 }, ONCE_OK },
+      { (const uint8_t *)"0123456789012345678901234567890123456789012345678901234567890123", 64 },
+      ONCE_OK },
     { "65 bytes",
-      { (const uint8_t *)"01234567890123456789012345678901234567890123456789012345678901234", 65 }, ONCE_INVALID },
+      { (const uint8_t *)"01234567890123456789012345678901234567890123456789012345678901234", 65 },
+      ONCE_INVALID },
 };
 
 static void limits__names_of_points(void)

@@ -19,8 +19,7 @@ static size_t times_told(once_span key, const char *what)
     const struct once_history *history = do_history(key);
     size_t times = 0;
     for (size_t i = 0; i < history->count; i++)
-        times += strcmp(history->events[i].what, what) == 0 &&
-                 span_equal(history->events[i].actor, ONCE_LIT("ann")) &&
+        times += strcmp(history->events[i].what, what) == 0 && span_equal(history->events[i].actor, ONCE_LIT("ann")) &&
                  span_equal(history->events[i].reason, ONCE_LIT("looked at the bank's page"));
     return times;
 }
@@ -40,10 +39,11 @@ static void K10__resolve_done_makes_it_final_and_is_audited(void)
 {
     struct once_grant grant = make_unknown(A);
     clock_advance(100);
-    const struct once_reply *done =
-        do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, BY,
-                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 201, .headers = ONCE_LIT("A: b\r\n"),
-                                .body = ONCE_LIT("charged") });
+    const struct once_reply *done = do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, BY,
+                                               .outcome = { .state = ONCE_STATE_SUCCEEDED,
+                                                            .status = 201,
+                                                            .headers = ONCE_LIT("A: b\r\n"),
+                                                            .body = ONCE_LIT("charged") });
     CHECK(done->arm == ONCE_ARM_DONE);
     EXPECT(done->record.grant.fence > grant.fence);
     const struct once_reply *replay = do_claim(.key = A, .fingerprint = print_of(1));
@@ -109,12 +109,9 @@ static const struct refused_row {
     enum { GONE, LIVE, FINAL, RETRYABLE, EXPIRED, OTHER_FENCE } state;
     enum once_arm arm;
 } refused_rows[] = {
-    { "absent", GONE, ONCE_ARM_ABSENT },
-    { "its holder is alive", LIVE, ONCE_ARM_IN_PROGRESS },
-    { "final", FINAL, ONCE_ARM_REPLAY },
-    { "retryable", RETRYABLE, ONCE_ARM_REPLAY },
-    { "expired", EXPIRED, ONCE_ARM_ABSENT },
-    { "changed since it was looked at", OTHER_FENCE, ONCE_ARM_FENCED },
+    { "absent", GONE, ONCE_ARM_ABSENT },     { "its holder is alive", LIVE, ONCE_ARM_IN_PROGRESS },
+    { "final", FINAL, ONCE_ARM_REPLAY },     { "retryable", RETRYABLE, ONCE_ARM_REPLAY },
+    { "expired", EXPIRED, ONCE_ARM_ABSENT }, { "changed since it was looked at", OTHER_FENCE, ONCE_ARM_FENCED },
 };
 
 static void K5__resolve_says_what_stands_in_its_way_and_changes_nothing(void)
@@ -165,23 +162,29 @@ static const struct invalid_row {
     struct once_resolve resolve;
     once_result result;
 } invalid_rows[] = {
-    { "no reason",
-      { .verdict = ONCE_VERDICT_RELEASE, .actor = { (const uint8_t *)"ann", 3 } }, ONCE_INVALID },
+    { "no reason", { .verdict = ONCE_VERDICT_RELEASE, .actor = { (const uint8_t *)"ann", 3 } }, ONCE_INVALID },
     { "no verdict", { .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
     { "verdict out of range",
-      { .verdict = (enum once_verdict)4, .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
+      { .verdict = (enum once_verdict)4, .reason = { (const uint8_t *)"r", 1 } },
+      ONCE_INVALID },
     { "done without an outcome",
-      { .verdict = ONCE_VERDICT_DONE, .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
+      { .verdict = ONCE_VERDICT_DONE, .reason = { (const uint8_t *)"r", 1 } },
+      ONCE_INVALID },
     { "done, unknown",
-      { .verdict = ONCE_VERDICT_DONE, .outcome = { .state = ONCE_STATE_UNKNOWN },
-        .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
+      { .verdict = ONCE_VERDICT_DONE,
+        .outcome = { .state = ONCE_STATE_UNKNOWN },
+        .reason = { (const uint8_t *)"r", 1 } },
+      ONCE_INVALID },
     { "done, retryable",
-      { .verdict = ONCE_VERDICT_DONE, .outcome = { .state = ONCE_STATE_FAILED, .retryable = true },
-        .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
+      { .verdict = ONCE_VERDICT_DONE,
+        .outcome = { .state = ONCE_STATE_FAILED, .retryable = true },
+        .reason = { (const uint8_t *)"r", 1 } },
+      ONCE_INVALID },
     { "done, with a header that is none",
       { .verdict = ONCE_VERDICT_DONE,
         .outcome = { .state = ONCE_STATE_FAILED, .headers = { (const uint8_t *)"x", 1 } },
-        .reason = { (const uint8_t *)"r", 1 } }, ONCE_INVALID },
+        .reason = { (const uint8_t *)"r", 1 } },
+      ONCE_INVALID },
 };
 
 static void resolve__invalid_words_are_refused(void)
@@ -192,11 +195,11 @@ static void resolve__invalid_words_are_refused(void)
         struct once_resolve resolve = invalid_rows[i].resolve;
         resolve.key = A;
         struct once_reply reply;
-        EXPECT_ROW(invalid_rows[i].name,
-                   once_resolve(suite.once, &resolve, &reply, NULL) == invalid_rows[i].result);
+        EXPECT_ROW(invalid_rows[i].name, once_resolve(suite.once, &resolve, &reply, NULL) == invalid_rows[i].result);
         once_reply_release(&reply);
     }
-    struct once_resolve longest = { .key = A, .verdict = ONCE_VERDICT_NOT_DONE,
+    struct once_resolve longest = { .key = A,
+                                    .verdict = ONCE_VERDICT_NOT_DONE,
                                     .reason = bytes_of(ONCE_REASON_LEN_MAX + 1, false) };
     struct once_reply reply;
     EXPECT(once_resolve(suite.once, &longest, &reply, NULL) == ONCE_LIMIT);
@@ -219,7 +222,8 @@ static void K5__resolve_done_replays_large_bodies_byte_equal(void)
     make_unknown(A);
     once_span body = bytes_of(1 << 20, true);
     CHECK(do_resolve(.key = A, .verdict = ONCE_VERDICT_DONE, BY,
-                     .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = body })->arm == ONCE_ARM_DONE);
+                     .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = body })
+              ->arm == ONCE_ARM_DONE);
     EXPECT(span_equal(do_claim(.key = A, .fingerprint = print_of(1))->record.body, body));
 }
 

@@ -70,8 +70,8 @@ static struct ran run_claim(struct once_claim claim, struct job *job)
 {
     struct once_reply reply;
     struct ran ran = { .executed = true };
-    ran.result = once_run(suite.once, &claim, &(struct once_run_options){ .probe = probe }, work, job,
-                          &ran.executed, &reply, &suite.err);
+    ran.result = once_run(suite.once, &claim, &(struct once_run_options){ .probe = probe }, work, job, &ran.executed,
+                          &reply, &suite.err);
     ran.arm = reply.arm;
     ran.state = reply.record.state;
     ran.status = reply.record.status;
@@ -83,9 +83,9 @@ static struct ran run_claim(struct once_claim claim, struct job *job)
 
 #define run(job_, ...) run_claim((struct once_claim){ .key = A, __VA_ARGS__ }, (job_))
 
-static const struct once_outcome GOOD = {
-    .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = { (const uint8_t *)"x", 1 }
-};
+static const struct once_outcome GOOD = { .state = ONCE_STATE_SUCCEEDED,
+                                          .status = 200,
+                                          .body = { (const uint8_t *)"x", 1 } };
 
 static void run__executes_once_and_replays_to_everybody_else(void)
 {
@@ -289,7 +289,9 @@ static void run__probe_has_three_answers(void)
         once_span key = numbered("k", (int)i);
         granted(.key = key, .lease_ms = 1000);
         clock_advance(1000);
-        struct job job = { .end = ONCE_WORK_ENDED, .outcome = GOOD, .probe_end = row->probe_end,
+        struct job job = { .end = ONCE_WORK_ENDED,
+                           .outcome = GOOD,
+                           .probe_end = row->probe_end,
                            .probe_outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 201 } };
         struct ran ran = run_claim((struct once_claim){ .key = key, .takeover = ONCE_TAKEOVER_PROBE }, &job);
         EXPECT_ROW(row->name, ran.result == ONCE_OK && ran.arm == row->arm && ran.status == row->status);
@@ -314,7 +316,8 @@ static void reach_a_point(struct once_attempt *attempt)
 
 static void K11__run_goes_on_from_its_recovery_point(void)
 {
-    struct job job = { .end = ONCE_WORK_ENDED, .meanwhile = reach_a_point,
+    struct job job = { .end = ONCE_WORK_ENDED,
+                       .meanwhile = reach_a_point,
                        .outcome = { .state = ONCE_STATE_FAILED, .retryable = true, .status = 503 } };
     run(&job);
     EXPECT(job.point[0] == '\0');

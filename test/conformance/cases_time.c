@@ -190,7 +190,8 @@ static void K2__after_the_reaper_the_key_comes_back_with_a_larger_fence(void)
     EXPECT(do_expire(0, 1));
     struct once_grant second = granted(.key = A);
     EXPECT(second.fence > first.fence);
-    const struct once_reply *late = do_finish(first, .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = ONCE_LIT("x"));
+    const struct once_reply *late =
+        do_finish(first, .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = ONCE_LIT("x"));
     EXPECT(late->arm == ONCE_ARM_FENCED);
 }
 

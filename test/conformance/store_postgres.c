@@ -95,8 +95,9 @@ static void make_template(void)
         bail("once_migrate", err.text);
     PGconn *conn = connect_to(url);
     run_on(conn, NULL, 0, "UPDATE once.store SET test_clock = true");
-    run_on(conn, NULL, 0, fast_ring ? "UPDATE once.ring SET opened_at = 0, period_ms = 1" :
-                                      "UPDATE once.ring SET opened_at = 1700000000000");
+    run_on(conn, NULL, 0,
+           fast_ring ? "UPDATE once.ring SET opened_at = 0, period_ms = 1"
+                     : "UPDATE once.ring SET opened_at = 1700000000000");
     PQfinish(conn);
 }
 
@@ -195,8 +196,7 @@ static const struct refused_row {
     { "commits that do not wait for the disk", "ALTER ROLE postgres SET synchronous_commit = off",
       "ALTER ROLE postgres RESET synchronous_commit", "synchronous_commit" },
     { "read-only", "ALTER ROLE postgres SET default_transaction_read_only = on",
-      "BEGIN READ WRITE; ALTER ROLE postgres RESET default_transaction_read_only; COMMIT",
-      "read-only" },
+      "BEGIN READ WRITE; ALTER ROLE postgres RESET default_transaction_read_only; COMMIT", "read-only" },
 };
 
 static void open__what_cannot_be_trusted_is_refused_with_the_reason(void)
@@ -286,7 +286,8 @@ static void wait__hears_of_an_outcome_from_another_handle(void)
     struct once_claim claim = { .key = ONCE_LIT("a") };
     struct once_reply reply;
     CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
-    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = reply.record.grant,
+    struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                   .grant = reply.record.grant,
                                    .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
     once_reply_release(&reply);
     CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);
@@ -318,8 +319,9 @@ static void K10__lost_connection_is_settled_and_made_again(void)
 {
     for (int i = 0; i < 5; i++) {
         struct once_grant grant = granted(.key = numbered("k", i));
-        in_store(NULL, 0, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                          "WHERE application_name = 'once' AND datname = current_database()");
+        in_store(NULL, 0,
+                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                 "WHERE application_name = 'once' AND datname = current_database()");
         succeed(grant, numbered("body", i));
         EXPECT(span_equal(do_claim(.key = numbered("k", i))->record.body, numbered("body", i)));
     }

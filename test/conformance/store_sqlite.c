@@ -29,9 +29,9 @@ bool sut_choose(const char *name)
         return false;
     memcpy(wrappers, name, len - 6);
     wrappers[len - 6] = '\0';
-    sut = (struct store_under_test){
-        .shared = is_shared, .loses_answers = strstr(wrappers, "fault+") != NULL, .reopens = true
-    };
+    sut = (struct store_under_test){ .shared = is_shared,
+                                     .loses_answers = strstr(wrappers, "fault+") != NULL,
+                                     .reopens = true };
     unsetenv("ONCE_FAULT"); /* the default plan */
     return true;
 }
@@ -194,8 +194,7 @@ static void file__what_cannot_be_a_store_is_refused_and_left_as_it_is(void)
         struct once *once = NULL;
         EXPECT_ROW(refused_rows[i].name, open_named(refused_rows[i].rest, &once) == refused_rows[i].result);
         EXPECT_ROW(refused_rows[i].name, once == NULL);
-        EXPECT_ROW(refused_rows[i].name,
-                   suite.err.result == refused_rows[i].result && suite.err.text[0] != '\0');
+        EXPECT_ROW(refused_rows[i].name, suite.err.result == refused_rows[i].result && suite.err.text[0] != '\0');
     }
     EXPECT(span_equal(read_whole(path), (once_span){ garbage, sizeof garbage }));
     path_of("new", path, sizeof path);
@@ -237,8 +236,10 @@ static void file__newer_schema_is_refused_and_left_byte_identical(void)
     struct once *once = NULL;
     CHECK(open_named("newer", &once) == ONCE_OK);
     once_close(once);
-    expect_left_alone("newer", "UPDATE once_meta SET value = 999 WHERE name = 'schema'; "
-                               "PRAGMA wal_checkpoint(TRUNCATE)", "newer program");
+    expect_left_alone("newer",
+                      "UPDATE once_meta SET value = 999 WHERE name = 'schema'; "
+                      "PRAGMA wal_checkpoint(TRUNCATE)",
+                      "newer program");
 }
 
 static void file__empty_one_becomes_a_store(void)
@@ -385,7 +386,8 @@ static void wait__hears_of_an_outcome_from_another_handle(void)
     struct once_claim claim = { .key = ONCE_LIT("a") };
     struct once_reply reply;
     CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
-    struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = reply.record.grant,
+    struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                   .grant = reply.record.grant,
                                    .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
     once_reply_release(&reply);
     CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);

@@ -15,7 +15,10 @@ struct suite_case {
     void (*run)(void);
 };
 
-#define CASE(fn) { #fn, fn }
+#define CASE(fn)                                                                                                       \
+    {                                                                                                                  \
+#fn, fn                                                                                                        \
+    }
 
 struct store_under_test {
     bool shared;        /* opened with options.shared: other handles may write too */

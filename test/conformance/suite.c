@@ -17,7 +17,7 @@ static struct kept {
     struct once_history history;
     uint8_t *bytes;
     struct kept *next;
-} *kept_first;
+} * kept_first;
 
 static struct kept *keep(void)
 {
@@ -48,8 +48,8 @@ void suite_failed(const char *file, int line, const char *row, const char *what)
 {
     const char *slash = strrchr(file, '/');
     atomic_fetch_add(&failures, 1);
-    printf("# %s:%d: %s%s%s\n", slash != NULL ? slash + 1 : file, line, row != NULL ? row : "",
-           row != NULL ? ": " : "", what);
+    printf("# %s:%d: %s%s%s\n", slash != NULL ? slash + 1 : file, line, row != NULL ? row : "", row != NULL ? ": " : "",
+           what);
 }
 
 void suite_leave(void)
@@ -268,8 +268,7 @@ bool do_expire(uint32_t budget, uint64_t count)
 
 void succeed(struct once_grant grant, once_span body)
 {
-    const struct once_reply *done =
-        do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = body);
+    const struct once_reply *done = do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = body);
     CHECK(done->arm == ONCE_ARM_DONE);
 }
 
@@ -347,8 +346,8 @@ size_t times_listed(const struct once_page *page, once_span key)
 
 static void print_problem(void *arg, const struct once_problem *problem)
 {
-    printf("# %s: %s at fence %llu: %s\n", (const char *)arg, problem->invariant,
-           (unsigned long long)problem->fence, problem->text);
+    printf("# %s: %s at fence %llu: %s\n", (const char *)arg, problem->invariant, (unsigned long long)problem->fence,
+           problem->text);
 }
 
 static struct once_check_report verify(const char *when)

@@ -32,7 +32,7 @@ struct suite {
     struct once *once;
     struct once_options options; /* as it was opened last */
     char url[300];
-    bool in_callback;            /* of once_run(): the case cannot be left from here */
+    bool in_callback;      /* of once_run(): the case cannot be left from here */
     struct once_error err; /* of the last call that was made through this suite */
 };
 extern struct suite suite;
@@ -48,20 +48,20 @@ _Noreturn void suite_leave(void);
 
 #define EXPECT_ROW(row, cond) ((cond) ? (void)0 : suite_failed(__FILE__, __LINE__, (row), #cond))
 #define EXPECT(cond) EXPECT_ROW(NULL, cond)
-#define CHECK(cond)                                         \
-    do {                                                    \
-        if (!(cond)) {                                      \
-            suite_failed(__FILE__, __LINE__, NULL, #cond);  \
-            suite_leave();                                  \
-        }                                                   \
+#define CHECK(cond)                                                                                                    \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            suite_failed(__FILE__, __LINE__, NULL, #cond);                                                             \
+            suite_leave();                                                                                             \
+        }                                                                                                              \
     } while (0)
 
 /* ---------------------------------------------------------------- the clock */
 
 extern const struct once_clock suite_clock;
 
-void clock_advance(int64_t ms);  /* time passes: both clocks run on */
-void clock_step_wall(int64_t ms); /* somebody sets the wall clock */
+void clock_advance(int64_t ms);    /* time passes: both clocks run on */
+void clock_step_wall(int64_t ms);  /* somebody sets the wall clock */
 void clock_reboot(int64_t off_ms); /* another boot, after that long with the power off; steady starts over */
 
 /* ---------------------------------------------------------------- the handle */

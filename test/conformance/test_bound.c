@@ -104,7 +104,8 @@ static enum once_arm claim_with(struct once_sqlite *b, const char *key, struct o
 
 static enum once_arm finish_with(struct once_sqlite *b, struct once_grant grant, const char *body)
 {
-    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200,
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED,
+                                    .status = 200,
                                     .body = { (const uint8_t *)body, strlen(body) } };
     struct once_reply reply;
     CHECK(once_sqlite_finish(b, grant, &outcome, &reply, &err) == ONCE_OK);

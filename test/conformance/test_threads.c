@@ -78,11 +78,12 @@ static void execute(int key, struct once_grant grant, unsigned *random)
         once_reply_release(&reply);
     }
     expect(atomic_fetch_sub(&holders[key], 1) == 1);
-    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .status = (int32_t)grant.fence,
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED,
+                                    .status = (int32_t)grant.fence,
                                     .body = { (const uint8_t *)&grant.fence, sizeof grant.fence } };
     bool release = next_random(random) % 8 == 0;
-    once_result r = release ? once_release(once, grant, &reply, NULL)
-                            : once_finish(once, grant, &outcome, &reply, NULL);
+    once_result r =
+        release ? once_release(once, grant, &reply, NULL) : once_finish(once, grant, &outcome, &reply, NULL);
     expect(r == ONCE_OK && reply.arm == ONCE_ARM_DONE);
     once_reply_release(&reply);
     r = once_extend(once, grant, 0, &reply, NULL); /* over: the grant is worth nothing now */
@@ -97,7 +98,9 @@ static void *hammer(void *arg)
     for (int round = 0; round < ROUNDS; round++) {
         int key = (int)(next_random(&random) % KEYS);
         uint64_t before = atomic_load(&newest[key]);
-        struct once_claim claim = { .key = key_of(key), .lease_ms = ONCE_LEASE_MS_MAX, .retention_ms = 20,
+        struct once_claim claim = { .key = key_of(key),
+                                    .lease_ms = ONCE_LEASE_MS_MAX,
+                                    .retention_ms = 20,
                                     .wait_ms = next_random(&random) % 3 == 0 ? 50 : 0 };
         struct once_reply reply;
         if (once_claim(once, &claim, &reply, NULL) != ONCE_OK) {
@@ -128,8 +131,8 @@ static void on_answer(void *arg, once_result result, struct once_reply *reply, c
 {
     (void)arg;
     (void)err;
-    expect(result == ONCE_OK && (reply->arm == ONCE_ARM_FOUND || reply->arm == ONCE_ARM_ABSENT ||
-                                 reply->arm == ONCE_ARM_FENCED));
+    expect(result == ONCE_OK &&
+           (reply->arm == ONCE_ARM_FOUND || reply->arm == ONCE_ARM_ABSENT || reply->arm == ONCE_ARM_FENCED));
     once_reply_release(reply);
     atomic_fetch_add(&answers, 1);
 }
@@ -141,7 +144,8 @@ static void *submit_all(void *arg)
     for (int round = 0; round < 3 * ROUNDS; round++) {
         struct once_request look = { .verb = ONCE_VERB_LOOKUP,
                                      .lookup = { .key = key_of((int)(next_random(&random) % KEYS)) } };
-        struct once_request finish = { .verb = ONCE_VERB_FINISH, .grant = { .record = { 1 }, .fence = 1 },
+        struct once_request finish = { .verb = ONCE_VERB_FINISH,
+                                       .grant = { .record = { 1 }, .fence = 1 },
                                        .outcome = { .state = ONCE_STATE_FAILED } };
         once_result r = once_submit(once, round % 2 ? &look : &finish, on_answer, NULL, NULL);
         expect(r == ONCE_OK || r == ONCE_BUSY);

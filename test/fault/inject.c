@@ -268,10 +268,10 @@ static void record(int fd, enum inject_event event, const void *bytes, size_t le
 /* Everything here is built with 64-bit offsets, where the names end in 64. */
 
 /* The next definition of a function: libc's, or a sanitizer's around it. */
-#define NEXT(name)                                         \
-    static __typeof__(&name) next;                         \
-    if (next == NULL)                                      \
-        next = (__typeof__(next))dlsym(RTLD_NEXT, #name)
+#define NEXT(name)                                                                                                     \
+    static __typeof__(&name) next;                                                                                     \
+    if (next == NULL)                                                                                                  \
+    next = (__typeof__(next))dlsym(RTLD_NEXT, #name)
 
 static int fail_with(int error)
 {

@@ -51,7 +51,7 @@ void inject_init(void);
 void inject_arm(const struct inject_plan *plan);
 void inject_begin(void);
 void inject_end(void);
-bool inject_disarm(void); /* was the n-th call reached? */
+bool inject_disarm(void);                          /* was the n-th call reached? */
 unsigned long inject_count(enum inject_kind kind); /* calls since it was armed */
 
 /* Blocks allocated and not freed; -1 where that is not counted (sanitizers find leaks themselves). */

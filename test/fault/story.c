@@ -61,10 +61,11 @@ __attribute__((format(printf, 2, 3))) static void lie(struct story *s, const cha
 
 static const char *verb_name(enum once_verb verb)
 {
-    static const char *const names[] = { [ONCE_VERB_CLAIM] = "claim",     [ONCE_VERB_EXTEND] = "extend",
-                                         [ONCE_VERB_ADVANCE] = "advance", [ONCE_VERB_FINISH] = "finish",
-                                         [ONCE_VERB_RELEASE] = "release", [ONCE_VERB_LOOKUP] = "lookup",
-                                         [ONCE_VERB_RESOLVE] = "resolve" };
+    static const char *const names[] = {
+        [ONCE_VERB_CLAIM] = "claim",    [ONCE_VERB_EXTEND] = "extend",   [ONCE_VERB_ADVANCE] = "advance",
+        [ONCE_VERB_FINISH] = "finish",  [ONCE_VERB_RELEASE] = "release", [ONCE_VERB_LOOKUP] = "lookup",
+        [ONCE_VERB_RESOLVE] = "resolve"
+    };
     return names[verb];
 }
 
@@ -94,18 +95,17 @@ static void hear(struct story *s, struct model_key *key, const struct once_reque
 {
     s->results[r]++;
     if (r != ONCE_OK && (reply->memory != NULL || reply->arm != ONCE_ARM_NONE))
-        lie(s, "%s %.*s: %s, and yet a reply", verb_name(request->verb), ONCE_SPAN_ARGS(key->key),
-            once_result_name(r));
+        lie(s, "%s %.*s: %s, and yet a reply", verb_name(request->verb), ONCE_SPAN_ARGS(key->key), once_result_name(r));
     const char *wrong = model_answered(key, request, r, reply, s->now);
     if (wrong != NULL)
         lie(s, "%s %.*s: %s %s state %s fence %llu attempt %u: %s; %s", verb_name(request->verb),
             ONCE_SPAN_ARGS(key->key), once_result_name(r), once_arm_name(reply->arm),
-            once_state_name(reply->record.state), (unsigned long long)reply->record.grant.fence,
-            reply->record.attempt, wrong, r != ONCE_OK ? err->text : "");
+            once_state_name(reply->record.state), (unsigned long long)reply->record.grant.fence, reply->record.attempt,
+            wrong, r != ONCE_OK ? err->text : "");
     uint64_t fence = r == ONCE_OK ? reply->record.grant.fence : 0;
     if (is_first(s, request) && reply->arm == ONCE_ARM_EXECUTE && fence <= s->fence_max)
-        lie(s, "claim %.*s: fence %llu after %llu was given (K2)", ONCE_SPAN_ARGS(key->key),
-            (unsigned long long)fence, (unsigned long long)s->fence_max);
+        lie(s, "claim %.*s: fence %llu after %llu was given (K2)", ONCE_SPAN_ARGS(key->key), (unsigned long long)fence,
+            (unsigned long long)s->fence_max);
     if (fence > s->fence_max)
         s->fence_max = fence;
 }
@@ -278,8 +278,7 @@ static void batch(struct story *s)
 
 static void on_problem(void *arg, const struct once_problem *problem)
 {
-    lie(arg, "once_check: %s at fence %llu: %s", problem->invariant, (unsigned long long)problem->fence,
-        problem->text);
+    lie(arg, "once_check: %s at fence %llu: %s", problem->invariant, (unsigned long long)problem->fence, problem->text);
 }
 
 static void check(struct story *s)

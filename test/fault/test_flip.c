@@ -32,8 +32,14 @@ enum { KEYS = 36, PAGE = 4096, PAGES_MAX = 512, SHOWN_MAX = 2, BODY_LEN_MAX = 90
 enum end { HARMLESS, REFUSED, REPORTED, AN_ERROR, SILENT, EXECUTED, WRONG_REPLAY, CRASHED, ENDS };
 
 static const char *const end_names[ENDS] = {
-    "harmless", "the store was refused", "reported by the check", "an error instead of an answer",
-    "ANOTHER ANSWER, UNREPORTED", "EXECUTED AGAIN, UNREPORTED", "A WRONG REPLAY", "CRASHED",
+    "harmless",
+    "the store was refused",
+    "reported by the check",
+    "an error instead of an answer",
+    "ANOTHER ANSWER, UNREPORTED",
+    "EXECUTED AGAIN, UNREPORTED",
+    "A WRONG REPLAY",
+    "CRASHED",
 };
 
 static char folder[256];
@@ -447,8 +453,8 @@ static void flip_small_tables(struct tally *tally)
 {
     for (size_t offset = 0; offset < stored_len[0]; offset++) {
         const char *name = offset / PAGE + 1 < PAGES_MAX ? page_names[offset / PAGE + 1] : "";
-        bool small = strcmp(name, "once_meta") == 0 || strcmp(name, "once_boot") == 0 ||
-                     strcmp(name, "once_index") == 0;
+        bool small =
+            strcmp(name, "once_meta") == 0 || strcmp(name, "once_boot") == 0 || strcmp(name, "once_index") == 0;
         for (int bit = 0; small && stored[0][offset] != 0 && bit < 8; bit++)
             flip_one(tally, &(struct flip){ 0, offset, bit });
     }

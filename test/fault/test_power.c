@@ -305,8 +305,8 @@ static void work(bool shared, unsigned count)
 
 static void on_problem(void *arg, const struct once_problem *problem)
 {
-    printf("# %s: %s at fence %llu: %s\n", (const char *)arg, problem->invariant,
-           (unsigned long long)problem->fence, problem->text);
+    printf("# %s: %s at fence %llu: %s\n", (const char *)arg, problem->invariant, (unsigned long long)problem->fence,
+           problem->text);
 }
 
 static bool is_backed(struct once *once, unsigned number, size_t moment, const char *where)

@@ -56,10 +56,9 @@ static void refuses(once_span bytes, uint64_t with)
 
 static void check_again(const struct decoded *d)
 {
-    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED,
-                                    .body_dropped = d->dropped,
-                                    .headers = d->headers,
-                                    .body = d->body };
+    struct once_outcome outcome = {
+        .state = ONCE_STATE_SUCCEEDED, .body_dropped = d->dropped, .headers = d->headers, .body = d->body
+    };
     if (once_outcome_check(&outcome, NULL) != ONCE_OK)
         return; /* nobody could have stored it, but it has the right sum */
     struct once_buf bytes, same;
