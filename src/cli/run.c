@@ -336,8 +336,10 @@ static int answer_replay(const struct run *run, const struct once_record *record
                              quoted(run->claim.key));
     char finished[ONCE_TEXT_TIME_LEN];
     once_text_local(record->finished_at, finished);
+    bool in_line = record->body.len > 0 && record->body.ptr[record->body.len - 1] != '\n';
     if (!run->cli.quiet)
-        fprintf(stderr, "once: replay of attempt %" PRIu32 ", finished %s%s\n", record->attempt, finished,
+        fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s\n",
+                in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished,
                 record->body_dropped ? "; its output was too large to keep" : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }
