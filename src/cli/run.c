@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <unistd.h>
 
 enum {
     WAIT_SLICE_MS = 500,
