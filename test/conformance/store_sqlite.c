@@ -378,8 +378,10 @@ static void forget(void *arg, once_result result, struct once_reply *reply, cons
 /* An outcome that comes from another process is found by looking again. */
 static void wait__hears_of_an_outcome_from_another_handle(void)
 {
-    if (!sut.shared)
+    if (!sut.shared) {
+        skip("nobody else writes to a store that is owned");
         return;
+    }
     struct once *second = NULL;
     struct once_options options = { .shared = true, .clock = &suite_clock };
     CHECK(once_open(suite.url, &options, &second, NULL) == ONCE_OK);

@@ -117,4 +117,7 @@ bool same_record(const struct once_record *a, const struct once_record *b); /* e
 /* How often the page shows a record with this key. */
 size_t times_listed(const struct once_page *page, once_span key);
 
+/* The case does not apply to the store under test: say why, then return. */
+void skip(const char *why);
+
 #endif
