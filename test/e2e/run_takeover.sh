@@ -27,6 +27,19 @@ END
     expect_exit $once 137 'once'
 }
 
+# What kills once's whole group leaves the guardian, which kills who had left the group.
+kill_9__of_the_group_takes_along_who_left_it() {
+    spawn setsid "$ONCE" run --key k -- sh -c 'setsid sleep 1000 >/dev/null 2>&1 & echo $! >child; : >ready; wait'
+    once=$!
+    await '[ -e ready ]'
+    read -r child <child
+    spawned+=("$child")
+    is_alive "$child" || fault 'it is not alive before'
+    kill -9 -- "-$(ps -o pgid= -p $once | tr -d ' ')"
+    await "! is_alive $child"
+    expect_exit $once 137 'once'
+}
+
 kill_9__also_while_the_guardian_is_stopped() {
     spawn "$ONCE" run --key k -- sh -c 'echo $$ >pid; sleep 1000 & echo $! >child; : >ready; wait'
     once=$!
@@ -284,7 +297,7 @@ store_gone__after_the_execution_is_70() {
     is "$(lines effects)" 1 'executions'
 }
 
-tap kill_9__takes_all_descendants_along kill_9__also_while_the_guardian_is_stopped \
+tap kill_9__takes_all_descendants_along kill_9__of_the_group_takes_along_who_left_it kill_9__also_while_the_guardian_is_stopped \
     guardian__holds_nothing_open guardian_killed__is_unknown \
     escalate__ends_unknown_and_says_how_to_resolve escalate__not_done_executes_again \
     rerun__executes_again_from_the_recovery_point rerun__failed_attempt_keeps_its_point \

@@ -67,6 +67,19 @@ expire__removes_what_is_due() {
     is "$status" 0 'once check'
 }
 
+# Only a full disk gives up the reserve: a store that somebody owns is not one.
+expire__of_an_owned_store_leaves_the_reserve() {
+    once run --key k -- true >/dev/null
+    exec 9<>once.db-lock
+    flock 9
+    echo owner 1 test >&9
+    run once expire
+    exec 9>&-
+    is "$status" 69 'exit status'
+    like "$err" 'in use by another process' 'message'
+    [ -s once.db-reserve ] || fault 'the reserve is gone'
+}
+
 expire__interrupted_says_how_far_it_got() {
     for i in 1 2 3; do once run --retention 1ms --key "short$i" -- true; done
     # Stopped at its first commit (a crash point), it finds the signal when it goes on.
@@ -142,6 +155,6 @@ output__that_cannot_be_written_is_74() {
     done
 }
 
-tap check__healthy_and_json check__damage_is_found expire__removes_what_is_due expire__interrupted_says_how_far_it_got \
+tap check__healthy_and_json check__damage_is_found expire__removes_what_is_due expire__of_an_owned_store_leaves_the_reserve expire__interrupted_says_how_far_it_got \
     migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing looking__leaves_no_file_behind \
     output__that_cannot_be_written_is_74
