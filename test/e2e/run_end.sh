@@ -153,7 +153,7 @@ sys.exit(40 + count)
 END
     mkfifo keyboard
     exec 7<>keyboard
-    spawn "${plainly[@]}" script -qefc "'$ONCE' run --key k -- python3 count.py" /dev/null <keyboard >screen
+    spawn "${plainly[@]}" script -qefc "exec '$ONCE' run --key k -- python3 count.py" /dev/null <keyboard >screen
     terminal=$!
     await '[ -e ready ]'
     printf '\003' >&7
