@@ -14,7 +14,8 @@ struct pg_conn {
     PGconn *conn;
     char *url;
     struct once_mac secret;
-    bool warned; /* a WARNING came since this was last cleared */
+    const struct once_clock *clock; /* of the tests' own; NULL: the database's */
+    bool warned;                    /* a WARNING came since this was last cleared */
 };
 
 /* What became of a statement that failed. */

@@ -82,11 +82,6 @@ void pg_array_bytes(struct pg_params *p, once_span bytes)
     once_buf_add(&p->bytes, bytes);
 }
 
-void pg_array_null(struct pg_params *p)
-{
-    once_buf_add_u32(&p->bytes, UINT32_MAX);
-}
-
 once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err)
 {
     if (p->bytes.result != ONCE_OK)
@@ -102,18 +97,21 @@ once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct o
     return ONCE_OK;
 }
 
+static uint64_t number(const uint8_t *p, int len)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < len && i < 8; i++)
+        value = value << 8 | p[i];
+    return value;
+}
+
 int64_t pg_int(const PGresult *result, int row, int column)
 {
     if (PQgetisnull(result, row, column))
         return 0;
-    const uint8_t *p = (const uint8_t *)PQgetvalue(result, row, column);
-    uint64_t value = 0;
     int len = PQgetlength(result, row, column);
-    if (len == 4)
-        return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
-    for (int i = 0; i < len && i < 8; i++)
-        value = value << 8 | p[i];
-    return (int64_t)value;
+    uint64_t value = number((const uint8_t *)PQgetvalue(result, row, column), len);
+    return len == 4 ? (int32_t)value : (int64_t)value;
 }
 
 bool pg_bool(const PGresult *result, int row, int column)
@@ -125,4 +123,30 @@ bool pg_bool(const PGresult *result, int row, int column)
 once_span pg_bytes(const PGresult *result, int row, int column)
 {
     return once_span_of(PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column));
+}
+
+/* Its head: dimensions, whether there are NULLs, the type; for one dimension its length and
+ * lower bound. Then each element with its length before it. */
+enum { ARRAY_HEAD_LEN = 12, ARRAY_DIMENSION_LEN = 8, ARRAY_LENGTH_LEN = 4 };
+
+struct pg_array pg_array(const PGresult *result, int row, int column, size_t width)
+{
+    struct pg_array none = { .count = 0 };
+    once_span bytes = pg_bytes(result, row, column);
+    if (bytes.len < ARRAY_HEAD_LEN + ARRAY_DIMENSION_LEN || number(bytes.ptr, 4) != 1)
+        return none;
+    size_t count = number(bytes.ptr + ARRAY_HEAD_LEN, 4), stride = ARRAY_LENGTH_LEN + width;
+    if (bytes.len - ARRAY_HEAD_LEN - ARRAY_DIMENSION_LEN != count * stride) /* also where one is NULL */
+        return none;
+    return (struct pg_array){ bytes.ptr + ARRAY_HEAD_LEN + ARRAY_DIMENSION_LEN, count, width };
+}
+
+const uint8_t *pg_array_at(const struct pg_array *array, size_t i)
+{
+    return array->elements + i * (ARRAY_LENGTH_LEN + array->width) + ARRAY_LENGTH_LEN;
+}
+
+int64_t pg_array_int64(const struct pg_array *array, size_t i)
+{
+    return (int64_t)number(pg_array_at(array, i), 8);
 }

@@ -32,12 +32,20 @@ void pg_add_bytes(struct pg_params *p, Oid type, once_span bytes);
 void pg_array_begin(struct pg_params *p, Oid element_type, size_t count);
 void pg_array_int(struct pg_params *p, Oid type, int64_t value);
 void pg_array_bytes(struct pg_params *p, once_span bytes);
-void pg_array_null(struct pg_params *p);
 /* Sends `sql` with them, in pipeline mode. */
 once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err);
 
 int64_t pg_int(const PGresult *result, int row, int column); /* of any integer width; 0 for NULL */
 bool pg_bool(const PGresult *result, int row, int column);
 once_span pg_bytes(const PGresult *result, int row, int column);
+
+/* An array of elements of one width, none of them NULL; empty if it is anything else. */
+struct pg_array {
+    const uint8_t *elements;
+    size_t count, width;
+};
+struct pg_array pg_array(const PGresult *result, int row, int column, size_t width);
+const uint8_t *pg_array_at(const struct pg_array *array, size_t i);
+int64_t pg_array_int64(const struct pg_array *array, size_t i);
 
 #endif

@@ -45,7 +45,7 @@ CREATE TABLE once.ring (
     current   smallint NOT NULL,
     opened_at bigint NOT NULL,
     period_ms bigint NOT NULL CHECK (period_ms > 0),
-    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 100)
+    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 15)
 );
 
 CREATE TABLE once.slot (
@@ -54,7 +54,9 @@ CREATE TABLE once.slot (
 );
 
 -- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
-CREATE SEQUENCE once.fence AS bigint CACHE 1;
+-- A fence is its value plus the slot that the claim was made in, so that a finish looks in
+-- one place only.
+CREATE SEQUENCE once.fence AS bigint INCREMENT BY 16 MINVALUE 16 CACHE 1;
 
 CREATE TABLE once.claim (
     record       uuid NOT NULL,          -- HMAC of tenant and key

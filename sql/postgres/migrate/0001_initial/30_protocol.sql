@@ -162,13 +162,14 @@ CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integ
 RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    new_fence bigint := nextval('once.fence');
+    new_fence bigint;
     new_slot  smallint := s.slot;
     n         bigint := once.now_ms();
 BEGIN
     IF new_created_at IS NULL THEN
         SELECT r.current INTO new_slot FROM once.ring r;
     END IF;
+    new_fence := nextval('once.fence') + new_slot;
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                             retention_ms, fingerprint, tenant, key)
     VALUES (s.record, new_nonce, new_fence, n, s.turn + 1, new_slot, new_takeover, new_attempt, new_created_at,
@@ -208,7 +209,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                             fingerprint, tenant, key)
-    SELECT wanted, claim_fresh.nonce, nextval('once.fence'), once.now_ms(), 1, r.current, claim_fresh.takeover,
+    SELECT wanted, claim_fresh.nonce, nextval('once.fence') + r.current, once.now_ms(), 1, r.current, claim_fresh.takeover,
            nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.fingerprint,
            claim_fresh.tenant, claim_fresh.key
       FROM once.ring r

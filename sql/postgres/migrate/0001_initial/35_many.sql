@@ -5,62 +5,79 @@
 -- most of that only needs an answer (replay, in progress, ...), the rest is decided one by
 -- one by the functions above. Plans are pinned to index probes: a batch is small, the tables
 -- are not, and their statistics may be of yesterday.
+--
+-- The first row of an answer is for all that went as usual, in arrays: a row of its own for
+-- each of them would cost more than the work. The caller knows what it asked for, so what it
+-- gets is the fences and the time. Each further row has n, the position of another operation,
+-- and its answer.
+
+-- The slots that may have rows. The others are not worth a probe.
+CREATE FUNCTION once.slots_in_use() RETURNS smallint[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(s.slot) FROM once.slot s, once.ring r
+     WHERE s.closed_at IS NOT NULL OR s.slot IN (0, r.current)
+$$;
 
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
-RETURNS TABLE (n integer, answer once.answer)
+RETURNS TABLE (n integer, at bigint, granted uuid[], fences bigint[], answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    now_ms  bigint;
     current smallint;
-    granted bigint[];   -- positions in the batch
-    fences  bigint[];
+    live    smallint[];
+    others  integer[];   -- positions
+    g       integer := 1;
     rest    record;
 BEGIN
     PERFORM once.hold_ring();
-    now_ms := once.now_ms();
-    SELECT r.current INTO current FROM once.ring r;
-    WITH asked AS MATERIALIZED (
-        SELECT u.* FROM unnest(records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces)
-                   WITH ORDINALITY AS u (record, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce, i)
-         WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record)
-         ORDER BY u.record, u.i
-    ), inserted AS (
+    at := once.now_ms();
+    SELECT r.current, once.slots_in_use() INTO current, live FROM once.ring r;
+    WITH inserted AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                                 fingerprint, tenant, key)
-        SELECT a.record, a.nonce, nextval('once.fence'), now_ms, 1, current, a.takeover,
+        SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, a.takeover,
                nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
-          FROM asked a
+          FROM (SELECT u.* FROM unnest(records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces)
+                           WITH ORDINALITY AS u (record, tenant, key, fingerprint, lease_ms, retention_ms, takeover,
+                                                 nonce, i)
+                 WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.slot = ANY (live))
+                 ORDER BY u.record, u.i) a
         ON CONFLICT (record, turn, slot) DO NOTHING
         RETURNING record, fence
     )
-    -- Of several claims of one record the first was inserted.
-    SELECT array_agg(array_position(records, w.record)), array_agg(w.fence) INTO granted, fences FROM inserted w;
-    -- The caller knows all but the fence and the time.
-    RETURN QUERY
-        SELECT g.i::integer, ROW('execute', records[g.i], g.fence, 1, 'running', false, NULL, NULL, NULL, false, NULL,
-                                 NULL, NULL, NULL, now_ms, now_ms, now_ms + leases[g.i], true, NULL, NULL, NULL, NULL,
-                                 NULL, NULL)::once.answer
-          FROM unnest(granted, fences) AS g (i, fence);
+    SELECT coalesce(array_agg(w.record), '{}'), coalesce(array_agg(w.fence), '{}') INTO granted, fences
+      FROM inserted w;
+    RETURN NEXT;
     IF cardinality(granted) = cardinality(records) THEN
         RETURN;
     END IF;
+    -- Both are in order. Where a caller's are not, its own grant is among the others too, and
+    -- found by its nonce.
+    FOR i IN 1 .. cardinality(records) LOOP
+        IF records[i] = granted[g] THEN
+            g := g + 1;
+        ELSE
+            others := others || i;
+        END IF;
+    END LOOP;
+    granted := NULL;
+    fences := NULL;
     FOR rest IN
         SELECT u.i, CASE WHEN r.arm IS NOT NULL
-                         THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN r.s END, now_ms) END AS answer
-          FROM unnest(records, fingerprints, nonces) WITH ORDINALITY AS u (record, fingerprint, nonce, i)
+                         THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN r.s END, at) END AS answer
+          FROM (SELECT o.i, records[o.i] AS record, fingerprints[o.i] AS fingerprint, nonces[o.i] AS nonce
+                  FROM unnest(others) AS o (i)) u
          CROSS JOIN LATERAL (SELECT once.newest(u.record) AS s OFFSET 0) x
-         CROSS JOIN LATERAL (SELECT x.s, CASE WHEN once.is_gone(x.s, now_ms) THEN NULL
+         CROSS JOIN LATERAL (SELECT x.s, CASE WHEN once.is_gone(x.s, at) THEN NULL
                                               WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
                                               WHEN (x.s).state = 4 THEN 'unknown'
                                               WHEN (x.s).state IN (2, 3) AND NOT (x.s).retryable THEN 'replay'
                                               WHEN (x.s).state IS NULL AND (x.s).nonce <> u.nonce AND
-                                                   (x.s).lease_until > now_ms THEN 'in progress'
+                                                   (x.s).lease_until > at THEN 'in progress'
                                          END AS arm) r
-         WHERE u.i <> ALL (coalesce(granted, '{}'))
          ORDER BY u.record, u.i
     LOOP
         n := rest.i;
@@ -73,55 +90,56 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION once.finish_many(records uuid[], fences bigint[], states integer[], statuses integer[],
+CREATE FUNCTION once.finish_many(records uuid[], held bigint[], states integer[], statuses integer[],
                                  headers bytea[], bodies bytea[], again boolean)
-RETURNS TABLE (n integer, answer once.answer)
+RETURNS TABLE (n integer, done bigint[], times bigint[], seen bigint[], retentions bigint[], answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    now_ms     bigint;
-    done       bigint[];
-    retentions bigint[];
-    times      bigint[];
-    rest       bigint;
+    now_ms bigint;
+    others integer[] := '{}';
+    d      integer := 1;
 BEGIN
     PERFORM once.hold_ring();
     now_ms := once.now_ms();
-    WITH held AS MATERIALIZED (
-        SELECT DISTINCT ON (u.fence) u.*, c.slot, coalesce(c.retention_ms, 86400000) AS retention_ms,
-               greatest(now_ms, c.claimed_at) AS finished_at
-          FROM unnest(records, fences, states, statuses, headers, bodies)
+    -- A fence names the slot that its claim was made in.
+    WITH claims AS MATERIALIZED (
+        SELECT u.*, c.slot, greatest(now_ms, c.claimed_at) AS finished_at, c.retention_ms
+          FROM unnest(records, held, states, statuses, headers, bodies)
                WITH ORDINALITY AS u (record, fence, state, status, headers, body, i)
-          JOIN once.claim c ON c.record = u.record AND c.fence = u.fence
+          JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
          ORDER BY u.fence, u.i
     ), inserted AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT h.fence, h.finished_at, h.status, h.slot, h.state, nullif(h.headers, ''), nullif(h.body, '')
-          FROM held h
+        SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')
+          FROM claims c
         ON CONFLICT (fence, slot) DO NOTHING
-        RETURNING fence
+        RETURNING fence, finished_at
     )
-    SELECT array_agg(h.i), array_agg(h.retention_ms), array_agg(h.finished_at) INTO done, retentions, times
-      FROM inserted w JOIN held h ON h.fence = w.fence;
-    RETURN QUERY
-        SELECT d.i::integer, ROW('done', records[d.i], fences[d.i], NULL,
-                                 CASE states[d.i] & 15 WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' ELSE 'unknown' END,
-                                 states[d.i] & 16 <> 0, statuses[d.i], NULL, NULL, states[d.i] & 32 <> 0, NULL, NULL,
-                                 NULL, NULL, NULL, NULL, NULL, false, d.finished_at,
-                                 CASE WHEN d.retention_ms >= 0 AND states[d.i] & 15 <> 4
-                                      THEN d.finished_at + d.retention_ms END,
-                                 d.retention_ms, NULL, NULL, NULL)::once.answer
-          FROM unnest(done, retentions, times) AS d (i, retention_ms, finished_at);
-    IF cardinality(done) = cardinality(records) THEN
+    SELECT i.fences, i.times, c.fences, c.retentions INTO done, times, seen, retentions
+      FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences, coalesce(array_agg(w.finished_at), '{}') AS times
+              FROM inserted w) i,
+           (SELECT array_agg(c.fence) AS fences, array_agg(coalesce(c.retention_ms, 86400000)) AS retentions
+              FROM claims c) c;
+    RETURN NEXT;
+    IF cardinality(done) = cardinality(held) THEN
         RETURN;
     END IF;
-    FOR rest IN SELECT i FROM generate_subscripts(records, 1) i
-                 WHERE i <> ALL (coalesce(done, '{}')) ORDER BY records[i], i LOOP
-        n := rest;
-        answer := once.finish_record(records[rest], fences[rest], states[rest], statuses[rest], headers[rest],
-                                     bodies[rest], again);
+    FOR i IN 1 .. cardinality(held) LOOP
+        IF held[i] = done[d] THEN
+            d := d + 1;
+        ELSE
+            others := others || i;
+        END IF;
+    END LOOP;
+    done := NULL;
+    times := NULL;
+    seen := NULL;
+    retentions := NULL;
+    FOREACH n IN ARRAY others LOOP
+        answer := once.finish_record(records[n], held[n], states[n], statuses[n], headers[n], bodies[n], again);
         RETURN NEXT;
     END LOOP;
 END $$;

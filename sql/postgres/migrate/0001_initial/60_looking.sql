@@ -1,5 +1,5 @@
 -- Looking at many records: listings, histories, checks, counts. They read windows of fences,
--- so that a call looks at a bounded number of rows.
+-- so that a call looks at a bounded number of rows; each has 16 numbers.
 
 -- Records among the `span` fences before `before`, newest first. `next` is where to go on
 -- after that row; the last row has no record, and 0 there at the end.
@@ -14,8 +14,8 @@ DECLARE
     row    record;
 BEGIN
     PERFORM once.hold_ring();
-    SELECT least(before, last_value + 1) INTO top FROM once.fence;
-    low := greatest(top - span, 1);
+    SELECT least(before, last_value + 16) INTO top FROM once.fence;
+    low := greatest(top - 16 * span, 1);
     FOR row IN
         SELECT c.record, c.fence FROM once.claim c
          WHERE c.fence >= low AND c.fence < top
@@ -73,7 +73,7 @@ RETURNS TABLE (invariant text, fence bigint, problem text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT once.hold_ring();
     WITH c AS MATERIALIZED (
-        SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + span
+        SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + 16 * span
     )
     SELECT 'K9', c.fence, 'the record id is not that of its tenant and key' FROM c
      WHERE c.key IS NOT NULL AND c.record <> once.record_id(c.tenant, c.key)
@@ -88,7 +88,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT 'K2', c.fence, 'turn ' || c.turn || ' comes after a later one with a smaller fence' FROM c
       JOIN once.claim o ON o.record = c.record AND o.slot = c.slot AND o.turn > c.turn AND o.fence < c.fence
     UNION ALL
-    SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value FROM once.fence)
+    SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value + 15 FROM once.fence)
     UNION ALL
     SELECT 'K5', c.fence, 'closed ' || count(*) || ' times' FROM c JOIN once.result r ON r.fence = c.fence
      GROUP BY c.fence HAVING count(*) > 1
@@ -106,8 +106,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT count(*),
            count(*) FILTER (WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
                               AND NOT once.is_gone(once.newest(c.record), once.now_ms())),
-           CASE WHEN after + span >= (SELECT last_value FROM once.fence) THEN 0 ELSE after + span END
-      FROM once.claim c WHERE c.fence > after AND c.fence <= after + span
+           CASE WHEN after + 16 * span >= (SELECT last_value + 15 FROM once.fence) THEN 0 ELSE after + 16 * span END
+      FROM once.claim c WHERE c.fence > after AND c.fence <= after + 16 * span
 $$;
 
 CREATE FUNCTION once.check_orphans() RETURNS TABLE (invariant text, fence bigint, problem text)

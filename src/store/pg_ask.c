@@ -1,0 +1,140 @@
+/* pg_ask.c - see pg_ask.h. */
+#include "store/pg_ask.h"
+
+#include "core/span.h"
+#include "store/pg_param.h"
+
+#include <stdlib.h>
+
+static once_span record_span(const struct once_op *op)
+{
+    return once_span_of(op->record, 16);
+}
+
+#define ANSWER "SELECT a.* FROM "
+
+once_result pg_ask_claims(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_array_begin(&p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, record_span(ops[i]));
+    pg_array_begin(&p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, ops[i]->request->claim.tenant);
+    pg_array_begin(&p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, ops[i]->request->claim.key);
+    pg_array_begin(&p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
+    pg_array_begin(&p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT8, ops[i]->request->claim.lease_ms);
+    pg_array_begin(&p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT8, ops[i]->request->claim.retention_ms);
+    pg_array_begin(&p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT4, ops[i]->request->claim.takeover);
+    pg_array_begin(&p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
+    once_result r = pg_send(conn,
+                            "SELECT m.n, m.at, m.granted, m.fences, (m.answer).* "
+                            "FROM once.claim_many($1, $2, $3, $4, $5, $6, $7, $8) m",
+                            &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* As once.result has it. */
+static int64_t state_code(const struct once_outcome *o)
+{
+    return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
+}
+
+once_result pg_ask_finishes(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_array_begin(&p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, record_span(ops[i]));
+    pg_array_begin(&p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
+    pg_array_begin(&p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT4, state_code(&ops[i]->request->outcome));
+    pg_array_begin(&p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT4, ops[i]->request->outcome.status);
+    pg_array_begin(&p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, ops[i]->request->outcome.headers);
+    pg_array_begin(&p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, ops[i]->request->outcome.body);
+    pg_add_int(&p, PG_INT4, ops[0]->again); /* what is applied again is applied alone */
+    once_result r = pg_send(conn,
+                            "SELECT m.n, m.done, m.times, m.seen, m.retentions, (m.answer).* "
+                            "FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m",
+                            &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+static once_result ask_resolve(PGconn *conn, const struct once_op *op, struct pg_params *p, struct once_error *err)
+{
+    const struct once_resolve *v = &op->request->resolve;
+    pg_add_int(p, PG_INT8, (int64_t)v->fence);
+    pg_add_int(p, PG_INT4, v->verdict);
+    pg_add_int(p, PG_INT4, state_code(&v->outcome));
+    pg_add_int(p, PG_INT4, v->outcome.status);
+    pg_add_bytes(p, PG_BYTEA, v->outcome.headers);
+    pg_add_bytes(p, PG_BYTEA, v->outcome.body);
+    pg_add_bytes(p, PG_BYTEA, v->actor);
+    pg_add_bytes(p, PG_BYTEA, v->reason);
+    pg_add_bytes(p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+    return pg_send(conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a", p, err);
+}
+
+once_result pg_ask_other(PGconn *conn, const struct once_op *op, struct once_error *err)
+{
+    const struct once_request *q = op->request;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_add_bytes(&p, PG_UUID, record_span(op));
+    once_result r = ONCE_OK;
+    switch (q->verb) {
+    case ONCE_VERB_EXTEND:
+        pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
+        pg_add_int(&p, PG_INT8, q->extend.lease_ms);
+        r = pg_send(conn, ANSWER "once.extend_record($1, $2, $3) a", &p, err);
+        break;
+    case ONCE_VERB_ADVANCE:
+        pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
+        pg_add_bytes(&p, PG_TEXT, q->advance.point);
+        pg_add_bytes(&p, PG_BYTEA, q->advance.checkpoint);
+        pg_add_bytes(&p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+        r = pg_send(conn, ANSWER "once.advance_record($1, $2, $3, $4, $5) a", &p, err);
+        break;
+    case ONCE_VERB_RELEASE:
+        pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
+        pg_add_int(&p, PG_INT4, op->again);
+        r = pg_send(conn, ANSWER "once.release_record($1, $2, $3 = 1) a", &p, err);
+        break;
+    case ONCE_VERB_LOOKUP:
+        r = pg_send(conn, ANSWER "once.lookup_record($1) a", &p, err);
+        break;
+    case ONCE_VERB_RESOLVE:
+        r = ask_resolve(conn, op, &p, err);
+        break;
+    default:
+        abort();
+    }
+    pg_params_release(&p);
+    return r;
+}

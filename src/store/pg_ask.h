@@ -1,0 +1,18 @@
+/*
+ * pg_ask.h - operations as calls of the database's functions, parameters only.
+ *
+ * Each sends one statement, in pipeline mode; pg_answer.h reads what comes back. Claims are
+ * to be given in the order of their records, finishes in that of their fences.
+ */
+#ifndef ONCE_STORE_PG_ASK_H
+#define ONCE_STORE_PG_ASK_H
+
+#include "store/store.h"
+
+#include <libpq-fe.h>
+
+once_result pg_ask_claims(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err);
+once_result pg_ask_finishes(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err);
+once_result pg_ask_other(PGconn *conn, const struct once_op *op, struct once_error *err);
+
+#endif

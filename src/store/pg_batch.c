@@ -1,0 +1,310 @@
+/* pg_batch.c - see pg_batch.h. */
+#include "store/pg_batch.h"
+
+#include "core/err.h"
+#include "core/record.h"
+#include "core/span.h"
+#include "os/os.h"
+#include "store/pg_answer.h"
+#include "store/pg_ask.h"
+#include "store/pg_param.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RETRIES_MAX = 10, RETRY_PAUSE_US = 2000 };
+
+static once_result send_plain(struct pg_conn *pg, const char *sql, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    once_result r = pg_send(pg->conn, sql, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* A clock of the tests' own. The database listens only where it was told to. */
+static once_result send_clock(struct pg_conn *pg, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    char text[24];
+    int len = snprintf(text, sizeof text, "%lld", (long long)pg->clock->wall(pg->clock->arg));
+    pg_add_bytes(&p, PG_TEXT, once_span_of(text, (size_t)len));
+    once_result r = pg_send(pg->conn, "SELECT set_config('once.now_ms', $1, true)", &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* The operations of a batch, in the order in which they are sent: all claims in one statement,
+ * all finishes in the next, then the rest. Those of one record keep their order: where that
+ * takes one back to an earlier kind of statement, it begins another stage. */
+struct batch {
+    struct item {
+        struct once_op *op;
+        size_t index;
+        unsigned stage;
+        enum kind { KIND_CLAIM, KIND_FINISH, KIND_OTHER } kind;
+    } * items;
+    struct once_op **ops; /* of the items */
+    size_t count;
+};
+
+static enum kind kind_of(const struct once_op *op)
+{
+    return op->request->verb == ONCE_VERB_CLAIM    ? KIND_CLAIM
+           : op->request->verb == ONCE_VERB_FINISH ? KIND_FINISH
+                                                   : KIND_OTHER;
+}
+
+static int by_record(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    int order = memcmp(a->op->record, b->op->record, sizeof a->op->record);
+    return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static int by_fence(const struct item *a, const struct item *b)
+{
+    uint64_t x = a->op->request->grant.fence, y = b->op->request->grant.fence;
+    return x != y ? (x < y ? -1 : 1) : (a->index > b->index) - (a->index < b->index);
+}
+
+/* All take rows in one order, so that two batches do not wait for each other. */
+static int by_statement(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    return a->kind == KIND_FINISH ? by_fence(a, b) : by_record(a, b);
+}
+
+static void batch_release(struct batch *b)
+{
+    free(b->items);
+    free(b->ops);
+}
+
+static bool batch_init(struct batch *b, struct once_op *const *ops, size_t count)
+{
+    *b = (struct batch){ .items = calloc(count, sizeof *b->items),
+                         .ops = calloc(count, sizeof *b->ops),
+                         .count = count };
+    if (b->items == NULL || b->ops == NULL) {
+        batch_release(b);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        b->items[i] = (struct item){ .op = ops[i], .index = i, .kind = kind_of(ops[i]) };
+    qsort(b->items, count, sizeof *b->items, by_record);
+    for (size_t i = 1; i < count; i++) {
+        struct item *before = &b->items[i - 1], *at = &b->items[i];
+        if (memcmp(before->op->record, at->op->record, sizeof at->op->record) == 0)
+            at->stage = before->stage + (at->kind < before->kind);
+    }
+    qsort(b->items, count, sizeof *b->items, by_statement);
+    for (size_t i = 0; i < count; i++)
+        b->ops[i] = b->items[i].op;
+    return true;
+}
+
+/* How many operations, from `at` on, go into one statement. */
+static size_t batch_statement(const struct batch *b, size_t at)
+{
+    size_t end = at + 1;
+    if (b->items[at].kind != KIND_OTHER)
+        while (end < b->count && b->items[end].kind == b->items[at].kind && b->items[end].stage == b->items[at].stage)
+            end++;
+    return end - at;
+}
+
+static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
+{
+    once_result r = send_plain(pg, "BEGIN", err);
+    if (r == ONCE_OK && pg->clock != NULL)
+        r = send_clock(pg, err);
+    for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
+        count = batch_statement(b, at);
+        if (b->items[at].kind == KIND_CLAIM)
+            r = pg_ask_claims(pg->conn, b->ops + at, count, err);
+        else if (b->items[at].kind == KIND_FINISH)
+            r = pg_ask_finishes(pg->conn, b->ops + at, count, err);
+        else
+            r = pg_ask_other(pg->conn, b->ops[at], err);
+    }
+    if (r == ONCE_OK)
+        r = send_plain(pg, "COMMIT", err);
+    if (r == ONCE_OK && !PQpipelineSync(pg->conn))
+        r = once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(pg->conn));
+    return r;
+}
+
+struct receipt {
+    once_result result;      /* the first failure of our own */
+    enum pg_failure failure; /* of the server */
+    bool failed, rolled_back;
+};
+
+static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *receipt, struct once_error *err)
+{
+    if (receipt->failed)
+        return;
+    receipt->failed = true;
+    receipt->failure = pg_failure_of(pg, r);
+    const char *message = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    if (message == NULL)
+        message = PQerrorMessage(pg->conn);
+    once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
+}
+
+/* One statement's result, and the NULL that ends it. */
+static PGresult *receive(struct pg_conn *pg, struct receipt *receipt, struct once_error *err)
+{
+    PGresult *r = PQgetResult(pg->conn), *next;
+    ExecStatusType status = PQresultStatus(r);
+    if (r == NULL || status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE)
+        note_failure(pg, r, receipt, err);
+    else if (status == PGRES_COMMAND_OK && strcmp(PQcmdStatus(r), "ROLLBACK") == 0)
+        receipt->rolled_back = true;
+    while (PQstatus(pg->conn) == CONNECTION_OK && (next = PQgetResult(pg->conn)) != NULL)
+        PQclear(next);
+    return r;
+}
+
+static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct once_error *err)
+{
+    PQclear(receive(pg, receipt, err));
+}
+
+static void receive_answers(struct pg_conn *pg, enum kind kind, struct once_op *const *ops, size_t count,
+                            struct receipt *receipt, struct once_error *err)
+{
+    PGresult *r = receive(pg, receipt, err);
+    if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
+        receipt->result = kind == KIND_CLAIM    ? pg_read_claims(r, ops, count, err)
+                          : kind == KIND_FINISH ? pg_read_finishes(r, ops, count, err)
+                                                : pg_read_other(r, ops[0], err);
+    PQclear(r);
+}
+
+static void receive_sync(struct pg_conn *pg)
+{
+    PGresult *r = NULL;
+    for (int i = 0; i < 4 && PQstatus(pg->conn) == CONNECTION_OK; i++) {
+        r = PQgetResult(pg->conn);
+        bool sync = PQresultStatus(r) == PGRES_PIPELINE_SYNC;
+        PQclear(r);
+        if (sync)
+            return;
+    }
+}
+
+static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
+{
+    struct receipt receipt = { .result = ONCE_OK };
+    receive_plain(pg, &receipt, err); /* BEGIN */
+    if (pg->clock != NULL)
+        receive_plain(pg, &receipt, err);
+    for (size_t at = 0, count; at < b->count; at += count) {
+        count = batch_statement(b, at);
+        receive_answers(pg, b->items[at].kind, b->ops + at, count, &receipt, err);
+    }
+    pg->warned = false;
+    receive_plain(pg, &receipt, err); /* COMMIT */
+    receive_sync(pg);
+    return receipt;
+}
+
+static void roll_back(struct pg_conn *pg)
+{
+    PQexitPipelineMode(pg->conn);
+    PQclear(PQexec(pg->conn, "ROLLBACK"));
+}
+
+static once_result result_of(enum pg_failure failure)
+{
+    switch (failure) {
+    case PG_FAILURE_LOST:
+        return ONCE_UNKNOWN;
+    case PG_FAILURE_RETRY:
+    case PG_FAILURE_LOCKED:
+        return ONCE_BUSY;
+    case PG_FAILURE_INPUT:
+        return ONCE_INVALID;
+    case PG_FAILURE_LIMIT:
+        return ONCE_LIMIT;
+    default:
+        return ONCE_UNAVAILABLE;
+    }
+}
+
+static void drop_replies(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        once_reply_release(&b->ops[i]->reply);
+}
+
+/* Replays and look-ups write nothing. */
+static bool has_written(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        enum once_arm arm = b->ops[i]->reply.arm;
+        if (arm == ONCE_ARM_EXECUTE || arm == ONCE_ARM_PROBE || arm == ONCE_ARM_DONE || arm == ONCE_ARM_UNKNOWN)
+            return true;
+    }
+    return false;
+}
+
+/* One try. *again: the same transaction may succeed if repeated. */
+static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wrote, bool *again,
+                             struct once_error *err)
+{
+    *again = false;
+    if (!PQenterPipelineMode(pg->conn))
+        return once_fail(err, ONCE_UNAVAILABLE, "the connection is not usable");
+    once_result r = send_batch(pg, b, err);
+    if (r != ONCE_OK) { /* part of it may be on its way, COMMIT included */
+        pg_conn_close(pg);
+        return r == ONCE_NO_MEMORY ? r : ONCE_UNKNOWN;
+    }
+    struct receipt receipt = receive_batch(pg, b, err);
+    if (receipt.failed && receipt.failure == PG_FAILURE_LOST) {
+        pg_conn_close(pg);
+        return ONCE_UNKNOWN;
+    }
+    if (receipt.failed) {
+        roll_back(pg);
+        *again = receipt.failure == PG_FAILURE_RETRY;
+        return result_of(receipt.failure);
+    }
+    PQexitPipelineMode(pg->conn);
+    if (pg->warned)
+        return once_fail(err, ONCE_UNKNOWN, "the server warned during COMMIT: it may not be replicated");
+    if (receipt.rolled_back)
+        return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
+    *wrote = has_written(b);
+    /* Committed, but not all answers could be kept: ask again, one by one. */
+    return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
+}
+
+once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool *wrote,
+                           struct once_error *err)
+{
+    struct batch b;
+    if (!batch_init(&b, ops, count))
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a batch");
+    *wrote = false;
+    once_result r = ONCE_OK;
+    bool again = true;
+    for (int i = 0; again && i < RETRIES_MAX; i++) {
+        if (i > 0)
+            usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
+        r = try_batch(pg, &b, wrote, &again, err);
+        if (r != ONCE_OK)
+            drop_replies(&b);
+    }
+    batch_release(&b);
+    return r;
+}
