@@ -3,10 +3,12 @@
  *
  * Everything is measured in one run on one file, the designs in turn, several rounds,
  * and the median is reported: these machines are noisy. The yardstick is the same store
- * with one commit per operation. It is a tool for people, never a test of time.
+ * with one commit per operation; on PostgreSQL it is the naive design (naive.h). It is a
+ * tool for people, never a test of time.
  */
 #include "cli/cli.h"
 #include "cli/load.h"
+#include "cli/naive.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/span.h"
@@ -22,7 +24,8 @@ static const char help[] =
     "                        [--body SIZE] [--grow N] [--expire] [--threads] [--json]\n"
     "\n"
     "Measures claim + finish (two durable operations a record) and replay, in a closed loop\n"
-    "of N callers, against one commit per operation on the same file in the same run.\n"
+    "of N callers, against one commit per operation on the same file in the same run; on\n"
+    "PostgreSQL against an INSERT and an UPDATE per request on 64 connections.\n"
     "Without --store it uses a file of its own in the current directory, and removes it.\n"
     "With --store the records stay there, under tenant 'bench', for an hour.\n"
     "\n"
@@ -60,6 +63,7 @@ struct bench {
     char own_path[64]; /* of a store that is ours to remove; empty: it is not */
     uint8_t *body;
     uint64_t next_key;
+    struct naive *naive; /* the yardstick on PostgreSQL; NULL: one commit per operation */
     uint64_t expiry_lag; /* records not yet removed when intake ended */
     int exit;
 };
@@ -100,35 +104,48 @@ static struct load_result median(struct load_result *results, size_t count)
 }
 
 struct measured {
-    struct load_result one_by_one, grouped, replay;
+    struct load_result yardstick, grouped, replay;
     double batch; /* operations per commit, grouped */
 };
 
-/* One round: the three loads in turn, each on the store opened for it. */
+/* One load on the store, opened for it. */
+static bool measure_store(struct bench *b, struct load *load, bool one_by_one, struct load_result *out, double *batch)
+{
+    struct once *once = open_store(b, one_by_one);
+    if (once == NULL)
+        return false;
+    bool good = run_load(b, once, load, out);
+    struct once_stats stats;
+    if (once_stats(once, &stats, NULL) == ONCE_OK && stats.batches > 0)
+        *batch = (double)stats.operations / (double)stats.batches;
+    once_close(once);
+    return good;
+}
+
+static bool measure_naive(struct bench *b, struct load *load, struct load_result *out)
+{
+    naive_run(b->naive, load, out);
+    if (out->errors > 0)
+        b->exit = once_cli_fail(&b->cli, ONCE_EXIT_UNKNOWN, "the naive design failed: %s", out->err.text);
+    return out->errors == 0;
+}
+
+/* One round: the yardstick, fresh keys, replays of them. */
 static bool measure_round(struct bench *b, unsigned callers, struct load_result out[3], double *batch)
 {
-    uint64_t first = b->next_key;
-    for (int i = 0; i < 3; i++) {
-        struct once *once = open_store(b, i == 0);
-        if (once == NULL)
-            return false;
-        struct load load = { .kind = i == 2 ? LOAD_REPLAY : LOAD_FRESH,
-                             .callers = callers,
-                             .threads = b->threads,
-                             .seconds = b->seconds,
-                             .first = first,
-                             .next = b->next_key,
-                             .body = once_span_of(b->body, b->body_len) };
-        bool good = run_load(b, once, &load, &out[i]);
-        b->next_key = load.next;
-        struct once_stats stats;
-        if (i == 1 && once_stats(once, &stats, NULL) == ONCE_OK && stats.batches > 0)
-            *batch = (double)stats.operations / (double)stats.batches;
-        once_close(once);
-        if (!good)
-            return false;
-    }
-    return true;
+    double ignored;
+    struct load load = { .callers = callers,
+                         .threads = b->threads,
+                         .seconds = b->seconds,
+                         .first = b->next_key,
+                         .next = b->next_key,
+                         .body = once_span_of(b->body, b->body_len) };
+    bool good = b->naive != NULL ? measure_naive(b, &load, &out[0]) : measure_store(b, &load, true, &out[0], &ignored);
+    load.first = load.next;
+    good = good && measure_store(b, &load, false, &out[1], batch);
+    b->next_key = load.next;
+    load.kind = LOAD_REPLAY;
+    return good && measure_store(b, &load, false, &out[2], &ignored);
 }
 
 static bool measure_callers(struct bench *b, unsigned callers, struct measured *m)
@@ -141,7 +158,7 @@ static bool measure_callers(struct bench *b, unsigned callers, struct measured *
         for (int i = 0; i < 3; i++)
             all[i][round] = out[i];
     }
-    m->one_by_one = median(all[0], b->rounds);
+    m->yardstick = median(all[0], b->rounds);
     m->grouped = median(all[1], b->rounds);
     m->replay = median(all[2], b->rounds);
     return true;
@@ -218,8 +235,8 @@ static void tell_head(const struct bench *b)
 
 static void tell_callers(const struct bench *b, unsigned callers, const struct measured *m)
 {
-    double base = load_rate(&m->one_by_one);
-    tell(b, "one commit per operation", callers, &m->one_by_one, 1);
+    double base = load_rate(&m->yardstick);
+    tell(b, b->naive != NULL ? "naive, 64 connections" : "one commit per operation", callers, &m->yardstick, 1);
     tell(b, "group commit", callers, &m->grouped, base > 0 ? load_rate(&m->grouped) / base : 0);
     tell(b, "replay", callers, &m->replay, base > 0 ? load_rate(&m->replay) / base : 0);
     if (!b->cli.json)
@@ -240,6 +257,18 @@ static void bench_expiry(struct bench *b, unsigned callers)
                expiring.records);
 }
 
+static void tell_naive_size(struct bench *b, double ours)
+{
+    double each = 0;
+    struct once_error err;
+    if (naive_size(b->naive, &each, &err) != ONCE_OK)
+        b->exit = once_cli_error(&b->cli, &err, "measure the size");
+    else if (b->cli.json)
+        printf("{\"what\":\"size of the naive design\",\"bytes_per_record\":%.0f,\"ratio\":%.2f}\n", each, ours / each);
+    else
+        printf("the naive design has %.0f bytes each: %.2f of that\n", each, ours / each);
+}
+
 static void tell_size(struct bench *b)
 {
     struct once *once = open_store(b, false);
@@ -252,6 +281,8 @@ static void tell_size(struct bench *b)
         else
             printf("%" PRIu64 " records, %.0f bytes each with a body of %" PRIu64 "\n", stats.records, each,
                    b->body_len);
+        if (b->naive != NULL)
+            tell_naive_size(b, each);
     }
     once_close(once);
 }
@@ -428,13 +459,24 @@ static bool parse_option(struct bench *b, int c)
     }
 }
 
-/* Bytes like those of a JSON answer: neither all alike nor random. */
+/* A JSON answer of just that length, where there is room for one. */
 static bool make_body(struct bench *b)
 {
+    static const char head[] = "{\"id\": \"ch_9f31c2a7\", \"status\": \"paid\", \"amount\": 1799, \"note\": \"",
+                      tail[] = "\"}";
+    size_t around = strlen(head) + strlen(tail);
     b->body = malloc(b->body_len + 1);
-    for (uint64_t i = 0; b->body != NULL && i < b->body_len; i++)
-        b->body[i] = (uint8_t) "{\"id\":\"0123456789abcdef\",\"status\":\"paid\",\"amount\":1799}"[i % 57];
-    return b->body != NULL;
+    if (b->body == NULL)
+        return false;
+    for (uint64_t i = 0; i < b->body_len; i++)
+        b->body[i] = (uint8_t) "lorem ipsum dolor sit amet, consectetur adipiscing elit; "[i % 57];
+    if (b->body_len >= around) {
+        memcpy(b->body, head, strlen(head));
+        memcpy(b->body + b->body_len - strlen(tail), tail, strlen(tail));
+    } else if (b->body_len > 0) {
+        memset(b->body, '1', b->body_len); /* a number is JSON, too */
+    }
+    return true;
 }
 
 static void choose_store(struct bench *b)
@@ -447,8 +489,22 @@ static void choose_store(struct bench *b)
     snprintf(b->cli.url, sizeof b->cli.url, "sqlite:%s", b->own_path);
 }
 
+/* What the rows are compared with. */
+static bool choose_yardstick(struct bench *b)
+{
+    struct once_error err;
+    if (strncmp(b->cli.url, "postgres", strlen("postgres")) != 0)
+        return true;
+    if (naive_open(b->cli.url, &b->naive, &err) == ONCE_OK)
+        return true;
+    b->exit = once_cli_error(&b->cli, &err, "set up the yardstick");
+    return false;
+}
+
 static void bench_store(struct bench *b)
 {
+    if (!choose_yardstick(b))
+        return;
     tell_head(b);
     for (size_t i = 0; i < b->callers_count && b->exit == ONCE_EXIT_OK; i++) {
         struct measured m = { .batch = 0 };
@@ -497,6 +553,7 @@ int once_cli_bench(int argc, char **argv)
     choose_store(&b);
     b.next_key = (uint64_t)once_os_clock.wall(NULL) * 1000000; /* fresh keys also in a store that has some */
     bench_store(&b);
+    naive_close(b.naive);
     remove_own(&b);
     free(b.body);
     return once_cli_finish(&b.cli, b.exit);

@@ -10,14 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Latencies by power of two of nanoseconds, each in 16 parts: 6 % wide. */
-enum { PARTS = 16, BUCKETS = 64 * PARTS };
-
-struct histogram {
-    uint64_t counts[BUCKETS];
-    uint64_t total, max_ns;
-};
-
 struct run {
     struct load *load;
     struct once *once;
@@ -33,46 +25,37 @@ struct caller {
     bool finishing;
     struct once_grant grant;
     uint64_t started_ns;
-    char key[32];
+    char key[LOAD_KEY_SIZE];
     struct histogram histogram;
     uint64_t operations, records, errors;
     struct once_error err;
 };
 
-static unsigned bucket_of(uint64_t ns)
+/* Numbers that look random, each of another one (a bijection). */
+static uint64_t scatter(uint64_t x)
 {
-    if (ns < PARTS)
-        return (unsigned)ns;
-    unsigned power = 63 - (unsigned)__builtin_clzll(ns);
-    unsigned part = (unsigned)(ns >> (power - 4)) & (PARTS - 1);
-    return power * PARTS + part;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
 }
 
-static double bucket_us(unsigned bucket)
+void load_key(uint64_t number, char key[LOAD_KEY_SIZE])
 {
-    unsigned power = bucket / PARTS;
-    double base = (double)(1ULL << power);
-    return power < 4 ? bucket / 1000.0 : base * (1 + (bucket % PARTS + 0.5) / PARTS) / 1000.0;
+    uint64_t a = scatter(number), b = scatter(~number);
+    snprintf(key, LOAD_KEY_SIZE, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16 & 0xffff),
+             (unsigned)(a & 0xfff), (unsigned)(b >> 52), (unsigned long long)(b & 0xffffffffffff));
 }
 
-static double quantile_us(const struct histogram *h, double q)
+void load_latencies(struct load_result *result, const struct histogram *h)
 {
-    uint64_t wanted = (uint64_t)((double)h->total * q), seen = 0;
-    for (unsigned i = 0; i < BUCKETS; i++) {
-        seen += h->counts[i];
-        if (seen > wanted)
-            return bucket_us(i);
-    }
-    return 0;
+    result->p50_us = histogram_quantile_us(h, 0.50);
+    result->p99_us = histogram_quantile_us(h, 0.99);
+    result->max_us = (double)h->max_ns / 1000;
 }
 
 static void measure(struct caller *c)
 {
-    uint64_t ns = once_os_monotonic_ns() - c->started_ns;
-    c->histogram.counts[bucket_of(ns)]++;
-    c->histogram.total++;
-    if (ns > c->histogram.max_ns)
-        c->histogram.max_ns = ns;
+    histogram_add(&c->histogram, once_os_monotonic_ns() - c->started_ns);
     c->operations++;
 }
 
@@ -83,10 +66,8 @@ static bool next_request(struct caller *c, struct once_request *request)
     if (c->finishing) {
         *request = (struct once_request){ .verb = ONCE_VERB_FINISH,
                                           .grant = c->grant,
-                                          .outcome = { .state = ONCE_STATE_SUCCEEDED,
-                                                       .status = 201,
-                                                       .headers = ONCE_LIT("Content-Type: application/json\r\n"),
-                                                       .body = run->load->body } };
+                                          .outcome = {
+                                              .state = ONCE_STATE_SUCCEEDED, .status = 201, .body = run->load->body } };
         return true;
     }
     if (once_os_monotonic_ns() >= run->stop_ns)
@@ -100,10 +81,10 @@ static bool next_request(struct caller *c, struct once_request *request)
         uint64_t span = run->load->next - run->load->first;
         number = run->load->first + atomic_fetch_add(&run->replay, 7919) % span;
     }
-    int len = snprintf(c->key, sizeof c->key, "bench-%020llu", (unsigned long long)number);
+    load_key(number, c->key);
     *request = (struct once_request){ .verb = ONCE_VERB_CLAIM,
                                       .claim = { .tenant = ONCE_LIT("bench"),
-                                                 .key = once_span_of(c->key, (size_t)len),
+                                                 .key = once_span_str(c->key),
                                                  .retention_ms = run->load->retention_ms != 0 ? run->load->retention_ms
                                                                                               : 3600 * 1000,
                                                  .takeover = ONCE_TAKEOVER_RERUN } };
@@ -212,20 +193,14 @@ static void add_up(const struct caller *callers, unsigned count, struct load_res
     struct histogram all = { .total = 0 };
     for (unsigned i = 0; i < count; i++) {
         const struct caller *c = &callers[i];
-        for (unsigned b = 0; b < BUCKETS; b++)
-            all.counts[b] += c->histogram.counts[b];
-        all.total += c->histogram.total;
-        if (c->histogram.max_ns > all.max_ns)
-            all.max_ns = c->histogram.max_ns;
+        histogram_merge(&all, &c->histogram);
         result->operations += c->operations;
         result->records += c->records;
         if (c->errors > 0 && result->errors == 0)
             result->err = c->err;
         result->errors += c->errors;
     }
-    result->p50_us = quantile_us(&all, 0.50);
-    result->p99_us = quantile_us(&all, 0.99);
-    result->max_us = (double)all.max_ns / 1000;
+    load_latencies(result, &all);
 }
 
 void load_run(struct load *load, struct once *once, struct load_result *result)

@@ -8,6 +8,7 @@
 #ifndef ONCE_CLI_LOAD_H
 #define ONCE_CLI_LOAD_H
 
+#include "cli/histogram.h"
 #include "once.h"
 
 enum load_kind { LOAD_FRESH, LOAD_REPLAY };
@@ -32,6 +33,12 @@ struct load_result {
 
 /* Runs it. load->next moves on past the keys that were used. */
 void load_run(struct load *load, struct once *once, struct load_result *result);
+
+/* The key of a number: the text of a UUID, as services use it. */
+enum { LOAD_KEY_SIZE = 37 };
+void load_key(uint64_t number, char key[LOAD_KEY_SIZE]);
+
+void load_latencies(struct load_result *result, const struct histogram *h);
 
 static inline double load_rate(const struct load_result *r)
 {

@@ -3,7 +3,8 @@
 
 #include "core/err.h"
 #include "core/limits.h"
-#include "engine/parking.h"
+#include "engine/lane.h"
+#include "engine/tuner.h"
 #include "os/os.h"
 #include "os/point.h"
 
@@ -15,35 +16,24 @@
 #include <unistd.h>
 
 enum {
-    SETTLE_ROUNDS = 5,           /* tries to learn what became of a lost commit */
-    SETTLE_PAUSE_MS = 20,        /* before the second; then doubled each time */
+    LANES_MAX = 2,
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
 };
 
 struct engine {
-    struct once_store *store;
-    struct parking parking;
     uint32_t queue_max, batch_max;
     bool poll;
-    int eventfd; /* -1: callbacks run on the writer's thread */
-    pthread_t writer;
+    int eventfd; /* -1: callbacks run on a lane's thread */
 
-    pthread_mutex_t lock; /* guards what follows, up to the counters */
-    pthread_cond_t work;
-    struct job *first, **last; /* the queue */
-    uint32_t queued;
-    bool idle, stopping;
-    bool stopped;                          /* the writer takes nothing more */
+    pthread_mutex_t lock; /* guards what follows, and what lane.h says */
+    struct lane lanes[LANES_MAX];
+    unsigned active;       /* lanes that take work */
+    pthread_cond_t rested; /* a lane put its batch down */
+    struct tuner tuner;
+    bool stopping;
+    bool stopped;                          /* nothing more is taken */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
-
-    /* the writer's own */
-    struct job *ready;     /* woken claims, for the next batch */
-    struct job **batch;    /* batch_max of them */
-    struct once_op **ops;  /* theirs */
-    size_t expected;       /* callers that are, or will soon be, waiting */
-    uint64_t last_step_ns; /* what the last step took */
-    bool needs_reopen;     /* the store failed and has not been reopened since */
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -124,131 +114,6 @@ size_t engine_dispatch(struct engine *e, size_t max)
 
 /* ------------------------------------------------------------------ operations */
 
-static void fail_all(struct job **jobs, size_t count, once_result r, const struct once_error *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        jobs[i]->op.result = r;
-        jobs[i]->op.err = *err;
-    }
-}
-
-static once_result reopen(struct engine *e, enum once_fate *fate, struct once_error *err)
-{
-    once_result r = once_store_reopen(e->store, fate, err);
-    e->needs_reopen = r != ONCE_OK;
-    return r;
-}
-
-/* Remembers what the operations would answer, had the commit, and doubts it. */
-static void doubt(struct job **jobs, size_t count, const struct once_error *why)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct once_op *op = &jobs[i]->op;
-        op->tentative = op->result;
-        op->result = ONCE_UNKNOWN;
-        if (op->tentative == ONCE_OK || op->err.text[0] == '\0')
-            op->err = *why;
-    }
-}
-
-/* Applies one operation again, after a reopen. True: its fate is known. */
-static bool apply_again(struct engine *e, struct job *job)
-{
-    struct once_op *op = &job->op;
-    struct once_error err = { .result = ONCE_OK };
-    once_reply_release(&op->reply);
-    op->again = true;
-    once_result r = once_store_apply(e->store, &op, 1, &err);
-    if (r == ONCE_OK)
-        return true;
-    if (r != ONCE_UNKNOWN && op->not_in_effect) {
-        op->result = r;
-        op->err = err;
-        return true;
-    }
-    doubt(&job, 1, &err);
-    return false;
-}
-
-/* The last step's answer was lost, and its operations are in doubt (K10). Look at the durable
- * state: a store that can tell whether the step committed is believed, and the answers stand.
- * Else the operations are applied again, one by one: each recognises what it did. */
-static void settle_step(struct engine *e, struct job **jobs, size_t count)
-{
-    for (int round = 0; round < SETTLE_ROUNDS; round++) {
-        if (round > 0)
-            usleep((useconds_t)(SETTLE_PAUSE_MS << (round - 1)) * 1000);
-        enum once_fate fate = ONCE_FATE_UNSURE;
-        if (reopen(e, &fate, NULL) != ONCE_OK)
-            continue;
-        if (fate == ONCE_FATE_COMMITTED) {
-            for (size_t i = 0; i < count; i++)
-                jobs[i]->op.result = jobs[i]->op.tentative;
-            return;
-        }
-        if (count == 1 && apply_again(e, jobs[0]))
-            return;
-        if (count > 1) {
-            for (size_t i = 0; i < count; i++)
-                if (!apply_again(e, jobs[i]))
-                    settle_step(e, &jobs[i], 1);
-            return;
-        }
-    }
-}
-
-static void settle(struct engine *e, struct job **jobs, size_t count, const struct once_error *why)
-{
-    doubt(jobs, count, why);
-    settle_step(e, jobs, count);
-    size_t open = 0;
-    for (size_t i = 0; i < count; i++) {
-        open += jobs[i]->op.result == ONCE_UNKNOWN;
-        if (jobs[i]->op.result != ONCE_OK)
-            once_reply_release(&jobs[i]->op.reply);
-    }
-    if (open > 0)
-        e->needs_reopen = true; /* some commit is still in doubt: look again before anything new */
-    pthread_mutex_lock(&e->lock);
-    e->counters.settled += count - open;
-    pthread_mutex_unlock(&e->lock);
-}
-
-/* A step that failed without changing anything. Where one operation may be to blame, the
- * others are tried without it. */
-static void fail_or_split(struct engine *e, struct job **jobs, size_t count, once_result r,
-                          const struct once_error *err)
-{
-    fail_all(jobs, count, r, err);
-    if (count == 1 || r == ONCE_UNAVAILABLE || r == ONCE_BUSY)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        struct once_op *op = &jobs[i]->op;
-        struct once_error own;
-        once_result single = once_store_apply(e->store, &op, 1, &own);
-        if (single == ONCE_UNKNOWN)
-            settle(e, &jobs[i], 1, &own);
-        else if (single != ONCE_OK)
-            fail_all(&jobs[i], 1, single, &own);
-    }
-}
-
-static void run_operations(struct engine *e, struct job **jobs, size_t count)
-{
-    struct once_error err = { .result = ONCE_OK };
-    if (e->needs_reopen && reopen(e, NULL, &err) != ONCE_OK) {
-        fail_all(jobs, count, ONCE_UNAVAILABLE, &err);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        e->ops[i] = &jobs[i]->op;
-    once_result r = once_store_apply(e->store, e->ops, count, &err);
-    if (r == ONCE_UNKNOWN)
-        settle(e, jobs, count, &err);
-    else if (r != ONCE_OK)
-        fail_or_split(e, jobs, count, r, &err);
-}
-
 /* Did this operation end a record's run, so that those who wait for it should look? */
 static bool ends_record(const struct once_op *op)
 {
@@ -267,43 +132,47 @@ static void count_operation(struct once_stats *c, const struct once_op *op)
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
-static void finish_operations(struct engine *e, struct job **jobs, size_t count)
+static void finish_operations(struct lane *lane, struct job **jobs, size_t count)
 {
+    struct engine *e = lane->engine;
     ONCE_POINT("engine.durable");
     once_time now = once_os_monotonic_ms();
+    size_t answered = 0;
     pthread_mutex_lock(&e->lock);
-    e->expected = count + e->queued < e->batch_max ? count + e->queued : e->batch_max;
+    lane->expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
     e->counters.batches++;
+    e->counters.settled += lane->settled;
+    lane->settled = 0;
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
-    pthread_mutex_unlock(&e->lock);
-    size_t answered = 0;
     for (size_t i = 0; i < count; i++)
-        if (!parking_take(&e->parking, jobs[i], now))
+        if (!parking_take(&lane->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++)
         if (ends_record(&jobs[i]->op))
-            parking_wake(&e->parking, jobs[i]->op.record, &e->ready);
+            parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
+    pthread_mutex_unlock(&e->lock);
     answer_all(e, jobs, answered);
     ONCE_POINT("engine.answered");
 }
 
 /* ------------------------------------------------------------------ the rest */
 
-static once_result run_other(struct engine *e, struct job *job, struct once_error *err)
+static once_result run_other(struct lane *lane, struct job *job, struct once_error *err)
 {
     switch (job->kind) {
     case JOB_LIST:
-        return once_store_list(e->store, job->list.filter, job->list.page, err);
+        return once_store_list(lane->store, job->list.filter, job->list.page, err);
     case JOB_HISTORY:
-        return once_store_history(e->store, job->history.record, job->history.history, err);
+        return once_store_history(lane->store, job->history.record, job->history.history, err);
     case JOB_EXPIRE:
-        return once_store_expire(e->store, job->expire.budget, &job->expire.removed, &job->expire.more, err);
+        return once_store_expire(lane->store, job->expire.budget, &job->expire.removed, &job->expire.more, err);
     case JOB_CHECK:
-        return once_store_check(e->store, &job->check.cursor, job->check.each, job->check.arg, job->check.report, err);
+        return once_store_check(lane->store, &job->check.cursor, job->check.each, job->check.arg, job->check.report,
+                                err);
     case JOB_STATS:
-        return once_store_stats(e->store, job->stats, err);
+        return once_store_stats(lane->store, job->stats, err);
     case JOB_BARRIER:
         return ONCE_OK;
     case JOB_OPERATION:
@@ -312,111 +181,242 @@ static once_result run_other(struct engine *e, struct job *job, struct once_erro
     abort();
 }
 
-static void run_alone(struct engine *e, struct job *job)
+static void run_alone(struct lane *lane, struct job *job)
 {
     struct once_error *err = &job->op.err;
-    if (e->needs_reopen && reopen(e, NULL, err) != ONCE_OK)
+    if (lane->needs_reopen && lane_reopen(lane, NULL, err) != ONCE_OK)
         job->op.result = ONCE_UNAVAILABLE;
     else
-        job->op.result = run_other(e, job, err);
+        job->op.result = run_other(lane, job, err);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
-        reopen(e, NULL, NULL);
-    answer_all(e, &job, 1);
+        lane_reopen(lane, NULL, NULL);
+    answer_all(lane->engine, &job, 1);
 }
 
-/* ------------------------------------------------------------------ the writer */
+/* ------------------------------------------------------------------ lanes */
+
+static void append(struct lane *lane, struct job *job)
+{
+    job->next = NULL;
+    *lane->last = job;
+    lane->last = &job->next;
+    lane->queued++;
+}
+
+static void wake(struct lane *lane)
+{
+    if (lane->idle)
+        pthread_cond_signal(&lane->work);
+    lane->idle = false;
+}
+
+/* Whose a job is. What is not about one record is the first lane's. */
+static struct lane *lane_of(struct engine *e, const struct job *job)
+{
+    bool second = e->active > 1 && job->kind == JOB_OPERATION && (job->op.record[15] & 1) != 0;
+    return &e->lanes[second];
+}
+
+/* Deals everything that waits in the lanes out anew. None of them may be busy. */
+static void deal(struct engine *e)
+{
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &e->lanes[i];
+        struct job *waiting = lane->first, *ready = lane->ready, *next;
+        parking_due(&lane->parking, INT64_MAX, false, &ready);
+        lane->first = lane->ready = NULL;
+        lane->last = &lane->first;
+        lane->queued = 0;
+        for (; ready != NULL; ready = next) {
+            next = ready->next;
+            ready->next = lane_of(e, ready)->ready;
+            lane_of(e, ready)->ready = ready;
+        }
+        for (; waiting != NULL; waiting = next) {
+            next = waiting->next;
+            append(lane_of(e, waiting), waiting);
+        }
+    }
+}
+
+static void *writer(void *arg);
+
+/* Signals are the program's business: none is delivered to a writer. */
+static bool start_lane(struct lane *lane)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lane->started = pthread_create(&lane->thread, NULL, writer, lane) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return lane->started;
+}
+
+static bool init_lane(struct engine *e, struct lane *lane, struct once_store *store)
+{
+    lane->batch = calloc(e->batch_max, sizeof *lane->batch);
+    lane->ops = calloc(e->batch_max, sizeof *lane->ops);
+    lane->store = store;
+    return lane->batch != NULL && lane->ops != NULL;
+}
+
+/* The second lane, with a handle of its own. It stays, once it is there. */
+static bool open_second(struct engine *e)
+{
+    struct lane *lane = &e->lanes[1];
+    if (lane->started)
+        return true;
+    struct once_store *store = NULL;
+    if (once_store_another(e->lanes[0].store, &store, NULL) != ONCE_OK)
+        return false;
+    if (init_lane(e, lane, store) && start_lane(lane))
+        return true;
+    free(lane->batch);
+    free(lane->ops);
+    once_store_close(store);
+    return false;
+}
+
+/* From the first lane's thread, between two batches, with the lock. */
+static void use_lanes(struct engine *e, unsigned count)
+{
+    if (count == e->active)
+        return;
+    if (count > 1) {
+        pthread_mutex_unlock(&e->lock);
+        bool opened = open_second(e);
+        pthread_mutex_lock(&e->lock);
+        if (!opened) {
+            tuner_give_up(&e->tuner);
+            return;
+        }
+    }
+    e->active = count;
+    while (e->lanes[1].busy)
+        pthread_cond_wait(&e->rested, &e->lock);
+    deal(e);
+    wake(&e->lanes[1]);
+}
+
+/* ------------------------------------------------------------------ the writers */
 
 /* Callers that were just answered are about to come back: a commit for the two fastest
  * would make all others wait for the next. So the writer waits for those it answered and
  * those who came meanwhile to be together in one batch; but no longer than half of
  * what the last step took, and not when nobody comes. Without this the callers fall into
  * two halves that take turns, which on a slow disk halves the throughput. */
-static void gather(struct engine *e)
+static void gather(struct lane *lane)
 {
-    if (e->queued >= e->expected || e->expected < 2)
+    struct engine *e = lane->engine;
+    if (lane->queued >= lane->expected || lane->expected < 2)
         return;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
-    uint32_t seen = e->queued;
-    while (now - start < e->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
+    uint32_t seen = lane->queued;
+    while (now - start < lane->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
         pthread_mutex_unlock(&e->lock);
         sched_yield();
         pthread_mutex_lock(&e->lock);
-        if (e->queued >= e->expected || e->stopping)
+        if (lane->queued >= lane->expected || e->stopping)
             return;
         now = once_os_monotonic_ns();
-        if (e->queued > seen)
+        if (lane->queued > seen)
             grown = now;
-        seen = e->queued;
+        seen = lane->queued;
     }
 }
 
-static void wait_for_work(struct engine *e)
+static void wait_for_work(struct lane *lane)
 {
-    while (e->first == NULL && e->ready == NULL && !e->stopping) {
-        once_time next = parking_next(&e->parking);
-        e->idle = true;
+    struct engine *e = lane->engine;
+    while (lane->first == NULL && lane->ready == NULL && !e->stopping) {
+        once_time next = parking_next(&lane->parking);
+        lane->idle = true;
         if (next == ONCE_NEVER) {
-            pthread_cond_wait(&e->work, &e->lock);
+            pthread_cond_wait(&lane->work, &e->lock);
         } else {
             struct timespec until = { .tv_sec = next / 1000, .tv_nsec = next % 1000 * 1000000 };
-            if (pthread_cond_timedwait(&e->work, &e->lock, &until) == ETIMEDOUT)
+            if (pthread_cond_timedwait(&lane->work, &e->lock, &until) == ETIMEDOUT)
                 break;
         }
     }
-    e->idle = false;
+    lane->idle = false;
 }
 
 /* Takes the next batch: woken claims first, then the queue. Jobs that run by themselves
  * end a batch. */
-static size_t take_batch(struct engine *e)
+static size_t take_batch(struct lane *lane)
 {
-    size_t count = 0;
-    while (e->ready != NULL && count < e->batch_max) {
-        e->batch[count++] = e->ready;
-        e->ready = e->ready->next;
+    size_t count = 0, max = lane->engine->batch_max;
+    while (lane->ready != NULL && count < max) {
+        lane->batch[count++] = lane->ready;
+        lane->ready = lane->ready->next;
     }
-    while (e->first != NULL && count < e->batch_max) {
-        struct job *job = e->first;
+    while (lane->first != NULL && count < max) {
+        struct job *job = lane->first;
         if (job->kind != JOB_OPERATION && count > 0)
             break;
-        e->first = job->next;
-        if (e->first == NULL)
-            e->last = &e->first;
-        e->queued--;
-        e->batch[count++] = job;
+        lane->first = job->next;
+        if (lane->first == NULL)
+            lane->last = &lane->first;
+        lane->queued--;
+        lane->batch[count++] = job;
         if (job->kind != JOB_OPERATION)
             break;
     }
     return count;
 }
 
+/* Waits for the next batch and takes it. 0: there is none, see whether to stop. */
+static size_t next_batch(struct lane *lane, bool *stop)
+{
+    struct engine *e = lane->engine;
+    bool leads = lane == &e->lanes[0];
+    pthread_mutex_lock(&e->lock);
+    lane->busy = false;
+    pthread_cond_signal(&e->rested);
+    if (leads)
+        use_lanes(e, e->stopping ? 1 : e->tuner.lanes);
+    wait_for_work(lane);
+    bool stopping = e->stopping;
+    if (leads && stopping)
+        use_lanes(e, 1);
+    if (!stopping)
+        gather(lane);
+    parking_due(&lane->parking, once_os_monotonic_ms(), stopping, &lane->ready);
+    size_t count = take_batch(lane);
+    lane->busy = count > 0;
+    *stop = count == 0 && stopping;
+    if (leads)
+        e->stopped = *stop;
+    pthread_mutex_unlock(&e->lock);
+    return count;
+}
+
 static void *writer(void *arg)
 {
-    struct engine *e = arg;
+    struct lane *lane = arg;
+    struct engine *e = lane->engine;
     pthread_setname_np(pthread_self(), "once-writer");
     for (;;) {
-        pthread_mutex_lock(&e->lock);
-        wait_for_work(e);
-        bool stopping = e->stopping;
-        if (!stopping)
-            gather(e);
-        parking_due(&e->parking, once_os_monotonic_ms(), stopping, &e->ready);
-        size_t count = take_batch(e);
-        e->stopped = count == 0 && stopping;
-        pthread_mutex_unlock(&e->lock);
-        if (count == 0 && stopping)
+        bool stop;
+        size_t count = next_batch(lane, &stop);
+        if (stop)
             return NULL;
         if (count == 0)
             continue;
         ONCE_POINT("engine.taken");
-        if (e->batch[0]->kind != JOB_OPERATION) {
-            run_alone(e, e->batch[0]);
+        if (lane->batch[0]->kind != JOB_OPERATION) {
+            run_alone(lane, lane->batch[0]);
             continue;
         }
         uint64_t start = once_os_monotonic_ns();
-        run_operations(e, e->batch, count);
-        e->last_step_ns = once_os_monotonic_ns() - start;
-        finish_operations(e, e->batch, count);
+        lane_run(lane, lane->batch, count);
+        uint64_t end = once_os_monotonic_ns();
+        lane->last_step_ns = end - start;
+        finish_operations(lane, lane->batch, count);
+        pthread_mutex_lock(&e->lock);
+        tuner_note(&e->tuner, count, end);
+        pthread_mutex_unlock(&e->lock);
     }
 }
 
@@ -424,17 +424,13 @@ static void *writer(void *arg)
 
 once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
 {
-    job->next = NULL;
     pthread_mutex_lock(&e->lock);
-    bool stopped = e->stopped, full = e->queued >= e->queue_max;
+    bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
     e->counters.busy += full;
     if (!full && !stopped) {
-        *e->last = job;
-        e->last = &job->next;
-        e->queued++;
-        if (e->idle)
-            pthread_cond_signal(&e->work);
-        e->idle = false;
+        struct lane *lane = lane_of(e, job);
+        append(lane, job);
+        wake(lane);
     }
     pthread_mutex_unlock(&e->lock);
     if (stopped)
@@ -487,22 +483,26 @@ static void engine_free(struct engine *e)
 {
     if (e->eventfd >= 0)
         close(e->eventfd);
-    pthread_cond_destroy(&e->work);
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        pthread_cond_destroy(&e->lanes[i].work);
+        free(e->lanes[i].batch);
+        free(e->lanes[i].ops);
+    }
+    pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
-    free(e->batch);
-    free(e->ops);
     free(e);
 }
 
-/* Signals are the program's business: none is delivered to the writer. */
-static int start_thread(struct engine *e)
+static void init_conditions(struct engine *e)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&e->writer, NULL, writer, e);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->rested, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        pthread_cond_init(&e->lanes[i].work, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
@@ -511,28 +511,26 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     struct engine *e = calloc(1, sizeof *e);
     if (e == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
-    e->store = store;
     e->queue_max = options->queue_len;
     e->batch_max = options->batch_len;
-    e->parking = (struct parking){ .max = options->waiter_len, .shared = store->shared };
     e->poll = options->poll;
-    e->last = &e->first;
+    e->active = 1;
     e->finished_last = &e->finished;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->work, &attr);
-    pthread_condattr_destroy(&attr);
+    tuner_init(&e->tuner);
+    init_conditions(e);
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &e->lanes[i];
+        lane->engine = e;
+        lane->last = &lane->first;
+        lane->parking = (struct parking){ .max = options->waiter_len, .shared = store->shared };
+    }
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-    e->batch = calloc(e->batch_max, sizeof *e->batch);
-    e->ops = calloc(e->batch_max, sizeof *e->ops);
     once_result r = ONCE_OK;
-    if (e->batch == NULL || e->ops == NULL)
+    if (!init_lane(e, &e->lanes[0], store))
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");
-    else if (start_thread(e) != 0)
+    else if (!start_lane(&e->lanes[0]))
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
     if (r != ONCE_OK) {
         engine_free(e);
@@ -543,16 +541,19 @@ once_result engine_start(struct once_store *store, const struct once_options *op
 }
 
 /* Runs the callbacks that wait for dispatch, and those of what they submit, while the
- * writer is still there to take it. */
+ * writers are still there to take it. */
 static void dispatch_all(struct engine *e)
 {
-    size_t count = 0;
-    do {
+    bool more = true;
+    while (more) {
         struct job barrier = { .kind = JOB_BARRIER };
         if (engine_call(e, &barrier, NULL) == ONCE_BUSY)
             sched_yield();
-        count = engine_dispatch(e, SIZE_MAX);
-    } while (count > 0);
+        pthread_mutex_lock(&e->lock);
+        more = e->lanes[1].queued > 0 || e->lanes[1].busy;
+        pthread_mutex_unlock(&e->lock);
+        more = engine_dispatch(e, SIZE_MAX) > 0 || more;
+    }
 }
 
 void engine_stop(struct engine *e)
@@ -561,9 +562,14 @@ void engine_stop(struct engine *e)
         dispatch_all(e);
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
-    pthread_cond_signal(&e->work);
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        pthread_cond_signal(&e->lanes[i].work);
     pthread_mutex_unlock(&e->lock);
-    pthread_join(e->writer, NULL);
+    pthread_join(e->lanes[0].thread, NULL);
+    if (e->lanes[1].started) {
+        pthread_join(e->lanes[1].thread, NULL);
+        once_store_close(e->lanes[1].store);
+    }
     while (engine_dispatch(e, SIZE_MAX) > 0)
         ;
     engine_free(e);

@@ -1,10 +1,11 @@
 /*
- * engine.h - group commit: callers hand in jobs, one writer makes them durable.
+ * engine.h - group commit: callers hand in jobs, a writer makes them durable.
  *
  * Callers put jobs into a bounded queue (a full one says BUSY). The writer thread takes
  * what has queued while the last commit ran, applies it as one step of the store, and
- * answers after that is durable (K4). It is the only thread that touches the store, so a
- * store needs no locks of its own.
+ * answers after that is durable (K4). It is the only thread that touches its handle of the
+ * store, so a store needs no locks of its own. Where the store takes steps side by side, a
+ * second writer with a handle of its own shares the work when that is faster (lane.h).
  *
  * A step whose answer was lost (ONCE_UNKNOWN) is settled before anybody is answered
  * (K10): reopen the store, apply each operation again by itself; its nonce or fence makes

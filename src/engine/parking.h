@@ -4,7 +4,7 @@
  * A claim answered IN_PROGRESS that may wait is parked under its record. It is asked
  * again when an operation of this engine ended the record, when the holder's lease is
  * over, when its own patience is, or, where other processes write too, after a pause that
- * grows. Bounded; only the writer thread comes here.
+ * grows. Bounded; the engine's lock guards it.
  */
 #ifndef ONCE_ENGINE_PARKING_H
 #define ONCE_ENGINE_PARKING_H

@@ -20,13 +20,15 @@
 #include "store/pg_param.h"
 #include "store/store.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct postgres_store {
     struct once_store base;
     struct pg_conn pg;
-    uint64_t commits;
-    uint64_t emptied; /* records that went with a slot and were not told of yet */
+    struct postgres_store *first; /* of the handles of one store */
+    atomic_uint_fast64_t commits; /* the first's: of all of them */
+    uint64_t emptied;             /* records that went with a slot and were not told of yet */
 };
 
 /* ------------------------------------------------------------------ operations */
@@ -39,7 +41,7 @@ static once_result apply_one_by_one(struct postgres_store *s, struct once_op *co
         struct once_error own;
         bool wrote = false;
         once_result r = pg_batch_apply(&s->pg, &ops[i], 1, &wrote, &own);
-        s->commits += wrote;
+        s->first->commits += wrote;
         if (r == ONCE_UNKNOWN) { /* what follows has not been sent, but the engine settles all alike */
             if (err != NULL)
                 *err = own;
@@ -60,7 +62,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         return once_fail(err, ONCE_UNAVAILABLE, "not connected to the database");
     bool wrote = false;
     once_result r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
-    s->commits += wrote;
+    s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
     if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function looked, and refused: its own answer */
@@ -282,7 +284,7 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
         stats->records = (uint64_t)pg_int(r, 0, 0);
         stats->bytes = (uint64_t)pg_int(r, 0, 1);
         stats->now = pg_int(r, 0, 2);
-        stats->commits = s->commits;
+        stats->commits = s->first->commits;
     }
     PQclear(r);
     pg_params_release(&p);
@@ -300,6 +302,8 @@ static void close_store(struct once_store *base)
     free(s);
 }
 
+static once_result another(struct once_store *base, struct once_store **out, struct once_error *err);
+
 static const struct once_store_ops ops = {
     .name = "postgres",
     .apply = apply,
@@ -309,11 +313,13 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .another = another,
     .close = close_store,
 };
 
-once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
-                                     struct once_error *err)
+/* A handle: all of `first` (NULL: itself) count together. */
+static once_result open_handle(const char *url, const struct once_clock *clock, struct postgres_store *first,
+                               struct once_store **out, struct once_error *err)
 {
     struct postgres_store *s = calloc(1, sizeof *s);
     if (s == NULL || (s->pg.url = strdup(url)) == NULL) {
@@ -322,16 +328,32 @@ once_result once_store_postgres_open(const char *url, const struct once_options 
     }
     s->base.ops = &ops;
     s->base.shared = true;
-    s->pg.clock = options->clock != &once_os_clock ? options->clock : NULL;
+    s->first = first != NULL ? first : s;
+    s->pg.clock = clock;
     once_result r = pg_conn_open(&s->pg, err);
     if (r == ONCE_OK)
         r = pg_conn_barrier(&s->pg, err);
     if (r != ONCE_OK) {
-        once_error_prefix(err, "cannot open the PostgreSQL store");
         close_store(&s->base);
         return r;
     }
     s->base.secret = s->pg.secret;
     *out = &s->base;
     return ONCE_OK;
+}
+
+static once_result another(struct once_store *base, struct once_store **out, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    return open_handle(s->pg.url, s->pg.clock, s->first, out, err);
+}
+
+once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
+                                     struct once_error *err)
+{
+    const struct once_clock *clock = options->clock != &once_os_clock ? options->clock : NULL;
+    once_result r = open_handle(url, clock, NULL, out, err);
+    if (r != ONCE_OK)
+        once_error_prefix(err, "cannot open the PostgreSQL store");
+    return r;
 }

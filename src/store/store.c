@@ -246,3 +246,10 @@ once_result once_store_stats(struct once_store *store, struct once_stats *stats,
 {
     return store->ops->stats(store, stats, err);
 }
+
+once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err)
+{
+    if (store->ops->another == NULL)
+        return once_fail(err, ONCE_UNAVAILABLE, "store '%s' has one writer", store->ops->name);
+    return store->ops->another(store, out, err);
+}

@@ -56,6 +56,9 @@ struct once_store_ops {
     once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    /* Another handle of the same store, for steps side by side with this one's. NULL: its
+     * steps come one after the other anyway. */
+    once_result (*another)(struct once_store *store, struct once_store **out, struct once_error *err);
     void (*close)(struct once_store *store);
 };
 
@@ -87,6 +90,8 @@ once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_
 once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                              struct once_check_report *report, struct once_error *err);
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
+/* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
+once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
 
 /* A parameter of a store's URL: `name` in "sqlite:PATH?a=1&name=VALUE". False if absent. */
 bool once_url_param(once_span query, const char *name, once_span *value);

@@ -1,0 +1,44 @@
+/*
+ * lane.h - one writer: a queue of its own, a handle of the store of its own, a thread.
+ *
+ * The engine has one, or two where the store takes steps side by side and that turns out to
+ * be faster (tuner.h). A record always belongs to one of them, so what is done to it keeps
+ * its order.
+ */
+#ifndef ONCE_ENGINE_LANE_H
+#define ONCE_ENGINE_LANE_H
+
+#include "engine/engine.h"
+#include "engine/parking.h"
+
+#include <pthread.h>
+
+struct lane {
+    struct engine *engine;
+    struct once_store *store;
+    pthread_t thread;
+    bool started;
+
+    /* guarded by the engine's lock */
+    pthread_cond_t work;
+    struct job *first, **last; /* the queue */
+    uint32_t queued;
+    bool idle; /* waits for work */
+    bool busy; /* has a batch in hand */
+    struct parking parking;
+    struct job *ready; /* woken claims, for the next batch */
+
+    /* the thread's own */
+    struct job **batch;    /* as many as a batch may have */
+    struct once_op **ops;  /* theirs */
+    size_t expected;       /* callers that are, or will soon be, waiting */
+    uint64_t last_step_ns; /* what the last step took */
+    bool needs_reopen;     /* the store failed and has not been reopened since */
+    uint64_t settled;      /* operations whose lost answer was found, since it was last asked for */
+};
+
+/* Applies operations as one step; settles what was lost. Every job has its result then. */
+void lane_run(struct lane *lane, struct job **jobs, size_t count);
+once_result lane_reopen(struct lane *lane, enum once_fate *fate, struct once_error *err);
+
+#endif
