@@ -48,9 +48,11 @@ CREATE TABLE once.ring (
     slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 15)
 );
 
+-- Slot 0 is closed as soon as it has rows. Whoever looks for a record looks in the current
+-- slot and in the closed ones.
 CREATE TABLE once.slot (
     slot      smallint PRIMARY KEY,
-    closed_at bigint        -- NULL: empty, current, or slot 0
+    closed_at bigint        -- NULL: empty, or current
 );
 
 -- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
@@ -63,7 +65,7 @@ CREATE TABLE once.claim (
     nonce        uuid NOT NULL,          -- of the call: repeated, it gets the same grant
     fence        bigint NOT NULL,
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
-    turn         integer NOT NULL,       -- counts the record's claims
+    turn         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe
     attempt      integer,                -- NULL: 1

@@ -33,41 +33,29 @@ CREATE TYPE once.answer AS (
     key            bytea
 );
 
--- The newest claim with everything that belongs to it.
-CREATE TYPE once.stored AS (
-    record uuid, nonce uuid, fence bigint, claimed_at bigint, turn integer, slot smallint, takeover smallint,
-    attempt integer, created_at bigint, lease_ms integer, retention_ms bigint, fingerprint bytea, tenant bytea,
-    key bytea, probing boolean,
-    state smallint, retryable boolean, body_dropped boolean, status integer, finished_at bigint, headers bytea,
-    body bytea, lease_until bigint, point text, points text[], calls uuid[], checkpoint bytea
-);
+-- A claim with everything that belongs to it.
+CREATE VIEW once.stored AS
+    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint AS takeover,
+           coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
+           coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms, c.fingerprint,
+           c.tenant, c.key, c.takeover & 16 <> 0 AS probing,
+           (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
+           r.status, r.finished_at, r.headers, r.body,
+           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
+           p.calls, p.checkpoint
+      FROM once.claim c
+      LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
+      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot;
 
 CREATE FUNCTION once.newest(wanted uuid) RETURNS once.stored
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint,
-           coalesce(c.attempt, 1), coalesce(c.created_at, c.claimed_at), coalesce(c.lease_ms, 60000),
-           coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, c.takeover & 16 <> 0,
-           (r.state & 15)::smallint, r.state & 16 <> 0, r.state & 32 <> 0, r.status, r.finished_at, r.headers, r.body,
-           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.calls,
-           p.checkpoint
-      FROM (SELECT * FROM once.claim WHERE record = wanted ORDER BY fence DESC LIMIT 1) c
-      LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
-      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
+    SELECT * FROM once.stored s WHERE s.record = wanted ORDER BY s.fence DESC LIMIT 1
 $$;
 
 -- The claim with this fence, newest or not.
 CREATE FUNCTION once.claimed(wanted uuid, held bigint) RETURNS once.stored
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint,
-           coalesce(c.attempt, 1), coalesce(c.created_at, c.claimed_at), coalesce(c.lease_ms, 60000),
-           coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, c.takeover & 16 <> 0,
-           (r.state & 15)::smallint, r.state & 16 <> 0, r.state & 32 <> 0, r.status, r.finished_at, r.headers, r.body,
-           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)), p.point, p.points, p.calls,
-           p.checkpoint
-      FROM once.claim c
-      LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
-      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
-     WHERE c.record = wanted AND c.fence = held
+    SELECT * FROM once.stored s WHERE s.record = wanted AND s.fence = held
 $$;
 
 -- K8: finished, and its retention is over. Running and unknown never expire.
@@ -154,7 +142,7 @@ BEGIN
 END $$;
 
 -- The next turn of a record whose row is locked. A new life (new_created_at is NULL) begins in
--- the current slot, whatever the slot of the last one, which goes when its slot is emptied;
+-- the current slot, there with turn 1, whatever the slot of the last one, which goes when its slot is emptied;
 -- only slot 0 is not, so there it goes now.
 CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
                                new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
@@ -172,7 +160,7 @@ BEGIN
     new_fence := nextval('once.fence') + new_slot;
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                             retention_ms, fingerprint, tenant, key)
-    VALUES (s.record, new_nonce, new_fence, n, s.turn + 1, new_slot, new_takeover, new_attempt, new_created_at,
+    VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.turn + 1 ELSE 1 END, new_slot, new_takeover, new_attempt, new_created_at,
             new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key)
     ON CONFLICT (record, turn, slot) DO NOTHING;
     IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot

@@ -1,7 +1,7 @@
 -- Group commit: what a daemon calls with all that has queued.
 --
--- One statement inserts everything that is fresh, in the order of its records against
--- deadlocks. What it did not insert is read in a new statement, which sees what was there;
+-- One statement inserts everything that is fresh, in the order in which it was given: by
+-- record, against deadlocks; finishes by fence. What it did not insert is read in a new statement, which sees what was there;
 -- most of that only needs an answer (replay, in progress, ...), the rest is decided one by
 -- one by the functions above. Plans are pinned to index probes: a batch is small, the tables
 -- are not, and their statistics may be of yesterday.
@@ -10,13 +10,6 @@
 -- each of them would cost more than the work. The caller knows what it asked for, so what it
 -- gets is the fences and the time. Each further row has n, the position of another operation,
 -- and its answer.
-
--- The slots that may have rows. The others are not worth a probe.
-CREATE FUNCTION once.slots_in_use() RETURNS smallint[]
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_agg(s.slot) FROM once.slot s, once.ring r
-     WHERE s.closed_at IS NOT NULL OR s.slot IN (0, r.current)
-$$;
 
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
@@ -27,24 +20,26 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     current smallint;
-    live    smallint[];
-    others  integer[];   -- positions
+    others  smallint[];   -- slots that have rows, besides
+    rest_of integer[] := '{}';   -- positions
     g       integer := 1;
     rest    record;
 BEGIN
     PERFORM once.hold_ring();
     at := once.now_ms();
-    SELECT r.current, once.slots_in_use() INTO current, live FROM once.ring r;
+    SELECT r.current INTO current FROM once.ring r;
+    SELECT coalesce(array_agg(s.slot), '{}') INTO others FROM once.slot s WHERE s.closed_at IS NOT NULL;
+    -- In the current slot a record begins with turn 1: its index decides.
     WITH inserted AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                                 fingerprint, tenant, key)
         SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, a.takeover,
                nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
-          FROM (SELECT u.* FROM unnest(records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces)
-                           WITH ORDINALITY AS u (record, tenant, key, fingerprint, lease_ms, retention_ms, takeover,
-                                                 nonce, i)
-                 WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.slot = ANY (live))
-                 ORDER BY u.record, u.i) a
+          FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
+                       unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
+                       unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
+                OFFSET 0) a
+         WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record AND o.slot = ANY (others))
         ON CONFLICT (record, turn, slot) DO NOTHING
         RETURNING record, fence
     )
@@ -60,25 +55,26 @@ BEGIN
         IF records[i] = granted[g] THEN
             g := g + 1;
         ELSE
-            others := others || i;
+            rest_of := rest_of || i;
         END IF;
     END LOOP;
     granted := NULL;
     fences := NULL;
+    others := others || current;
     FOR rest IN
         SELECT u.i, CASE WHEN r.arm IS NOT NULL
-                         THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN r.s END, at) END AS answer
+                         THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN x.s END, at) END AS answer
           FROM (SELECT o.i, records[o.i] AS record, fingerprints[o.i] AS fingerprint, nonces[o.i] AS nonce
-                  FROM unnest(others) AS o (i)) u
-         CROSS JOIN LATERAL (SELECT once.newest(u.record) AS s OFFSET 0) x
-         CROSS JOIN LATERAL (SELECT x.s, CASE WHEN once.is_gone(x.s, at) THEN NULL
-                                              WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
-                                              WHEN (x.s).state = 4 THEN 'unknown'
-                                              WHEN (x.s).state IN (2, 3) AND NOT (x.s).retryable THEN 'replay'
-                                              WHEN (x.s).state IS NULL AND (x.s).nonce <> u.nonce AND
-                                                   (x.s).lease_until > at THEN 'in progress'
-                                         END AS arm) r
-         ORDER BY u.record, u.i
+                  FROM unnest(rest_of) AS o (i) OFFSET 0) u
+          LEFT JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = u.record AND s.slot = ANY (others)
+                              ORDER BY s.fence DESC LIMIT 1) x ON true
+         CROSS JOIN LATERAL (SELECT CASE WHEN once.is_gone(x.s, at) THEN NULL
+                                         WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
+                                         WHEN (x.s).state = 4 THEN 'unknown'
+                                         WHEN (x.s).state IN (2, 3) AND NOT (x.s).retryable THEN 'replay'
+                                         WHEN (x.s).state IS NULL AND (x.s).nonce <> u.nonce AND
+                                              (x.s).lease_until > at THEN 'in progress'
+                                    END AS arm OFFSET 0) r
     LOOP
         n := rest.i;
         answer := rest.answer;
@@ -107,10 +103,9 @@ BEGIN
     -- A fence names the slot that its claim was made in.
     WITH claims AS MATERIALIZED (
         SELECT u.*, c.slot, greatest(now_ms, c.claimed_at) AS finished_at, c.retention_ms
-          FROM unnest(records, held, states, statuses, headers, bodies)
-               WITH ORDINALITY AS u (record, fence, state, status, headers, body, i)
+          FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
+                       unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
           JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
-         ORDER BY u.fence, u.i
     ), inserted AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
         SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')

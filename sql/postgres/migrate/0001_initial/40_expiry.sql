@@ -141,10 +141,17 @@ BEGIN
     next := ring.current % ring.slots + 1;
     -- A slot is out of use when it was closed a full turn of the others ago.
     SELECT s.slot INTO oldest FROM once.slot s
-     WHERE s.closed_at IS NOT NULL AND s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms
+     WHERE s.slot > 0 AND s.closed_at IS NOT NULL AND s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms
      ORDER BY s.closed_at, s.slot LIMIT 1;
     IF oldest IS NOT NULL THEN
         more := true;
+        -- Before anything is moved there everybody must know to look there.
+        IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
+            PERFORM pg_advisory_xact_lock(8031153);
+            UPDATE once.slot SET closed_at = 0 WHERE slot = 0;
+            UPDATE once.ring r SET current = r.current;
+            RETURN;
+        END IF;
         IF once.move_finished(oldest, budget) > 0 THEN
             RETURN;
         END IF;
