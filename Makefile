@@ -53,6 +53,7 @@ bench: deps ## how fast the store is here, as ratios (a release build)
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
 	@ninja -C build-release
 	@bench/store build-release
+	@bench/postgres build-release
 
 install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
 	@meson install -C $(BUILD) --no-rebuild

@@ -22,6 +22,18 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "DO $$ BEGIN END $$; SELECT arm FROM once.finish(:'record', :fence, 201, '\\x00ff0a', E'A: b\\r\\n') \\gset\n"
      "SELECT :'arm', arm, status, body, headers FROM once.claim('t', 'f')",
      "done|replay|201|\\x00ff0a|\\x413a20620d0a"),
+    ("replays, look-ups and claims in progress write nothing (K4): no transaction id",
+     "SELECT record, fence FROM once.claim('t', 'w') \\gset\n"
+     "SELECT arm FROM once.finish(:'record', :fence, 200) \\gset\n"
+     "SELECT arm FROM once.claim('t', 'w2') \\gset\n"
+     "BEGIN; SELECT (once.claim('t', 'w')).arm AS a1, (once.claim('t', 'w2')).arm AS a2, "
+     "(once.lookup('t', 'w')).arm AS a3 \\gset\n"
+     "SELECT string_agg((m.answer).arm, ',' ORDER BY m.n) AS many FROM once.claim_many("
+     "ARRAY[once.record_id('t', 'w'), once.record_id('t', 'w2')], '{t,t}', '{w,w2}', "
+     "(SELECT ARRAY[fingerprint, fingerprint] FROM once.lookup('t', 'w')), '{1000,1000}', '{1000,1000}', '{1,1}', "
+     "ARRAY[gen_random_uuid(), gen_random_uuid()]) m \\gset\n"
+     "SELECT :'a1', :'a2', :'a3', :'many', pg_current_xact_id_if_assigned() IS NULL",
+     "replay|in progress|found|replay,in progress|t"),
     ("finish: retryable failure executes again",
      "SELECT record, fence FROM once.claim('t', 'g') \\gset\n"
      "SELECT arm FROM once.finish(:'record', :fence, 503, state => 'failed', retryable => true) \\gset\n"

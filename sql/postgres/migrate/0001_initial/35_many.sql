@@ -20,7 +20,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     current smallint;
-    others  smallint[];   -- slots that have rows, besides
+    live    smallint[];   -- slots that may have rows
     rest_of integer[] := '{}';   -- positions
     g       integer := 1;
     rest    record;
@@ -28,8 +28,9 @@ BEGIN
     PERFORM once.hold_ring();
     at := once.now_ms();
     SELECT r.current INTO current FROM once.ring r;
-    SELECT coalesce(array_agg(s.slot), '{}') INTO others FROM once.slot s WHERE s.closed_at IS NOT NULL;
-    -- In the current slot a record begins with turn 1: its index decides.
+    SELECT array_agg(s.slot) INTO live FROM once.slot s WHERE s.closed_at IS NOT NULL OR s.slot = current;
+    -- In the current slot a record begins with turn 1, so its index decides. What is there is
+    -- not even tried: a batch of replays writes nothing, not even a fence.
     WITH inserted AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                                 fingerprint, tenant, key)
@@ -39,7 +40,7 @@ BEGIN
                        unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
                        unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
                 OFFSET 0) a
-         WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record AND o.slot = ANY (others))
+         WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record AND o.slot = ANY (live))
         ON CONFLICT (record, turn, slot) DO NOTHING
         RETURNING record, fence
     )
@@ -60,13 +61,12 @@ BEGIN
     END LOOP;
     granted := NULL;
     fences := NULL;
-    others := others || current;
     FOR rest IN
         SELECT u.i, CASE WHEN r.arm IS NOT NULL
                          THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN x.s END, at) END AS answer
           FROM (SELECT o.i, records[o.i] AS record, fingerprints[o.i] AS fingerprint, nonces[o.i] AS nonce
                   FROM unnest(rest_of) AS o (i) OFFSET 0) u
-          LEFT JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = u.record AND s.slot = ANY (others)
+          LEFT JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = u.record AND s.slot = ANY (live)
                               ORDER BY s.fence DESC LIMIT 1) x ON true
          CROSS JOIN LATERAL (SELECT CASE WHEN once.is_gone(x.s, at) THEN NULL
                                          WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
