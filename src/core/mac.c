@@ -6,6 +6,8 @@
 void once_mac_init(struct once_mac *mac, once_span key)
 {
     hmac_sha256_set_key(&mac->keyed, key.len, key.ptr);
+    if (key.len == sizeof mac->key)
+        memcpy(mac->key, key.ptr, key.len);
 }
 
 void once_mac_start(const struct once_mac *mac, struct once_mac_run *run)

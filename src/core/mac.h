@@ -19,6 +19,7 @@
 
 struct once_mac {
     struct hmac_sha256_ctx keyed; /* the key is in, no message yet */
+    uint8_t key[ONCE_MAC_LEN];    /* itself, where it has this length: a daemon hands it to its clients */
 };
 
 /* A message under way, for lists that are not in one array: start, add, add, ..., end. */

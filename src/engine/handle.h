@@ -14,4 +14,13 @@ struct once {
     struct keeper *keeper; /* renews leases for once_run() */
 };
 
+/* The public calls as a daemon makes them for others: with the nonce that the asker gave its
+ * operation and whether it was sent before; by record; one step of a check at a time. */
+once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
+                            once_done_fn *done, void *arg, struct once_error *err);
+once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,
+                            struct once_error *err);
+once_result once_check_step(struct once *once, uint64_t *cursor, once_problem_fn *each, void *arg,
+                            struct once_check_report *report, struct once_error *err);
+
 #endif

@@ -244,8 +244,8 @@ static struct job *job_detach(const struct job *job)
     return own;
 }
 
-once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
-                        struct once_error *err)
+static once_result submit(struct once *once, const struct once_request *request, const uint8_t *nonce, bool again,
+                          once_done_fn *done, void *arg, struct once_error *err)
 {
     struct job job = { .kind = JOB_OPERATION };
     struct once_buf encoded;
@@ -259,10 +259,25 @@ once_result once_submit(struct once *once, const struct once_request *request, o
         return r;
     own->done = done;
     own->arg = arg;
+    own->op.again = again;
+    if (nonce != NULL)
+        memcpy(own->op.nonce, nonce, sizeof own->op.nonce);
     r = engine_submit(once->engine, own, err);
     if (r != ONCE_OK)
         free(own);
     return r;
+}
+
+once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
+                        struct once_error *err)
+{
+    return submit(once, request, NULL, false, done, arg, err);
+}
+
+once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
+                            once_done_fn *done, void *arg, struct once_error *err)
+{
+    return submit(once, request, nonce, again, done, arg, err);
 }
 
 int once_eventfd(const struct once *once)
@@ -352,8 +367,17 @@ once_result once_history(struct once *once, once_span tenant, once_span key, str
     once_result r = once_name_check(tenant, key, err);
     if (r != ONCE_OK)
         return r;
+    uint8_t record[16];
+    once_record_id(&once->store->secret, tenant, key, record);
+    return once_history_of(once, record, history, err);
+}
+
+once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,
+                            struct once_error *err)
+{
+    *history = (struct once_history){ .count = 0 };
     struct job job = { .kind = JOB_HISTORY, .history = { .history = history } };
-    once_record_id(&once->store->secret, tenant, key, job.history.record);
+    memcpy(job.history.record, record, sizeof job.history.record);
     return engine_call(once->engine, &job, err);
 }
 
@@ -387,11 +411,18 @@ once_result once_check(struct once *once, once_problem_fn *each, void *arg, stru
     *report = (struct once_check_report){ 0 };
     uint64_t cursor = 0;
     once_result r;
-    do {
-        struct job job = { .kind = JOB_CHECK, .check = { cursor, each, arg, report } };
-        r = engine_call(once->engine, &job, err);
-        cursor = job.check.cursor;
-    } while (r == ONCE_OK && cursor != 0);
+    do
+        r = once_check_step(once, &cursor, each, arg, report, err);
+    while (r == ONCE_OK && cursor != 0);
+    return r;
+}
+
+once_result once_check_step(struct once *once, uint64_t *cursor, once_problem_fn *each, void *arg,
+                            struct once_check_report *report, struct once_error *err)
+{
+    struct job job = { .kind = JOB_CHECK, .check = { *cursor, each, arg, report } };
+    once_result r = engine_call(once->engine, &job, err);
+    *cursor = job.check.cursor;
     return r;
 }
 

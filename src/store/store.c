@@ -58,8 +58,10 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_store_sqlite_open(rest, options, out, err);
     if (is_postgres(url))
         return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
-    return once_fail(err, ONCE_INVALID,
-                     "there is no store '%.*s:'; this program has sqlite: and postgresql:", ONCE_SPAN_ARGS(scheme));
+    if (once_span_equal(scheme, ONCE_LIT("once")))
+        return once_store_remote_open(rest, out, err);
+    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite:, postgresql: and once:",
+                     ONCE_SPAN_ARGS(scheme));
 }
 
 struct wrapper {

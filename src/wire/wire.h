@@ -1,0 +1,128 @@
+/*
+ * wire.h - the daemon's protocol on its unix socket: frames, and what is in them.
+ *
+ * A frame is a length (4 bytes: of all that follows), a number that the asker chose (4), a
+ * type (1) and a payload. Answers carry the number of their question and come in any order.
+ * Integers are big-endian; byte strings have a length (4) before them. The first frame of a
+ * connection is HELLO, its answer WELCOME; docs/internals/wire.md has the tables.
+ *
+ * Pure: bytes in, structures out. Everything that is read is bounded and checked; spans point
+ * into what was read. The nginx module uses it as it is.
+ */
+#ifndef ONCE_WIRE_WIRE_H
+#define ONCE_WIRE_WIRE_H
+
+#include "core/buf.h"
+#include "once.h"
+
+enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
+/* A body, its headers, a checkpoint, names, numbers; pages and histories are shorter. */
+#define WIRE_FRAME_LEN_MAX (ONCE_BODY_LEN_MAX + ONCE_HEADERS_LEN_MAX + ONCE_CHECKPOINT_LEN_MAX + (64 << 10))
+
+#define WIRE_TYPES(X)                                                                                                  \
+    X(HELLO, 1)                                                                                                        \
+    X(WELCOME, 2)                                                                                                      \
+    X(CALL, 3) /* one operation; answered by REPLY */                                                                  \
+    X(REPLY, 4)                                                                                                        \
+    X(LIST, 5) /* answered by PAGE */                                                                                  \
+    X(PAGE, 6)                                                                                                         \
+    X(HISTORY, 7) /* answered by EVENTS */                                                                             \
+    X(EVENTS, 8)                                                                                                       \
+    X(EXPIRE, 9) /* answered by EXPIRED */                                                                             \
+    X(EXPIRED, 10)                                                                                                     \
+    X(CHECK, 11) /* answered by CHECKED */                                                                             \
+    X(CHECKED, 12)                                                                                                     \
+    X(STATS, 13) /* answered by COUNTS */                                                                              \
+    X(COUNTS, 14)                                                                                                      \
+    X(FAILED, 15) /* instead of any answer: a result and a text */
+
+enum wire_type {
+#define WIRE__TYPE(name, value) WIRE_##name = value,
+    WIRE_TYPES(WIRE__TYPE)
+#undef WIRE__TYPE
+};
+
+struct wire_frame {
+    uint32_t id;
+    uint8_t type; /* may be none of ours */
+    once_span payload;
+};
+
+/* The first frame of `bytes`; *used is its length, 0 while it is not complete. ONCE_INVALID:
+ * this can be no frame, and nothing after it can be read. */
+once_result wire_next(once_span bytes, struct wire_frame *frame, size_t *used, struct once_error *err);
+
+/* Between these the payload is added. Where the buffer failed, all of the frame is taken back. */
+size_t wire_begin(struct once_buf *buf, uint32_t id, enum wire_type type);
+once_result wire_end(struct once_buf *buf, size_t begin, struct once_error *err);
+
+struct wire_hello {
+    uint32_t version;
+    once_span name; /* who asks, for logs */
+};
+
+struct wire_welcome {
+    uint32_t version;
+    uint8_t secret[32]; /* names records, salts fingerprints */
+    bool shared;        /* others may write to the store, too */
+};
+
+/* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */
+struct wire_call {
+    struct once_request request;
+    uint8_t nonce[16];
+    bool again;
+};
+
+void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *hello);
+void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welcome *welcome);
+void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call);
+void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *reply);
+void wire_put_failed(struct once_buf *buf, uint32_t id, once_result result, const char *text);
+void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *filter);
+void wire_put_page(struct once_buf *buf, uint32_t id, const struct once_page *page);
+void wire_put_history(struct once_buf *buf, uint32_t id, const uint8_t record[16]);
+void wire_put_events(struct once_buf *buf, uint32_t id, const struct once_history *history);
+void wire_put_number(struct once_buf *buf, uint32_t id, enum wire_type type, uint64_t value); /* EXPIRE, CHECK */
+void wire_put_expired(struct once_buf *buf, uint32_t id, uint64_t removed, bool more);
+void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats);
+
+once_result wire_get_hello(once_span payload, struct wire_hello *hello, struct once_error *err);
+once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, struct once_error *err);
+once_result wire_get_call(once_span payload, struct wire_call *call, struct once_error *err);
+/* The record's spans point into the payload. */
+once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry_after_ms, struct once_record *record,
+                           struct once_error *err);
+/* The result that a FAILED frame carries, with its text in *err. */
+once_result wire_get_failed(once_span payload, struct once_error *err);
+once_result wire_get_list(once_span payload, struct once_filter *filter, once_span *tenant, struct once_error *err);
+once_result wire_get_history(once_span payload, uint8_t record[16], struct once_error *err);
+once_result wire_get_number(once_span payload, uint64_t *value, struct once_error *err);
+once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, struct once_error *err);
+once_result wire_get_counts(once_span payload, struct once_stats *stats, struct once_error *err);
+
+/* Pages, events and problems one after the other: begin with the payload of PAGE, EVENTS or
+ * CHECKED, then ask for each until *more is false. */
+struct wire_reader {
+    once_span left;
+    uint32_t count;
+};
+once_result wire_read_page(once_span payload, struct wire_reader *reader, uint64_t *next, struct once_error *err);
+once_result wire_read_record(struct wire_reader *reader, struct once_record *record, bool *more,
+                             struct once_error *err);
+once_result wire_read_events(once_span payload, struct wire_reader *reader, struct once_error *err);
+/* `what` is copied out: event names are constants on both sides. */
+once_result wire_read_event(struct wire_reader *reader, struct once_event *event, once_span *what, bool *more,
+                            struct once_error *err);
+
+/* CHECKED: how far it came, what it counted, and the problems it found. */
+size_t wire_begin_checked(struct once_buf *buf, uint32_t id);
+void wire_add_problem(struct once_buf *buf, const struct once_problem *problem);
+once_result wire_end_checked(struct once_buf *buf, size_t begin, uint64_t cursor,
+                             const struct once_check_report *report, struct once_error *err);
+once_result wire_read_checked(once_span payload, struct wire_reader *reader, uint64_t *cursor,
+                              struct once_check_report *report, struct once_error *err);
+once_result wire_read_problem(struct wire_reader *reader, uint64_t *fence, once_span *invariant, once_span *text,
+                              bool *more, struct once_error *err);
+
+#endif
