@@ -10,8 +10,10 @@
  *             K10 a connection lost after anything was sent is ONCE_UNKNOWN. The engine
  *                reopens, and applies each operation again: its insert conflicts with, and
  *                waits for, the transaction in doubt. COMMIT is never cancelled.
- *             After a reconnect a barrier write comes first: what somebody else committed on
- *                a primary that was just promoted is believed only when it is durable.
+ *             What somebody else committed is believed only when it is durable: his wait for the
+ *                standby may have been cut short. A batch that has written waits for all that
+ *                was there before it; one that only read is made to write (READ_BARRIER), and
+ *                so is every new connection, before anything else.
  */
 #include "store/gather.h"
 #include "store/pg_conn.h"
@@ -393,6 +395,11 @@ static size_t batch_statement(const struct batch *b, size_t at)
     return end - at;
 }
 
+/* Whether there are standbys to wait for may change at any time: the server knows. */
+#define READ_BARRIER                                                                                                   \
+    "SELECT once.barrier() WHERE pg_current_xact_id_if_assigned() IS NULL"                                             \
+    " AND current_setting('synchronous_standby_names') <> ''"
+
 static once_result send_batch(struct postgres_store *s, const struct batch *b, struct once_error *err)
 {
     once_result r = send_plain(s, "BEGIN", err);
@@ -407,6 +414,8 @@ static once_result send_batch(struct postgres_store *s, const struct batch *b, s
         else
             r = send_other(s, b->ops[at], err);
     }
+    if (r == ONCE_OK)
+        r = send_plain(s, READ_BARRIER, err);
     if (r == ONCE_OK)
         r = send_plain(s, "COMMIT", err);
     if (r == ONCE_OK && !PQpipelineSync(s->pg.conn))
@@ -478,6 +487,7 @@ static struct receipt receive_batch(struct postgres_store *s, const struct batch
         count = batch_statement(b, at);
         receive(s, b->ops + at, count, &receipt, err);
     }
+    receive(s, NULL, 0, &receipt, err); /* READ_BARRIER */
     s->pg.warned = false;
     receive(s, NULL, 0, &receipt, err); /* COMMIT */
     receive_sync(s);
