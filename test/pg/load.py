@@ -141,8 +141,8 @@ class Load:
     and is how check.py knows what may become of them."""
     KINDS = {
         "strict": ("escalate", LEASE_LONG),  # nobody is given up: all is executed once
-        "escalate": ("escalate", 150),       # holders are given up early: at most once
-        "rerun": ("rerun", 150),             # and here at least once
+        "escalate": ("escalate", 50),        # holders are given up early: at most once
+        "rerun": ("rerun", 50),              # and here at least once
         "hasty": ("rerun", 5),               # the same, while they are at it
         "newer": ("escalate", LEASE_LONG),
     }
@@ -150,7 +150,7 @@ class Load:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="once-load-")
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-        self.workers, self.names = [], 0
+        self.workers, self.names, self.said = [], 0, []
 
     def start(self, kind, url, threads=4, keys=20, rounds=0):
         self.names += 1
@@ -188,9 +188,13 @@ class Load:
         for worker in self.workers:
             worker.p.stdin.close()
             worker.p.stdin = None
-        said = [w.end() for w in self.workers if not w.killed]
-        remark("\n".join(said))
-        return [line for line in said if "operations" not in line]
+        self.said = [w.end() for w in self.workers if not w.killed]
+        remark("\n".join(self.said))
+        return [line for line in self.said if "operations" not in line]
+
+    def settled(self):
+        """Lost answers that the engines found out about by themselves."""
+        return sum(int(n) for line in self.said for n in re.findall(r"settled (\d+)", line))
 
     def killed(self):
         return {w.name for w in self.workers if w.killed}
