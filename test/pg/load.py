@@ -82,10 +82,10 @@ class Server:
         self.sql("CREATE DATABASE test", self.admin_url)
         subprocess.run([ONCE, "migrate", "--store", self.url], check=True, stdout=subprocess.DEVNULL)
 
-    def waiting(self):
+    def waiting(self, column="pid"):
         """The backends of stores that wait in their COMMIT for a standby."""
-        return self.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'once' AND wait_event = 'SyncRep'"
-                        ).split()
+        return self.sql("SELECT %s FROM pg_stat_activity WHERE application_name = 'once' AND wait_event = 'SyncRep'"
+                        % column).split()
 
     def start(self):
         self.cluster.start() or bail("a server does not start: " + self.cluster.said()[-2000:])
