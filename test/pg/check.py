@@ -56,6 +56,15 @@ class History:
     def keys(self):
         return set(self.acks) | set(self.effects) | set(self.stored)
 
+    def lost(self):
+        """What was acknowledged, and the store has not, or otherwise."""
+        lost = {}
+        for key, answers in self.acks.items():
+            stored = self.stored.get(key)
+            if stored is None or [stored[2][0], *stored[2][2:]] != answers[0][:4]:
+                lost[key] = (stored, answers[0])
+        return lost
+
     def troubles(self):
         """Calls that did not work, by their end."""
         count = defaultdict(int)
@@ -82,11 +91,7 @@ def check_answers(h):
     differing = {k: v for k, v in h.acks.items() if len({tuple(a[:4]) for a in v}) > 1}
     ok(not differing, "H3 %s: all answers of a key are equal (%d keys, %d answers)" %
        (h.kind, len(h.acks), sum(len(v) for v in h.acks.values())), first(differing.items()))
-    lost = {}
-    for key, answers in h.acks.items():
-        stored = h.stored.get(key)
-        if stored is None or [stored[2][0], *stored[2][2:]] != answers[0][:4]:
-            lost[key] = (stored, answers[0])
+    lost = h.lost()
     ok(not lost, "H2 K4 %s: what was acknowledged is what the store has" % h.kind, first(lost.items()))
     made_up = [(k, a) for k, v in h.acks.items() for a in v if a[0] == "succeeded" and
                int(bytes.fromhex(a[3]).split()[0]) not in {fence for fence, _, _ in h.effects[k]}]

@@ -13,7 +13,7 @@ CALLERS = 25  # in each of the two
 server = Server()
 server.migrate()
 load = Load()
-for kind, keys in (("strict", 100 * SIZE), ("hasty", 30 * SIZE)):
+for kind, keys in (("strict", 100 * SIZE), ("hasty", 15 * SIZE)):
     load.workers = [load.start(kind, server.url, threads=CALLERS, keys=keys, rounds=1) for _ in range(2)]
     ok(not load.end(), "%s: every caller comes to its end" % kind)
 histories = check_all(load, server, ("strict", "hasty"))

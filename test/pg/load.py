@@ -119,7 +119,7 @@ class Process:
 
 class Worker(Process):
     def __init__(self, load, url, name, prefix, takeover, lease, threads, keys, rounds, seed):
-        self.load, self.name, self.killed = load, name, False
+        self.load, self.name, self.threads, self.killed = load, name, threads, False
         super().__init__([WORKER, "--store", url, "--folder", load.folder, "--name", name, "--prefix", prefix,
                           "--takeover", takeover, "--lease", str(lease), "--threads", str(threads), "--keys", str(keys),
                           "--rounds", str(rounds), "--seed", str(seed)], text=True)
