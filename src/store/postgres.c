@@ -604,12 +604,22 @@ static once_result apply_one_by_one(struct postgres_store *s, struct once_op *co
     return ONCE_OK;
 }
 
+static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    *fate = ONCE_FATE_UNSURE;
+    once_result r = pg_conn_open(&s->pg, err);
+    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
+}
+
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    if (s->pg.conn == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "not connected to the database");
-    once_result r = apply_batch(s, ops, count, err);
+    enum once_fate fate;
+    once_result r = s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory */
+    if (r != ONCE_OK)
+        return r;
+    r = apply_batch(s, ops, count, err);
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
     if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function looked, and refused: its own answer */
@@ -619,14 +629,6 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         return ONCE_OK;
     }
     return r;
-}
-
-static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
-{
-    struct postgres_store *s = (struct postgres_store *)base;
-    *fate = ONCE_FATE_UNSURE;
-    once_result r = pg_conn_open(&s->pg, err);
-    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
 }
 
 /* ------------------------------------------------------------------ looking */

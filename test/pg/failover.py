@@ -20,15 +20,20 @@ load = Load()
 first = [load.start(kind, either(old, new)) for kind in KINDS for _ in range(2)]
 load.wait_for_acks(200 * SIZE)
 new.cluster.promote()
-wait_for(lambda: len(old.waiting()) == len(first), "all stores on the old primary to wait for their commits")
 before = [w.acks() for w in first]
+
+
+def too_many():
+    """Each caller may have had one answer on its way to its file when the standby turned."""
+    return [(w.name, w.acks(), b) for w, b in zip(first, before) if w.acks() - b > w.threads]
+
+
+wait_for(lambda: len(old.waiting()) == len(first) or too_many(), "all stores on the old primary to wait in a commit")
 
 newcomers = [load.start(kind, new.url) for kind in KINDS] + [load.start("newer", new.url)]
 for worker in newcomers:
     wait_for(lambda: worker.acks() >= 20 or worker.p.poll(), "answers to %s" % worker.name)
-after = [w.acks() for w in first]
-ok(all(a - b <= w.threads for w, a, b in zip(first, after, before)),
-   "K4 F23: the old primary acknowledges nothing but what was on its way", before, after)
+ok(not too_many(), "K4 F23: the old primary acknowledges nothing", too_many())
 for kind in KINDS:
     lost = History(load, new, kind).lost()
     ok(not lost, "H2 F23 %s: the new primary has all that was acknowledged" % kind, lost)

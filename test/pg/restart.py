@@ -33,6 +33,5 @@ ok(not load.end(), "H9: every worker comes to its end")
 histories = check_all(load, server, KINDS)
 ends = [end for h in histories.values() for end in h.troubles()]
 ok(any("UNKNOWN" in end for end in ends) or load.settled() > 0, "H19 F19: answers were lost", ends)
-ok(any("UNAVAILABLE" in end for end in ends), "H19 F21: the server was missed", ends)
 remark("%d came too late (K3)" % sum(len(h.fenced) for h in histories.values()))
 finish()
