@@ -609,7 +609,11 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     struct postgres_store *s = (struct postgres_store *)base;
     *fate = ONCE_FATE_UNSURE;
     once_result r = pg_conn_open(&s->pg, err);
-    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
+    if (r == ONCE_OK)
+        r = pg_conn_barrier(&s->pg, err);
+    if (r != ONCE_OK)
+        pg_conn_close(&s->pg);
+    return r;
 }
 
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
