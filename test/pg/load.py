@@ -118,11 +118,12 @@ class Process:
 
 
 class Worker(Process):
-    def __init__(self, load, url, name, prefix, takeover, lease, threads, keys, rounds, seed):
+    def __init__(self, load, url, name, kind, threads, keys, rounds):
         self.load, self.name, self.threads, self.killed = load, name, threads, False
-        super().__init__([WORKER, "--store", url, "--folder", load.folder, "--name", name, "--prefix", prefix,
-                          "--takeover", takeover, "--lease", str(lease), "--threads", str(threads), "--keys", str(keys),
-                          "--rounds", str(rounds), "--seed", str(seed)], text=True)
+        takeover, lease, slow = load.KINDS[kind]
+        super().__init__([WORKER, "--store", url, "--folder", load.folder, "--name", name, "--prefix", kind,
+                          "--takeover", takeover, "--lease", str(lease), "--slow", str(slow), "--threads", str(threads),
+                          "--keys", str(keys), "--rounds", str(rounds), "--seed", str(SEED)], text=True)
 
     def acks(self):
         return sum(1 for line in self.load.lines("acks") if line[-1] == self.name)
@@ -139,12 +140,11 @@ class Worker(Process):
 class Load:
     """Workers on one folder. A `kind` is a prefix of keys with the policy they are used under,
     and is how check.py knows what may become of them."""
-    KINDS = {
-        "strict": ("escalate", LEASE_LONG),  # nobody is given up: all is executed once
-        "escalate": ("escalate", 50),        # holders are given up early: at most once
-        "rerun": ("rerun", 50),              # and here at least once
-        "hasty": ("rerun", 5),               # the same, while they are at it
-        "newer": ("escalate", LEASE_LONG),
+    KINDS = {  # takeover, lease in ms, one in how many is slower than that at first
+        "strict": ("escalate", LEASE_LONG, 0),  # nobody is given up: all is executed once
+        "escalate": ("escalate", 50, 8),        # holders are given up: at most once
+        "rerun": ("rerun", 50, 8),              # and here at least once
+        "newer": ("escalate", LEASE_LONG, 0),
     }
 
     def __init__(self):
@@ -154,9 +154,7 @@ class Load:
 
     def start(self, kind, url, threads=4, keys=20, rounds=0):
         self.names += 1
-        takeover, lease = self.KINDS[kind]
-        worker = Worker(self, url, "%s%d" % (kind, self.names), kind, takeover, lease, threads, keys, rounds,
-                        SEED * 1000 + self.names)
+        worker = Worker(self, url, "%s%d" % (kind, self.names), kind, threads, keys, rounds)
         self.workers.append(worker)
         return worker
 

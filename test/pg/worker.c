@@ -9,7 +9,8 @@
  *             how process
  *   notes     key fence what process [text]     grants, fencings, and calls that did not work
  * The outcome is derived from key and fence, so that it tells which execution made it. One key
- * in eight fails at its first attempt, without an effect, and may be tried again.
+ * in eight fails at its first attempt, without an effect, and may be tried again; with --slow N
+ * one in N takes longer for it than its lease.
  *
  * Discipline (once.h): a claim that ended UNKNOWN is repeated with its nonce until it is
  * answered. BUSY and UNAVAILABLE mean that nothing was changed: then the next try is another
@@ -20,7 +21,7 @@
  * is what it is told when it asks again.
  *
  * usage: worker --store URL --folder DIR --name PROCESS [--prefix P] [--threads N] [--keys N]
- *               [--rounds N] [--lease MS] [--takeover escalate|rerun] [--seed N]
+ *               [--rounds N] [--lease MS] [--slow N] [--takeover escalate|rerun] [--seed N]
  * With --rounds 0 it goes on until its standard input ends. Exits 1 if something is broken.
  */
 #include "once.h"
@@ -39,7 +40,7 @@ enum { THREADS_MAX = 256, KEYS_MAX = 100000, RECENT_LEN = 16, KEY_LEN = 100, BYT
 
 static struct {
     const char *url, *folder, *name, *prefix;
-    uint64_t threads, keys, rounds, seed;
+    uint64_t threads, keys, rounds, slow, seed;
     int64_t lease_ms;
     enum once_takeover takeover;
 } config = { .prefix = "k", .threads = 4, .keys = 20, .rounds = 1, .seed = 1, .takeover = ONCE_TAKEOVER_ESCALATE };
@@ -253,6 +254,11 @@ static bool is_flaky(const char *key, uint32_t attempt)
     return hash_of(key) % 8 == 0 && attempt == 1;
 }
 
+static bool is_slow(const char *key, uint32_t attempt)
+{
+    return config.slow != 0 && hash_of(key) / 8 % config.slow == 0 && attempt == 1;
+}
+
 /* The record that stands, where it is not ours to say. True: that is final. */
 static bool answer_from(struct caller *c, const struct once_record *record, const char *how)
 {
@@ -276,6 +282,8 @@ static bool execute(struct caller *c, const struct once_record *held)
         a.state = ONCE_STATE_FAILED;
     else
         append(effects, true, "%s\t%" PRIu64 "\t%" PRIu32 "\t%s\n", c->key, grant.fence, held->attempt, config.name);
+    if (is_slow(c->key, held->attempt))
+        pause_ms(2 * (int)config.lease_ms);
     struct once_outcome outcome = { .state = a.state,
                                     .retryable = flaky,
                                     .status = a.status,
@@ -423,17 +431,10 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most)
 static void parse(int argc, char **argv)
 {
     static const struct option options[] = {
-        { "store", 1, NULL, 'u' },
-        { "folder", 1, NULL, 'd' },
-        { "name", 1, NULL, 'n' },
-        { "prefix", 1, NULL, 'p' },
-        { "threads", 1, NULL, 't' },
-        { "keys", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'r' },
-        { "lease", 1, NULL, 'l' },
-        { "takeover", 1, NULL, 'o' },
-        { "seed", 1, NULL, 's' },
-        { 0 },
+        { "store", 1, NULL, 'u' },  { "folder", 1, NULL, 'd' },  { "name", 1, NULL, 'n' },
+        { "prefix", 1, NULL, 'p' }, { "threads", 1, NULL, 't' }, { "keys", 1, NULL, 'k' },
+        { "rounds", 1, NULL, 'r' }, { "lease", 1, NULL, 'l' },   { "takeover", 1, NULL, 'o' },
+        { "slow", 1, NULL, 'w' },   { "seed", 1, NULL, 's' },    { 0 },
     };
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (o) {
@@ -460,6 +461,9 @@ static void parse(int argc, char **argv)
             break;
         case 'l':
             config.lease_ms = (int64_t)number(optarg, 1, ONCE_LEASE_MS_MAX);
+            break;
+        case 'w':
+            config.slow = number(optarg, 0, 1000);
             break;
         case 'o':
             config.takeover = strcmp(optarg, "rerun") == 0 ? ONCE_TAKEOVER_RERUN : ONCE_TAKEOVER_ESCALATE;
