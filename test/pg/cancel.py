@@ -93,32 +93,48 @@ def claim_is_cancelled():
     end(a)
 
 
-def crash_in_the_wait():
+def claim_in_a_crash():
+    a = caller()
+    standby.stop("fast")
+    a.send("claim k3")
+    silent([a], "K4: a claim is not answered before the standby has it")
+    primary.restart()
+    wait_for(lambda: a.has_answered() or primary.waiting(), "the caller's reconnect")
+    ok(a.peek().startswith(("(no answer", "UNKNOWN")), "F19 K10: after a crash in the wait it is in doubt", a.peek())
+    followed()
+    said = persist(a, "claim k3")
+    ok(said.startswith("OK execute"), "F19 K10: applied again with its nonce it is granted", said)
+    ok(rows(primary, "k3") == "1", "K1: by the one row there is")
+    end(a)
+
+
+def finish_in_a_crash():
     """And then a failover: the primary's own rows are gone."""
     a = caller()
-    ok(a.call("claim k3").startswith("OK execute"), "K4: a claim is answered while the standby follows")
+    ok(a.call("claim k4").startswith("OK execute"), "K4: a claim is answered while the standby follows")
     standby.stop("fast")
-    a.send("finish k3 third")
+    a.send("finish k4 fourth")
     silent([a], "K4: a finish is not answered before the standby has it")
     primary.restart()
-    ok(primary.sql("SELECT state FROM once.lookup('', 'k3')") == "succeeded", "E6: after its crash the primary shows it")
+    ok(primary.sql("SELECT state FROM once.lookup('', 'k4')") == "succeeded", "E6: after its crash the primary shows it")
     if wait_for(lambda: a.has_answered() or primary.waiting(), "the caller's reconnect") is True:
         said = a.get()
         ok(said.startswith("UNKNOWN"), "K10: the server was away for too long, and the caller asks again", said)
-        a.send("finish k3 third")
+        a.send("finish k4 fourth")
     b = Ask(URL)
     silent([a, b], "E6 F24: neither its caller nor who connects now is told of it")
     primary.stop()
     standby.start()
     standby.cluster.promote()
-    said = persist(a, "finish k3 third")
+    said = persist(a, "finish k4 fourth")
     ok(said.startswith("OK done"), "F23 K10: the finish is done where the standby took over, by its fence", said)
-    said = caller().call("claim k3")
-    ok(said.endswith("succeeded 200 third"), "H2: what was acknowledged is there", said)
-    ok(rows(standby, "k3") == "1", "H1: it was granted once")
+    said = caller().call("claim k4")
+    ok(said.endswith("succeeded 200 fourth"), "H2: what was acknowledged is there", said)
+    ok(rows(standby, "k4") == "1", "H1: it was granted once")
 
 
 finish_is_cancelled()
 claim_is_cancelled()
-crash_in_the_wait()
+claim_in_a_crash()
+finish_in_a_crash()
 finish()

@@ -5,8 +5,8 @@ Workers of three kinds go on while the server is stopped with -m immediate, whic
 started again; at every other time one worker is killed too and another takes its place. The
 moments are some number of answers apart, from SEED. In the end nothing acknowledged is lost or
 changed, nothing is executed twice that must not be, and everything is finished: by those who
-were at it, or, where their lease was short, as unknown or by somebody else. 8 crashes; SIZE=8
-makes it 64, which are about a minute."""
+were at it, or, where their lease was short, as unknown or by somebody else. 6 crashes; SIZE=10
+makes it 60, which are about a minute."""
 import random
 
 from check import check_all
@@ -21,7 +21,7 @@ dice = random.Random(SEED)
 for kind in KINDS:
     for _ in range(2):
         load.start(kind, server.url)
-for crash in range(8 * SIZE):
+for crash in range(6 * SIZE):
     load.wait_for_acks(dice.randint(20, 200))
     if crash % 2 == 1:  # only of those whose leases end: nobody may be cut off of the others
         victim = dice.choice([w for w in load.workers if not w.killed and not w.name.startswith("strict")])
