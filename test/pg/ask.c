@@ -15,6 +15,8 @@
 #include "once.h"
 
 #include <inttypes.h>
+#include <signal.h>
+#include <sys/prctl.h>
 
 enum { KEYS_MAX = 64 };
 
@@ -96,6 +98,7 @@ int main(int argc, char **argv)
     struct once *once = NULL;
     struct once_error err;
     char line[300];
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* one that waits for a standby must not be left behind */
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc != 2 || once_open(argv[1], NULL, &once, &err) != ONCE_OK) {
         printf("%s\n", argc == 2 ? err.text : "usage: ask URL");

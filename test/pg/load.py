@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,13 +15,14 @@ import time
 
 from cluster import Cluster
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SEED = int(os.environ.get("SEED") or "1")
 SIZE = int(os.environ.get("SIZE") or "1")
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120")) * SIZE
 ONCE, WORKER, ASK = (os.environ.get(name, "") for name in ("ONCE_BIN", "ONCE_TEST_WORKER", "ONCE_TEST_ASK"))
 BIN = os.environ.get("ONCE_TEST_POSTGRES_BIN", "")
 LEASE_LONG = 24 * 3600 * 1000  # of holders that are never given up
 _number = _failed = 0
+signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # through atexit
 
 
 def ok(passed, name, *notes):

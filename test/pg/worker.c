@@ -31,8 +31,10 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -481,6 +483,7 @@ static void parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* callers that do not give up must not be left behind */
     parse(argc, argv);
     effects = open_file("effects");
     acks = open_file("acks");
