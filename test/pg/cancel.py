@@ -26,10 +26,10 @@ def silent(callers, name):
     ok(not any(c.has_answered() for c in callers), name, *[c.peek() for c in callers])
 
 
-def cancel(callers):
-    """Cancels every wait there is, as an administrator would; waits for what comes of it."""
+def cancel(callers, how="pg_cancel_backend"):
+    """Ends every wait there is, as an administrator would; waits for what comes of it."""
     pids = primary.waiting()
-    primary.sql("SELECT pg_cancel_backend(pid) FROM unnest('{%s}'::int[]) pid" % ",".join(pids))
+    primary.sql("SELECT %s(pid) FROM unnest('{%s}'::int[]) pid" % (how, ",".join(pids)))
     wait_for(lambda: any(c.has_answered() for c in callers) or not set(pids) & set(primary.waiting()), "the cancellation")
 
 
@@ -53,22 +53,26 @@ def end(*callers):
         c.p.wait()
 
 
+def shows(key):
+    return primary.sql("SELECT state FROM once.lookup('', '%s')" % key) == "succeeded"
+
+
 def rows(server, key):
     return server.sql("SELECT count(*) FROM once.claim WHERE key = '%s'" % key)
 
 
-def finish_is_cancelled():
+def finish_is_cancelled(how, key):
     a, b, c = caller(), caller(), caller()
-    ok(a.call("claim k1").startswith("OK execute"), "K4: a claim is answered while the standby follows")
+    ok(a.call("claim " + key).startswith("OK execute"), "K4: a claim is answered while the standby follows")
     standby.stop("fast")
-    a.send("finish k1 first")
+    a.send("finish %s first" % key)
     silent([a], "K4: a finish is not answered before the standby has it")
-    cancel([a])
-    ok(primary.sql("SELECT state FROM once.lookup('', 'k1')") == "succeeded", "E6: the primary shows what it alone has")
-    silent([a], "E6: a finish whose wait was cancelled is not answered; its caller waits behind the barrier")
-    b.send("claim k1")
+    cancel([a], how)
+    wait_for(lambda: shows(key), "the primary to show what it alone has")
+    silent([a], "E6: a finish whose wait was ended by %s is not answered; its caller waits behind the barrier" % how)
+    b.send("claim " + key)
     silent([a, b], "E6: nor is it replayed to one who was connected all the time")
-    c.send("lookup k1")
+    c.send("lookup " + key)
     silent([a, b, c], "E6: nor shown to another")
     followed()
     ok(a.get().startswith("OK done"), "K10: with the standby back the finish is done")
@@ -116,7 +120,7 @@ def finish_in_a_crash():
     a.send("finish k4 fourth")
     silent([a], "K4: a finish is not answered before the standby has it")
     primary.restart()
-    ok(primary.sql("SELECT state FROM once.lookup('', 'k4')") == "succeeded", "E6: after its crash the primary shows it")
+    ok(shows("k4"), "E6: after its crash the primary shows what it alone has")
     if wait_for(lambda: a.has_answered() or primary.waiting(), "the caller's reconnect") is True:
         said = a.get()
         ok(said.startswith("UNKNOWN"), "K10: the server was away for too long, and the caller asks again", said)
@@ -133,7 +137,8 @@ def finish_in_a_crash():
     ok(rows(standby, "k4") == "1", "H1: it was granted once")
 
 
-finish_is_cancelled()
+finish_is_cancelled("pg_cancel_backend", "k1")
+finish_is_cancelled("pg_terminate_backend", "k5")
 claim_is_cancelled()
 claim_in_a_crash()
 finish_in_a_crash()

@@ -128,7 +128,7 @@ class Worker(Process):
                           "--keys", str(keys), "--rounds", str(rounds), "--seed", str(SEED)], text=True)
 
     def acks(self):
-        return sum(1 for line in self.load.lines("acks") if line[-1] == self.name)
+        return self.load.count("\t%s\n" % self.name)
 
     def end(self):
         """No more keys; waits for what it has begun. What it said of itself."""
@@ -170,8 +170,16 @@ class Load:
     def last_of(self, name):
         return [line for line in self.lines("notes") if line[3] == name][-5:]
 
+    def count(self, ending):
+        """Acknowledged answers, cheaply: it is asked for again and again."""
+        path = os.path.join(self.folder, "acks")
+        if not os.path.exists(path):
+            return 0
+        with open(path, "rb") as file:
+            return file.read().count(ending.encode())
+
     def acks(self):
-        return len(self.lines("acks"))
+        return self.count("\n")
 
     def wait_for_acks(self, more):
         """Until so many more calls were answered."""
