@@ -6,8 +6,9 @@
  *
  * Invariants: K10 after a lost answer the engine reopens, and applies each operation again:
  *                its insert conflicts with, and waits for, the transaction in doubt.
- *             After a reconnect a barrier write comes first: what somebody else committed on
- *                a primary that was just promoted is believed only when it is durable.
+ *             What somebody else committed is believed only when it is durable: his wait for
+ *                the standby may have been cut short. So every new connection begins with a
+ *                barrier, and the functions make also those who only read wait (hold_ring).
  */
 #include "core/err.h"
 #include "core/limits.h"
@@ -55,13 +56,27 @@ static once_result apply_one_by_one(struct postgres_store *s, struct once_op *co
     return ONCE_OK;
 }
 
+static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    *fate = ONCE_FATE_UNSURE;
+    once_result r = pg_conn_open(&s->pg, err);
+    if (r == ONCE_OK)
+        r = pg_conn_barrier(&s->pg, err);
+    if (r != ONCE_OK)
+        pg_conn_close(&s->pg);
+    return r;
+}
+
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    if (s->pg.conn == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "not connected to the database");
+    enum once_fate fate;
+    once_result r = s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory */
+    if (r != ONCE_OK)
+        return r;
     bool wrote = false;
-    once_result r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
+    r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
     s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
@@ -72,14 +87,6 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         return ONCE_OK;
     }
     return r;
-}
-
-static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
-{
-    struct postgres_store *s = (struct postgres_store *)base;
-    *fate = ONCE_FATE_UNSURE;
-    once_result r = pg_conn_open(&s->pg, err);
-    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
 }
 
 /* ------------------------------------------------------------------ looking */

@@ -65,6 +65,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.version FROM once.store s
 $$;
 
+-- A write that waits for what synchronous_commit asks for: when it returns, everything that
+-- was committed before it is as durable as it will be (FAULTS E6).
+CREATE FUNCTION once.barrier() RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_logical_emit_message(true, 'once', 'barrier')
+$$;
+
 -- Excludes a switch or a TRUNCATE of slots while a transaction works with them. Shared, to
 -- the end of the transaction; 8031153 is "once" to this database. What it protects must be
 -- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
@@ -77,6 +84,12 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM 1 FROM once.ring FOR SHARE;
     END IF;
+    -- With standbys to wait for, also a transaction that only reads waits for them: what it is
+    -- shown may be somebody's whose own wait was cut short (FAULTS E6).
+    IF current_setting('synchronous_standby_names') <> '' AND pg_current_xact_id_if_assigned() IS NULL AND
+       current_setting('transaction_read_only') = 'off' THEN
+        PERFORM once.barrier();
+    END IF;
 END $$;
 
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void
@@ -86,10 +99,3 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION once.serialize(text) IS
     'One transaction at a time per natural key, until it ends: for operations whose row does not exist yet';
-
--- A write that waits for what synchronous_commit asks for: when it returns, everything that
--- was committed before it is as durable as it will be (FAULTS E6).
-CREATE FUNCTION once.barrier() RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_logical_emit_message(true, 'once', 'barrier')
-$$;

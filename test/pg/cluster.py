@@ -1,0 +1,65 @@
+"""A PostgreSQL cluster in a folder of its own: make it, copy it to a standby, start, stop,
+promote. with-postgres makes clusters for tests with this; tests that stop servers and start
+them again take hold of theirs with it. A server is reached, and stopped, by its folder only."""
+import os
+import subprocess
+import sys
+
+
+def as_server_user(command):
+    """The server refuses to run as root."""
+    return ["runuser", "-u", "postgres", "--"] + command if os.geteuid() == 0 else command
+
+
+def quietly(command):
+    """Runs it; what it says is shown only if it failed."""
+    done = subprocess.run(as_server_user(command), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout)
+    return done.returncode == 0
+
+
+class Cluster:
+    """`data` is its folder; its log is the file beside it."""
+
+    def __init__(self, bin_dir, data):
+        self.bin_dir, self.data, self.log = bin_dir, data, data + ".log"
+
+    def program(self, name, *arguments):
+        return quietly([os.path.join(self.bin_dir, name), *arguments])
+
+    def pg_ctl(self, verb, *arguments):
+        return self.program("pg_ctl", verb, "-D", self.data, "-w", "-t", "60", "-s", *arguments)
+
+    def make(self):
+        return self.program("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                            "--locale=C.UTF-8", "--no-sync")
+
+    def copy_of(self, socket_folder, port):
+        """A standby that follows the primary behind that socket."""
+        return self.program("pg_basebackup", "-D", self.data, "-h", socket_folder, "-p", port, "-U", "postgres", "-R",
+                            "-X", "stream", "-c", "fast", "--no-sync")
+
+    def configure(self, settings):
+        with open(os.path.join(self.data, "postgresql.conf"), "a") as conf:
+            for name, value in settings.items():
+                conf.write("%s = '%s'\n" % (name, value.replace("'", "''")))
+
+    def said(self):
+        return open(self.log, errors="replace").read() if os.path.exists(self.log) else ""
+
+    def start(self):
+        return self.pg_ctl("start", "-l", self.log)
+
+    def stop(self, mode="immediate"):
+        return self.pg_ctl("stop", "-m", mode)
+
+    def reload(self):
+        return self.pg_ctl("reload")
+
+    def promote(self):
+        return self.pg_ctl("promote")
+
+    def is_up(self):
+        return os.path.exists(os.path.join(self.data, "postmaster.pid"))
