@@ -395,7 +395,9 @@ static size_t batch_statement(const struct batch *b, size_t at)
 
 static once_result send_batch(struct postgres_store *s, const struct batch *b, struct once_error *err)
 {
-    once_result r = send_plain(s, "BEGIN", err);
+    once_result r = send_plain(s, "BEGIN ISOLATION LEVEL READ COMMITTED", err);
+    if (r == ONCE_OK)
+        r = send_plain(s, s->pg.settings, err);
     if (r == ONCE_OK && s->clock != NULL)
         r = send_clock(s, err);
     for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
@@ -428,7 +430,7 @@ static void note_failure(struct postgres_store *s, const PGresult *r, struct rec
     receipt->failure = pg_failure_of(&s->pg, r);
     const char *message = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     if (message == NULL)
-        message = PQerrorMessage(s->pg.conn);
+        message = s->pg.silent ? "no answer" : PQerrorMessage(s->pg.conn);
     once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
 }
 
@@ -436,7 +438,7 @@ static void note_failure(struct postgres_store *s, const PGresult *r, struct rec
 static void receive(struct postgres_store *s, struct once_op *const *ops, size_t count, struct receipt *receipt,
                     struct once_error *err)
 {
-    PGresult *r = PQgetResult(s->pg.conn);
+    PGresult *r = pg_conn_result(&s->pg);
     ExecStatusType status = PQresultStatus(r);
     if (r == NULL || status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE) {
         note_failure(s, r, receipt, err);
@@ -452,7 +454,7 @@ static void receive(struct postgres_store *s, struct once_op *const *ops, size_t
         receipt->rolled_back = true;
     }
     PQclear(r);
-    while (PQstatus(s->pg.conn) == CONNECTION_OK && (r = PQgetResult(s->pg.conn)) != NULL)
+    while (PQstatus(s->pg.conn) == CONNECTION_OK && (r = pg_conn_result(&s->pg)) != NULL)
         PQclear(r); /* the NULL that ends each statement's results */
 }
 
@@ -460,7 +462,7 @@ static void receive_sync(struct postgres_store *s)
 {
     PGresult *r = NULL;
     for (int i = 0; i < 4 && PQstatus(s->pg.conn) == CONNECTION_OK; i++) {
-        r = PQgetResult(s->pg.conn);
+        r = pg_conn_result(&s->pg);
         bool sync = PQresultStatus(r) == PGRES_PIPELINE_SYNC;
         PQclear(r);
         if (sync)
@@ -472,6 +474,7 @@ static struct receipt receive_batch(struct postgres_store *s, const struct batch
 {
     struct receipt receipt = { .result = ONCE_OK };
     receive(s, NULL, 0, &receipt, err); /* BEGIN */
+    receive(s, NULL, 0, &receipt, err); /* its settings */
     if (s->clock != NULL)
         receive(s, NULL, 0, &receipt, err);
     for (size_t at = 0, count; at < b->count; at += count) {
@@ -487,7 +490,8 @@ static struct receipt receive_batch(struct postgres_store *s, const struct batch
 static void roll_back(struct postgres_store *s)
 {
     PQexitPipelineMode(s->pg.conn);
-    PQclear(PQexec(s->pg.conn, "ROLLBACK"));
+    if (pg_conn_exec(&s->pg, "ROLLBACK", NULL, NULL) != ONCE_OK)
+        pg_conn_close(&s->pg);
 }
 
 static once_result result_of(enum pg_failure failure)
@@ -594,6 +598,14 @@ static once_result apply_one_by_one(struct postgres_store *s, struct once_op *co
     return ONCE_OK;
 }
 
+static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    *fate = ONCE_FATE_UNSURE;
+    once_result r = pg_conn_open(&s->pg, err);
+    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
+}
+
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
@@ -611,14 +623,6 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     return r;
 }
 
-static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
-{
-    struct postgres_store *s = (struct postgres_store *)base;
-    *fate = ONCE_FATE_UNSURE;
-    once_result r = pg_conn_open(&s->pg, err);
-    return r == ONCE_OK ? pg_conn_barrier(&s->pg, err) : r;
-}
-
 /* ------------------------------------------------------------------ looking */
 
 /* A question outside of any batch; connects again by itself. */
@@ -631,28 +635,11 @@ static once_result ask(struct postgres_store *s, const char *sql, struct pg_para
         if (r != ONCE_OK)
             return r;
     }
-    if (s->clock != NULL) {
-        char set[80];
-        snprintf(set, sizeof set, "SELECT set_config('once.now_ms', '%lld', false)",
+    char set[80];
+    if (s->clock != NULL)
+        snprintf(set, sizeof set, "SELECT set_config('once.now_ms', '%lld', true)",
                  (long long)s->clock->wall(s->clock->arg));
-        once_result r = pg_conn_exec(&s->pg, set, NULL, err);
-        if (r != ONCE_OK)
-            return r;
-    }
-    once_result r = pg_send(s->pg.conn, sql, p, err);
-    if (r != ONCE_OK)
-        return r;
-    PGresult *result = PQgetResult(s->pg.conn), *rest;
-    while ((rest = PQgetResult(s->pg.conn)) != NULL)
-        PQclear(rest);
-    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        const char *message = PQresultErrorMessage(result);
-        once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
-        PQclear(result);
-        return ONCE_UNAVAILABLE;
-    }
-    *out = result;
-    return ONCE_OK;
+    return pg_conn_ask(&s->pg, s->clock != NULL ? set : NULL, sql, p, out, err);
 }
 
 static once_time now_of(struct postgres_store *s)
