@@ -609,8 +609,9 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    if (s->pg.conn == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "not connected to the database");
+    enum once_fate fate;
+    if (s->pg.conn == NULL && reopen(base, &fate, err) != ONCE_OK) /* a question had found it gone */
+        return ONCE_UNAVAILABLE;
     once_result r = apply_batch(s, ops, count, err);
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
