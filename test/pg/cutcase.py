@@ -1,8 +1,6 @@
 """Runs a row of operations.py while its connection is cut, and says what is wrong after it."""
-import time
-
 from operations import ROWS
-from steps import BOUND, value
+from steps import until, value
 
 
 def says(answer, expected):
@@ -10,6 +8,11 @@ def says(answer, expected):
     words = expected.split()
     begins = " ".join(w for w in words if "=" not in w)
     return answer.startswith(begins) and all(w in answer.split() for w in words if "=" in w)
+
+
+def is_waited_for(db, pid):
+    """Does somebody wait for a lock of this server process?"""
+    return db.run("SELECT count(*) FROM pg_stat_activity WHERE %d = ANY (pg_blocking_pids(pid))" % pid) != "0"
 
 
 class Case:
@@ -37,9 +40,7 @@ class Case:
 
     def until_over(self, key):
         """until its lease is over"""
-        until = time.monotonic() + BOUND
-        while " live" in self.b.ask("lookup " + key) and time.monotonic() < until:
-            pass
+        until(lambda: " live" not in self.b.ask("lookup " + key))
 
     def does(self):
         return self.line(self.row["does"])

@@ -11,32 +11,18 @@ usage: with-postgres --tcp late.py
 import os
 import signal
 import sys
-import time
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql")]
 
 import sqltest
-from cutcase import Case, says
+from cutcase import Case, is_waited_for, says
 from operations import ROWS
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, value
+from steps import BOUND, Step, until, value
 
 READS = ("replay", "lookup")  # these change nothing, so nothing waits for them
 PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
-
-
-def until(condition):
-    end = time.monotonic() + BOUND
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.002)
-    return True
-
-
-def is_waited_for(db, pid):
-    return db.run("SELECT count(*) FROM pg_stat_activity WHERE %d = ANY (pg_blocking_pids(pid))" % pid) != "0"
 
 
 def let_go_on(db, pid):

@@ -217,7 +217,8 @@ class Proxy(threading.Thread):
             self.plan = None
             return plan
 
-    def close_all(self):
-        """Every connection there is, also those that are held open."""
+    def close(self, holes_only=False):
+        """Every connection there is; or those that stayed open with nothing passed on."""
         for c in self.connections:
-            c.waker.send(b"x")
+            if not c.over and (c.hole or not holes_only):
+                c.waker.send(b"x")

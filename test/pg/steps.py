@@ -2,8 +2,19 @@
 import os
 import select
 import subprocess
+import time
 
 BOUND = 60  # seconds that no answer takes, however busy the machine
+
+
+def until(condition):
+    """Asks until it holds; False if that takes too long."""
+    end = time.monotonic() + BOUND
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 class Step:
