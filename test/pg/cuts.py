@@ -18,9 +18,12 @@ from cutcase import Case
 from operations import ROWS
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, value
+from steps import Step, value
 
-FAULTS = {"before": "F18", "sent": "F19", "answered": "F19 K4", "ready": "F19"}
+FAULTS = {"before": "F18", "executed": "F18 K4", "sent": "F19", "answered": "F19 K4", "ready": "F19"}
+
+WHERE = {"before": "not sent", "executed": "not sent, the rest answered", "sent": "sent", "answered": "answered",
+         "ready": "answered and heard"}
 
 
 def settled(step):
@@ -41,7 +44,7 @@ def cut_everything(proxy, a, b, db):
                     problems.append("nothing was cut")
                 if point != "ready" and settled(a) <= before:
                     problems.append("nothing was settled")
-                ok(not problems, "K1 K10 %s: %s, %s %s COMMIT" % (FAULTS[point], name, way, point), *problems)
+                ok(not problems, "K1 K10 %s: %s, %s, COMMIT %s" % (FAULTS[point], name, way, WHERE[point]), *problems)
 
 
 sqltest.migrated()

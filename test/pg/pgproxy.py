@@ -4,6 +4,7 @@ It knows the wire format well enough to find, in a pipeline, the COMMIT that the
 and the server's answer to it. A cut is made at one POINT
 
     before     of the COMMIT nothing is passed on: the server rolls back (F18)
+    executed   the same, but the client gets the statements' answers: all but the COMMIT's
     sent       it was passed on, its answer is not waited for (F19)
     answered   the server said that it committed; the client does not hear it (F19)
     ready      the client heard it, but not that the server is ready for more
@@ -51,7 +52,7 @@ class Connection(threading.Thread):
         self.started = False   # the first message of a client has no type
         self.pid = None
         self.plan = None       # ours, from its COMMIT (or BEGIN) on
-        self.held = None       # 'late': messages from COMMIT on
+        self.held = None       # messages from COMMIT on
         self.executes = self.completes = 0
         self.committed = False
         self.over = self.hole = False
@@ -107,12 +108,12 @@ class Connection(threading.Thread):
             if self.plan and self.plan.point == "before":
                 self.cut()
                 return
-            if self.plan and self.plan.point == "late":
+            if self.plan and self.plan.point in ("late", "executed"):
                 self.held = []
                 self.server.sendall(b"H\0\0\0\4")  # Flush: do it, and say so
         if self.held is not None:
             self.held.append((kind, raw))
-            self.late()
+            self.when_executed()
             return
         self.executes += kind in (b"E", b"Q")
         self.server.sendall(raw)
@@ -126,7 +127,9 @@ class Connection(threading.Thread):
             self.completes += 1
             self.committed = raw[5:].startswith(b"COMMIT")
         if self.held is not None:
-            self.late()
+            if self.plan.point == "executed":
+                self.client.sendall(raw)
+            self.when_executed()
             return
         if self.plan and self.committed and \
            (kind, self.plan.point) in ((b"C", "answered"), (b"Z", "ready")):
@@ -134,12 +137,13 @@ class Connection(threading.Thread):
         elif not (self.plan and self.plan.point == "unread"):
             self.client.sendall(raw)
 
-    def late(self):
-        """All was executed, and all of the COMMIT is here: stop the server, pass it on."""
+    def when_executed(self):
+        """All before the COMMIT was executed, and all of the COMMIT is here."""
         if self.completes < self.executes or self.held[-1][0] not in (b"S", b"Q"):
             return
-        self.stop_server()
-        self.server.sendall(b"".join(raw for _, raw in self.held))
+        if self.plan.point == "late":
+            self.stop_server()
+            self.server.sendall(b"".join(raw for _, raw in self.held))
         self.cut()
 
     def stop_server(self):
