@@ -144,6 +144,8 @@ once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, 
     PGresult *said = NULL; /* of the last statement, or of the one that failed */
     for (int i = before != NULL ? 3 : 2; i > 0; i--) {
         PGresult *one = statement_result(c);
+        if (said == NULL)
+            pg_conn_note_server(c, one);
         bool skipped = PQresultStatus(one) == PGRES_PIPELINE_ABORTED;
         PQclear(skipped ? one : said);
         said = skipped ? said : one;
@@ -202,6 +204,7 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
     if (PQstatus(c->conn) != CONNECTION_OK)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot connect: %s", first_line(PQerrorMessage(c->conn), line));
     c->silent = false;
+    c->met_count = 0;
     c->answer_ms = answer_ms_of(c->conn);
     PQsetnonblocking(c->conn, 1);
     PQsetNoticeReceiver(c->conn, on_notice, c);
@@ -222,7 +225,8 @@ static once_result settle_settings(struct pg_conn *c, const char *level, struct 
         if (strcmp(level, durable[i]) == 0) {
             snprintf(c->settings, sizeof c->settings,
                      "SELECT set_config('lock_timeout', '1s', true), set_config('client_min_messages', 'warning', "
-                     "true), set_config('synchronous_commit', '%s', true)",
+                     "true), set_config('synchronous_commit', '%s', true), pg_backend_pid(), "
+                     "pg_postmaster_start_time()",
                      durable[i]);
             return ONCE_OK;
         }
@@ -290,6 +294,32 @@ void pg_conn_close(struct pg_conn *c)
     c->conn = NULL;
 }
 
+/* ------------------------------------------------------------------ the server behind it */
+
+enum { SETTINGS_PID = 3, SETTINGS_STARTED, SETTINGS_COLUMNS };
+
+void pg_conn_note_server(struct pg_conn *c, const PGresult *settings)
+{
+    if (PQresultStatus(settings) == PGRES_TUPLES_OK && PQnfields(settings) == SETTINGS_COLUMNS)
+        c->server = (struct pg_server){ .pid = pg_int(settings, 0, SETTINGS_PID),
+                                        .started_us = pg_int(settings, 0, SETTINGS_STARTED) };
+}
+
+static bool has_met(const struct pg_conn *c, struct pg_server server)
+{
+    size_t known = c->met_count < ONCE_PG_SERVERS_MET ? c->met_count : ONCE_PG_SERVERS_MET;
+    for (size_t i = 0; i < known; i++)
+        if (c->met[i].pid == server.pid && c->met[i].started_us == server.started_us)
+            return true;
+    return false;
+}
+
+static void remember(struct pg_conn *c, struct pg_server server)
+{
+    if (!has_met(c, server))
+        c->met[c->met_count++ % ONCE_PG_SERVERS_MET] = server;
+}
+
 once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err)
 {
     struct pg_params none;
@@ -299,5 +329,20 @@ once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err)
     pg_params_release(&none);
     if (r == ONCE_OK && c->warned)
         r = once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");
+    if (r == ONCE_OK)
+        remember(c, c->server);
+    return r;
+}
+
+once_result pg_conn_meet_server(struct pg_conn *c, struct once_error *err)
+{
+    struct pg_server server = c->server;
+    if (has_met(c, server))
+        return ONCE_OK;
+    once_result r = pg_conn_barrier(c, err);
+    if (r == ONCE_OK && c->server.started_us != server.started_us)
+        r = once_fail(err, ONCE_UNAVAILABLE, "the pooler leads to more than one server");
+    if (r == ONCE_OK)
+        remember(c, server);
     return r;
 }

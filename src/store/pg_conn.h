@@ -12,20 +12,30 @@
 #ifndef ONCE_STORE_PG_CONN_H
 #define ONCE_STORE_PG_CONN_H
 
+#include "core/limits.h"
 #include "core/mac.h"
 #include "once.h"
 #include "store/pg_param.h"
 
 #include <libpq-fe.h>
 
+/* Which server process served a transaction. */
+struct pg_server {
+    int64_t pid;
+    int64_t started_us; /* its postmaster, since 2000 */
+};
+
 struct pg_conn {
     PGconn *conn;
     char *url;
     struct once_mac secret;
-    bool warned;        /* a WARNING came since this was last cleared */
-    bool silent;        /* lost for not answering */
-    int64_t answer_ms;  /* the URL's tcp_user_timeout, or the default */
-    char settings[240]; /* SQL: the first statement of every transaction */
+    bool warned;                               /* a WARNING came since this was last cleared */
+    bool silent;                               /* lost for not answering */
+    int64_t answer_ms;                         /* the URL's tcp_user_timeout, or the default */
+    char settings[400];                        /* SQL: the first statement of every transaction */
+    struct pg_server server;                   /* of the last transaction */
+    struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
+    size_t met_count;
 };
 
 /* What became of a statement that failed. */
@@ -48,6 +58,10 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err);
 
 /* Waits until what was committed before is durable where it has to be (FAULTS E6). */
 once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err);
+/* A pooler connects again without telling us. So a transaction notes who served it, from the
+ * result of its settings, and what it says is believed after a barrier on that server. */
+void pg_conn_note_server(struct pg_conn *c, const PGresult *settings);
+once_result pg_conn_meet_server(struct pg_conn *c, struct once_error *err);
 
 /* One statement by itself, outside of a pipeline; the result is the caller's to clear. */
 once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, struct once_error *err);

@@ -10,8 +10,9 @@
  *             K10 a connection lost after anything was sent is ONCE_UNKNOWN. The engine
  *                reopens, and applies each operation again: its insert conflicts with, and
  *                waits for, the transaction in doubt. COMMIT is never cancelled.
- *             After a reconnect a barrier write comes first: what somebody else committed on
- *                a primary that was just promoted is believed only when it is durable.
+ *             After a reconnect, ours or a pooler's, a barrier write comes first: what somebody
+ *                else committed on a primary that was just promoted is believed only when it
+ *                is durable.
  */
 #include "store/gather.h"
 #include "store/pg_conn.h"
@@ -450,6 +451,8 @@ static void receive(struct postgres_store *s, struct once_op *const *ops, size_t
             else if (receipt->result == ONCE_OK)
                 receipt->result = read_answer(r, row, ops[n - 1], err);
         }
+    } else if (status == PGRES_TUPLES_OK && count == 0) {
+        pg_conn_note_server(&s->pg, r);
     } else if (status == PGRES_COMMAND_OK && strcmp(PQcmdStatus(r), "ROLLBACK") == 0) {
         receipt->rolled_back = true;
     }
@@ -554,6 +557,8 @@ static once_result try_batch(struct postgres_store *s, const struct batch *b, bo
         return once_fail(err, ONCE_UNKNOWN, "the server warned during COMMIT: it may not be replicated");
     if (receipt.rolled_back)
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
+    if (pg_conn_meet_server(&s->pg, err) != ONCE_OK)
+        return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
     s->commits += has_written(b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;

@@ -97,20 +97,44 @@ def locks_are_not_waited_for_long(pooler, a):
     ok(says(answer, "OK execute"), "F25: and free when that is over", answer)
 
 
+def standby(name):
+    """Commits wait for this standby; for none if it is empty."""
+    psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
+    psql("SELECT pg_reload_conf()")
+    until(lambda: psql("SHOW synchronous_standby_names") == name)
+
+
+def waiting():
+    """The server processes that wait for a standby."""
+    return set(psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").split())
+
+
 def barrier_waits(pooler):
     """Where a session does not wait for a standby, the barrier still does."""
-    def standby(name):
-        psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
-        psql("SELECT pg_reload_conf()")
-        until(lambda: psql("SHOW synchronous_standby_names") == name)
     through(pooler, LEFT_BEHIND)
     standby("nobody")
     c = subprocess.Popen([ONCE, "keys", "list", "--store", pooler.url("test")], stdout=subprocess.DEVNULL)
-    waited = until(lambda: c.poll() is not None or
-                   psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0")
+    waited = until(lambda: c.poll() is not None or waiting())
     running = c.poll() is None
     standby("")
     equal((waited, running, c.wait()), (True, True, 0), "E6: the barrier of a new client waits for the standby")
+
+
+def new_server_is_not_believed_at_once(pooler, a):
+    """Somebody's finish stands here, and on no standby. The pooler connects anew, as after a
+    failover, and does not say so."""
+    said = [a.ask("claim foreign"), a.ask("lookup foreign")]
+    psql("SET client_min_messages = error; BEGIN; SELECT once.finish(record, fence, 200, 'body') FROM once.claim "
+         "WHERE key = 'foreign'; SET LOCAL synchronous_commit = local; COMMIT")
+    standby("nobody")
+    psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'once'")
+    a.send("claim foreign")
+    until(lambda: a.has_answered() or waiting())
+    early = a.has_answered()
+    standby("")
+    said.append(a.get())
+    ok(not early and says(said[-1], "OK replay body=body"),
+       "E6 F24 F26: what a server says that the pooler just connected to is believed after a barrier", *said)
 
 
 def programs(pooler, folder):
@@ -177,6 +201,7 @@ try:
     sessions_are_shared(one, a, b)
     locks_are_not_waited_for_long(one, a)
     barrier_waits(one)
+    new_server_is_not_believed_at_once(one, a)
     programs(one, one.folder)
     pooler_comes_and_goes(one, a)
     cut_on_both_sides(b, db)
