@@ -66,4 +66,17 @@ ROWS = {
         after=[("b", "claim {n}", "OK in progress"), ("b", "lookup {l}", "OK found point=paid checkpoint=receipt"),
                ("b", "lookup {m}", "OK absent"), ("a", "finish {n} body", "OK done")],
         facts={"k": "1/1/0", "l": "1/0/0", "m": "1/1/0", "n": "1/1/0"}),
+    # Applied again one by one, each of these finds its own work behind that of the next.
+    "two points": dict(
+        prepare=[("a", "claim {k}")], does="advance {k} paid receipt ; advance {k} sent mail",
+        answers=["OK done", "OK done"], after=[("b", "lookup {k}", "OK found point=sent checkpoint=mail")],
+        facts={"k": "1/0/0"}),
+    "failure and next attempt": dict(
+        prepare=[("a", "claim {k}")], does="finish {k} x retryable ; claim {k}",
+        answers=["OK done", "OK execute attempt=2"], after=[("a", "finish {k} body", "OK done")],
+        facts={"k": "2/2/0"}),
+    "release and claim": dict(
+        prepare=[("a", "claim {k}")], does="release {k} ; claim {k}",
+        answers=["OK done", "OK execute attempt=1"], after=[("a", "finish {k} body", "OK done")],
+        facts={"k": "2/2/0"}),
 }
