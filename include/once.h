@@ -263,7 +263,10 @@ struct once_options {
 /*
  * Open the store that `url` names:
  *   sqlite:PATH[?keytext=off][&reserve=BYTES]   a file of its own
- *   postgresql://...                            a database, as libpq takes it
+ *   postgresql://...                            a database, as libpq takes it, also through
+ *                                               a pooler; where they are not given, connecting
+ *                                               takes 10 s at most (connect_timeout) and an
+ *                                               answer 30 s (tcp_user_timeout, ms)
  *   trace+URL, fault+URL                        wrappers for debugging and tests
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
  * *out is written only on success.

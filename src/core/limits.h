@@ -22,6 +22,12 @@
 /* How long a short-lived process waits for its turn at the file. */
 #define ONCE_LOCK_WAIT_MS_DEFAULT 10000
 #define ONCE_LOCK_WAIT_MS_MAX 600000
+/* PostgreSQL: how long a server may say nothing, connecting or asked, before it is taken for
+ * lost. Longer than any batch takes; a COMMIT that waits for a standby that is away takes longer. */
+#define ONCE_PG_ANSWER_MS 30000
+#define ONCE_PG_CONNECT_S 10
+/* Server processes of a pooler that are remembered; one that was forgotten costs a barrier. */
+#define ONCE_PG_SERVERS_MET 64
 /* A URL fits on a line. */
 #define ONCE_URL_LEN_MAX 4096
 /* Rows one listing call looks at, so that a filter without matches does not hold the writer. */

@@ -122,7 +122,9 @@ static size_t batch_statement(const struct batch *b, size_t at)
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
 {
-    once_result r = send_plain(pg, "BEGIN", err);
+    once_result r = send_plain(pg, "BEGIN ISOLATION LEVEL READ COMMITTED", err);
+    if (r == ONCE_OK)
+        r = send_plain(pg, pg->settings, err);
     if (r == ONCE_OK && pg->clock != NULL)
         r = send_clock(pg, err);
     for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
@@ -155,20 +157,20 @@ static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *
     receipt->failure = pg_failure_of(pg, r);
     const char *message = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     if (message == NULL)
-        message = PQerrorMessage(pg->conn);
+        message = pg->silent ? "no answer" : PQerrorMessage(pg->conn);
     once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
 }
 
 /* One statement's result, and the NULL that ends it. */
 static PGresult *receive(struct pg_conn *pg, struct receipt *receipt, struct once_error *err)
 {
-    PGresult *r = PQgetResult(pg->conn), *next;
+    PGresult *r = pg_conn_result(pg), *next;
     ExecStatusType status = PQresultStatus(r);
     if (r == NULL || status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE)
         note_failure(pg, r, receipt, err);
     else if (status == PGRES_COMMAND_OK && strcmp(PQcmdStatus(r), "ROLLBACK") == 0)
         receipt->rolled_back = true;
-    while (PQstatus(pg->conn) == CONNECTION_OK && (next = PQgetResult(pg->conn)) != NULL)
+    while (PQstatus(pg->conn) == CONNECTION_OK && (next = pg_conn_result(pg)) != NULL)
         PQclear(next);
     return r;
 }
@@ -193,7 +195,7 @@ static void receive_sync(struct pg_conn *pg)
 {
     PGresult *r = NULL;
     for (int i = 0; i < 4 && PQstatus(pg->conn) == CONNECTION_OK; i++) {
-        r = PQgetResult(pg->conn);
+        r = pg_conn_result(pg);
         bool sync = PQresultStatus(r) == PGRES_PIPELINE_SYNC;
         PQclear(r);
         if (sync)
@@ -205,6 +207,9 @@ static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, s
 {
     struct receipt receipt = { .result = ONCE_OK };
     receive_plain(pg, &receipt, err); /* BEGIN */
+    PGresult *settings = receive(pg, &receipt, err);
+    pg_conn_note_server(pg, settings);
+    PQclear(settings);
     if (pg->clock != NULL)
         receive_plain(pg, &receipt, err);
     for (size_t at = 0, count; at < b->count; at += count) {
@@ -220,7 +225,8 @@ static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, s
 static void roll_back(struct pg_conn *pg)
 {
     PQexitPipelineMode(pg->conn);
-    PQclear(PQexec(pg->conn, "ROLLBACK"));
+    if (pg_conn_exec(pg, "ROLLBACK", NULL, NULL) != ONCE_OK)
+        pg_conn_close(pg);
 }
 
 static once_result result_of(enum pg_failure failure)
@@ -284,6 +290,8 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         return once_fail(err, ONCE_UNKNOWN, "the server warned during COMMIT: it may not be replicated");
     if (receipt.rolled_back)
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
+    if (pg_conn_meet_server(pg, err) != ONCE_OK)
+        return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
     *wrote = has_written(b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;

@@ -2,10 +2,15 @@
 #include "store/pg_conn.h"
 
 #include "core/err.h"
+#include "core/limits.h"
 #include "core/span.h"
+#include "os/os.h"
 #include "postgres_sql.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 /* Any warning while a commit is under way means: not as durable as was asked for. */
 static void on_notice(void *arg, const PGresult *notice)
@@ -42,22 +47,115 @@ enum pg_failure pg_failure_of(const struct pg_conn *c, const PGresult *result)
     return PG_FAILURE_OTHER;
 }
 
-once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, struct once_error *err)
+/* ------------------------------------------------------------------ asking */
+
+/* Sends what is left to send and reads, until there is a result or trouble. False: silence. */
+static bool wait_for_result(struct pg_conn *c)
+{
+    once_time heard_at = once_os_monotonic_ms();
+    for (;;) {
+        int unsent = PQflush(c->conn);
+        if (unsent < 0 || !PQisBusy(c->conn))
+            return true;
+        struct pollfd p = { .fd = PQsocket(c->conn), .events = (short)(POLLIN | (unsent ? POLLOUT : 0)) };
+        int64_t left = heard_at + c->answer_ms - once_os_monotonic_ms();
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready == 0)
+            return false;
+        if (ready < 0 && errno != EINTR)
+            return true; /* libpq will say what it is */
+        if (ready > 0)
+            heard_at = once_os_monotonic_ms();
+        if (ready > 0 && (p.revents & ~POLLOUT) != 0 && !PQconsumeInput(c->conn))
+            return true;
+    }
+}
+
+PGresult *pg_conn_result(struct pg_conn *c)
+{
+    if (PQstatus(c->conn) == CONNECTION_OK && !wait_for_result(c)) {
+        c->silent = true;
+        shutdown(PQsocket(c->conn), SHUT_RDWR); /* libpq finds it closed */
+    }
+    return PQgetResult(c->conn);
+}
+
+/* The result of one statement, up to the NULL that ends it. */
+static PGresult *statement_result(struct pg_conn *c)
+{
+    PGresult *r = pg_conn_result(c), *rest;
+    while (PQstatus(c->conn) == CONNECTION_OK && (rest = pg_conn_result(c)) != NULL)
+        PQclear(rest);
+    return r;
+}
+
+/* Passes a good result on; else says what is wrong. */
+static once_result take_result(struct pg_conn *c, PGresult *r, PGresult **out, struct once_error *err)
 {
     char line[300];
-    PGresult *r = PQexecParams(c->conn, sql, 0, NULL, NULL, NULL, NULL, 1);
     ExecStatusType status = PQresultStatus(r);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
-        once_fail(err, ONCE_UNAVAILABLE, "%s", first_line(PQresultErrorMessage(r), line));
+        const char *message = r != NULL ? PQresultErrorMessage(r) : PQerrorMessage(c->conn);
+        once_fail(err, ONCE_UNAVAILABLE, "database: %s", c->silent ? "no answer" : first_line(message, line));
         PQclear(r);
         return ONCE_UNAVAILABLE;
     }
-    if (result != NULL)
-        *result = r;
+    if (out != NULL)
+        *out = r;
     else
         PQclear(r);
     return ONCE_OK;
 }
+
+once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, struct once_error *err)
+{
+    struct pg_params none;
+    pg_params_init(&none);
+    once_result r = pg_send(c->conn, sql, &none, err);
+    pg_params_release(&none);
+    return r == ONCE_OK ? take_result(c, statement_result(c), result, err) : r;
+}
+
+static once_result send_question(struct pg_conn *c, const char *before, const char *sql, struct pg_params *p,
+                                 struct once_error *err)
+{
+    struct pg_params none;
+    pg_params_init(&none);
+    once_result r = pg_send(c->conn, c->settings, &none, err);
+    if (r == ONCE_OK && before != NULL)
+        r = pg_send(c->conn, before, &none, err);
+    if (r == ONCE_OK)
+        r = pg_send(c->conn, sql, p, err);
+    if (r == ONCE_OK && !PQpipelineSync(c->conn))
+        r = once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(c->conn));
+    pg_params_release(&none);
+    return r;
+}
+
+once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, struct pg_params *p, PGresult **result,
+                        struct once_error *err)
+{
+    PQenterPipelineMode(c->conn);
+    once_result r = send_question(c, before, sql, p, err);
+    if (r != ONCE_OK) {
+        pg_conn_close(c);
+        return r;
+    }
+    PGresult *said = NULL; /* of the last statement, or of the one that failed */
+    for (int i = before != NULL ? 3 : 2; i > 0; i--) {
+        PGresult *one = statement_result(c);
+        if (said == NULL)
+            pg_conn_note_server(c, one);
+        bool skipped = PQresultStatus(one) == PGRES_PIPELINE_ABORTED;
+        PQclear(skipped ? one : said);
+        said = skipped ? said : one;
+    }
+    PQclear(statement_result(c)); /* in sync again */
+    PQexitPipelineMode(c->conn);
+    return take_result(c, said, result, err);
+}
+
+/* ------------------------------------------------------------------ connecting */
 
 /* What libpq would not take is the caller's mistake, not the server's. */
 static once_result check_url(const char *url, struct once_error *err)
@@ -70,6 +168,29 @@ static once_result check_url(const char *url, struct once_error *err)
     return r;
 }
 
+/* What the URL does not say. */
+static PGconn *connect_to(const char *url)
+{
+    char seconds[12], silence[12];
+    snprintf(seconds, sizeof seconds, "%d", ONCE_PG_CONNECT_S);
+    snprintf(silence, sizeof silence, "%d", ONCE_PG_ANSWER_MS);
+    const char *names[] = { "connect_timeout", "tcp_user_timeout", "fallback_application_name", "dbname", NULL };
+    const char *values[] = { seconds, silence, "once", url, NULL };
+    return PQconnectdbParams(names, values, 1);
+}
+
+/* The URL's tcp_user_timeout: of unacknowledged bytes to the kernel, of an answer to us. */
+static int64_t answer_ms_of(PGconn *conn)
+{
+    int64_t ms = 0;
+    PQconninfoOption *options = PQconninfo(conn);
+    for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
+        if (strcmp(o->keyword, "tcp_user_timeout") == 0 && o->val != NULL)
+            ms = strtoll(o->val, NULL, 10);
+    PQconninfoFree(options);
+    return ms > 0 && ms <= INT32_MAX ? ms : ONCE_PG_ANSWER_MS;
+}
+
 once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
 {
     char line[300];
@@ -77,11 +198,15 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
     once_result r = check_url(c->url, err);
     if (r != ONCE_OK)
         return r;
-    c->conn = PQconnectdb(c->url);
+    c->conn = connect_to(c->url);
     if (c->conn == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a connection");
     if (PQstatus(c->conn) != CONNECTION_OK)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot connect: %s", first_line(PQerrorMessage(c->conn), line));
+    c->silent = false;
+    c->met_count = 0;
+    c->answer_ms = answer_ms_of(c->conn);
+    PQsetnonblocking(c->conn, 1);
     PQsetNoticeReceiver(c->conn, on_notice, c);
     if (PQserverVersion(c->conn) < 130000)
         return once_fail(err, ONCE_INVALID, "the server is PostgreSQL %d; 13 is the oldest that will do",
@@ -89,14 +214,23 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The session as we need it. lock_timeout: one key that somebody's own transaction holds must
- * not hold up a whole batch. */
-static once_result set_up(struct pg_conn *c, struct once_error *err)
+/* lock_timeout: one key that somebody's own transaction holds must not hold up a whole batch.
+ * client_min_messages: the warning of a cut wait for a standby must come through (FAULTS E6).
+ * synchronous_commit: as the server is configured for us, not as a session was left behind, and
+ * also if somebody turns it off while we are connected. */
+static once_result settle_settings(struct pg_conn *c, const char *level, struct once_error *err)
 {
-    return pg_conn_exec(c,
-                        "SELECT set_config('lock_timeout', '1s', false), set_config('client_min_messages', "
-                        "'warning', false), set_config('application_name', 'once', false)",
-                        NULL, err);
+    static const char *const durable[] = { "local", "remote_write", "on", "remote_apply" };
+    for (size_t i = 0; i < sizeof durable / sizeof *durable; i++)
+        if (strcmp(level, durable[i]) == 0) {
+            snprintf(c->settings, sizeof c->settings,
+                     "SELECT set_config('lock_timeout', '1s', true), set_config('client_min_messages', 'warning', "
+                     "true), set_config('synchronous_commit', '%s', true), pg_backend_pid(), "
+                     "pg_postmaster_start_time()",
+                     durable[i]);
+            return ONCE_OK;
+        }
+    return once_fail(err, ONCE_UNAVAILABLE, "synchronous_commit is %s: an answer would not be durable", level);
 }
 
 static once_result look_at_server(struct pg_conn *c, struct once_error *err)
@@ -104,18 +238,19 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
     PGresult *r = NULL;
     once_result result = pg_conn_exec(c,
                                       "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
-                                      "current_setting('synchronous_commit') = 'off', to_regnamespace('once') IS NULL",
+                                      "to_regnamespace('once') IS NULL, "
+                                      "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit')",
                                       &r, err);
     if (result != ONCE_OK)
         return result;
     const char *what = PQgetvalue(r, 0, 0)[0]   ? "the server is a standby; connect to the primary "
                                                   "(target_session_attrs=read-write)"
                        : PQgetvalue(r, 0, 1)[0] ? "the server is read-only"
-                       : PQgetvalue(r, 0, 2)[0] ? "synchronous_commit is off: an answer would not be durable"
-                       : PQgetvalue(r, 0, 3)[0] ? "the database has no schema 'once': run 'once migrate'"
+                       : PQgetvalue(r, 0, 2)[0] ? "the database has no schema 'once': run 'once migrate'"
                                                 : NULL;
+    result = what != NULL ? once_fail(err, ONCE_UNAVAILABLE, "%s", what) : settle_settings(c, PQgetvalue(r, 0, 3), err);
     PQclear(r);
-    return what != NULL ? once_fail(err, ONCE_UNAVAILABLE, "%s", what) : ONCE_OK;
+    return result;
 }
 
 static once_result look_at_schema(struct pg_conn *c, struct once_error *err)
@@ -145,8 +280,6 @@ once_result pg_conn_open(struct pg_conn *c, struct once_error *err)
 {
     once_result r = pg_conn_plain(c, err);
     if (r == ONCE_OK)
-        r = set_up(c, err);
-    if (r == ONCE_OK)
         r = look_at_server(c, err);
     if (r == ONCE_OK)
         r = look_at_schema(c, err);
@@ -161,11 +294,55 @@ void pg_conn_close(struct pg_conn *c)
     c->conn = NULL;
 }
 
+/* ------------------------------------------------------------------ the server behind it */
+
+enum { SETTINGS_PID = 3, SETTINGS_STARTED, SETTINGS_COLUMNS };
+
+void pg_conn_note_server(struct pg_conn *c, const PGresult *settings)
+{
+    if (PQresultStatus(settings) == PGRES_TUPLES_OK && PQnfields(settings) == SETTINGS_COLUMNS)
+        c->server = (struct pg_server){ .pid = pg_int(settings, 0, SETTINGS_PID),
+                                        .started_us = pg_int(settings, 0, SETTINGS_STARTED) };
+}
+
+static bool has_met(const struct pg_conn *c, struct pg_server server)
+{
+    size_t known = c->met_count < ONCE_PG_SERVERS_MET ? c->met_count : ONCE_PG_SERVERS_MET;
+    for (size_t i = 0; i < known; i++)
+        if (c->met[i].pid == server.pid && c->met[i].started_us == server.started_us)
+            return true;
+    return false;
+}
+
+static void remember(struct pg_conn *c, struct pg_server server)
+{
+    if (!has_met(c, server))
+        c->met[c->met_count++ % ONCE_PG_SERVERS_MET] = server;
+}
+
 once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err)
 {
+    struct pg_params none;
+    pg_params_init(&none);
     c->warned = false;
-    once_result r = pg_conn_exec(c, "SELECT once.barrier()", NULL, err);
+    once_result r = pg_conn_ask(c, NULL, "SELECT once.barrier()", &none, NULL, err);
+    pg_params_release(&none);
     if (r == ONCE_OK && c->warned)
         r = once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");
+    if (r == ONCE_OK)
+        remember(c, c->server);
+    return r;
+}
+
+once_result pg_conn_meet_server(struct pg_conn *c, struct once_error *err)
+{
+    struct pg_server server = c->server;
+    if (has_met(c, server))
+        return ONCE_OK;
+    once_result r = pg_conn_barrier(c, err);
+    if (r == ONCE_OK && c->server.started_us != server.started_us)
+        r = once_fail(err, ONCE_UNAVAILABLE, "the pooler leads to more than one server");
+    if (r == ONCE_OK)
+        remember(c, server);
     return r;
 }

@@ -1,21 +1,42 @@
 /*
  * pg_conn.h - a connection to a PostgreSQL that holds a store: is it one that can be
  * trusted, and what do its errors mean?
+ *
+ * It may lead to a pooler that gives each transaction another server process (pgbouncer,
+ * transaction mode). So nothing is kept in the session: what a transaction needs, it sets for
+ * itself (`settings`), also against what another client may have left there.
+ *
+ * Nothing waits for ever: a server that says nothing for `answer_ms` is taken for lost, and its
+ * socket is closed; a COMMIT is never cancelled (FAULTS E6, F20).
  */
 #ifndef ONCE_STORE_PG_CONN_H
 #define ONCE_STORE_PG_CONN_H
 
+#include "core/limits.h"
 #include "core/mac.h"
 #include "once.h"
+#include "store/pg_param.h"
 
 #include <libpq-fe.h>
+
+/* Which server process served a transaction. */
+struct pg_server {
+    int64_t pid;
+    int64_t started_us; /* its postmaster, since 2000 */
+};
 
 struct pg_conn {
     PGconn *conn;
     char *url;
     struct once_mac secret;
-    const struct once_clock *clock; /* of the tests' own; NULL: the database's */
-    bool warned;                    /* a WARNING came since this was last cleared */
+    const struct once_clock *clock;            /* of the tests' own; NULL: the database's */
+    bool warned;                               /* a WARNING came since this was last cleared */
+    bool silent;                               /* lost for not answering */
+    int64_t answer_ms;                         /* the URL's tcp_user_timeout, or the default */
+    char settings[400];                        /* SQL: the first statement of every transaction */
+    struct pg_server server;                   /* of the last transaction */
+    struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
+    size_t met_count;
 };
 
 /* What became of a statement that failed. */
@@ -38,9 +59,19 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err);
 
 /* Waits until what was committed before is durable where it has to be (FAULTS E6). */
 once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err);
+/* A pooler connects again without telling us. So a transaction notes who served it, from the
+ * result of its settings, and what it says is believed after a barrier on that server. */
+void pg_conn_note_server(struct pg_conn *c, const PGresult *settings);
+once_result pg_conn_meet_server(struct pg_conn *c, struct once_error *err);
 
-/* One statement outside of a pipeline; the result is the caller's to clear. */
+/* One statement by itself, outside of a pipeline; the result is the caller's to clear. */
 once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, struct once_error *err);
+/* A question with its settings, and with `before` (may be NULL), in one transaction. */
+once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, struct pg_params *p, PGresult **result,
+                        struct once_error *err);
+
+/* PQgetResult(), but it does not wait for ever. */
+PGresult *pg_conn_result(struct pg_conn *c);
 
 enum pg_failure pg_failure_of(const struct pg_conn *c, const PGresult *result);
 

@@ -7,8 +7,8 @@
  * Invariants: K10 after a lost answer the engine reopens, and applies each operation again:
  *                its insert conflicts with, and waits for, the transaction in doubt.
  *             What somebody else committed is believed only when it is durable: his wait for
- *                the standby may have been cut short. So every new connection begins with a
- *                barrier, and the functions make also those who only read wait (hold_ring).
+ *                the standby may have been cut short. So every new connection, ours or a
+ *                pooler's, begins with a barrier, and the functions make also those who only read wait (hold_ring).
  */
 #include "core/err.h"
 #include "core/limits.h"
@@ -72,7 +72,8 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
 {
     struct postgres_store *s = (struct postgres_store *)base;
     enum once_fate fate;
-    once_result r = s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory */
+    once_result r =
+        s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory, or found gone */
     if (r != ONCE_OK)
         return r;
     bool wrote = false;
@@ -101,28 +102,11 @@ static once_result ask(struct postgres_store *s, const char *sql, struct pg_para
         if (r != ONCE_OK)
             return r;
     }
-    if (s->pg.clock != NULL) {
-        char set[80];
-        snprintf(set, sizeof set, "SELECT set_config('once.now_ms', '%lld', false)",
+    char set[80];
+    if (s->pg.clock != NULL)
+        snprintf(set, sizeof set, "SELECT set_config('once.now_ms', '%lld', true)",
                  (long long)s->pg.clock->wall(s->pg.clock->arg));
-        once_result r = pg_conn_exec(&s->pg, set, NULL, err);
-        if (r != ONCE_OK)
-            return r;
-    }
-    once_result r = pg_send(s->pg.conn, sql, p, err);
-    if (r != ONCE_OK)
-        return r;
-    PGresult *result = PQgetResult(s->pg.conn), *rest;
-    while ((rest = PQgetResult(s->pg.conn)) != NULL)
-        PQclear(rest);
-    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        const char *message = PQresultErrorMessage(result);
-        once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
-        PQclear(result);
-        return ONCE_UNAVAILABLE;
-    }
-    *out = result;
-    return ONCE_OK;
+    return pg_conn_ask(&s->pg, s->pg.clock != NULL ? set : NULL, sql, p, out, err);
 }
 
 static once_time now_of(struct postgres_store *s)

@@ -54,7 +54,9 @@ def end(*callers):
 
 
 def shows(key):
-    return primary.sql("SELECT state FROM once.lookup('', '%s')" % key) == "succeeded"
+    """Past the functions, which would wait for the standby as everybody does."""
+    return primary.sql("SELECT r.state FROM once.claim c JOIN once.result r ON r.fence = c.fence "
+                       "WHERE c.key = '%s'" % key) == "2"
 
 
 def rows(server, key):

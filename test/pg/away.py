@@ -1,0 +1,137 @@
+"""The server cannot be reached, for a while or without a word.
+
+F20  a connection that is half open: nothing comes and nobody closes it. It is given up after
+     a bounded time and settled on a new one.
+F21  new connections are refused: tried again with pauses; then UNKNOWN for what was under
+     way, UNAVAILABLE (nothing was changed) for what comes after it, until the server is back.
+     The server is killed and comes back by itself.
+K1, K4, K10  as in cuts.py: nothing happens twice, and nothing acknowledged is lost.
+
+usage: with-postgres --tcp away.py
+"""
+import os
+import subprocess
+import sys
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql")]
+
+import sqltest
+from cutcase import Case, is_waited_for, says
+from pgproxy import Proxy
+from sqltest import equal, ok
+from steps import BOUND, Step, until, value
+
+PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
+WHERE = {"before": "not sent yet", "sent": "sent", "answered": "answered"}
+SILENCE = "&tcp_user_timeout=2000"  # ms that an answer may take
+
+
+def start_in_silence(name, point, b, db):
+    proxy = Proxy(PORT)
+    case = Case(name, Step(proxy.url("test", SILENCE)), b, db)
+    case.prepare()
+    plan = proxy.cut(point, "hole", case.nth())
+    case.a.send(case.does())
+    return case, proxy, plan
+
+
+def nobody_closes(b, db):
+    """All at the same time: each takes as long as silence is borne. Before COMMIT the server
+    waits too, and holds its locks: the settling write waits until the server finds out."""
+    running = [(name, point, start_in_silence(name, point, b, db))
+               for point in ("before", "sent", "answered")
+               for name in ("claim", "takeover", "finish", "advance", "release", "resolve", "batch")]
+    for name, point, (case, proxy, plan) in running:
+        problems = [] if plan.done.wait(BOUND) else ["nothing was cut"]
+        if point == "before":
+            pid = next(c.pid for c in proxy.connections if c.hole)
+            until(lambda: case.a.has_answered() or is_waited_for(db, pid))
+            if case.a.has_answered():
+                problems.append("it was answered while the first try was in doubt")
+        proxy.close(holes_only=True)
+        problems += case.judge(case.a.get())
+        ok(not problems, "K1 K10 F20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *problems)
+    for _, _, (case, _, _) in running:
+        case.a.close()
+
+
+def refused_for_a_moment(proxy, a, b, db):
+    for name in ("claim", "finish", "advance", "release", "resolve", "batch"):
+        case = Case(name, a, b, db)
+        case.prepare()
+        proxy.refused, proxy.refusing = 0, 2
+        proxy.cut("answered", "fin", case.nth())
+        problems = case.judge(a.ask(case.does()))
+        if proxy.refused != 2:
+            problems.append("%d connections were refused" % proxy.refused)
+        ok(not problems, "K10 F21: %s is settled at the third connection" % name, *problems)
+
+
+# row, line, what it answers when it is repeated
+LONG = (
+    ("claim", "claim {k} nonce={k}", "OK execute attempt=1"),
+    ("finish", "finish {k} body", "OK done"),
+    ("advance", "advance {k} paid receipt", "OK done"),
+    ("release", "release {k}", "OK done"),
+    ("resolve", "resolve {k} done body", "OK replay"),
+)
+
+
+def refused_for_long(proxy, a, b, db):
+    for name, line, again in LONG:
+        case = Case(name, a, b, db)
+        case.prepare()
+        proxy.refusing = 1 << 30
+        proxy.cut("answered")
+        first, other = a.ask(case.line(line)), a.ask(case.line("claim {n}"))
+        listing, stats = a.ask("list"), a.ask("stats")
+        proxy.refusing = 0
+        free = b.ask(case.line("claim {n}"))
+        repeated = a.ask(case.line(line))
+        problems = [text for text, expected in
+                    ((first, "UNKNOWN"), (other, "UNAVAILABLE"), (listing, "UNAVAILABLE"), (stats, "UNAVAILABLE"),
+                     (free, "OK execute"), (repeated, again)) if not says(text, expected)]
+        ok(not problems, "K10 F21: %s without a server is unknown, what follows is not begun" % name, *problems)
+
+
+def asked_while_away(proxy, a):
+    """Only questions come while the server is away; then an operation, when it is back."""
+    proxy.refusing = 1 << 30
+    proxy.close()
+    first, second = a.ask("list"), a.ask("list")
+    proxy.refusing = 0
+    answer = a.ask("claim asked")
+    ok(says(first, "UNAVAILABLE") and says(second, "UNAVAILABLE") and says(answer, "OK execute"),
+       "F21: a question that failed does not keep operations from connecting", first, second, answer)
+
+
+def killed(a, b):
+    """The server is stopped as in a crash and started again, under a claim."""
+    claimed = a.ask("claim crash")
+    command = [os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "pg_ctl"), "restart", "-D",
+               os.environ["ONCE_TEST_POSTGRES_DATA"], "-m", "immediate", "-w", "-s", "-l", os.devnull]
+    if os.geteuid() == 0:
+        command = ["runuser", "-u", "postgres", "--"] + command
+    restart = subprocess.Popen(command, cwd="/")
+    answers = []
+    until(lambda: answers.append(a.ask("finish crash body")) or answers[-1].startswith("OK"))
+    equal(restart.wait(), 0, "the server was restarted")
+    replays = []
+    until(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
+    ok(says(claimed, "OK execute") and says(answers[-1], "OK done") and says(replays[-1], "OK replay body=body"),
+       "K4 F21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
+    equal([x for x in answers[:-1] if not says(x, "UNKNOWN") and not says(x, "UNAVAILABLE")], [],
+          "K10 F21: while the server is down, a finish is unknown or not begun")
+
+
+sqltest.migrated()
+proxy = Proxy(PORT)
+a, b, db = Step(proxy.url("test")), Step(sqltest.url("test")), sqltest.Session()
+nobody_closes(b, db)
+refused_for_a_moment(proxy, a, b, db)
+refused_for_long(proxy, a, b, db)
+asked_while_away(proxy, a)
+killed(a, b)
+for step in (a, b):
+    equal(step.close(), 0, "the client closed")
+sqltest.finish()

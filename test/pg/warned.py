@@ -1,0 +1,76 @@
+"""E6, F24: a COMMIT that waits for a standby, and whose wait is cut short.
+
+The server is told to wait for a standby that does not exist. Cancelling the wait makes COMMIT
+succeed with a WARNING: it stands here, and a failover would forget it.
+
+K4   such a commit is not believed. The library settles, and its barrier waits for the standby
+     as well; only when there is none to wait for any more does the caller hear its own claim.
+F20  a wait that takes longer than an answer may take ends as UNKNOWN, and is not cancelled.
+     Nor is it believed if the caller's session hides warnings.
+
+usage: with-postgres warned.py
+"""
+import os
+import sys
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql")]
+
+import sqltest
+from cutcase import says
+from sqltest import equal, ok, psql
+from steps import Step, until, value
+
+
+def standby(name):
+    """Commits wait for this standby; for none if it is empty."""
+    psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
+    psql("SELECT pg_reload_conf()")
+    return until(lambda: psql("SHOW synchronous_standby_names") == name)
+
+
+def waiting(user):
+    """The server processes of this role that wait for a standby."""
+    return set(psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = '%s'" % user).split())
+
+
+def newest(key):
+    return psql("SELECT max(fence) FROM once.claim WHERE key = '%s'" % key)
+
+
+sqltest.migrated()
+# One role as it comes; one whose sessions hide warnings.
+for role in ("loud", "quiet", "short"):
+    psql("CREATE ROLE %s LOGIN; GRANT once_ops TO %s" % (role, role))
+psql("ALTER ROLE quiet SET client_min_messages = error")
+clients = {role: Step(sqltest.url("test", role)) for role in ("loud", "quiet")}
+clients["short"] = Step(sqltest.url("test", "short") + "&tcp_user_timeout=600")
+equal([c.opened for c in clients.values()], ["OK"] * 3, "the stores open")
+
+ok(standby("nobody"), "commits wait for a standby")
+for role, client in clients.items():
+    client.send("claim %s nonce=%s" % (role, role))
+cancelled = {}
+for role in ("loud", "quiet"):
+    until(lambda: waiting(role))
+    cancelled[role] = waiting(role)
+    for pid in cancelled[role]:
+        psql("SELECT pg_cancel_backend(%s)" % pid)
+for role in ("loud", "quiet"):
+    # The commit returned; somebody else waits now: the barrier.
+    again = until(lambda: clients[role].has_answered() or waiting(role) - cancelled[role])
+    ok(again and not clients[role].has_answered(), "K4 E6 F24: a commit with a warning is not believed (%s)" % role,
+       clients[role].get() if clients[role].has_answered() else "")
+short = clients["short"].get()
+ok(says(short, "UNKNOWN"), "K10 E6 F20: a wait that takes too long is unknown", short)
+ok(standby(""), "there is no standby to wait for any more")
+for role in ("loud", "quiet"):
+    answer = clients[role].get()
+    ok(says(answer, "OK execute attempt=1") and value(answer, "fence") == newest(role),
+       "K10 E6: then the claim is its caller's (%s)" % role, answer)
+answer = clients["short"].ask("claim short nonce=short")
+ok(says(answer, "OK execute attempt=1") and value(answer, "fence") == newest("short"),
+   "K10 E6: what was unknown is found when it is asked for again", answer)
+equal(psql("SELECT count(*) FROM once.claim"), "3", "K1 E6: three claims were made")
+for client in clients.values():
+    equal(client.close(), 0, "the client closed")
+sqltest.finish()
