@@ -16,6 +16,7 @@ BEGIN
     END LOOP;
 END $run$ $job$;
     home text := (SELECT setting FROM pg_settings WHERE name = 'cron.database_name');
+    version integer[] := (SELECT regexp_match(extversion, '^(\d+)\.(\d+)') FROM pg_extension WHERE extname = 'pg_cron');
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_cron') THEN
         RAISE EXCEPTION 'pg_cron is not installed on the server'
@@ -41,9 +42,5 @@ BEGIN
     IF NOT has_function_privilege('once.expire(integer)', 'EXECUTE') THEN
         RAISE EXCEPTION 'the role % may not run once.expire', role USING HINT = 'GRANT once_app TO ' || role;
     END IF;
-    BEGIN
-        PERFORM cron.schedule('once.expire', '10 seconds', job);
-    EXCEPTION WHEN invalid_parameter_value THEN
-        PERFORM cron.schedule('once.expire', '* * * * *', job);
-    END;
+    PERFORM cron.schedule('once.expire', CASE WHEN version >= ARRAY[1, 5] THEN '10 seconds' ELSE '* * * * *' END, job);
 END $once$;

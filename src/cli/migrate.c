@@ -25,7 +25,8 @@ static const char help[] =
     "  --quiet            print nothing but errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
+    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged, or the answer to\n"
+    "      COMMIT was lost: migrate again; 75 busy\n"
     "\n"
     "example: once migrate --store sqlite:/var/lib/shop/once.db\n";
 /* clang-format on */

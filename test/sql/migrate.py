@@ -256,6 +256,14 @@ def dumped(database):
     return [line for line in dump if not line.startswith(("\\restrict", "\\unrestrict"))]  # a random word follows
 
 
+def no_cron(reference):
+    status, said = once("migrate", "--pg-cron", "--store", url("first"))
+    ok(status == 69 and "pg_cron" in said and "shared_preload_libraries = 'pg_cron'" in said and
+       "cron.database_name = 'first'" in said and "CREATE EXTENSION pg_cron" in said,
+       "--pg-cron on a server without it: what is needed is named", said)
+    equal(state("first"), reference, "and nothing else is changed")
+
+
 def printed(reference):
     create("printed")
     status, sql = once("migrate", "--print", "--store", url("printed"))
@@ -320,6 +328,7 @@ walk_points(whole)
 walk_commands(whole)
 many(whole)
 repeated(whole)
+no_cron(whole)
 printed(whole)
 second(whole)
 server_dies(whole)

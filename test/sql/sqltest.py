@@ -109,14 +109,14 @@ def once(*arguments, **environment):
     return done.returncode, done.stdout
 
 
-def until(condition, what, seconds=60):
+def until(condition, what, seconds=60, pause=0.005):
     """Waits for it. No answer in all that time ends the test."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             print("Bail out! waited %d s for %s" % (seconds, what))
             sys.exit(1)
-        time.sleep(0.005)
+        time.sleep(pause)
 
 
 def server(*action):
