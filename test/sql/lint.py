@@ -101,8 +101,8 @@ def sent():
     log = open(os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "log"), errors="replace").read()
     statements, inside = [], False
     for text in re.findall(r"LOG:  execute [^:]*: (.*(?:\n\t.*)*)", log):
-        if text in ("BEGIN", "COMMIT"):
-            inside = text == "BEGIN"
+        if text.startswith(("BEGIN", "COMMIT")):
+            inside = text.startswith("BEGIN")
         elif inside and text not in statements:
             statements.append(text)
     return statements
