@@ -3,7 +3,7 @@
 however many there are; a second migration, an edited one, missing rights, --print.
 
 Where a migrator is to be caught at work, an event trigger waits for an advisory lock that the
-test holds; or a crash point stops it before a statement. Every fourth command is tried; SIZE=4
+test holds; or a crash point stops it before a statement. Every eighth command is tried; SIZE=8
 in the environment tries all."""
 import difflib
 import os
@@ -16,7 +16,7 @@ import sqltest
 from sqltest import Session, equal, finish, ok, once, psql, restart, until, url
 
 NEXT, BROKEN, EDITED = sys.argv[1:4]
-STEP = max(1, 4 // int(os.environ.get("SIZE") or 1))
+STEP = max(1, 8 // int(os.environ.get("SIZE") or 1))
 VERSION_1 = "the PostgreSQL store is at version 1\n"
 
 # All that a migration makes, except what is random or a time.
