@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Turn SQL files into C: one string per statement, one list of the migrations.
 
-usage: embed-sql.py PREFIX OUT.c OUT.h [STATEMENT.sql...] -- MIGRATION.sql...
+usage: embed-sql.py [--record] PREFIX OUT.c OUT.h [STATEMENT.sql...] -- MIGRATION.sql...
 
 A migration is a file, or a folder whose files are applied in order of their names.
 PREFIX_STATEMENTS(X) in the header lists the statements by file name, so that the C
-code has one enum and one table of them; the migrations come in order of their number.
+code has one enum and one table of them; the migrations come in order of their number, each
+with the SHA-256 of its text. --record adds to each a statement that writes number, name and
+checksum to the table once.migration.
 """
+import hashlib
 import os
 import re
 import sys
@@ -22,9 +25,13 @@ def quoted(text, comments=False):
     return "\n".join(lines)
 
 
+RECORD = "\n\nINSERT INTO once.migration (number, name, checksum) VALUES (%d, '%s',\n    '%s');\n"
+
+
 def main():
-    prefix, out_c, out_h = sys.argv[1:4]
-    rest = sys.argv[4:]
+    arguments = sys.argv[1:]
+    record = arguments[0] == "--record"
+    prefix, out_c, out_h, *rest = arguments[record:]
     split = rest.index("--")
     statements = sorted(rest[:split], key=os.path.basename)
     migrations = {}
@@ -39,7 +46,7 @@ def main():
         h.write("#define %s_STATEMENTS(X) %s\n" % (upper, " ".join("X(%s)" % n for n in names)))
         for n in names:
             h.write("extern const char %s_sql_%s[];\n" % (prefix, n))
-        h.write("struct %s_migration { const char *name, *sql; };\n" % prefix)
+        h.write("struct %s_migration { const char *name, *checksum, *sql; };\n" % prefix)
         h.write("extern const struct %s_migration %s_migrations[];\n" % (prefix, prefix))
         h.write("extern const int %s_migration_count;\n" % prefix)
     with open(out_c, "w") as c:
@@ -50,7 +57,9 @@ def main():
         for i, name in enumerate(sorted(migrations)):
             assert int(name.split("_")[0]) == i + 1, "migrations are numbered from 1 without gaps: " + name
             text = "\n".join(open(path).read() for path in migrations[name])
-            c.write("  { \"%s\",\n%s },\n" % (name, quoted(text, comments=True)))
+            checksum = hashlib.sha256(text.encode()).hexdigest()
+            text += RECORD % (i + 1, name, checksum) if record else ""
+            c.write("  { \"%s\", \"%s\",\n%s },\n" % (name, checksum, quoted(text, comments=True)))
         c.write("};\nconst int %s_migration_count = %d;\n" % (prefix, len(migrations)))
 
 

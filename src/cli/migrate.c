@@ -3,30 +3,37 @@
 #include "cli/verbs.h"
 
 #include "cli/store_url.h"
+#include "core/err.h"
+#include "store/store.h"
 
 #include "postgres_sql.h"
 #include "sqlite_sql.h"
 
 /* clang-format off */
 static const char help[] =
-    "usage: once migrate [--store URL] [--print] [--quiet]\n"
+    "usage: once migrate [--store URL] [--pg-cron[=off]] [--print] [--quiet]\n"
     "\n"
     "Makes a new store, or brings an older one up to date, and prints its version. For a file\n"
     "'once run' does the same by itself; a PostgreSQL database is only changed by this verb.\n"
     "All or nothing: one transaction. A store of a newer version is refused.\n"
     "\n"
+    "  --pg-cron[=off]    also let the PostgreSQL database's own pg_cron give back the space of\n"
+    "                     what expired (once.expire), or no longer; may be repeated\n"
     "  --print            print the SQL of all versions for this kind of store instead, and\n"
     "                     touch nothing\n"
     ONCE_CLI_HELP_STORE
     "  --quiet            print nothing but errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
+    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged, or the answer to\n"
+    "      COMMIT was lost: migrate again; 75 busy\n"
     "\n"
     "example: once migrate --store sqlite:/var/lib/shop/once.db\n";
 /* clang-format on */
 
-enum { OPTION_PRINT = ONCE_CLI_OWN };
+enum { OPTION_PRINT = ONCE_CLI_OWN, OPTION_PG_CRON };
+
+enum cron { CRON_AS_IT_IS, CRON_ON, CRON_OFF };
 
 /* Its URL may hold a password, and is not shown. */
 static bool is_postgres(const char *url)
@@ -34,15 +41,34 @@ static bool is_postgres(const char *url)
     return strncmp(url, "postgres", strlen("postgres")) == 0;
 }
 
-static void print_sql(const char *url)
+static void print_sql(const char *url, enum cron cron)
 {
     if (is_postgres(url)) {
         for (int i = 0; i < postgres_migration_count; i++)
             printf("BEGIN;\n-- %s\n%s\nCOMMIT;\n", postgres_migrations[i].name, postgres_migrations[i].sql);
+        if (cron != CRON_AS_IT_IS)
+            printf("\n-- pg_cron\n%s", cron == CRON_ON ? postgres_sql_cron_on : postgres_sql_cron_off);
         return;
     }
     for (int i = 0; i < sqlite_migration_count; i++)
         printf("-- %s\n%s\n", sqlite_migrations[i].name, sqlite_migrations[i].sql);
+}
+
+static bool cron_of(const char *option, enum cron *cron)
+{
+    *cron = option == NULL || strcmp(option, "on") == 0 ? CRON_ON : CRON_OFF;
+    return *cron == CRON_ON || strcmp(option, "off") == 0;
+}
+
+static once_result migrate(const char *url, enum cron cron, int *version, struct once_error *err)
+{
+    once_result r = once_migrate(url, version, err);
+    if (r != ONCE_OK || cron == CRON_AS_IT_IS)
+        return r;
+    r = once_store_postgres_cron(url, cron == CRON_ON, err);
+    if (r != ONCE_OK)
+        once_error_prefix(err, "it is at version %d, but pg_cron was not told", *version);
+    return r;
 }
 
 int once_cli_migrate(int argc, char **argv)
@@ -52,24 +78,31 @@ int once_cli_migrate(int argc, char **argv)
         ONCE_CLI_OPTION_STORE,
         ONCE_CLI_OPTION_QUIET,
         { "print", no_argument, NULL, OPTION_PRINT },
+        { "pg-cron", optional_argument, NULL, OPTION_PG_CRON },
         { 0 },
     };
     struct once_cli cli = { .verb = "migrate", .help = help };
     bool print = false;
+    enum cron cron = CRON_AS_IT_IS;
     for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;) {
-        if (c != OPTION_PRINT)
+        if (c == OPTION_PRINT)
+            print = true;
+        else if (c != OPTION_PG_CRON)
             return cli.exit;
-        print = true;
+        else if (!cron_of(optarg, &cron))
+            return once_cli_usage(&cli, "--pg-cron is 'on' or 'off', not '%s'", optarg);
     }
     if (optind < argc)
         return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
     struct once_error err;
     once_result r = once_store_url(cli.store, !print, cli.url, &err);
+    if (r == ONCE_OK && cron != CRON_AS_IT_IS && !is_postgres(cli.url))
+        return once_cli_usage(&cli, "--pg-cron is for a PostgreSQL store");
     int version = 0;
     if (r == ONCE_OK && print)
-        print_sql(cli.url);
+        print_sql(cli.url, cron);
     else if (r == ONCE_OK)
-        r = once_migrate(cli.url, &version, &err);
+        r = migrate(cli.url, cron, &version, &err);
     if (r != ONCE_OK)
         return once_cli_error(&cli, &err, "migrate the store");
     if (!print && !cli.quiet)

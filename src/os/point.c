@@ -32,6 +32,9 @@ static const char *const names[] = {
     "engine.taken",
     "engine.durable",
     "engine.answered",
+    /* once migrate, on PostgreSQL */
+    "migrate.statement",
+    "migrate.committed",
     NULL,
 };
 

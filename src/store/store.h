@@ -105,6 +105,8 @@ once_result once_store_postgres_open(const char *url, const struct once_options 
                                      struct once_error *err);
 once_result once_store_remote_open(once_span path, struct once_store **out, struct once_error *err);
 once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);
+/* Lets the database's pg_cron run the expiry, or no longer. */
+once_result once_store_postgres_cron(const char *url, bool on, struct once_error *err);
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);

@@ -204,8 +204,9 @@ static const struct refused_row {
     const char *name, *before, *after; /* SQL for the store's database */
     const char *said;
 } refused_rows[] = {
-    { "newer schema", "UPDATE once.store SET version = 999", "UPDATE once.store SET version = 1", "newer program" },
-    { "older schema", "UPDATE once.store SET version = 0", "UPDATE once.store SET version = 1", "once migrate" },
+    { "newer schema", "UPDATE once.migration SET number = 999", "UPDATE once.migration SET number = 1",
+      "newer program" },
+    { "older schema", "UPDATE once.migration SET number = 0", "UPDATE once.migration SET number = 1", "once migrate" },
     { "commits that do not wait for the disk", "ALTER ROLE postgres SET synchronous_commit = off",
       "ALTER ROLE postgres RESET synchronous_commit", "synchronous_commit" },
     { "read-only", "ALTER ROLE postgres SET default_transaction_read_only = on",

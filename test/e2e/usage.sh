@@ -73,6 +73,8 @@ check extra
 expire --limit 0
 expire --step 10001
 migrate extra
+migrate --pg-cron
+migrate --pg-cron=sometimes
 END
     [ ! -e once.db ] || fault 'a mistake made a store'
 }

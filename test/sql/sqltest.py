@@ -100,3 +100,38 @@ class Session:
         self.p.stdin.close()
         self.p.wait()
         self.p.stdout.close()
+
+
+def once(*arguments, **environment):
+    """Runs the program: its exit status and all that it printed."""
+    done = subprocess.run([os.environ["ONCE_BIN"], *arguments], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, env=dict(os.environ, **environment))
+    return done.returncode, done.stdout
+
+
+def until(condition, what, seconds=60, pause=0.005):
+    """Waits for it. No answer in all that time ends the test."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            print("Bail out! waited %d s for %s" % (seconds, what))
+            sys.exit(1)
+        time.sleep(pause)
+
+
+def server(*action):
+    """pg_ctl with this cluster. The server refuses to run as root."""
+    command = [os.path.join(os.path.dirname(PSQL), "pg_ctl"), "-D", os.environ["ONCE_TEST_POSTGRES_DATA"], "-s", "-w",
+               *action]
+    if os.geteuid() == 0:
+        command = ["runuser", "-u", "postgres", "--"] + command
+    subprocess.run(command, check=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def restart(how="immediate"):
+    server("stop", "-m", how)
+    start()
+
+
+def start():
+    server("-l", os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "log"), "start")

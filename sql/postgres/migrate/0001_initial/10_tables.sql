@@ -15,23 +15,39 @@
 CREATE SCHEMA once;
 COMMENT ON SCHEMA once IS 'Once: retry safety. Use the functions; docs/sql.md describes them';
 
+-- Roles belong to the cluster: they may be there from another database, or be made for it just
+-- now (then making them waits, and finds them there).
 DO $$
+DECLARE
+    name text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_app') THEN
-        CREATE ROLE once_app NOLOGIN;
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_ops') THEN
-        CREATE ROLE once_ops NOLOGIN;
+    FOREACH name IN ARRAY ARRAY['once_app', 'once_ops'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+    END LOOP;
+    IF NOT pg_has_role('once_ops', 'once_app', 'MEMBER') THEN
+        GRANT once_app TO once_ops;
     END IF;
 END $$;
-GRANT once_app TO once_ops;
 REVOKE ALL ON SCHEMA once FROM PUBLIC;
 GRANT USAGE ON SCHEMA once TO once_app;
+
+-- What was done to this database. The store's version is the number of the last one.
+CREATE TABLE once.migration (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,           -- of its text: one that was applied is never edited
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
 
 -- What this store is. The pads are the secret as HMAC uses it.
 CREATE TABLE once.store (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
-    version    integer NOT NULL,
     store_id   uuid NOT NULL,
     secret     bytea NOT NULL CHECK (length(secret) = 32),
     inner_pad  bytea NOT NULL CHECK (length(inner_pad) = 64),
@@ -45,7 +61,7 @@ CREATE TABLE once.ring (
     current   smallint NOT NULL,
     opened_at bigint NOT NULL,
     period_ms bigint NOT NULL CHECK (period_ms > 0),
-    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 15)
+    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 6)
 );
 
 -- Slot 0 is closed as soon as it has rows. Whoever looks for a record looks in the current

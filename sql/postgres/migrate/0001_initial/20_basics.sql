@@ -62,7 +62,7 @@ COMMENT ON FUNCTION once.secret() IS 'For libonce, which derives names and finge
 
 CREATE FUNCTION once.version() RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT s.version FROM once.store s
+    SELECT coalesce(max(m.number), 0) FROM once.migration m
 $$;
 
 -- A write that waits for what synchronous_commit asks for: when it returns, everything that

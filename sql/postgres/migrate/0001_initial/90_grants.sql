@@ -46,12 +46,12 @@ GRANT EXECUTE ON FUNCTION
     once.check_rows(bigint, bigint),
     once.check_counts(bigint, bigint),
     once.check_orphans(),
-    once.counts()
+    once.counts(),
+    once.expire(integer)    -- bounded, and takes only what is expired
     TO once_app;
 
 -- For operators.
 GRANT EXECUTE ON FUNCTION
     once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
-    once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),
-    once.expire(integer)
+    once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid)
     TO once_ops;

@@ -12,7 +12,7 @@ BEGIN
         inner_pad := set_byte(inner_pad, i, get_byte(secret, i) # 54);
         outer_pad := set_byte(outer_pad, i, get_byte(secret, i) # 92);
     END LOOP;
-    INSERT INTO once.store (version, store_id, secret, inner_pad, outer_pad)
-    VALUES (1, gen_random_uuid(), secret, inner_pad, outer_pad);
+    INSERT INTO once.store (store_id, secret, inner_pad, outer_pad)
+    VALUES (gen_random_uuid(), secret, inner_pad, outer_pad);
     INSERT INTO once.ring (current, opened_at, period_ms, slots) VALUES (1, once.now_ms(), 6 * 3600 * 1000, 6);
 END $$;
