@@ -13,7 +13,7 @@ static once_span record_span(const struct once_op *op)
 
 #define ANSWER "SELECT a.* FROM "
 
-once_result pg_ask_claims(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
@@ -41,10 +41,7 @@ once_result pg_ask_claims(PGconn *conn, struct once_op *const *ops, size_t count
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
-    once_result r = pg_send(conn,
-                            "SELECT m.n, m.at, m.granted, m.fences, (m.answer).* "
-                            "FROM once.claim_many($1, $2, $3, $4, $5, $6, $7, $8) m",
-                            &p, err);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -55,7 +52,7 @@ static int64_t state_code(const struct once_outcome *o)
     return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
 }
 
-once_result pg_ask_finishes(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
@@ -78,15 +75,13 @@ once_result pg_ask_finishes(PGconn *conn, struct once_op *const *ops, size_t cou
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, ops[i]->request->outcome.body);
     pg_add_int(&p, PG_INT4, ops[0]->again); /* what is applied again is applied alone */
-    once_result r = pg_send(conn,
-                            "SELECT m.n, m.done, m.times, m.seen, m.retentions, (m.answer).* "
-                            "FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m",
-                            &p, err);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES, &p, err);
     pg_params_release(&p);
     return r;
 }
 
-static once_result ask_resolve(PGconn *conn, const struct once_op *op, struct pg_params *p, struct once_error *err)
+static once_result ask_resolve(struct pg_conn *pg, const struct once_op *op, struct pg_params *p,
+                               struct once_error *err)
 {
     const struct once_resolve *v = &op->request->resolve;
     pg_add_int(p, PG_INT8, (int64_t)v->fence);
@@ -98,10 +93,10 @@ static once_result ask_resolve(PGconn *conn, const struct once_op *op, struct pg
     pg_add_bytes(p, PG_BYTEA, v->actor);
     pg_add_bytes(p, PG_BYTEA, v->reason);
     pg_add_bytes(p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
-    return pg_send(conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a", p, err);
+    return pg_send(pg->conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a", p, err);
 }
 
-once_result pg_ask_other(PGconn *conn, const struct once_op *op, struct once_error *err)
+once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err)
 {
     const struct once_request *q = op->request;
     struct pg_params p;
@@ -112,25 +107,25 @@ once_result pg_ask_other(PGconn *conn, const struct once_op *op, struct once_err
     case ONCE_VERB_EXTEND:
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
         pg_add_int(&p, PG_INT8, q->extend.lease_ms);
-        r = pg_send(conn, ANSWER "once.extend_record($1, $2, $3) a", &p, err);
+        r = pg_send(pg->conn, ANSWER "once.extend_record($1, $2, $3) a", &p, err);
         break;
     case ONCE_VERB_ADVANCE:
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
         pg_add_bytes(&p, PG_TEXT, q->advance.point);
         pg_add_bytes(&p, PG_BYTEA, q->advance.checkpoint);
         pg_add_bytes(&p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
-        r = pg_send(conn, ANSWER "once.advance_record($1, $2, $3, $4, $5) a", &p, err);
+        r = pg_send(pg->conn, ANSWER "once.advance_record($1, $2, $3, $4, $5) a", &p, err);
         break;
     case ONCE_VERB_RELEASE:
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
         pg_add_int(&p, PG_INT4, op->again);
-        r = pg_send(conn, ANSWER "once.release_record($1, $2, $3 = 1) a", &p, err);
+        r = pg_send(pg->conn, ANSWER "once.release_record($1, $2, $3 = 1) a", &p, err);
         break;
     case ONCE_VERB_LOOKUP:
-        r = pg_send(conn, ANSWER "once.lookup_record($1) a", &p, err);
+        r = pg_send(pg->conn, ANSWER "once.lookup_record($1) a", &p, err);
         break;
     case ONCE_VERB_RESOLVE:
-        r = ask_resolve(conn, op, &p, err);
+        r = ask_resolve(pg, op, &p, err);
         break;
     default:
         abort();

@@ -7,12 +7,11 @@
 #ifndef ONCE_STORE_PG_ASK_H
 #define ONCE_STORE_PG_ASK_H
 
+#include "store/pg_conn.h"
 #include "store/store.h"
 
-#include <libpq-fe.h>
-
-once_result pg_ask_claims(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err);
-once_result pg_ask_finishes(PGconn *conn, struct once_op *const *ops, size_t count, struct once_error *err);
-once_result pg_ask_other(PGconn *conn, const struct once_op *op, struct once_error *err);
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
+once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err);
 
 #endif

@@ -14,11 +14,20 @@
 
 enum { RETRIES_MAX = 10, RETRY_PAUSE_US = 2000 };
 
-static once_result send_plain(struct pg_conn *pg, const char *sql, struct once_error *err)
+static once_result send_plain(struct pg_conn *pg, enum pg_statement statement, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
-    once_result r = pg_send(pg->conn, sql, &p, err);
+    once_result r = pg_conn_call(pg, statement, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+static once_result send_settings(struct pg_conn *pg, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    once_result r = pg_send(pg->conn, pg->settings, &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -122,22 +131,22 @@ static size_t batch_statement(const struct batch *b, size_t at)
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
 {
-    once_result r = send_plain(pg, "BEGIN ISOLATION LEVEL READ COMMITTED", err);
-    if (r == ONCE_OK)
-        r = send_plain(pg, pg->settings, err);
+    once_result r = send_plain(pg, PG_STATEMENT_BEGIN, err);
+    if (r == ONCE_OK && !pg->direct)
+        r = send_settings(pg, err);
     if (r == ONCE_OK && pg->clock != NULL)
         r = send_clock(pg, err);
     for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
         count = batch_statement(b, at);
         if (b->items[at].kind == KIND_CLAIM)
-            r = pg_ask_claims(pg->conn, b->ops + at, count, err);
+            r = pg_ask_claims(pg, b->ops + at, count, err);
         else if (b->items[at].kind == KIND_FINISH)
-            r = pg_ask_finishes(pg->conn, b->ops + at, count, err);
+            r = pg_ask_finishes(pg, b->ops + at, count, err);
         else
-            r = pg_ask_other(pg->conn, b->ops[at], err);
+            r = pg_ask_other(pg, b->ops[at], err);
     }
     if (r == ONCE_OK)
-        r = send_plain(pg, "COMMIT", err);
+        r = send_plain(pg, PG_STATEMENT_COMMIT, err);
     if (r == ONCE_OK && !PQpipelineSync(pg->conn))
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(pg->conn));
     return r;
@@ -207,9 +216,11 @@ static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, s
 {
     struct receipt receipt = { .result = ONCE_OK };
     receive_plain(pg, &receipt, err); /* BEGIN */
-    PGresult *settings = receive(pg, &receipt, err);
-    pg_conn_note_server(pg, settings);
-    PQclear(settings);
+    if (!pg->direct) {
+        PGresult *settings = receive(pg, &receipt, err);
+        pg_conn_note_server(pg, settings);
+        PQclear(settings);
+    }
     if (pg->clock != NULL)
         receive_plain(pg, &receipt, err);
     for (size_t at = 0, count; at < b->count; at += count) {

@@ -220,14 +220,14 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
  * also if somebody turns it off while we are connected. */
 static once_result settle_settings(struct pg_conn *c, const char *level, struct once_error *err)
 {
+    const char *local = c->direct ? "false" : "true"; /* to the transaction */
     static const char *const durable[] = { "local", "remote_write", "on", "remote_apply" };
     for (size_t i = 0; i < sizeof durable / sizeof *durable; i++)
         if (strcmp(level, durable[i]) == 0) {
             snprintf(c->settings, sizeof c->settings,
-                     "SELECT set_config('lock_timeout', '1s', true), set_config('client_min_messages', 'warning', "
-                     "true), set_config('synchronous_commit', '%s', true), pg_backend_pid(), "
-                     "pg_postmaster_start_time()",
-                     durable[i]);
+                     "SELECT set_config('lock_timeout', '1s', %s), set_config('client_min_messages', 'warning', "
+                     "%s), set_config('synchronous_commit', '%s', %s), pg_backend_pid(), pg_postmaster_start_time()",
+                     local, local, durable[i], local);
             return ONCE_OK;
         }
     return once_fail(err, ONCE_UNAVAILABLE, "synchronous_commit is %s: an answer would not be durable", level);
@@ -239,7 +239,8 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
     once_result result = pg_conn_exec(c,
                                       "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
                                       "to_regnamespace('once') IS NULL, "
-                                      "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit')",
+                                      "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), "
+                                      "pg_backend_pid()",
                                       &r, err);
     if (result != ONCE_OK)
         return result;
@@ -248,6 +249,8 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
                        : PQgetvalue(r, 0, 1)[0] ? "the server is read-only"
                        : PQgetvalue(r, 0, 2)[0] ? "the database has no schema 'once': run 'once migrate'"
                                                 : NULL;
+    /* A pooler makes up the pid that it tells its clients. */
+    c->direct = pg_int(r, 0, 4) == PQbackendPID(c->conn);
     result = what != NULL ? once_fail(err, ONCE_UNAVAILABLE, "%s", what) : settle_settings(c, PQgetvalue(r, 0, 3), err);
     PQclear(r);
     return result;
@@ -276,6 +279,30 @@ static once_result look_at_schema(struct pg_conn *c, struct once_error *err)
     return result;
 }
 
+/* What the session keeps, where it is ours alone. */
+static once_result set_up_session(struct pg_conn *c, struct once_error *err)
+{
+    if (!c->direct)
+        return ONCE_OK;
+    PGresult *settings = NULL;
+    once_result r = pg_conn_exec(c, c->settings, &settings, err);
+    if (r == ONCE_OK)
+        pg_conn_note_server(c, settings);
+    PQclear(settings);
+    for (size_t i = 0; r == ONCE_OK && i < PG_STATEMENTS; i++) {
+        if (!PQsendPrepare(c->conn, pg_statement_texts[i].name, pg_statement_texts[i].sql, 0, NULL))
+            return once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(c->conn));
+        r = take_result(c, statement_result(c), NULL, err);
+    }
+    return r;
+}
+
+once_result pg_conn_call(struct pg_conn *c, enum pg_statement statement, struct pg_params *p, struct once_error *err)
+{
+    const struct pg_statement_text *text = &pg_statement_texts[statement];
+    return c->direct ? pg_send_prepared(c->conn, text->name, p, err) : pg_send(c->conn, text->sql, p, err);
+}
+
 once_result pg_conn_open(struct pg_conn *c, struct once_error *err)
 {
     once_result r = pg_conn_plain(c, err);
@@ -283,6 +310,8 @@ once_result pg_conn_open(struct pg_conn *c, struct once_error *err)
         r = look_at_server(c, err);
     if (r == ONCE_OK)
         r = look_at_schema(c, err);
+    if (r == ONCE_OK)
+        r = set_up_session(c, err);
     if (r != ONCE_OK)
         pg_conn_close(c);
     return r;

@@ -4,7 +4,8 @@
  *
  * It may lead to a pooler that gives each transaction another server process (pgbouncer,
  * transaction mode). So nothing is kept in the session: what a transaction needs, it sets for
- * itself (`settings`), also against what another client may have left there.
+ * itself (`settings`), also against what another client may have left there. Only where it
+ * leads straight to a server (`direct`) are settings and prepared statements the session's.
  *
  * Nothing waits for ever: a server that says nothing for `answer_ms` is taken for lost, and its
  * socket is closed; a COMMIT is never cancelled (FAULTS E6, F20).
@@ -16,6 +17,7 @@
 #include "core/mac.h"
 #include "once.h"
 #include "store/pg_param.h"
+#include "store/pg_statement.h"
 
 #include <libpq-fe.h>
 
@@ -31,6 +33,7 @@ struct pg_conn {
     struct once_mac secret;
     const struct once_clock *clock;            /* of the tests' own; NULL: the database's */
     bool warned;                               /* a WARNING came since this was last cleared */
+    bool direct;                               /* no pooler between us and the server */
     bool silent;                               /* lost for not answering */
     int64_t answer_ms;                         /* the URL's tcp_user_timeout, or the default */
     char settings[400];                        /* SQL: the first statement of every transaction */
@@ -69,6 +72,9 @@ once_result pg_conn_exec(struct pg_conn *c, const char *sql, PGresult **result, 
 /* A question with its settings, and with `before` (may be NULL), in one transaction. */
 once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, struct pg_params *p, PGresult **result,
                         struct once_error *err);
+
+/* Sends a statement of the batch, in pipeline mode. */
+once_result pg_conn_call(struct pg_conn *c, enum pg_statement statement, struct pg_params *p, struct once_error *err);
 
 /* PQgetResult(), but it does not wait for ever. */
 PGresult *pg_conn_result(struct pg_conn *c);

@@ -82,7 +82,7 @@ void pg_array_bytes(struct pg_params *p, once_span bytes)
     once_buf_add(&p->bytes, bytes);
 }
 
-once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err)
+static once_result complete(struct pg_params *p, struct once_error *err)
 {
     if (p->bytes.result != ONCE_OK)
         return once_fail(err, p->bytes.result, "no memory for a batch");
@@ -92,9 +92,28 @@ once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct o
         p->values[i] = end > p->starts[i] ? (const char *)p->bytes.ptr + p->starts[i] : "";
         p->lengths[i] = (int)(end - p->starts[i]);
     }
-    if (!PQsendQueryParams(conn, sql, p->count, p->types, p->values, p->lengths, p->formats, 1))
-        return once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(conn));
     return ONCE_OK;
+}
+
+static once_result sent(PGconn *conn, int good, struct once_error *err)
+{
+    return good ? ONCE_OK : once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(conn));
+}
+
+once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err)
+{
+    once_result r = complete(p, err);
+    if (r != ONCE_OK)
+        return r;
+    return sent(conn, PQsendQueryParams(conn, sql, p->count, p->types, p->values, p->lengths, p->formats, 1), err);
+}
+
+once_result pg_send_prepared(PGconn *conn, const char *name, struct pg_params *p, struct once_error *err)
+{
+    once_result r = complete(p, err);
+    if (r != ONCE_OK)
+        return r;
+    return sent(conn, PQsendQueryPrepared(conn, name, p->count, p->values, p->lengths, p->formats, 1), err);
 }
 
 static uint64_t number(const uint8_t *p, int len)

@@ -34,6 +34,8 @@ void pg_array_int(struct pg_params *p, Oid type, int64_t value);
 void pg_array_bytes(struct pg_params *p, once_span bytes);
 /* Sends `sql` with them, in pipeline mode. */
 once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err);
+/* The same for a statement that was prepared under a name. */
+once_result pg_send_prepared(PGconn *conn, const char *name, struct pg_params *p, struct once_error *err);
 
 int64_t pg_int(const PGresult *result, int row, int column); /* of any integer width; 0 for NULL */
 bool pg_bool(const PGresult *result, int row, int column);

@@ -49,6 +49,7 @@ class Connection(threading.Thread):
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.wake, self.waker = socket.socketpair()
         self.buffers = {client: b"", self.server: b""}
+        self.prepared = {}     # name: statement
         self.started = False   # the first message of a client has no type
         self.pid = None
         self.plan = None       # ours, from its COMMIT (or BEGIN) on
@@ -95,8 +96,21 @@ class Connection(threading.Thread):
             self.started = True
         return (buffer[:1] if head else b""), buffer[:size]
 
+    def statement_of(self, kind, raw):
+        """What a message asks for. A statement with a name is asked for when it is bound."""
+        first, second = (raw[5:].split(b"\0", 2) + [b"", b""])[:2]
+        if kind == b"Q":
+            return first.upper()
+        if kind == b"P" and first:
+            self.prepared[first] = second.upper()
+        elif kind == b"P":
+            return second.upper()
+        elif kind == b"B":
+            return self.prepared.get(second, b"")
+        return b""
+
     def from_client(self, kind, raw):
-        statement = raw[5:].split(b"\0")[1 if kind == b"P" else 0].upper() if kind in (b"P", b"Q") else b""
+        statement = self.statement_of(kind, raw)
         if self.plan is None and statement.startswith(b"BEGIN"):
             self.plan = self.proxy.take("BEGIN")
             self.executes = self.completes = 0

@@ -15,15 +15,17 @@ COMMENT ON FUNCTION once.now_ms() IS 'The store''s clock, in milliseconds since 
 
 -- A part of a MAC: its length as 8 bytes, then its bytes.
 CREATE FUNCTION once.part(bytes bytea) RETURNS bytea
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT int8send(length(bytes)::bigint) || bytes
-$$;
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN int8send(length(bytes)::bigint) || bytes;
+END $$;
 
 -- HMAC-SHA-256 under the store's secret, from the built-in sha256().
 CREATE FUNCTION once.mac(message bytea) RETURNS bytea
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT sha256(s.outer_pad || sha256(s.inner_pad || message)) FROM once.store s
-$$;
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT sha256(s.outer_pad || sha256(s.inner_pad || message)) FROM once.store s);
+END $$;
 
 -- HMAC-SHA-256 under any key of at most 64 bytes.
 CREATE FUNCTION once.hmac(key bytea, message bytea) RETURNS bytea
@@ -40,17 +42,19 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.record_id(tenant bytea, key bytea) RETURNS uuid
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT encode(substr(once.mac(once.part('once record 1') || once.part(tenant) || once.part(key)), 1, 16),
-                  'hex')::uuid
-$$;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN encode(substr(once.mac(once.part('once record 1') || once.part(tenant) || once.part(key)), 1, 16),
+                  'hex')::uuid;
+END $$;
 COMMENT ON FUNCTION once.record_id(bytea, bytea) IS 'The name of (tenant, key) in this store';
 
 CREATE FUNCTION once.child_key(record uuid, call text) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT encode(substr(once.mac(once.part('once child 1') || once.part(uuid_send(record)) ||
-                                  once.part(convert_to(call, 'UTF8'))), 1, 24), 'hex')
-$$;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN encode(substr(once.mac(once.part('once child 1') || once.part(uuid_send(record)) ||
+                                  once.part(convert_to(call, 'UTF8'))), 1, 24), 'hex');
+END $$;
 COMMENT ON FUNCTION once.child_key(uuid, text) IS
     'The key for a foreign call on behalf of a record: the same on every attempt, 48 hex digits';
 

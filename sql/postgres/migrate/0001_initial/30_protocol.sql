@@ -47,24 +47,35 @@ CREATE VIEW once.stored AS
       LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot;
 
+-- PL/pgSQL keeps its plans for the session, where a function in SQL is planned at every call.
+-- They must be good also when the tables have grown since.
 CREATE FUNCTION once.newest(wanted uuid) RETURNS once.stored
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM once.stored s WHERE s.record = wanted ORDER BY s.fence DESC LIMIT 1
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    stored once.stored;
+BEGIN
+    SELECT s.* INTO stored FROM once.stored s WHERE s.record = wanted ORDER BY s.fence DESC LIMIT 1;
+    RETURN stored;
+END $$;
 
 -- The claim with this fence, newest or not.
 CREATE FUNCTION once.claimed(wanted uuid, held bigint) RETURNS once.stored
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM once.stored s WHERE s.record = wanted AND s.fence = held
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    stored once.stored;
+BEGIN
+    SELECT s.* INTO stored FROM once.stored s WHERE s.record = wanted AND s.fence = held;
+    RETURN stored;
+END $$;
 
 -- K8: finished, and its retention is over. Running and unknown never expire.
 CREATE FUNCTION once.is_gone(s once.stored, now_ms bigint) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT (s).fence IS NULL OR coalesce((s).state = 5, false) OR
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (s).fence IS NULL OR coalesce((s).state = 5, false) OR
            coalesce((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms,
-                    false)
-$$;
+                    false);
+END $$;
 
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -112,7 +123,7 @@ END $$;
 -- Reads the newest claim, locks its row, and reads again until both are the same one: from
 -- then on nobody else changes this record. NULL fence: there is no row of it.
 CREATE FUNCTION once.lock_newest(wanted uuid) RETURNS once.stored
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     s once.stored;
 BEGIN
@@ -193,7 +204,7 @@ $$;
 CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
                                  retention_ms bigint, takeover integer, nonce uuid)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                             fingerprint, tenant, key)
@@ -347,12 +358,13 @@ END $$;
 CREATE FUNCTION once.is_outcome(s once.stored, new_state integer, new_status integer, new_headers bytea,
                                 new_body bytea)
 RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((s).state + CASE WHEN (s).retryable THEN 16 ELSE 0 END +
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((s).state + CASE WHEN (s).retryable THEN 16 ELSE 0 END +
                     CASE WHEN (s).body_dropped THEN 32 ELSE 0 END = new_state AND (s).status = new_status AND
                     (s).headers IS NOT DISTINCT FROM nullif(new_headers, '') AND
-                    (s).body IS NOT DISTINCT FROM nullif(new_body, ''), false)
-$$;
+                    (s).body IS NOT DISTINCT FROM nullif(new_body, ''), false);
+END $$;
 
 -- new_state as in once.result. again: it was sent before and its answer was lost; then it is
 -- done if its own turn shows that, whatever came after it.

@@ -21,6 +21,7 @@ AS $$
 DECLARE
     current smallint;
     live    smallint[];   -- slots that may have rows
+    known   uuid[];       -- records that are there
     rest_of integer[] := '{}';   -- positions
     g       integer := 1;
     rest    record;
@@ -29,8 +30,9 @@ BEGIN
     at := once.now_ms();
     SELECT r.current INTO current FROM once.ring r;
     SELECT array_agg(s.slot) INTO live FROM once.slot s WHERE s.closed_at IS NOT NULL OR s.slot = current;
-    -- In the current slot a record begins with turn 1, so its index decides. What is there is
-    -- not even tried: a batch of replays writes nothing, not even a fence.
+    -- What is there is not even tried: a batch of replays writes nothing, not even a fence.
+    known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
+    -- In the current slot a record begins with turn 1, so its index decides.
     WITH inserted AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
                                 fingerprint, tenant, key)
@@ -40,7 +42,7 @@ BEGIN
                        unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
                        unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
                 OFFSET 0) a
-         WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = a.record AND o.slot = ANY (live))
+         WHERE a.record <> ALL (known)
         ON CONFLICT (record, turn, slot) DO NOTHING
         RETURNING record, fence
     )
