@@ -308,11 +308,13 @@ ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
         h->next = NULL;
 #endif
 
-        if (name.len == 8 && ngx_strncasecmp(h->key.data, (u_char *) "Location", 8) == 0) {
-            r->headers_out.location = h;
+        /* headers_out.location stays empty, as with an upstream: it is not made absolute */
 
-        } else if (name.len == 4 && ngx_strncasecmp(h->key.data, (u_char *) "ETag", 4) == 0) {
+        if (name.len == 4 && ngx_strncasecmp(h->key.data, (u_char *) "ETag", 4) == 0) {
             r->headers_out.etag = h;
+
+        } else if (name.len == 13 && ngx_strncasecmp(h->key.data, (u_char *) "Last-Modified", 13) == 0) {
+            r->headers_out.last_modified = h;
 
         } else if (name.len == 16 && ngx_strncasecmp(h->key.data, (u_char *) "Content-Encoding", 16) == 0) {
             r->headers_out.content_encoding = h;  /* not to be encoded twice */
