@@ -48,7 +48,7 @@ ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
-    conf = ngx_pnalloc(r->pool, sizeof(ngx_http_upstream_conf_t));
+    conf = ngx_palloc(r->pool, sizeof(ngx_http_upstream_conf_t));
     if (conf == NULL) {
         return NGX_ERROR;
     }
