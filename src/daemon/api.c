@@ -22,7 +22,9 @@
 #include "os/os.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
@@ -45,6 +47,7 @@ struct once_api {
     struct once *once;
     struct MHD_Daemon *server;
     int listener;
+    pthread_t acceptor;
     char address[API_ADDRESS_LEN];
     struct api_guard guard;
     struct api_conns conns;
@@ -324,25 +327,49 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
             api_conns_remove(&api->conns, *context);
         *context = NULL;
         atomic_fetch_sub(&api->counters.connections, 1);
+        api_conns_leave(&api->conns);
     }
 }
 
 /* ---------------------------------------------------------------- start, stop */
 
-static once_result start_server(struct once_api *api, uint32_t connection_max, struct once_error *err)
+/* Accepts only while there is room: libmicrohttpd at its own limit accepts and resets, which a
+ * client cannot tell from a lost answer. */
+static void *accept_all(void *arg)
 {
-    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC;
-    if (api->guard.bound.ss_family == AF_INET6)
-        flags |= MHD_USE_IPv6;
-    api->server = MHD_start_daemon(flags, 0, NULL, NULL, on_request, api, MHD_OPTION_LISTEN_SOCKET, api->listener,
-                                   MHD_OPTION_CONNECTION_LIMIT, (unsigned)connection_max,
-                                   MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_LEN_MAX,
-                                   MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_LEN, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                                   MHD_OPTION_URI_LOG_CALLBACK, on_uri, api, MHD_OPTION_NOTIFY_COMPLETED, on_end, api,
-                                   MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_END);
+    struct once_api *api = arg;
+    while (api_conns_admit(&api->conns)) {
+        struct sockaddr_storage peer;
+        socklen_t len = sizeof peer;
+        struct pollfd ready = { .fd = api->listener, .events = POLLIN };
+        (void)poll(&ready, 1, -1);
+        int fd = accept4(api->listener, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        bool short_of = fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+        if (fd >= 0 && MHD_add_connection(api->server, fd, (struct sockaddr *)&peer, len) == MHD_YES)
+            continue;
+        api_conns_leave(&api->conns);
+        if (short_of || fd >= 0)
+            api_conns_pause(&api->conns);
+    }
+    return NULL;
+}
+
+static once_result start_server(struct once_api *api, struct once_error *err)
+{
+    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC |
+                     MHD_USE_NO_LISTEN_SOCKET;
+    api->server = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, api, MHD_OPTION_CONNECTION_LIMIT, (unsigned)api->conns.open_max + 1,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_LEN_MAX, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_LEN,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_uri, api, MHD_OPTION_NOTIFY_COMPLETED, on_end,
+        api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_END);
     if (api->server == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot start the HTTP listener on '%s'", api->address);
-    return ONCE_OK;
+    int error = pthread_create(&api->acceptor, NULL, accept_all, api);
+    if (error == 0)
+        return ONCE_OK;
+    MHD_stop_daemon(api->server);
+    return once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread: %s", strerror(error));
 }
 
 static uint32_t or_default(uint32_t value, uint32_t if_zero)
@@ -369,6 +396,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->conns.request_ms = or_default(options->request_ms, REQUEST_MS);
     api->conns.answer_ms = or_default(options->answer_ms, ANSWER_MS);
     api->conns.counters = &api->counters;
+    api->conns.open_max = connection_max;
     const char *address = options->listen != NULL ? options->listen : ONCE_API_LISTEN_DEFAULT;
     once_result r = api_listen(address, options->any_address, &api->listener, &api->guard.bound, api->address, err);
     if (r != ONCE_OK)
@@ -376,7 +404,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     r = api_conns_init(&api->conns, err);
     if (r != ONCE_OK)
         goto no_conns;
-    r = start_server(api, connection_max, err);
+    r = start_server(api, err);
     if (r != ONCE_OK)
         goto no_server;
     *out = api;
@@ -396,13 +424,13 @@ void once_api_stop(struct once_api *api)
     if (api == NULL)
         return;
     atomic_store(&api->ending, true);
-    int listener = MHD_quiesce_daemon(api->server);
-    shutdown(api->listener, SHUT_RD); /* who comes now is refused at once; closing it must wait for the server */
+    api_conns_shut(&api->conns);
+    shutdown(api->listener, SHUT_RD); /* wakes the acceptor; who comes now is refused */
+    pthread_join(api->acceptor, NULL);
+    close(api->listener);
     api_conns_drain(&api->conns, api->drain_ms);
     MHD_stop_daemon(api->server);
     api_conns_release(&api->conns);
-    if (listener != MHD_INVALID_SOCKET)
-        close(listener);
     free(api);
 }
 

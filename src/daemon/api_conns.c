@@ -84,6 +84,42 @@ void api_conns_release(struct api_conns *conns)
     pthread_mutex_destroy(&conns->lock);
 }
 
+bool api_conns_admit(struct api_conns *conns)
+{
+    pthread_mutex_lock(&conns->lock);
+    while (conns->open == conns->open_max && !conns->shut)
+        pthread_cond_wait(&conns->changed, &conns->lock);
+    bool admitted = !conns->shut;
+    conns->open += admitted;
+    pthread_mutex_unlock(&conns->lock);
+    return admitted;
+}
+
+void api_conns_leave(struct api_conns *conns)
+{
+    pthread_mutex_lock(&conns->lock);
+    assert(conns->open > 0);
+    conns->open--;
+    pthread_cond_broadcast(&conns->changed);
+    pthread_mutex_unlock(&conns->lock);
+}
+
+void api_conns_shut(struct api_conns *conns)
+{
+    pthread_mutex_lock(&conns->lock);
+    conns->shut = true;
+    pthread_cond_broadcast(&conns->changed);
+    pthread_mutex_unlock(&conns->lock);
+}
+
+void api_conns_pause(struct api_conns *conns)
+{
+    pthread_mutex_lock(&conns->lock);
+    if (!conns->shut)
+        wait_ms(conns, 50);
+    pthread_mutex_unlock(&conns->lock);
+}
+
 struct api_conn *api_conns_add(struct api_conns *conns, int fd)
 {
     struct api_conn *conn = calloc(1, sizeof *conn);

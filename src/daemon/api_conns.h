@@ -5,7 +5,8 @@
  *             thread closes those whose deadline is over. libmicrohttpd's own time-out only
  *             counts silence; who sends a byte a second would stay for hours.
  * Invariants: C1 a connection that is not being worked on has a deadline.
- *             C2 its descriptor here is a duplicate: closing is libmicrohttpd's, and a number
+ *             C2 there are no more than open_max; others stay in the listener's queue.
+ *             C3 its descriptor here is a duplicate: closing is libmicrohttpd's, and a number
  *                that was used again is never shut down by mistake.
  */
 #ifndef ONCE_DAEMON_API_CONNS_H
@@ -27,8 +28,9 @@ struct api_conns {
     pthread_cond_t changed;
     pthread_t watcher;
     struct api_conn *first;
+    size_t open, open_max;
     size_t working; /* requests that are worked on, or whose answer is on its way */
-    bool ending;
+    bool shut, ending;
     int64_t request_ms, answer_ms;
     struct api_counters *counters;
 };
@@ -36,6 +38,14 @@ struct api_conns {
 once_result api_conns_init(struct api_conns *conns, struct once_error *err);
 /* All connections are gone. */
 void api_conns_release(struct api_conns *conns);
+
+/* Waits until there is room for one more, and takes it; false: it is ending. */
+bool api_conns_admit(struct api_conns *conns);
+void api_conns_leave(struct api_conns *conns);
+/* Nobody is admitted any more. */
+void api_conns_shut(struct api_conns *conns);
+/* Something is short, memory or descriptors: wait a little before trying again. */
+void api_conns_pause(struct api_conns *conns);
 
 /* NULL: no descriptor or memory left; the connection is not watched and must be closed. */
 struct api_conn *api_conns_add(struct api_conns *conns, int fd);

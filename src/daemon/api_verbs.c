@@ -44,6 +44,18 @@ static struct shown shown_for(enum once_arm arm)
     }
 }
 
+/* What a holder does not know itself. The library's answer to one has no texts either. */
+static void put_held(struct once_json *json, const struct once_record *record)
+{
+    once_json_hex(json, "record", once_span_of(record->grant.record, sizeof record->grant.record));
+    once_json_uint(json, "fence", record->grant.fence);
+    once_json_text(json, "state", once_state_name(record->state));
+    once_json_uint(json, "attempt", record->attempt);
+    once_json_time(json, "lease_until", record->lease_until);
+    once_json_time(json, "finished_at", record->finished_at);
+    once_json_time(json, "expires_at", record->expires_at);
+}
+
 static void put_record(struct once_json *json, const struct once_record *record, struct shown shown)
 {
     once_record_json(json, record);
@@ -72,7 +84,9 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
         once_json_text(&json, "arm", once_arm_name(reply->arm));
         if (reply->arm == ONCE_ARM_IN_PROGRESS)
             once_json_int(&json, "retry_after_ms", reply->retry_after_ms);
-        if (record->state != ONCE_STATE_NONE)
+        if (reply->arm == ONCE_ARM_DONE && record->state != ONCE_STATE_NONE)
+            put_held(&json, record);
+        else if (record->state != ONCE_STATE_NONE)
             put_record(&json, record, shown);
         once_json_close(&json);
         api_answer_end(&call->answer);
