@@ -2,18 +2,22 @@
  * api_server.c - the HTTP listener over a store, without the daemon around it.
  *
  *     api_server STORE [NAME=VALUE]...   listen, any_address, host, connection_max, request_ms,
- *                                        answer_ms, drain_ms, bytes_max, queue_len
+ *                                        answer_ms, drain_ms, bytes_max, queue_len, poll
  *
- * Prints the address, then serves until SIGTERM or SIGINT.
+ * Prints the address, then serves until SIGTERM or SIGINT. With poll=1 the store's handle is as
+ * the daemon's: completions wait for a loop.
  */
 #include "core/duration.h"
 #include "core/span.h"
 #include "daemon/api.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 static bool set_number(const char *word, const char *name, uint64_t *out)
 {
@@ -30,6 +34,8 @@ static bool set_option(const char *word, struct once_api_options *api, struct on
         api->listen = word + 7;
     else if (strcmp(word, "any_address=1") == 0)
         api->any_address = true;
+    else if (strcmp(word, "poll=1") == 0)
+        options->poll = true;
     else if (strncmp(word, "host=", 5) == 0) {
         static const char *hosts[1];
         hosts[0] = word + 5;
@@ -58,6 +64,17 @@ static int fail(const char *text)
     return 1;
 }
 
+static void wait_for(const sigset_t *ends, struct once *once)
+{
+    struct pollfd ready[] = { { .fd = signalfd(-1, ends, SFD_CLOEXEC), .events = POLLIN },
+                              { .fd = once_eventfd(once), .events = POLLIN } };
+    while (ready[0].revents == 0) {
+        (void)poll(ready, 2, -1);
+        once_dispatch(once, 100);
+    }
+    close(ready[0].fd);
+}
+
 int main(int argc, char **argv)
 {
     struct once_api_options api_options = { .listen = "127.0.0.1:0" };
@@ -66,7 +83,6 @@ int main(int argc, char **argv)
     struct once_api *api = NULL;
     struct once_error err;
     sigset_t ends;
-    int signal_number;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
@@ -85,7 +101,7 @@ int main(int argc, char **argv)
     }
     printf("%s\n", once_api_address(api));
     fflush(stdout);
-    sigwait(&ends, &signal_number);
+    wait_for(&ends, once);
     once_api_stop(api);
     once_close(once);
     return 0;

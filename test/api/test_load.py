@@ -264,8 +264,9 @@ for connection in waiting, idle, half, taking:
 server.stop("a server that was busy")
 
 # ----------------------------------------------------------------
-case("counters")
-server = Server()
+case("counters, with a handle like the daemon's")
+server = Server("poll=1")
+equal(server.ask("GET", "/healthz")[2], {"status": "ok"}, "health")
 for _ in range(3):
     server.post("claim", key="m")
 server.post("finish", **grant(server.look("m")), state="succeeded")
@@ -292,7 +293,7 @@ ok(not wrong and text.endswith("\n"), "each has its HELP and TYPE before it, onc
 metrics = server.metrics()
 for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_replays_total": "1", "once_records": "1",
                     "once_fenced_total": "0", "once_busy_total": "0", "once_settled_total": "0",
-                    'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "7",
+                    'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "8",
                     "once_http_connections": "1"}.items():
     equal(metrics.get(name), value, name)
 ok(all(name in metrics for name in ("once_operations_total", "once_batches_total", "once_store_bytes",
