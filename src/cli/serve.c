@@ -133,7 +133,7 @@ struct serve {
     struct once_cli cli;
     struct once_serve_upstream upstream;
     struct once_serve_listen listen, http;
-    bool upstream_given, http_off, print_config;
+    bool upstream_given, http_given, http_off, print_config;
     struct once_serve_wishes wishes;
     struct once_serve_place place;
     struct once_serve_config config;
@@ -261,6 +261,7 @@ static bool parse_option(struct serve *serve, int c)
         serve->config.workers = (unsigned)number;
         return true;
     case OPTION_HTTP:
+        serve->http_given = true;
         serve->http_off = strcmp(optarg, "off") == 0;
         return serve->http_off || parse_listen(serve, "--http", &serve->http);
     default: /* those that are taken as they are */
@@ -462,9 +463,6 @@ static void tell_places(const struct serve *serve)
     once_buf_addf(&text, "once serve: store         ");
     add_store(&text, place->store);
     once_buf_addf(&text, "\nonce serve: daemon        socket %s", place->socket);
-    if (!once_serve_place_has_daemon(place))
-        once_buf_addf(&text, ", JSON API %s%s", serve->http_off ? "" : "http://",
-                      serve->http_off ? "off" : serve->http.near);
     if (place->root)
         once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
                       place->daemon.name, place->workers.name);
@@ -472,7 +470,7 @@ static void tell_places(const struct serve *serve)
     once_buf_release(&text);
 }
 
-static void tell_ready(void *arg)
+static void tell_ready(void *arg, const char *http)
 {
     const struct serve *serve = arg;
     const char *scheme = serve->config.tls_cert != NULL ? "https" : "http";
@@ -485,6 +483,8 @@ static void tell_ready(void *arg)
     char url[PATH_MAX + 8];
     snprintf(url, sizeof url, "once:%s", serve->place.socket);
     once_text_quote(&text, once_span_str(url));
+    if (strcmp(http, "off") != 0)
+        once_buf_addf(&text, "\nonce serve: the JSON API:  http://%s", http);
     once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
@@ -501,8 +501,10 @@ static void add_daemon(struct once_serve_child *daemon, const struct serve *serv
     once_serve_child_add(daemon, "daemon");
     once_serve_child_add(daemon, "--socket");
     once_serve_child_add(daemon, place->socket);
-    once_serve_child_add(daemon, "--http");
-    once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
+    if (serve->http_given) {
+        once_serve_child_add(daemon, "--http");
+        once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
+    }
     if (place->root) {
         once_serve_child_add(daemon, "--allow");
         once_serve_child_add(daemon, place->workers.name);

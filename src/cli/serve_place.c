@@ -4,6 +4,7 @@
 #include "cli/serve_config.h"
 #include "cli/store_url.h"
 #include "core/err.h"
+#include "module_dir.h" /* made by the build */
 
 #include <ctype.h>
 #include <dirent.h>

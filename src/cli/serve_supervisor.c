@@ -33,6 +33,9 @@ static bool take_daemon_line(void *arg, const char *line)
         return false;
     if (s->phase == ONCE_SERVE_SERVING)
         say(s, "daemon", "is up again");
+    const char *http = strstr(line, ", http ");
+    if (http != NULL)
+        snprintf(s->http, sizeof s->http, "%s", http + 7);
     s->daemon_ready = true;
     return true;
 }
@@ -232,7 +235,7 @@ static void step(struct once_serve_supervisor *s)
     case ONCE_SERVE_NGINX:
         if (nginx_has_pid_file(s)) {
             s->phase = ONCE_SERVE_SERVING;
-            s->ready(s->arg);
+            s->ready(s->arg, s->http);
         }
         remark_on_waiting(s, now);
         break;
@@ -290,6 +293,7 @@ int once_serve_supervise(struct once_serve_supervisor *s)
     s->daemon.take_line = take_daemon_line;
     s->daemon.arg = s;
     s->phase = ONCE_SERVE_DAEMON;
+    snprintf(s->http, sizeof s->http, "off");
     if (s->has_daemon && !start(s, &s->daemon))
         give_up(s, ONCE_EXIT_OS);
     while (step(s), s->phase != ONCE_SERVE_OVER) {

@@ -30,16 +30,17 @@ enum once_serve_phase {
 
 struct once_serve_supervisor {
     const struct once_cli *cli;
-    const char *pid_file; /* nginx's */
-    bool has_daemon;      /* else somebody else runs it */
-    void (*ready)(void *arg);
+    const char *pid_file;                       /* nginx's */
+    bool has_daemon;                            /* else somebody else runs it */
+    void (*ready)(void *arg, const char *http); /* http: the JSON API's address, or "off" */
     void *arg;
     struct once_serve_child daemon, nginx;
 
     enum once_serve_phase phase;
     bool daemon_ready;
-    bool terminal; /* standard error was one at the start */
-    int hurry;     /* how often the ending was pressed for */
+    char http[ONCE_SERVE_ADDRESS_LEN]; /* as the daemon said */
+    bool terminal;                     /* standard error was one at the start */
+    int hurry;                         /* how often the ending was pressed for */
     int64_t deadline, remark_at;
     int signals; /* a signalfd */
     sigset_t mask;
