@@ -541,7 +541,9 @@ int once_cli_serve(int argc, char **argv)
 {
     struct serve serve = {
         .cli = { .verb = "serve", .help = help },
-        .config = { .lease_ms = -1, .retention_ms = -1, .wait_ms = -1 },
+        .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .wait_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };
     struct once_error err;
     struct once_buf config;

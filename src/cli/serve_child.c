@@ -128,7 +128,10 @@ static void pass_on(const struct once_serve_child *child, char *line, size_t len
     line[len] = '\0';
     if (len == 0 || (child->take_line != NULL && child->take_line(child->arg, line)))
         return;
-    int n = snprintf(text, sizeof text, "%s: %s\n", child->name, line);
+    /* nginx's first and last words name it themselves. */
+    size_t name_len = strlen(child->name);
+    bool named = strncmp(line, child->name, name_len) == 0 && line[name_len] == ':';
+    int n = snprintf(text, sizeof text, "%s%s%s\n", named ? "" : child->name, named ? "" : ": ", line);
     if (n > 0)
         fwrite(text, 1, (size_t)n, stderr);
 }

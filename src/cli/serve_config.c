@@ -122,7 +122,7 @@ static void add_listen(const struct once_serve_config *config, struct once_buf *
 static void add_duration(struct once_buf *out, const char *directive, int64_t ms)
 {
     char text[ONCE_DURATION_TEXT_LEN];
-    if (ms < 0)
+    if (ms == ONCE_SERVE_CONFIG_DEFAULT)
         return;
     once_duration_format(ms, text);
     once_buf_addf(out, "            %s %s;\n", directive, text);

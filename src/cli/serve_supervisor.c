@@ -15,6 +15,7 @@ enum {
     NGINX_GRACE_MS = 30000,  /* for requests in flight, after QUIT */
     DAEMON_GRACE_MS = 30000, /* after TERM: a large store is closed in a few seconds */
     LAST_GRACE_MS = 5000,    /* nginx, after TERM */
+    SAME_SIGNAL_MS = 500,    /* one wish may arrive twice: to us and to our group */
     LOOK_EVERY_MS = 20,      /* for a pid file, or the end of a group: neither tells by itself */
     REMARK_EVERY_MS = 10000,
 };
@@ -169,9 +170,11 @@ static void take_signals(struct once_serve_supervisor *s)
             reap(s);
         else if (signal == SIGHUP && !hung_up)
             reload(s);
-        else if (s->phase >= ONCE_SERVE_ENDING_NGINX)
-            press(s);
-        else {
+        else if (s->phase >= ONCE_SERVE_ENDING_NGINX) {
+            if (once_os_monotonic_ms() >= s->hurry_from)
+                press(s);
+        } else {
+            s->hurry_from = once_os_monotonic_ms() + SAME_SIGNAL_MS;
             once_cli_fail(s->cli, 0, "ending: requests in flight are finished first; once more to hurry");
             end_all(s);
         }

@@ -38,11 +38,11 @@ struct once_serve_supervisor {
 
     enum once_serve_phase phase;
     bool daemon_ready;
-    char http[ONCE_SERVE_ADDRESS_LEN]; /* as the daemon said */
-    bool terminal;                     /* standard error was one at the start */
-    int hurry;                         /* how often the ending was pressed for */
-    int64_t deadline, remark_at;
-    int signals; /* a signalfd */
+    char http[ONCE_SERVE_ADDRESS_LEN];       /* as the daemon said */
+    bool terminal;                           /* standard error was one at the start */
+    int hurry;                               /* how often the ending was pressed for */
+    int64_t deadline, remark_at, hurry_from; /* monotonic ms */
+    int signals;                             /* a signalfd */
     sigset_t mask;
     int exit;
 };
