@@ -5,10 +5,10 @@ PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
 FUZZ_SECONDS ?= 60
-# of `make run`: the gateway, the demo service's port, the JSON API
+# of `make run`: the gateway, the demo service's port, where the JSON API listens
 LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
-HTTP ?= 127.0.0.1:7411
+HTTP ?=
 
 .PHONY: all help deps run tour test check tsan clang fuzz bench sweep install tidy clean
 
@@ -25,7 +25,7 @@ $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
 run: deps all ## the gateway, a demo service behind it, and a list of things to try
-	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" --http "$(HTTP)"
+	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" $(if $(HTTP),--http "$(HTTP)")
 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once

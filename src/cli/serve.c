@@ -48,6 +48,8 @@ static const char help[] =
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
     "  --wait DUR         how long a retry waits for the first request to end before it is\n"
     "                     told 409; default 0s\n"
+    "  --timeout DUR      how long the service may be silent; its answer is unknown then;\n"
+    "                     default 60s\n"
     "  --tls-cert FILE    serve HTTPS, also HTTP/2, with this certificate chain\n"
     "  --tls-key FILE     and this key\n"
     "  --workers N        nginx's; default: one per processor\n"
@@ -84,6 +86,7 @@ enum {
     OPTION_RETENTION,
     OPTION_LEASE,
     OPTION_WAIT,
+    OPTION_TIMEOUT,
     OPTION_TLS_CERT,
     OPTION_TLS_KEY,
     OPTION_WORKERS,
@@ -108,6 +111,7 @@ static const struct option options[] = {
     { "retention", required_argument, NULL, OPTION_RETENTION },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "wait", required_argument, NULL, OPTION_WAIT },
+    { "timeout", required_argument, NULL, OPTION_TIMEOUT },
     { "tls-cert", required_argument, NULL, OPTION_TLS_CERT },
     { "tls-key", required_argument, NULL, OPTION_TLS_KEY },
     { "workers", required_argument, NULL, OPTION_WORKERS },
@@ -251,6 +255,8 @@ static bool parse_option(struct serve *serve, int c)
         return parse_duration(serve, "--lease", false, 1, DAY_MS, &serve->config.lease_ms);
     case OPTION_WAIT:
         return parse_duration(serve, "--wait", false, 0, DAY_MS, &serve->config.wait_ms);
+    case OPTION_TIMEOUT:
+        return parse_duration(serve, "--timeout", false, 1, DAY_MS, &serve->config.timeout_ms);
     case OPTION_TLS_CERT:
         return parse_file(serve, "--tls-cert", serve->tls_cert, &serve->config.tls_cert);
     case OPTION_TLS_KEY:
@@ -298,6 +304,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
+        cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
 }
 
@@ -543,7 +551,8 @@ int once_cli_serve(int argc, char **argv)
         .cli = { .verb = "serve", .help = help },
         .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
-                    .wait_ms = ONCE_SERVE_CONFIG_DEFAULT },
+                    .wait_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };
     struct once_error err;
     struct once_buf config;

@@ -171,6 +171,8 @@ static void add_proxy(const struct once_serve_config *config, struct once_buf *o
              "            proxy_set_header X-Forwarded-Proto $scheme;\n"
              "            proxy_next_upstream off;          # never twice to the service\n"
              "            proxy_ignore_client_abort on;     # a client that left does not stop the work\n");
+    add_duration(out, "proxy_read_timeout", config->timeout_ms);
+    add_duration(out, "proxy_send_timeout", config->timeout_ms);
     if (!config->upstream->tls)
         return;
     once_buf_addf(out, "            proxy_ssl_name %s;\n", config->upstream->host);

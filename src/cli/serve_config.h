@@ -29,7 +29,7 @@ struct once_serve_config {
     const char *takeover;       /* NULL: the module's default, as all that follows */
     const char *const *methods; /* method_count of them */
     size_t method_count;
-    int64_t lease_ms, retention_ms, wait_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
+    int64_t lease_ms, retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
     const char *tls_cert, *tls_key;
     const char *ca_file; /* whom to trust, if the service is reached by TLS */
     unsigned workers;    /* 0: one per processor */

@@ -294,6 +294,16 @@ static once_result check_owner(const char *path, struct once_error *err)
     return ONCE_OK;
 }
 
+/* The directory above it as well: who owns that can put another one in its place. */
+static once_result check_owners(const char *path, struct once_error *err)
+{
+    char above[PATH_MAX];
+    name_path(above, "%s", path);
+    *strrchr(above, '/') = '\0';
+    once_result r = check_owner(path, err);
+    return r == ONCE_OK && geteuid() == 0 ? check_owner(above, err) : r;
+}
+
 static once_result lock_running(struct once_serve_place *place, struct once_error *err)
 {
     place->lock = open(place->run, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -355,13 +365,13 @@ once_result once_serve_place_make(struct once_serve_place *place, struct once_er
     mode_t mode = place->root ? 0755 : 0700;
     once_result r = make_directories(place->run, mode, err);
     if (r == ONCE_OK)
-        r = check_owner(place->run, err);
+        r = check_owners(place->run, err);
     if (r == ONCE_OK)
         r = lock_running(place, err);
     if (r == ONCE_OK)
         r = make_directories(place->temp, mode, err);
     if (r == ONCE_OK)
-        r = check_owner(place->temp, err);
+        r = check_owners(place->temp, err);
     if (r == ONCE_OK)
         r = make_directories(place->socket_dir, mode, err);
     if (r != ONCE_OK)

@@ -44,6 +44,7 @@ def test_config__says_each_option(world):
             (("--retention", "never"), "once_retention never;"),
             (("--retention", "7d"), "once_retention 7d;"),
             (("--wait", "250ms"), "once_wait 250ms;"),
+            (("--timeout", "10m"), "proxy_read_timeout 10m;"),
             (("--workers", "3"), "worker_processes 3;"),
             (("--log-requests",), "access_log /dev/stderr requests;"),
             (("--module", "/dev/null"), 'load_module "/dev/null";'),
@@ -112,6 +113,8 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
+            ((*UPSTREAM, "--listen", "*:9000"),
+             "--upstream: http://127.0.0.1:9000 is the gateway itself: see --listen"),
             ((*UPSTREAM, "more"), "'more' is too much")):
         status, out, err = world.once("serve", "--print-config", *options)
         equal((status, out), (64, ""), "exit status and output of %s" % (options,))
