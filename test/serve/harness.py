@@ -189,8 +189,8 @@ class World:
                               stdin=subprocess.DEVNULL, text=True, timeout=2 * SECONDS, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def serve(self, *arguments, user=None, upstream=None, port=None, prefix=(), module=True):
-        gateway = Gateway(self, arguments, user, upstream, port, prefix, module)
+    def serve(self, *arguments, user=None, upstream=None, port=None, stderr=None):
+        gateway = Gateway(self, arguments, user, upstream, port, stderr)
         self.started.append(gateway)
         return gateway
 
@@ -210,7 +210,7 @@ def as_user(user):
 class Gateway:
     """A running `once serve`."""
 
-    def __init__(self, world, arguments, user, upstream, port, prefix, module):
+    def __init__(self, world, arguments, user, upstream, port, stderr):
         self.world, self.port = world, port or free_port()
         self.service = None
         if upstream is None:
@@ -220,13 +220,14 @@ class Gateway:
         arguments = ["--upstream", upstream, "--listen", "127.0.0.1:%d" % self.port, "--workers", "2", *arguments]
         if "--store" not in arguments:
             arguments += ["--store", "sqlite:" + world.path("once.db")]
-        if module and MODULE and "--module" not in arguments:
+        if MODULE and "--module" not in arguments:
             arguments += ["--module", MODULE]
         if "--http" not in arguments:
             arguments += http_off()
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(as_user(user) + [*prefix, ONCE, "serve", *arguments], env=world.env,
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(as_user(user) + [ONCE, "serve", *arguments], env=world.env,
+                                            stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log if stderr is None else stderr, start_new_session=True)
         self.seen = set()
 
     def log(self):

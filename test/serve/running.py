@@ -154,6 +154,31 @@ def test_reload__new_workers_same_master(world):
     gateway.end()
 
 
+def test_terminal__that_is_gone_ends_it(world):
+    need_module()
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    gateway = world.serve(stderr=theirs)
+    os.close(theirs)
+    shown = bytearray()
+
+    def shows(text):
+        try:
+            shown.extend(os.read(ours, 65536))
+        except BlockingIOError:
+            pass
+        return text in shown
+    wait_for("once serve to be ready", lambda: shows(b"once serve: ready: "))
+    gateway.send(signal.SIGHUP)
+    wait_for("a reload", lambda: shows(b"reads its configuration"))
+    wait_for("two workers", lambda: len(gateway.workers()) == 2)
+    gateway.all()
+    os.close(ours)
+    gateway.send(signal.SIGHUP)
+    equal(gateway.ended(), 0, "exit status")
+    gateway.nothing_left()
+
+
 def test_address__is_had_by_one(world):
     need_module()
     gateway = world.serve().ready()
@@ -206,7 +231,7 @@ def test_tls__is_served(world):
 def test_user__root_gives_up_what_it_need_not_have(world):
     if not ROOT:
         raise Skip("not root")
-    need_module()
+    need_plain_user()  # others can reach this build
     daemon = pwd.getpwnam("daemon")
     os.mkdir(world.path("data"), 0o700)
     os.chown(world.path("data"), daemon.pw_uid, daemon.pw_gid)
@@ -217,6 +242,9 @@ def test_user__root_gives_up_what_it_need_not_have(world):
         groups = next(line for line in f if line.startswith("Groups:")).split()[1:]
     assert "0" not in groups, "the daemon is in root's group"
     wait_for("an answer", answers(gateway))
+    for user, allowed in (("www-data", True), ("nobody", False)):
+        status, _, err = world.once("keys", "list", "--store", "once:" + gateway.socket(), user=user)
+        equal(status == 0, allowed, "the daemon lets %s in: %s" % (user, err))
     os.kill(gateway.daemon()[0], signal.SIGKILL)
     wait_for("another daemon", lambda: "daemon is up again" in gateway.log())
     equal([uid_of(p) for p in gateway.daemon()], [daemon.pw_uid], "the next daemon's user")
