@@ -119,51 +119,57 @@ static void add_listen(const struct once_serve_config *config, struct once_buf *
              "        ssl_session_cache shared:tls:10m;\n");
 }
 
-static void add_duration(struct once_buf *out, const char *directive, int64_t ms)
+static void add_duration(struct once_buf *out, const char *indent, const char *directive, int64_t ms)
 {
     char text[ONCE_DURATION_TEXT_LEN];
     if (ms == ONCE_SERVE_CONFIG_DEFAULT)
         return;
     once_duration_format(ms, text);
-    once_buf_addf(out, "            %s %s;\n", directive, text);
+    once_buf_addf(out, "%s%s %s;\n", indent, directive, text);
 }
 
 static void add_tenant(const struct once_serve_config *config, struct once_buf *out)
 {
     if (config->tenant_header == NULL) {
-        add(out, "            once_tenant -;          # one tenant: all clients share the keys\n");
+        add(out, "        once_tenant -;          # one tenant: all clients share the keys\n");
         return;
     }
-    add(out, "            # Whose key it is. Whoever can set this header chooses the tenant: something\n"
-             "            # before this gateway must check or set it.\n"
-             "            once_tenant $http_");
+    add(out, "        # Whose key it is. Whoever can set this header chooses the tenant: something\n"
+             "        # before this gateway must check or set it.\n"
+             "        once_tenant $http_");
     for (const char *p = config->tenant_header; *p != '\0'; p++)
         once_buf_add_byte(out, (uint8_t)(*p == '-' ? '_' : tolower((unsigned char)*p)));
     add(out, ";\n");
 }
 
+/* In the server, so that the policy's location has them, too. */
 static void add_once(const struct once_serve_config *config, struct once_buf *out)
 {
-    add(out, "            # Requests with an Idempotency-Key are executed once and answered alike.\n");
-    once_buf_addf(out, "            once %s;%s\n", config->required ? "required" : "on",
-                  config->required ? "          # without a key: 400" : "                # without a key: passed on");
+    static const char indent[] = "        ";
+    add(out, "\n        # Requests with an Idempotency-Key are executed once and answered alike.\n");
+    add(out, config->required ? "        once required;          # without a key: 400\n"
+                              : "        once on;                # without a key: passed on as they are\n");
     add_tenant(config, out);
     if (config->method_count > 0) {
-        add(out, "            once_methods");
+        add(out, "        once_methods");
         for (size_t i = 0; i < config->method_count; i++)
             once_buf_addf(out, " %s", config->methods[i]);
         add(out, ";\n");
     }
     if (config->takeover != NULL)
-        once_buf_addf(out, "            once_takeover %s;\n", config->takeover);
-    add_duration(out, "once_lease", config->lease_ms);
-    add_duration(out, "once_retention", config->retention_ms);
-    add_duration(out, "once_wait", config->wait_ms);
+        once_buf_addf(out, "        once_takeover %s;\n", config->takeover);
+    add_duration(out, indent, "once_lease", config->lease_ms);
+    add_duration(out, indent, "once_retention", config->retention_ms);
+    add_duration(out, indent, "once_wait", config->wait_ms);
+    add(out, "\n        # All of this as a document for clients.\n"
+             "        location = /.well-known/idempotency {\n"
+             "            once_policy;\n"
+             "        }\n");
 }
 
 static void add_proxy(const struct once_serve_config *config, struct once_buf *out)
 {
-    once_buf_addf(out, "\n            proxy_pass %s://service;\n", config->upstream->tls ? "https" : "http");
+    once_buf_addf(out, "            proxy_pass %s://service;\n", config->upstream->tls ? "https" : "http");
     add(out, "            proxy_http_version 1.1;\n"
              "            proxy_set_header Connection \"\";\n"
              "            proxy_set_header Host $host_asked_for;\n"
@@ -171,8 +177,8 @@ static void add_proxy(const struct once_serve_config *config, struct once_buf *o
              "            proxy_set_header X-Forwarded-Proto $scheme;\n"
              "            proxy_next_upstream off;          # never twice to the service\n"
              "            proxy_ignore_client_abort on;     # a client that left does not stop the work\n");
-    add_duration(out, "proxy_read_timeout", config->timeout_ms);
-    add_duration(out, "proxy_send_timeout", config->timeout_ms);
+    add_duration(out, "            ", "proxy_read_timeout", config->timeout_ms);
+    add_duration(out, "            ", "proxy_send_timeout", config->timeout_ms);
     if (!config->upstream->tls)
         return;
     once_buf_addf(out, "            proxy_ssl_name %s;\n", config->upstream->host);
@@ -199,8 +205,8 @@ void once_serve_config_write(const struct once_serve_config *config, struct once
     add_path(out, config->socket, "");
     add(out, ";\n\n    server {\n");
     add_listen(config, out);
-    add(out, "\n        location / {\n");
     add_once(config, out);
+    add(out, "\n        location / {\n");
     add_proxy(config, out);
     add(out, "        }\n    }\n}\n");
 }
