@@ -149,11 +149,13 @@ class Service:
         self.server.server_close()
 
 
-def request(port, path="/", key=None, body=b"x", method="POST", timeout=None):
+def request(port, path="/", key=None, body=b"x", method="POST", timeout=None, **headers):
     """Returns (status, headers, body); None if there was no answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout or SECONDS)
     try:
-        connection.request(method, path, body, {"Idempotency-Key": '"%s"' % key} if key else {})
+        if key is not None:
+            headers["Idempotency-Key"] = '"%s"' % key
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
     except (OSError, http.client.HTTPException):

@@ -328,6 +328,34 @@ def test_keys__a_request_in_flight_at_the_end_is_stored(world):
     again.end()
 
 
+def test_keys__a_client_that_goes_away_gets_the_answer_later(world):
+    need_module()
+    gateway = world.serve().ready()
+    client = socket.create_connection(("127.0.0.1", gateway.port))
+    client.sendall(b"POST /wait HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"a\"\r\nContent-Length: 1\r\n\r\nx")
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    client.close()
+    gateway.service.go_on.set()
+    wait_for("the replay", lambda: request(gateway.port, "/wait", key="a")[1]["Idempotency-Replayed"] == "true")
+    equal(gateway.service.count, 1, "executions")
+    gateway.end()
+
+
+def test_keys__tenant_and_required(world):
+    need_module()
+    gateway = world.serve("--required", "--tenant-header", "X-Tenant").ready()
+    equal(request(gateway.port)[0], 400, "no key")
+    equal(request(gateway.port, key="a")[0], 401, "no tenant")
+    equal(gateway.service.count, 0, "executions")
+    for tenant in ("ann", "bob", "ann", "bob"):
+        equal(request(gateway.port, key="a", **{"X-Tenant": tenant})[0], 201, tenant)
+    equal(gateway.service.count, 2, "executions")
+    status, headers, body = request(gateway.port, "/.well-known/idempotency", method="GET", body=None)
+    equal((status, headers["Content-Type"]), (200, "application/json"), "the policy")
+    contains(body, b'"mode":"required"', "the policy")
+    gateway.end()
+
+
 # ---------------------------------------------------------------- the demo
 
 def demo(world, *options):
