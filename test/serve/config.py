@@ -12,7 +12,8 @@ UPSTREAM = ("--upstream", "http://127.0.0.1:9000")
 
 
 def config(world, *options):
-    status, out, err = world.once("serve", *UPSTREAM, "--print-config", *options)
+    upstream = () if "--upstream" in options else UPSTREAM
+    status, out, err = world.once("serve", *upstream, "--print-config", *options)
     equal((status, err), (0, ""), "--print-config %s" % " ".join(options))
     return out
 
@@ -225,6 +226,8 @@ def test_nginx__accepts_the_configuration(world):
                          "--lease", "30s", "--retention", "never", "--wait", "5s", "--workers", "1", "--log-requests"),
                     ("--retention", "90d", "--lease", "1h30m", "--wait", "250ms"),
                     ("--listen", "[::1]:8443", "--tls-cert", world.path("cert.pem"), "--tls-key", world.path("key.pem")),
+                    ("--upstream", "https://127.0.0.1:9443"), ("--upstream", "http://unix:/run/shop.sock"),
+                    ("--upstream", "http://[::1]:9000"), ("--timeout", "500ms"),
                     ("--store", "once:/run/x/once.sock")):
         text = config(world, "--module", module, *options)
         run = text.split('pid "')[1].split("/nginx.pid")[0]
