@@ -252,7 +252,8 @@ class Gateway:
         return [p for p in self.all() if " daemon " in title(p) + " " and title(p).startswith("once daemon")]
 
     def master(self):
-        return [p for p in self.all() if title(p).startswith("nginx: master")]
+        # Not a worker that was forked just now and still has its parent's title.
+        return [p for p in children(self.pid()) if title(p).startswith("nginx: master")]
 
     def workers(self):
         return [p for p in self.all() if title(p) == "nginx: worker process"]
@@ -263,6 +264,10 @@ class Gateway:
         wait_for("two workers", lambda: len(self.workers()) == 2)
         equal((len(self.daemon()), len(self.master())), (0 if "once:" in self.log_store() else 1, 1), "processes")
         return self
+
+    def has_new_workers(self, old):
+        now = set(self.workers())
+        return len(now) == 2 and not now & set(old)
 
     def log_store(self):
         return next(line for line in self.log().splitlines() if line.startswith("once serve: store"))
