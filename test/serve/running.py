@@ -214,6 +214,18 @@ def test_daemon__that_runs_already(world):
     first.end()
 
 
+def test_http__is_the_daemons(world):
+    need_module()
+    if not http_off():
+        raise Skip("this daemon has no JSON API")
+    port = free_port()
+    gateway = world.serve("--http", "127.0.0.1:%d" % port).ready()
+    contains(gateway.log(), "once serve: the JSON API:  http://127.0.0.1:%d\n" % port, "the log")
+    equal(request(port, "/healthz", method="GET", body=None)[0], 200, "/healthz")
+    gateway.end()
+    assert is_refused(port), "it is still there"
+
+
 def test_tls__is_served(world):
     need_module()
     cert, key = world.path("cert.pem"), world.path("key.pem")
