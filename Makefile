@@ -5,8 +5,12 @@ PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
 FUZZ_SECONDS ?= 60
+# of `make run`: the gateway, the demo service's port, where the JSON API listens
+LISTEN ?= 127.0.0.1:8080
+SERVICE ?= 9000
+HTTP ?=
 
-.PHONY: all help deps run test check tsan clang fuzz bench sweep install tidy clean
+.PHONY: all help deps run tour test check tsan clang fuzz bench sweep install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -20,7 +24,10 @@ deps: ## install the Debian packages that are missing
 $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
-run: deps all ## a tour of `once run` on the embedded store
+run: deps all ## the gateway, a demo service behind it, and a list of things to try
+	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" $(if $(HTTP),--http "$(HTTP)")
+
+tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
 
 test: deps all ## everything that must pass before a change lands (under 5 minutes)
