@@ -18,6 +18,7 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
     { "key", once_cli_key_new, "print a new key" },
     { "bench", once_cli_bench, "measure a store on this machine" },

@@ -1,0 +1,266 @@
+/* server.c - see server.h. */
+#include "daemon/server.h"
+
+#include "core/err.h"
+#include "core/span.h"
+#include "daemon/conn.h"
+#include "os/os.h"
+#include "os/point.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    CONNECTIONS_MAX = 1024,
+    EVENTS_MAX = 64,
+    DISPATCH_MAX = 4096,
+    DRAIN_MS_MAX = 10 * 1000, /* what is not answered by then is not waited for */
+    DRAIN_LOOK_MS = 20,
+};
+
+/* A source that is about the server itself. */
+struct own_source {
+    struct source source;
+    struct server *server;
+    int fd;
+};
+
+struct server {
+    struct hub hub;
+    struct server_options options;
+    struct own_source listener, signals, completions, answers;
+    struct sockaddr_un address;
+    int signal; /* that ended it */
+};
+
+/* ------------------------------------------------------------------ who may connect */
+
+static bool is_allowed(const struct server *s, int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+        return false;
+    bool allowed = peer.uid == geteuid() || peer.uid == 0;
+    for (size_t i = 0; i < s->options.user_count; i++)
+        allowed = allowed || peer.uid == s->options.users[i];
+    if (!allowed)
+        fprintf(stderr, "once daemon: refused user %u (process %d): not allowed (see --allow)\n", (unsigned)peer.uid,
+                (int)peer.pid);
+    return allowed;
+}
+
+static void on_connect(struct source *source, uint32_t events)
+{
+    struct server *s = ((struct own_source *)source)->server;
+    (void)events;
+    for (;;) {
+        int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        struct once_error err;
+        if (s->hub.count >= CONNECTIONS_MAX || !is_allowed(s, fd))
+            close(fd);
+        else if (conn_open(&s->hub, fd, &err) != ONCE_OK)
+            fprintf(stderr, "once daemon: %s\n", err.text);
+    }
+}
+
+/* ------------------------------------------------------------------ what is answered */
+
+static void go_on_all(struct server *s)
+{
+    for (struct conn *c = s->hub.first, *next; c != NULL; c = next) {
+        next = c->next;
+        conn_go_on(c);
+    }
+}
+
+static void on_completions(struct source *source, uint32_t events)
+{
+    struct server *s = ((struct own_source *)source)->server;
+    (void)events;
+    once_dispatch(s->options.once, DISPATCH_MAX);
+    go_on_all(s);
+}
+
+static void on_answers(struct source *source, uint32_t events)
+{
+    struct server *s = ((struct own_source *)source)->server;
+    (void)events;
+    uint64_t count;
+    ssize_t n = read(s->answers.fd, &count, sizeof count);
+    (void)n;
+    for (struct slow_job *job; (job = slow_next(s->hub.slow)) != NULL;)
+        conn_answer_slow(job);
+    go_on_all(s);
+}
+
+static void on_signal(struct source *source, uint32_t events)
+{
+    struct server *s = ((struct own_source *)source)->server;
+    (void)events;
+    struct signalfd_siginfo info;
+    if (read(s->signals.fd, &info, sizeof info) == (ssize_t)sizeof info)
+        s->signal = (int)info.ssi_signo;
+}
+
+/* ------------------------------------------------------------------ running */
+
+static void turn(struct server *s, int wait_ms)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int count = epoll_wait(s->hub.epoll, events, EVENTS_MAX, wait_ms);
+    for (int i = 0; i < count; i++) {
+        struct source *source = events[i].data.ptr;
+        source->ready(source, events[i].events);
+    }
+    conn_bury(&s->hub);
+}
+
+static bool is_quiet(const struct server *s)
+{
+    for (const struct conn *c = s->hub.first; c != NULL; c = c->next)
+        if (!conn_is_quiet(c))
+            return false;
+    return true;
+}
+
+static void drain(struct server *s)
+{
+    s->hub.stopping = true;
+    close(s->listener.fd);
+    s->listener.fd = -1;
+    once_time until = once_os_monotonic_ms() + DRAIN_MS_MAX;
+    while (!is_quiet(s) && once_os_monotonic_ms() < until)
+        turn(s, DRAIN_LOOK_MS);
+}
+
+int server_run(struct server *s)
+{
+    while (s->signal == 0)
+        turn(s, -1);
+    drain(s);
+    return s->signal;
+}
+
+/* ------------------------------------------------------------------ open, close */
+
+static once_result watch(struct server *s, struct own_source *own, int fd, void (*ready)(struct source *, uint32_t),
+                         struct once_error *err)
+{
+    *own = (struct own_source){ { ready }, s, fd };
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &own->source };
+    if (fd < 0 || epoll_ctl(s->hub.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot watch a descriptor: %s", strerror(errno));
+    return ONCE_OK;
+}
+
+/* A socket file that nobody listens on is left over from a daemon that was killed. */
+static once_result remove_stale(const struct sockaddr_un *address, struct once_error *err)
+{
+    struct stat st;
+    if (lstat(address->sun_path, &st) != 0)
+        return ONCE_OK;
+    if (!S_ISSOCK(st.st_mode))
+        return once_fail(err, ONCE_INVALID, "'%s' is there and is no socket", address->sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (alive)
+        return once_fail(err, ONCE_UNAVAILABLE, "a daemon is listening on '%s' already", address->sun_path);
+    if (unlink(address->sun_path) != 0)
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s': %s", address->sun_path, strerror(errno));
+    return ONCE_OK;
+}
+
+static once_result listen_on(struct server *s, const char *path, struct once_error *err)
+{
+    if (strlen(path) >= sizeof s->address.sun_path)
+        return once_fail(err, ONCE_INVALID, "the socket's path is %zu bytes long, the limit is %zu", strlen(path),
+                         sizeof s->address.sun_path - 1);
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    once_result r = remove_stale(&address, err);
+    if (r != ONCE_OK)
+        return r;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t before = umask(s->options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
+    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    umask(before);
+    if (bound)
+        s->address = address; /* ours to remove */
+    if (!bound || listen(fd, SOMAXCONN) != 0) {
+        once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%s': %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return ONCE_UNAVAILABLE;
+    }
+    return watch(s, &s->listener, fd, on_connect, err);
+}
+
+once_result server_open(const struct server_options *options, struct server **out, struct once_error *err)
+{
+    struct server *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        once_close(options->once);
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
+    }
+    s->options = *options;
+    s->hub.once = options->once;
+    s->listener.fd = s->answers.fd = -1;
+    s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);
+    once_result r = watch(s, &s->signals, options->signals, on_signal, err);
+    if (r == ONCE_OK)
+        r = watch(s, &s->completions, once_eventfd(options->once), on_completions, err);
+    if (r == ONCE_OK)
+        r = watch(s, &s->answers, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), on_answers, err);
+    if (r == ONCE_OK)
+        r = slow_start(options->once, s->answers.fd, &s->hub.slow, err);
+    if (r == ONCE_OK)
+        r = listen_on(s, options->socket_path, err);
+    if (r != ONCE_OK) {
+        server_close(s);
+        return r;
+    }
+    *out = s;
+    return ONCE_OK;
+}
+
+static void end_all(struct server *s)
+{
+    for (struct conn *c = s->hub.first, *next; c != NULL; c = next) {
+        next = c->next;
+        conn_end(c);
+    }
+}
+
+void server_close(struct server *s)
+{
+    if (s->address.sun_path[0] != '\0')
+        unlink(s->address.sun_path);
+    end_all(s);
+    if (s->hub.slow != NULL) {
+        slow_stop(s->hub.slow);
+        for (struct slow_job *job; (job = slow_next(s->hub.slow)) != NULL;)
+            conn_answer_slow(job);
+        slow_free(s->hub.slow);
+    }
+    once_close(s->options.once); /* answers the calls of those who are gone */
+    conn_bury(&s->hub);
+    held_release(&s->hub.held);
+    if (s->listener.fd >= 0)
+        close(s->listener.fd);
+    if (s->answers.fd >= 0)
+        close(s->answers.fd);
+    close(s->hub.epoll);
+    free(s);
+}

@@ -1,0 +1,39 @@
+/*
+ * server.h - the daemon: one store, its engine, and everybody who asks over the unix socket.
+ *
+ * One thread and epoll(7) for all connections; the engine's own threads do the rest. What
+ * connections send is answered in the order in which it becomes durable.
+ *
+ * Bounds: connections, calls under way per connection, bytes that wait to be read by a client,
+ *         bytes of half-received frames in all. Over a bound nobody is read from until there is
+ *         room again: backpressure, not growth.
+ * Security: who connects is known by SO_PEERCRED; only the daemon's own user, root and users
+ *         that were named may speak.
+ */
+#ifndef ONCE_DAEMON_SERVER_H
+#define ONCE_DAEMON_SERVER_H
+
+#include "once.h"
+
+#include <sys/types.h>
+
+enum { SERVER_USERS_MAX = 16 };
+
+struct server_options {
+    struct once *once; /* opened with options.poll; the server's from server_open() on */
+    const char *socket_path;
+    uid_t users[SERVER_USERS_MAX]; /* besides our own and root */
+    size_t user_count;
+    int signals; /* a signalfd: what comes there ends the server */
+};
+
+struct server;
+
+/* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
+once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);
+/* Serves until a signal comes, then finishes what is under way. The number of the signal. */
+int server_run(struct server *server);
+/* Removes the socket, closes the store. */
+void server_close(struct server *server);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * slow.h - what a client asks for that takes its time: listings, histories, checks, counts,
+ * expiry. A thread of its own does them one after the other, so that they hold up no claim
+ * longer than one bounded step; when it has nothing to do it gives expired space back.
+ */
+#ifndef ONCE_DAEMON_SLOW_H
+#define ONCE_DAEMON_SLOW_H
+
+#include "wire/wire.h"
+
+struct slow;
+
+/* A question, and its answer as a frame. */
+struct slow_job {
+    void *asker; /* the server's: whose it is */
+    uint32_t id;
+    uint8_t type;
+    struct once_buf payload; /* the job's own */
+    struct once_buf answer;
+    struct slow_job *next;
+};
+
+/* `wake` is an eventfd that is written when answers wait. */
+once_result slow_start(struct once *once, int wake, struct slow **out, struct once_error *err);
+/* Answers what was submitted, then stops; the answers are still to be taken. */
+void slow_stop(struct slow *slow);
+void slow_free(struct slow *slow);
+/* ONCE_BUSY: too many wait already. */
+once_result slow_submit(struct slow *slow, void *asker, const struct wire_frame *frame, struct once_error *err);
+/* The next job that is answered, or NULL. The caller releases it. */
+struct slow_job *slow_next(struct slow *slow);
+void slow_job_release(struct slow_job *job);
+
+#endif
