@@ -267,6 +267,7 @@ struct once_options {
  *                                               a pooler; where they are not given, connecting
  *                                               takes 10 s at most (connect_timeout) and an
  *                                               answer 30 s (tcp_user_timeout, ms)
+ *   once:PATH                                   what a daemon owns, by its socket
  *   trace+URL, fault+URL                        wrappers for debugging and tests
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
  * *out is written only on success.

@@ -18,6 +18,7 @@ enum {
     READ_LEN = 64 << 10,     /* at a time */
     READS_MAX = 4,           /* then the others have their turn */
     OUT_LEN_MAX = 8 << 20,   /* waits to be read by the client before we stop reading from it */
+    OUT_LEN_FULL = 64 << 20, /* then also what is under way gets no bodies any more */
     SMALL_LEN_MAX = 1 << 20, /* half a frame of this size is always read on */
 };
 #define BUFFERED_MAX (256ull << 20)
@@ -117,6 +118,9 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
             end_lease(c->hub, &reply->record.grant);
         if (c->pending == 0)
             die(c);
+    } else if (result == ONCE_OK && reply->record.body.len > 0 && c->out.len - c->sent > OUT_LEN_FULL) {
+        /* Only what changed nothing has a body. */
+        wire_put_failed(&c->out, call->id, ONCE_BUSY, "too many answers wait to be read");
     } else if (result == ONCE_OK) {
         note_grant(c, call, reply);
         wire_put_reply(&c->out, call->id, reply);
@@ -335,7 +339,7 @@ once_result conn_open(struct hub *hub, int fd, struct once_error *err)
         .source = { on_ready }, .hub = hub, .fd = fd, .events = EPOLLIN, .next = hub->first, .at = &hub->first
     };
     once_buf_init(&c->in, WIRE_FRAME_LEN_MAX + 4 + READ_LEN);
-    once_buf_init(&c->out, (size_t)OUT_LEN_MAX + (size_t)CALLS_MAX * WIRE_FRAME_LEN_MAX);
+    once_buf_init(&c->out, 2 * (size_t)OUT_LEN_FULL + WIRE_FRAME_LEN_MAX);
     if (hub->first != NULL)
         hub->first->at = &c->next;
     hub->first = c;

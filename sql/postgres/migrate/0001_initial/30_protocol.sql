@@ -171,8 +171,8 @@ BEGIN
     new_fence := nextval('once.fence') + new_slot;
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                             retention_ms, fingerprint, tenant, key)
-    VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.turn + 1 ELSE 1 END, new_slot, new_takeover, new_attempt, new_created_at,
-            new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key)
+    VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.turn + 1 ELSE 1 END, new_slot,
+            new_takeover, new_attempt, new_created_at, new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key)
     ON CONFLICT (record, turn, slot) DO NOTHING;
     IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot
         RAISE EXCEPTION 'record % has gone on since this transaction began', s.record USING ERRCODE = '40001';

@@ -1,8 +1,8 @@
 -- Group commit: what a daemon calls with all that has queued.
 --
 -- One statement inserts everything that is fresh, in the order in which it was given: by
--- record, against deadlocks; finishes by fence. What it did not insert is read in a new statement, which sees what was there;
--- most of that only needs an answer (replay, in progress, ...), the rest is decided one by
+-- record, against deadlocks; finishes by fence. What it did not insert is read in a new
+-- statement, which sees what was there; most of that only needs an answer (replay, in progress, ...), the rest is decided one by
 -- one by the functions above. Plans are pinned to index probes: a batch is small, the tables
 -- are not, and their statistics may be of yesterday.
 --
@@ -28,8 +28,8 @@ DECLARE
 BEGIN
     PERFORM once.hold_ring();
     at := once.now_ms();
-    SELECT r.current INTO current FROM once.ring r;
-    SELECT array_agg(s.slot) INTO live FROM once.slot s WHERE s.closed_at IS NOT NULL OR s.slot = current;
+    SELECT r.current, ARRAY(SELECT s.slot FROM once.slot s WHERE s.closed_at IS NOT NULL OR s.slot = r.current)
+      INTO current, live FROM once.ring r;
     -- What is there is not even tried: a batch of replays writes nothing, not even a fence.
     known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
     -- In the current slot a record begins with turn 1, so its index decides.

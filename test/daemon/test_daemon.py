@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""`once daemon`: who may speak, what is refused, who goes away, what survives.
+
+Each case has a daemon, a folder and a store of its own."""
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import shutil
+import time
+
+import wireclient as w
+
+ONCE = os.environ["ONCE_BIN"]
+_number = _failed = 0
+_case = ""
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+
+
+def ok(passed, name, *notes):
+    global _number, _failed
+    _number += 1
+    if not passed:
+        _failed += 1
+        for note in notes:
+            print("# %s" % (note,))
+    print("%sok %d - %s: %s" % ("" if passed else "not ", _number, _case, name), flush=True)
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise TimeoutError(what)
+
+
+class Daemon:
+    def __init__(self, folder, *options, env=None):
+        self.folder, self.path = folder, os.path.join(folder, "once.sock")
+        self.store = "sqlite:" + os.path.join(folder, "once.db")
+        self.options = options
+        self.start(env)
+
+    def start(self, env=None):
+        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", *self.options],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **(env or {})))
+        self.line = self.p.stdout.readline()
+
+    def client(self, **options):
+        return w.Client(self.path, **options)
+
+    def end(self, number=signal.SIGTERM):
+        if self.p.poll() is None:
+            self.p.send_signal(number)
+        self.p.wait()
+        self.said = self.p.stderr.read()
+        self.p.stdout.close()
+        self.p.stderr.close()
+        return self.p.returncode
+
+
+# ------------------------------------------------------------------ frames
+
+def frames__that_are_wrong_are_refused(d):
+    rows = [
+        ("another magic", w.hello(magic=b"HTTP"), "not Once's protocol"),
+        ("another version", w.hello(version=9), "speaks version 1"),
+        ("a call before the hello", w.claim("a"), "first frame must be a hello"),
+        ("a hello that is cut off", w.frame(w.HELLO, b"ONCE\0\0"), "cut off"),
+        ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "between"),
+        ("a length shorter than its head", struct.pack("!I", 3) + bytes(20), "between"),
+    ]
+    for name, data, said in rows:
+        c = d.client(greet=False)
+        answer = c.ask(data)
+        ok(answer is not None and answer.kind == w.FAILED and said in answer.text and c.get() is None,
+           "%s is told and ends the connection" % name, answer and (answer.kind, answer.text))
+        c.close()
+    rows = [
+        ("a type that does not exist", w.frame(99, b""), "no question"),
+        ("an answer instead of a question", w.frame(w.REPLY, b""), "no question"),
+        ("a call that is cut off", w.claim("a")[:4 + 5 + 30].replace(w.claim("a")[:4], struct.pack("!I", 35), 1), "cut off"),
+        ("a verb that does not exist", w.call(77, b""), "does not exist"),
+        ("bytes after a call", w.call(w.RELEASE, b"xyz"), "3 bytes too many"),
+        ("an empty key", w.claim(""), "key"),
+        ("a key of 256 bytes", w.claim("k" * 256), "256"),
+        ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),
+        ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 2 +
+                                                 struct.pack("!qQI", 0, 0, 10)), "no state"),
+    ]
+    c = d.client()
+    for name, data, said in rows:
+        answer = c.ask(data)
+        ok(answer is not None and answer.kind == w.FAILED and said in answer.text, "%s is told" % name,
+           answer and (answer.kind, answer.text))
+    ok(c.ask(w.claim("a")).arm == w.EXECUTE, "after all that the connection still works")
+
+
+def frames__may_come_in_any_pieces(d):
+    data = w.hello() + w.claim("a", 7) + w.claim("b", 8)
+    c = d.client(greet=False)
+    for i in range(len(data)):
+        c.send(data[i:i + 1])
+    answers = [c.get() for _ in range(3)]
+    ok(answers[0].kind == w.WELCOME and sorted(a.number for a in answers[1:]) == [7, 8] and
+       all(a.arm == w.EXECUTE for a in answers[1:]), "byte by byte")
+
+
+# ------------------------------------------------------------------ who
+
+def peers__others_are_refused(d):
+    if os.geteuid() != 0:
+        ok(True, "another user # SKIP this needs root")
+        return
+    probe = ("import sys; sys.path.insert(0, %r); import wireclient as w\n"
+             "try: c = w.Client(%r); print(c.welcome is not None and c.welcome.kind)\n"
+             "except OSError as e: print('refused')" % (os.path.dirname(os.path.abspath(__file__)), d.path))
+    os.chmod(d.folder, 0o755)
+    as_nobody = ["runuser", "-u", "nobody", "--", "python3", "-c", probe]
+    said = subprocess.run(as_nobody, capture_output=True, text=True).stdout.strip()
+    ok(said in ("refused", "False"), "a user that was not named", said)
+    d.end()
+    d.options = ("--allow", "nobody")
+    d.start()
+    said = subprocess.run(as_nobody, capture_output=True, text=True).stdout.strip()
+    ok(said == str(w.WELCOME), "one that was named by --allow is welcome", said)
+
+
+def socket__stale_is_replaced_live_is_not(d):
+    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path],
+                            capture_output=True, text=True)
+    ok(second.returncode == 69 and "listening on" in second.stderr, "a second daemon says that one is there", second.stderr)
+    ok(d.client().ask(w.claim("a")).arm == w.EXECUTE, "and has not disturbed it")
+    d.end(signal.SIGKILL)
+    ok(os.path.exists(d.path), "kill -9 leaves the socket file behind")
+    d.start()
+    ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "the next one replaces it")
+    ok(d.end() == 0 and not os.path.exists(d.path), "SIGTERM removes it")
+
+
+# ------------------------------------------------------------------ load
+
+def backpressure__many_calls_before_the_first_answer_is_read(d):
+    count = 20000
+    c = d.client()
+    pid = os.fork()
+    if pid == 0:
+        for i in range(count):
+            c.send(w.claim("k%d" % i, i))
+        os._exit(0)
+    answers = [c.get() for _ in range(count)]
+    os.waitpid(pid, 0)
+    ok(sorted(a.number for a in answers) == list(range(count)) and all(a.arm == w.EXECUTE for a in answers),
+       "each is answered once")
+
+
+def backpressure__one_who_does_not_read_holds_up_nobody(d):
+    writer = d.client()
+    grant = writer.ask(w.claim("large")).grant
+    ok(writer.ask(w.finish(grant, os.urandom(1 << 20))).arm == w.DONE, "a body of 1 MiB")
+    deaf = d.client()
+    deaf.s.settimeout(0.2)
+    sent = 0
+    try:
+        for i in range(100000):
+            deaf.send(w.claim("large", i))
+            sent += 1
+    except OSError:
+        pass
+    ok(sent < 100000, "he is not read from any more")
+    rss = int([l for l in open("/proc/%d/status" % d.p.pid) if l.startswith("VmRSS")][0].split()[1]) >> 10
+    ok(rss < 1300, "what waits for him is bounded", "%d MiB" % rss)
+    ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "others are served")
+
+
+# ------------------------------------------------------------------ going away
+
+def holder__gone_lets_rerun_go_on_at_once(d):
+    a, b = d.client(), d.client()
+    first = a.ask(w.claim("r", takeover=w.RERUN, lease_ms=3600000))
+    ok(first.arm == w.EXECUTE and b.ask(w.claim("r", takeover=w.RERUN)).arm == w.IN_PROGRESS, "while he is there, it is his (K1)")
+    a.close()
+    second = b.ask(w.claim("r", takeover=w.RERUN, wait_ms=int(SECONDS * 1000)))
+    ok(second.arm == w.EXECUTE and second.attempt() == 2 and second.grant[1] > first.grant[1],
+       "when his connection is gone the next takes over, with a larger fence (K2)")
+    ok(b.ask(w.finish(first.grant)).arm == w.FENCED, "and he is fenced (K3)")
+
+
+def holder__gone_changes_nothing_under_escalate(d):
+    a, b = d.client(), d.client()
+    a.ask(w.claim("e", lease_ms=3600000))
+    a.close()
+    marker = d.client()  # served after the daemon has noticed
+    marker.ask(w.claim("x"))
+    ok(b.ask(w.claim("e")).arm == w.IN_PROGRESS, "the lease runs on")
+
+
+def holder__that_finished_leaves_nothing_to_end(d):
+    a, b = d.client(), d.client()
+    grant = a.ask(w.claim("f", takeover=w.RERUN)).grant
+    a.ask(w.finish(grant, b"done"))
+    a.close()
+    answer = b.ask(w.claim("f", takeover=w.RERUN))
+    ok(answer.arm == w.REPLAY and answer.body() == b"done", "its outcome stands (K5)")
+
+
+# ------------------------------------------------------------------ ends
+
+def end__sigterm_answers_what_was_taken(d):
+    c = d.client()
+    for i in range(500):
+        c.send(w.claim("k%d" % i, i))
+    first = c.get()
+    d.p.send_signal(signal.SIGTERM)
+    answered = {first.number}
+    while True:
+        answer = c.get()
+        if answer is None:
+            break
+        answered.add(answer.number)
+    ok(d.end() == 0, "exit status")
+    d.start()
+    c = d.client()
+    lost = [i for i in answered if c.ask(w.lookup("k%d" % i)).arm != w.FOUND]
+    ok(not lost, "everything answered is there (K4)", lost)
+
+
+def end__kill_loses_nothing_acknowledged(d):
+    for round_ in range(5):
+        c = d.client()
+        acknowledged = []
+        for i in range(2000):
+            key = "r%d-%d" % (round_, i)
+            c.send(w.claim(key, i))
+        killed = False
+        while True:
+            answer = c.get()
+            if answer is None:
+                break
+            acknowledged.append(("r%d-%d" % (round_, answer.number), answer.grant))
+            if len(acknowledged) == 300 and not killed:
+                killed = True
+                d.p.send_signal(signal.SIGKILL)
+        d.end(signal.SIGKILL)
+        d.start()
+        c = d.client()
+        lost = []
+        for key, grant in acknowledged:
+            found = c.ask(w.lookup(key))
+            if found.arm != w.FOUND or found.grant != grant:
+                lost.append(key)
+        ok(len(acknowledged) >= 300 and not lost, "round %d (K4)" % round_, lost[:5])
+
+
+def client__of_libonce_goes_on_after_a_restart(d):
+    url = "once:" + d.path
+    script = "; ".join(["echo $ONCE_ATTEMPT >>%s/ran" % d.folder, "touch %s/started" % d.folder,
+                        "while [ ! -e %s/go ]; do sleep 0.02; done" % d.folder, "echo over"])
+    p = subprocess.Popen([ONCE, "run", "--store", url, "--key", "k", "--", "sh", "-c", script], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: os.path.exists(d.folder + "/started"), "the command")
+    d.end(signal.SIGKILL)
+    d.start()
+    open(d.folder + "/go", "w").close()
+    out, err = p.communicate(timeout=SECONDS)
+    ok(p.returncode == 0 and out == "over\n", "a command that ran over a restart is finished", out, err)
+    again = subprocess.run([ONCE, "run", "--store", url, "--key", "k", "--", "sh", "-c", script], capture_output=True, text=True)
+    ok(again.stdout == "over\n" and open(d.folder + "/ran").read().count("\n") == 1, "and replayed (K5)", again.stderr)
+
+
+def client__without_a_daemon_is_told(d):
+    d.end()
+    said = subprocess.run([ONCE, "run", "--store", "once:" + d.path, "--key", "k", "--", "true"], capture_output=True, text=True)
+    ok(said.returncode == 69 and "cannot reach the daemon" in said.stderr, "which daemon", said.stderr)
+
+
+def usage__mistakes_are_told(_):
+    rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
+            (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
+            (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
+    for options, code, said in rows:
+        with tempfile.TemporaryDirectory() as folder:
+            given = options if "--store" in options else ["--store", "sqlite:%s/x.db" % folder] + options
+            p = subprocess.run([ONCE, "daemon"] + given, capture_output=True, text=True, timeout=SECONDS)
+            ok(p.returncode == code and said in p.stderr, " ".join(options)[:40], p.returncode, p.stderr)
+
+
+CASES = [f for name, f in sorted(globals().items()) if "__" in name and callable(f) and not name.startswith("_")]
+
+
+def main():
+    global _case
+    for case in CASES:
+        if sys.argv[1:] and not any(a in case.__name__ for a in sys.argv[1:]):
+            continue
+        _case = case.__name__
+        folder = tempfile.mkdtemp(prefix="once-daemon-")
+        d = Daemon(folder)
+        try:
+            case(d)
+        except Exception as e:  # the others go on
+            ok(False, "it came to its end", repr(e))
+        d.end(signal.SIGTERM if d.p.poll() is None else signal.SIGKILL) if d.p.returncode is None else None
+        if "Sanitizer" in getattr(d, "said", ""):
+            ok(False, "no sanitizer had anything to say", d.said)
+        shutil.rmtree(folder)
+    print("1..%d" % _number)
+    sys.exit(_failed != 0)
+
+
+main()

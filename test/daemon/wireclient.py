@@ -1,0 +1,111 @@
+"""A client of the daemon's socket that says exactly what it is told to: right and wrong frames.
+
+docs/internals/wire.md has the protocol."""
+import os
+import select
+import socket
+import struct
+
+HELLO, WELCOME, CALL, REPLY, LIST, STATS, COUNTS, FAILED = 1, 2, 3, 4, 5, 13, 14, 15
+CLAIM, EXTEND, ADVANCE, FINISH, RELEASE, LOOKUP = 1, 2, 3, 4, 5, 6
+EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT = range(1, 11)
+ESCALATE, RERUN = 1, 2
+INVALID, LIMIT, BUSY, UNAVAILABLE = 1, 2, 3, 4
+SUCCEEDED = 2
+
+
+def text(data):
+    data = data.encode() if isinstance(data, str) else data
+    return struct.pack("!I", len(data)) + data
+
+
+def frame(kind, payload, number=1):
+    return struct.pack("!IIB", 5 + len(payload), number, kind) + payload
+
+
+def hello(version=1, magic=b"ONCE", name="test"):
+    return frame(HELLO, magic + struct.pack("!I", version) + text(name), 0)
+
+
+def call(verb, payload, record=bytes(16), fence=0, number=1):
+    return frame(CALL, struct.pack("!BB16s16sQ", verb, 0, bytes(16), record, fence) + payload, number)
+
+
+def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
+    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqB", lease_ms, 0, wait_ms, takeover) +
+                (nonce or os.urandom(16)), number=number)
+
+
+def finish(grant, body=b"", number=1, status=200):
+    return call(FINISH, struct.pack("!BBBi", SUCCEEDED, 0, 0, status) + text("") + text(body), *grant, number=number)
+
+
+def lookup(key, number=1):
+    return call(LOOKUP, text("") + text(key), number=number)
+
+
+class Answer:
+    def __init__(self, number, kind, payload):
+        self.number, self.kind, self.payload = number, kind, payload
+        self.arm = payload[0] if kind == REPLY else None
+        self.grant = (payload[9:25], struct.unpack_from("!Q", payload, 25)[0]) if kind == REPLY else None
+        self.result = payload[0] if kind == FAILED else None
+        self.text = payload[5:].decode(errors="replace") if kind == FAILED else ""
+
+    def attempt(self):
+        at = 33
+        for _ in range(2):  # tenant, key
+            at += 4 + struct.unpack_from("!I", self.payload, at)[0]
+        return struct.unpack_from("!I", self.payload, at + 32 + 5)[0]
+
+    def body(self):
+        rest, at = self.payload, 33
+        for _ in range(2):
+            at += 4 + struct.unpack_from("!I", rest, at)[0]
+        at += 32 + 5 + 4 + 4 + 6 * 8
+        for i in range(4):  # point, checkpoint, headers, body
+            size = struct.unpack_from("!I", rest, at)[0]
+            if i == 3:
+                return rest[at + 4:at + 4 + size]
+            at += 4 + size
+
+
+class Client:
+    def __init__(self, path, greet=True, seconds=20):
+        self.s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.s.settimeout(seconds)
+        self.s.connect(path)
+        self.buffer = b""
+        if greet:
+            self.send(hello())
+            self.welcome = self.get()
+
+    def send(self, data):
+        self.s.sendall(data)
+
+    def get(self):
+        """The next frame; None: the daemon closed the connection."""
+        while True:
+            if len(self.buffer) >= 4:
+                size = 4 + struct.unpack_from("!I", self.buffer)[0]
+                if len(self.buffer) >= size:
+                    raw, self.buffer = self.buffer[:size], self.buffer[size:]
+                    number, kind = struct.unpack_from("!IB", raw, 4)
+                    return Answer(number, kind, raw[9:])
+            try:
+                data = self.s.recv(1 << 16)
+            except (ConnectionResetError, BrokenPipeError):
+                return None
+            if not data:
+                return None
+            self.buffer += data
+
+    def ask(self, data):
+        self.send(data)
+        return self.get()
+
+    def has_more(self, seconds):
+        return bool(select.select([self.s], [], [], seconds)[0])
+
+    def close(self):
+        self.s.close()
