@@ -494,6 +494,94 @@ static void stranger__that_goes_in_the_middle_of_a_frame_leaves_nothing(void)
     EXPECT(do_lookup(ONCE_LIT("half"))->arm == ONCE_ARM_ABSENT);
 }
 
+/* The next frame of a raw connection; ends the case if none comes. */
+static struct wire_frame receive_frame(int fd, struct once_buf *in)
+{
+    struct wire_frame frame;
+    size_t used = 0;
+    once_buf_clear(in);
+    while (used == 0) {
+        uint8_t *at = once_buf_reserve(in, 1);
+        CHECK(at != NULL && recv(fd, at, 1, 0) == 1); /* one by one: the next frame stays where it is */
+        in->len++;
+        CHECK(wire_next(once_buf_span(in), &frame, &used, NULL) == ONCE_OK);
+    }
+    return frame;
+}
+
+/* A frame that is wrong is refused by itself; those before and after it are answered. */
+static void frame__that_is_wrong_is_refused_by_itself(void)
+{
+    struct once_buf buf, in;
+    once_buf_init(&buf, 1 << 20);
+    once_buf_init(&in, 1 << 20);
+    wire_put_hello(&buf, 1, &(struct wire_hello){ WIRE_VERSION, ONCE_LIT("raw") });
+    wire_put_hello(&buf, 2, &(struct wire_hello){ WIRE_VERSION, ONCE_LIT("again") });
+    size_t begin = wire_begin(&buf, 3, WIRE_CALL);
+    once_buf_add(&buf, ONCE_LIT("no call"));
+    CHECK(wire_end(&buf, begin, NULL) == ONCE_OK);
+    begin = wire_begin(&buf, 4, (enum wire_type)200);
+    CHECK(wire_end(&buf, begin, NULL) == ONCE_OK);
+    wire_put_number(&buf, 5, WIRE_EXPIRE, UINT64_MAX);
+    struct wire_call call = { .request = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("") } } };
+    wire_put_call(&buf, 6, &call); /* what the library refuses */
+    call.request.claim.key = ONCE_LIT("a");
+    wire_put_call(&buf, 7, &call);
+    wire_put_number(&buf, 8, WIRE_STATS, 0);
+    int fd = connect_raw();
+    send_raw(fd, buf.ptr, buf.len);
+    unsigned seen = 0;
+    for (int i = 1; i <= 8; i++) {
+        struct wire_frame frame = receive_frame(fd, &in);
+        struct once_error err = { .result = ONCE_OK };
+        CHECK(frame.id >= 1 && frame.id <= 8 && (seen & 1u << frame.id) == 0);
+        seen |= 1u << frame.id;
+        static const uint8_t answers[] = {
+            [1] = WIRE_WELCOME, [2] = WIRE_FAILED, [3] = WIRE_FAILED, [4] = WIRE_FAILED,
+            [5] = WIRE_FAILED,  [6] = WIRE_FAILED, [7] = WIRE_REPLY,  [8] = WIRE_COUNTS
+        };
+        EXPECT(frame.type == answers[frame.id]);
+        if (frame.type == WIRE_FAILED)
+            EXPECT(wire_get_failed(frame.payload, &err) == ONCE_INVALID && err.text[0] != '\0');
+    }
+    close(fd);
+    once_buf_release(&buf);
+    once_buf_release(&in);
+    EXPECT(do_lookup(ONCE_LIT("a"))->arm == ONCE_ARM_FOUND);
+}
+
+/* K10: asked again on another connection, with its nonce, a claim gets the same grant. */
+static void K10__claim_repeated_on_another_connection_recognises_itself(void)
+{
+    struct once_buf buf, in;
+    once_buf_init(&buf, 1 << 20);
+    once_buf_init(&in, 1 << 20);
+    struct wire_call call = { .request = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("a") } } };
+    memset(call.request.claim.nonce, 7, sizeof call.request.claim.nonce);
+    struct once_grant grants[2];
+    for (int i = 0; i < 2; i++) {
+        int fd = connect_raw();
+        once_buf_clear(&buf);
+        wire_put_hello(&buf, 1, &(struct wire_hello){ WIRE_VERSION, ONCE_LIT("raw") });
+        call.again = i > 0;
+        wire_put_call(&buf, 2, &call);
+        send_raw(fd, buf.ptr, buf.len);
+        receive_frame(fd, &in);
+        struct wire_frame frame = receive_frame(fd, &in);
+        enum once_arm arm;
+        int64_t after;
+        struct once_record record;
+        CHECK(frame.type == WIRE_REPLY && wire_get_reply(frame.payload, &arm, &after, &record, NULL) == ONCE_OK);
+        EXPECT(arm == ONCE_ARM_EXECUTE && record.attempt == 1);
+        grants[i] = record.grant;
+        close(fd);
+    }
+    EXPECT(same_grant(grants[0], grants[1]));
+    once_buf_release(&buf);
+    once_buf_release(&in);
+    EXPECT(do_claim(.key = ONCE_LIT("a"))->arm == ONCE_ARM_IN_PROGRESS);
+}
+
 const struct suite_case sut_cases[] = {
     CASE(K4__what_was_acknowledged_outlives_a_killed_daemon),
     CASE(K10__without_a_daemon_nothing_is_said_and_nothing_is_changed),
@@ -505,5 +593,7 @@ const struct suite_case sut_cases[] = {
     CASE(lease__of_a_client_that_is_gone_ends_early_where_it_may),
     CASE(stranger__is_told_what_is_wrong_and_nothing_else),
     CASE(stranger__that_goes_in_the_middle_of_a_frame_leaves_nothing),
+    CASE(frame__that_is_wrong_is_refused_by_itself),
+    CASE(K10__claim_repeated_on_another_connection_recognises_itself),
     { NULL, NULL },
 };
