@@ -550,36 +550,70 @@ static void frame__that_is_wrong_is_refused_by_itself(void)
     EXPECT(do_lookup(ONCE_LIT("a"))->arm == ONCE_ARM_FOUND);
 }
 
-/* K10: asked again on another connection, with its nonce, a claim gets the same grant. */
-static void K10__claim_repeated_on_another_connection_recognises_itself(void)
+/* ------------------------------------------------------------------ asked again */
+
+/* Makes a call on a connection of its own; what was answered, or the result of a refusal. */
+static enum once_arm call_raw(struct wire_call call, bool again, once_result *result, struct once_grant *grant)
 {
-    struct once_buf buf, in;
+    struct once_buf buf;
     once_buf_init(&buf, 1 << 20);
-    once_buf_init(&in, 1 << 20);
-    struct wire_call call = { .request = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("a") } } };
-    memset(call.request.claim.nonce, 7, sizeof call.request.claim.nonce);
-    struct once_grant grants[2];
-    for (int i = 0; i < 2; i++) {
-        int fd = connect_raw();
-        once_buf_clear(&buf);
-        wire_put_hello(&buf, 1, &(struct wire_hello){ WIRE_VERSION, ONCE_LIT("raw") });
-        call.again = i > 0;
-        wire_put_call(&buf, 2, &call);
-        send_raw(fd, buf.ptr, buf.len);
-        receive_frame(fd, &in);
-        struct wire_frame frame = receive_frame(fd, &in);
-        enum once_arm arm;
-        int64_t after;
-        struct once_record record;
-        CHECK(frame.type == WIRE_REPLY && wire_get_reply(frame.payload, &arm, &after, &record, NULL) == ONCE_OK);
-        EXPECT(arm == ONCE_ARM_EXECUTE && record.attempt == 1);
-        grants[i] = record.grant;
-        close(fd);
-    }
-    EXPECT(same_grant(grants[0], grants[1]));
+    call.again = again;
+    wire_put_hello(&buf, 1, &(struct wire_hello){ WIRE_VERSION, ONCE_LIT("raw") });
+    wire_put_call(&buf, 2, &call);
+    int fd = connect_raw();
+    send_raw(fd, buf.ptr, buf.len);
+    receive_frame(fd, &buf); /* welcome */
+    struct wire_frame frame = receive_frame(fd, &buf);
+    close(fd);
+    enum once_arm arm = ONCE_ARM_NONE;
+    int64_t after;
+    struct once_record record;
+    *result = frame.type == WIRE_REPLY ? wire_get_reply(frame.payload, &arm, &after, &record, NULL)
+                                       : wire_get_failed(frame.payload, NULL);
+    if (*result == ONCE_OK && grant != NULL)
+        *grant = record.grant;
     once_buf_release(&buf);
-    once_buf_release(&in);
+    return *result == ONCE_OK ? arm : ONCE_ARM_NONE;
+}
+
+/* K10: on another connection, with its nonce, an operation recognises what it did. */
+static void K10__operations_repeated_on_another_connection_recognise_themselves(void)
+{
+    once_result r;
+    struct once_grant first, second;
+    struct wire_call claim = { .request = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("a") } } };
+    memset(claim.request.claim.nonce, 7, sizeof claim.request.claim.nonce);
+    EXPECT(call_raw(claim, false, &r, &first) == ONCE_ARM_EXECUTE);
+    EXPECT(call_raw(claim, true, &r, &second) == ONCE_ARM_EXECUTE && same_grant(first, second));
     EXPECT(do_claim(.key = ONCE_LIT("a"))->arm == ONCE_ARM_IN_PROGRESS);
+
+    struct wire_call p1 = { .nonce = { 1 }, .request = { .verb = ONCE_VERB_ADVANCE, .grant = first } }, p2 = p1;
+    p1.request.advance.point = ONCE_LIT("p1");
+    p2.request.advance.point = ONCE_LIT("p2");
+    p2.nonce[0] = 2;
+    EXPECT(call_raw(p1, false, &r, NULL) == ONCE_ARM_DONE);
+    EXPECT(call_raw(p2, false, &r, NULL) == ONCE_ARM_DONE);
+    EXPECT(call_raw(p1, true, &r, NULL) == ONCE_ARM_DONE); /* it was made */
+    p1.nonce[0] = 3;
+    EXPECT(call_raw(p1, false, &r, NULL) == ONCE_ARM_NONE && r == ONCE_INVALID); /* K11: another that goes back */
+    EXPECT(span_equal(do_lookup(ONCE_LIT("a"))->record.recovery_point, ONCE_LIT("p2")));
+
+    struct wire_call finish = { .request = { .verb = ONCE_VERB_FINISH, .grant = first } };
+    finish.request.outcome.state = ONCE_STATE_UNKNOWN;
+    EXPECT(call_raw(finish, false, &r, NULL) == ONCE_ARM_DONE);
+    EXPECT(call_raw(finish, true, &r, NULL) == ONCE_ARM_DONE);
+
+    struct wire_call verdict = { .nonce = { 4 }, .request = { .verb = ONCE_VERB_RESOLVE } };
+    verdict.request.resolve = (struct once_resolve){ .key = ONCE_LIT("a"),
+                                                     .verdict = ONCE_VERDICT_DONE,
+                                                     .outcome = { .state = ONCE_STATE_SUCCEEDED },
+                                                     .reason = ONCE_LIT("r") };
+    EXPECT(call_raw(verdict, false, &r, NULL) == ONCE_ARM_DONE);
+    size_t told = do_history(ONCE_LIT("a"))->count;
+    EXPECT(call_raw(verdict, true, &r, NULL) == ONCE_ARM_DONE);
+    EXPECT(do_history(ONCE_LIT("a"))->count == told);
+    verdict.nonce[0] = 5;
+    EXPECT(call_raw(verdict, false, &r, NULL) == ONCE_ARM_REPLAY); /* somebody else's word comes too late */
 }
 
 const struct suite_case sut_cases[] = {
@@ -594,6 +628,6 @@ const struct suite_case sut_cases[] = {
     CASE(stranger__is_told_what_is_wrong_and_nothing_else),
     CASE(stranger__that_goes_in_the_middle_of_a_frame_leaves_nothing),
     CASE(frame__that_is_wrong_is_refused_by_itself),
-    CASE(K10__claim_repeated_on_another_connection_recognises_itself),
+    CASE(K10__operations_repeated_on_another_connection_recognise_themselves),
     { NULL, NULL },
 };
