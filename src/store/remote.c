@@ -418,8 +418,11 @@ once_result once_store_remote_open(once_span path, struct once_store **out, stru
     s->address.sun_family = AF_UNIX;
     once_buf_init(&s->out, SEND_LEN_MAX);
     once_buf_init(&s->in, WIRE_FRAME_LEN_MAX + 4 + 2 * READ_LEN);
-    once_result r = ONCE_OK;
-    if (path.len == 0 || path.len >= sizeof s->address.sun_path)
+    once_span query;
+    static const char *const known[] = { NULL };
+    once_span_cut(path, '?', &path, &query);
+    once_result r = once_url_check(query, known, err);
+    if (r == ONCE_OK && (path.len == 0 || path.len >= sizeof s->address.sun_path))
         r = once_fail(err, ONCE_INVALID, "'once:%.*s' does not name a daemon's socket: a path of 1 to %zu bytes",
                       ONCE_SPAN_ARGS(path), sizeof s->address.sun_path - 1);
     if (r == ONCE_OK) {
