@@ -2,6 +2,7 @@
 """`once daemon`: who may speak, what is refused, who goes away, what survives.
 
 Each case has a daemon, a folder and a store of its own."""
+import json
 import os
 import signal
 import struct
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import shutil
 import time
+import urllib.request
 
 import wireclient as w
 
@@ -47,7 +49,7 @@ class Daemon:
         self.start(env)
 
     def start(self, env=None):
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", *self.options],
+        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", "--http", "off", *self.options],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **(env or {})))
         self.line = self.p.stdout.readline()
 
@@ -132,7 +134,7 @@ def peers__others_are_refused(d):
 
 
 def socket__stale_is_replaced_live_is_not(d):
-    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path],
+    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path, "--http", "off"],
                             capture_output=True, text=True)
     ok(second.returncode == 69 and "listening on" in second.stderr, "a second daemon says that one is there", second.stderr)
     ok(d.client().ask(w.claim("a")).arm == w.EXECUTE, "and has not disturbed it")
@@ -398,6 +400,24 @@ def client__without_a_daemon_is_told(d):
     ok(said.returncode == 69 and "cannot reach the daemon" in said.stderr, "which daemon", said.stderr)
 
 
+def http__is_served_beside_the_socket(d):
+    d.end()
+    d.options = ("--http", "127.0.0.1:0")
+    d.start()
+    address = d.line.split("http ")[1].strip()
+    claim = urllib.request.Request("http://%s/v1/claim" % address, b'{"key": "h"}', {"Content-Type": "application/json"})
+    said = json.load(urllib.request.urlopen(claim, timeout=SECONDS))
+    ok(said["arm"] == "execute", "a claim over HTTP", said)
+    ok(d.client().ask(w.lookup("h")).arm == w.FOUND, "is there over the socket")
+    ok(urllib.request.urlopen("http://%s/healthz" % address, timeout=SECONDS).status == 200, "it is healthy")
+    metrics = urllib.request.urlopen("http://%s/metrics" % address, timeout=SECONDS).read().decode()
+    ok("once_" in metrics and "# TYPE" in metrics, "and counts", metrics[:200])
+    taken = subprocess.run([ONCE, "daemon", "--store", "sqlite:%s/other.db" % d.folder, "--socket", d.folder + "/other.sock",
+                            "--http", address], capture_output=True, text=True, timeout=SECONDS)
+    ok(taken.returncode == 69 and address in taken.stderr and not os.path.exists(d.folder + "/other.sock"),
+       "a port that is taken is named", taken.stderr)
+
+
 def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
             (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
@@ -405,7 +425,7 @@ def usage__mistakes_are_told(_):
     for options, code, said in rows:
         with tempfile.TemporaryDirectory() as folder:
             given = options if "--store" in options else ["--store", "sqlite:%s/x.db" % folder] + options
-            p = subprocess.run([ONCE, "daemon"] + given, capture_output=True, text=True, timeout=SECONDS)
+            p = subprocess.run([ONCE, "daemon", "--http", "off"] + given, capture_output=True, text=True, timeout=SECONDS)
             ok(p.returncode == code and said in p.stderr, " ".join(options)[:40], p.returncode, p.stderr)
 
 
