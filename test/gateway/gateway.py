@@ -9,6 +9,7 @@ The environment says where the pieces are: ONCE_BIN, ONCE_NGINX_MODULE, ONCE_NGI
 ONCE_TEST_SECONDS bounds every wait, SIZE=N makes the suites larger, ONCE_TEST_KEEP=1 keeps folders.
 """
 import atexit
+import functools
 import json
 import os
 import re
@@ -245,6 +246,7 @@ ESCALATE = Location("/escalate/", "once on;", SINGLE, "once_takeover escalate;")
 RERUN = Location("/rerun/", "once on;", SINGLE, "once_takeover rerun;")
 
 
+@functools.lru_cache
 def without_http():
     """Several daemons at once must not meet on one port; and HTTP may not be built in."""
     text = subprocess.run([ONCE, "daemon", "--help"], stdout=subprocess.PIPE, text=True).stdout
@@ -309,7 +311,7 @@ class Gateway:
         self.daemon = Daemon(self.folder, store or "sqlite:" + os.path.join(self.folder, "once.db"))
         self.tolerate = tolerate  # an expression: what this test's own violence puts into nginx's log
         self.nginx = None
-        self.port = 0
+        self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
         self.daemon_env = daemon_env
         self.stopped = False
         ALL_GATEWAYS.append(self)
@@ -362,7 +364,7 @@ http {
 }
 """ % {"user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
        "upstream": self.upstream.port, "refusing": self.upstream.refusing_port, "http": self.http.replace("UPSTREAM", str(self.upstream.port)), "port": self.port,
-       "listen": self.listen.replace("PORT2", str(getattr(self, "port2", 0))), "server": self.server,
+       "listen": self.listen.replace("PORT2", str(self.port2)).replace("PORT3", str(self.port3)), "server": self.server,
        "locations": "\n".join(location.text() for location in self.locations)}
 
     def write_configuration(self):
@@ -376,7 +378,7 @@ http {
         again = self.port != 0
         for _ in range(20):
             if not again:
-                self.port, self.port2 = free_port(), free_port()
+                self.port, self.port2, self.port3 = free_port(), free_port(), free_port()
             self.write_configuration()
             environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
             with open(self.path("nginx.stderr"), "ab") as log:

@@ -161,7 +161,7 @@ class Conversation:
             while True:
                 self.read_head()
                 with self.upstream.lock:
-                    self.upstream.seen.append((self.token, self.method, self.path))
+                    self.upstream.seen.append((self.token, self.method, self.path, self.connection.getpeername()[1]))
                 BEHAVIOURS.get(self.name, normal)(self)
         except (Gone, OSError, ValueError):
             pass
@@ -179,7 +179,7 @@ class Upstream:
         os.makedirs(os.path.join(folder, "gate"), exist_ok=True)
         self.ledger = Ledger(folder)
         self.lock = threading.Lock()
-        self.seen = []          # (token, method, path) of every request whose head was read
+        self.seen = []          # (token, method, path, caller's port) of every request whose head was read
         self.connections = set()
         self.accepted = 0
         self.ended = False
@@ -205,6 +205,11 @@ class Upstream:
                 self.accepted += 1
                 self.connections.add(connection)
             threading.Thread(target=Conversation(self, connection).serve, daemon=True).start()
+
+    def caller_of(self, token):
+        """The port that a request came from, or None."""
+        with self.lock:
+            return next((seen[3] for seen in self.seen if seen[0] == token), None)
 
     def open_gate(self, token):
         open(gate_path(self.folder, token), "w").close()
