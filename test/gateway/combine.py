@@ -17,7 +17,7 @@ LOCATIONS = (
     Location("@limited", to="app", more=("limit_req zone=one;",)),
     Location("/rewritten/", to=None, more=("rewrite ^/rewritten/(.*) /on/$1 last;",)),
     Location("/broken-rewrite/", *ON, more=("rewrite ^/broken-rewrite/(.*) /other/$1 break;",)),
-    Location("/error-page/", *ON, more=("error_page 500 502 504 @fallback;", "proxy_intercept_errors on;", "proxy_read_timeout 250ms;")),
+    Location("/error-page/", *ON, more=("error_page 500 502 504 @fallback;", "proxy_read_timeout 250ms;")),
     Location("/error-page-refused/", *ON, to="refusing", more=("error_page 502 @fallback;",)),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
     Location("= /static", to=None, more=("return 200 static;",)),
@@ -235,6 +235,12 @@ def conf__a_tenant_must_be_said():
 def conf__proxy_cache_does_not_combine():
     accepted, said, _ = tested(Location("/a/", *ON, more=("proxy_cache c;",)), http="proxy_cache_path cache keys_zone=c:1m;")
     expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
+
+
+@suite.case
+def conf__intercepted_errors_do_not_combine():
+    """The upstream's answers are outcomes; nginx's pages instead of them are not."""
+    refused("once", Location("/a/", *ON, more=("proxy_intercept_errors on;", "error_page 500 @b;")))
 
 
 def main():
