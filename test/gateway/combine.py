@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 
-from gateway import (Client, Failed, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, nginx_environment, request_bytes,
+                     wait_for)
 
 ON = ("once on;", SINGLE)
 LOCATIONS = (
@@ -17,7 +18,7 @@ LOCATIONS = (
     Location("@limited", to="app", more=("limit_req zone=one;",)),
     Location("/rewritten/", to=None, more=("rewrite ^/rewritten/(.*) /on/$1 last;",)),
     Location("/broken-rewrite/", *ON, more=("rewrite ^/broken-rewrite/(.*) /other/$1 break;",)),
-    Location("/error-page/", *ON, more=("error_page 500 502 504 @fallback;", "proxy_read_timeout 250ms;")),
+    Location("/error-page/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;", "proxy_read_timeout 250ms;")),
     Location("/error-page-refused/", *ON, to="refusing", more=("error_page 502 @fallback;",)),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
     Location("= /static", to=None, more=("return 200 static;",)),
@@ -82,6 +83,13 @@ def sent_once_whatever_the_error_page(path):
     expect_equal(gateway.state(token), "unknown", "the record's state")
     for retry in answers[1:]:
         expect("unknown" in (retry.code() or ""), "the retry: %s" % retry)
+
+
+@suite.case
+def error_page__does_not_replace_outcomes():
+    """The upstream's 404 is the outcome, also where nginx is told to put its own pages instead."""
+    first, _ = once_and_replayed("/error-page/status_404", 404)
+    expect_equal(first.body, b'{"status":404,"effect":1}', "the body")
 
 
 @suite.case
@@ -194,7 +202,7 @@ def tested(*locations, http="", server=""):
     other = Gateway(locations, http=http, server=server, upstream=gateway.upstream)
     other.port = 1
     other.write_configuration()
-    run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = other.text("nginx.conf").splitlines()
     other.remove()
     return run.returncode == 0, run.stdout, lines
@@ -235,12 +243,6 @@ def conf__a_tenant_must_be_said():
 def conf__proxy_cache_does_not_combine():
     accepted, said, _ = tested(Location("/a/", *ON, more=("proxy_cache c;",)), http="proxy_cache_path cache keys_zone=c:1m;")
     expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
-
-
-@suite.case
-def conf__intercepted_errors_do_not_combine():
-    """The upstream's answers are outcomes; nginx's pages instead of them are not."""
-    refused("once", Location("/a/", *ON, more=("proxy_intercept_errors on;", "error_page 500 @b;")))
 
 
 def main():

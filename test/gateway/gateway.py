@@ -6,6 +6,7 @@ their process ids. Stopping it also reads nginx's log: an alert, a leak, a word 
 fails the suite, whatever the answers were.
 
 The environment says where the pieces are: ONCE_BIN, ONCE_NGINX_MODULE, ONCE_NGINX (else `nginx`).
+ONCE_NGINX_PRELOAD is a sanitizer's library, where the module was built with one.
 ONCE_TEST_SECONDS bounds every wait, SIZE=N makes the suites larger, ONCE_TEST_KEEP=1 keeps folders.
 """
 import atexit
@@ -253,6 +254,14 @@ def without_http():
     return ["--http", "off"] if "--http" in text else []
 
 
+def nginx_environment():
+    """NGINX would be sockets to inherit. nginx itself leaks at its end, on purpose."""
+    environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
+    if os.environ.get("ONCE_NGINX_PRELOAD"):
+        environment.update(LD_PRELOAD=os.environ["ONCE_NGINX_PRELOAD"], ASAN_OPTIONS="detect_leaks=0,detect_odr_violation=0")
+    return environment
+
+
 class Daemon:
     """`once daemon` on a store, with its socket in a folder."""
 
@@ -380,9 +389,8 @@ http {
             if not again:
                 self.port, self.port2, self.port3 = free_port(), free_port(), free_port()
             self.write_configuration()
-            environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
             with open(self.path("nginx.stderr"), "ab") as log:
-                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=environment,
+                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(),
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 wait_for(lambda: self.accepts() or self.nginx.poll() is not None, "nginx to listen")
