@@ -30,7 +30,9 @@
 #define NGX_HTTP_ONCE_GREET_MS     5000
 /* how soon what the store could not do now is asked again */
 #define NGX_HTTP_ONCE_AGAIN_MS     200
-/* nobody asks any more: by then every lease is over */
+/* nobody asks any more: a worker that is to quit stays so long for the answer */
+#define NGX_HTTP_ONCE_STAY_MS      10000
+/* ... and so long it is asked for: by then most leases are over */
 #define NGX_HTTP_ONCE_ORPHAN_MS    600000
 /* at exit: for the last frames to be answered */
 #define NGX_HTTP_ONCE_EXIT_MS      2000
@@ -170,7 +172,11 @@ ngx_http_once_call_timeout(ngx_event_t *ev)
     ngx_http_once_done_pt   handler = call->handler;
     void                   *data = call->data;
 
-    if (handler == NULL || !ngx_http_once_call_lasts(call)) {
+    if (handler == NULL && !ev->cancelable) {
+        ev->cancelable = 1;  /* exiting gives it a last chance */
+        ngx_add_timer(ev, NGX_HTTP_ONCE_ORPHAN_MS);
+
+    } else if (handler == NULL || !ngx_http_once_call_lasts(call)) {
         ngx_http_once_call_free(call);
 
     } else {
@@ -242,7 +248,7 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
     d->bytes += call->frame.len;
 
     /* also what keeps a worker that is to quit until the answer is there */
-    ngx_add_timer(&call->timer, handler != NULL ? timeout : NGX_HTTP_ONCE_ORPHAN_MS);
+    ngx_add_timer(&call->timer, handler != NULL ? timeout : NGX_HTTP_ONCE_STAY_MS);
 
     ngx_http_once_call_unsent(call);
     ngx_http_once_post_write(d);
@@ -257,9 +263,7 @@ ngx_http_once_call_disown(ngx_http_once_call_t *call)
     call->handler = NULL;
     call->data = NULL;
 
-    /* a worker does not stay for it: exiting gives it a last chance */
-    call->timer.cancelable = 1;
-    ngx_add_timer(&call->timer, NGX_HTTP_ONCE_ORPHAN_MS);
+    ngx_add_timer(&call->timer, NGX_HTTP_ONCE_STAY_MS);
 }
 
 
@@ -320,7 +324,6 @@ ngx_http_once_call_answered(ngx_http_once_call_t *call, ngx_http_once_reply_t *r
         (void) ngx_http_once_call_mark_again(call);
         call->again_at = ngx_current_msec + NGX_HTTP_ONCE_AGAIN_MS;
         ngx_http_once_call_unsent(call);
-        d->timer.cancelable = 0;
 
         if (!d->timer.timer_set) {
             ngx_add_timer(&d->timer, NGX_HTTP_ONCE_AGAIN_MS);
@@ -630,7 +633,6 @@ ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
         ngx_http_once_call_unsent(call);
     }
 
-    d->timer.cancelable = d->count == 0;
     ngx_add_timer(&d->timer, d->backoff);
     d->backoff = ngx_min(d->backoff * 2, NGX_HTTP_ONCE_BACKOFF_MAX);
 
@@ -700,7 +702,6 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
                    &(struct wire_hello){ .version = WIRE_VERSION, .name = ONCE_LIT("nginx") });
 
     d->state = NGX_HTTP_ONCE_GREETING;
-    d->timer.cancelable = d->count == 0;
     ngx_add_timer(&d->timer, NGX_HTTP_ONCE_GREET_MS);
 
     ngx_post_event(c->write, &ngx_posted_events);
@@ -780,6 +781,7 @@ ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
     d->timer.handler = ngx_http_once_timer_handler;
     d->timer.data = d;
     d->timer.log = ngx_cycle->log;
+    d->timer.cancelable = 1;  /* it is the calls that keep a worker */
 
     ngx_http_once_connect(d);
 }
