@@ -186,6 +186,8 @@ struct ngx_http_once_ctx_s {
     unsigned                   sent:1;     /* at least a byte may have gone upstream */
     unsigned                   failed:1;   /* the upstream's answer broke off */
     unsigned                   dropped:1;  /* too large, or of uncertain end: not kept */
+    unsigned                   refused:1;  /* by the store, as an outcome with answer */
+    unsigned                   unknown:1;  /* stored so, though the answer is complete: 5xx */
     unsigned                   ended:1;    /* the last byte of the answer was seen */
     unsigned                   replayed:1;
     unsigned                   queued:1;
@@ -198,6 +200,8 @@ extern ngx_module_t  ngx_http_once_module;
 /* the request's context, also after internal redirects; NULL: not ours */
 ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
+/* $once_json_NAME: a member of the request's body */
+ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);
 void ngx_http_once_unhold(ngx_http_once_ctx_t *ctx);
 /* may the request's bytes have reached an upstream? */

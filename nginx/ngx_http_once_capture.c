@@ -22,7 +22,7 @@
 /* the fourth of four bits; the others are ssi's, sub's and copy's */
 #define NGX_HTTP_ONCE_BUFFERED   0x08
 /* for the daemon to store an outcome; the client is told then that it is not sure */
-#define NGX_HTTP_ONCE_FINISH_MS  30000
+#define NGX_HTTP_ONCE_FINISH_MS  15000
 
 
 static ngx_int_t ngx_http_once_header_filter(ngx_http_request_t *r);
@@ -329,12 +329,14 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     if (ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
         ngx_http_once_header_lines(ctx, &lines);
 
-        if (lines.result != ONCE_OK) {
+        if (lines.result != ONCE_OK || ctx->refused) {
             ctx->dropped = 1;
 
         } else {
             request.outcome.headers = once_buf_span(&lines);
         }
+
+        ctx->unknown = request.outcome.state == ONCE_STATE_UNKNOWN;
 
         request.outcome.body_dropped = ctx->dropped;
 
@@ -597,6 +599,12 @@ ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
         return NGX_ERROR;
     }
 
+    if (ctx->unknown
+        && ngx_http_once_add_header(r, "Idempotency-Outcome", (u_char *) "unknown", 7) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     rc = ngx_http_once_next_header_filter(r);
 
     if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
@@ -727,6 +735,19 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     ngx_http_set_log_request(c->log, r);
 
     ctx->call = NULL;
+
+    if ((reply->result == ONCE_INVALID || reply->result == ONCE_LIMIT)
+        && ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->refused)
+    {
+        /* the store does not take this answer; that it was executed must be stored nevertheless */
+        ngx_log_error(NGX_LOG_WARN, c->log, 0, "once: an answer is not kept: %s", reply->err.text);
+        ctx->refused = 1;
+
+        if (ngx_http_once_settle(ctx) == NGX_OK) {
+            return;
+        }
+    }
+
     ctx->state = NGX_HTTP_ONCE_DONE;
     r->buffered &= ~NGX_HTTP_ONCE_BUFFERED;
 

@@ -936,6 +936,7 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
     size_t                i;
     ngx_http_variable_t  *var;
 
+    static ngx_str_t  members = ngx_string("once_json_");
     static struct { ngx_str_t name; uintptr_t which; }  vars[] = {
         { ngx_string("once_arm"), NGX_HTTP_ONCE_VAR_ARM },
         { ngx_string("once_fence"), NGX_HTTP_ONCE_VAR_FENCE },
@@ -953,6 +954,13 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
         var->get_handler = ngx_http_once_variable;
         var->data = vars[i].which;
     }
+
+    var = ngx_http_add_variable(cf, &members, NGX_HTTP_VAR_NOCACHEABLE|NGX_HTTP_VAR_PREFIX);
+    if (var == NULL) {
+        return NGX_ERROR;
+    }
+
+    var->get_handler = ngx_http_once_json_variable;
 
     return NGX_OK;
 }

@@ -17,6 +17,7 @@
 #include "core/span.h"
 
 #include <sys/mman.h>
+#include <yajl/yajl_parse.h>
 
 /* for the daemon to be connected and to answer a claim; waiting for another's outcome comes on top */
 #define NGX_HTTP_ONCE_CLAIM_MS  5000
@@ -27,6 +28,7 @@ static void ngx_http_once_body_read(ngx_http_request_t *r);
 static void ngx_http_once_begin(void *data);
 static void ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply);
 static ngx_int_t ngx_http_once_act(ngx_http_once_ctx_t *ctx);
+static ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
 static ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
 
 static ngx_queue_t  ngx_http_once_held;  /* ctxs of this worker */
@@ -214,7 +216,7 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 
 /* ---------------------------------------------------------------- key, tenant */
 
-/* How many field lines of that name, and the first. */
+/* How many field lines of that name, and the first (where it is wanted). */
 static ngx_uint_t
 ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
 {
@@ -233,7 +235,7 @@ ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *val
         }
 
         if (h[i].key.len == name->len && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0) {
-            if (count++ == 0) {
+            if (count++ == 0 && value != NULL) {
                 *value = h[i].value;
             }
         }
@@ -402,7 +404,15 @@ ngx_http_once_handler(ngx_http_request_t *r)
 
     olcf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
 
-    if (olcf->mode == NGX_HTTP_ONCE_OFF || !(r->method & olcf->methods) || r->error_page || r->err_status) {
+    if (olcf->mode == NGX_HTTP_ONCE_OFF || r->error_page || r->err_status) {
+        return NGX_DECLINED;
+    }
+
+    if (olcf->forward && olcf->mode != NGX_HTTP_ONCE_OBSERVE && ngx_http_once_strip_headers(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (!(r->method & olcf->methods)) {
         return NGX_DECLINED;
     }
 
@@ -640,6 +650,163 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
     }
 
     return result;
+}
+
+
+/* ---------------------------------------------------------------- members of the body */
+
+/* Looks for one member of the outermost object; what is nested is only counted. */
+typedef struct {
+    once_span                  name;
+    ngx_pool_t                *pool;
+    ngx_uint_t                 depth;
+    ngx_uint_t                 array;    /* the outermost is none */
+    ngx_uint_t                 next;     /* the next value at depth 1 is it */
+    ngx_uint_t                 count;    /* more than one: which was meant? */
+    ngx_str_t                  value;
+} ngx_http_once_member_t;
+
+
+static int
+ngx_http_once_member_value(ngx_http_once_member_t *m, const void *text, size_t len)
+{
+    if (m->depth == 1 && m->next) {
+        m->count++;
+        m->value.data = ngx_pnalloc(m->pool, len + 1);
+        m->value.len = m->value.data != NULL ? len : 0;
+        if (m->value.data != NULL) {
+            ngx_memcpy(m->value.data, text, len);
+        }
+    }
+
+    m->next = 0;
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_null(void *m)
+{
+    return ngx_http_once_member_value(m, "", 0);
+}
+
+
+static int
+ngx_http_once_member_bool(void *m, int value)
+{
+    return ngx_http_once_member_value(m, value ? "true" : "false", value ? 4 : 5);
+}
+
+
+static int
+ngx_http_once_member_number(void *m, const char *text, size_t len)
+{
+    return ngx_http_once_member_value(m, text, len);
+}
+
+
+static int
+ngx_http_once_member_string(void *m, const unsigned char *text, size_t len)
+{
+    return ngx_http_once_member_value(m, text, len);
+}
+
+
+static int
+ngx_http_once_member_key(void *data, const unsigned char *name, size_t len)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->next = m->depth == 1 && !m->array && once_span_equal(m->name, once_span_of(name, len));
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_map(void *data)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->count += m->depth == 1 && m->next;  /* an object is no name, but counts as there */
+    m->next = 0;
+    m->depth++;
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_array(void *data)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->array |= m->depth == 0;
+    return ngx_http_once_member_map(data);
+}
+
+
+static int
+ngx_http_once_member_end(void *data)
+{
+    ((ngx_http_once_member_t *) data)->depth--;
+    return 1;
+}
+
+
+ngx_int_t
+ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    void                    *mapped, *copied;
+    once_span                body;
+    ngx_str_t               *name = (ngx_str_t *) data;
+    yajl_handle              parser;
+    ngx_http_once_member_t   m;
+
+    static const yajl_callbacks  callbacks = {
+        .yajl_null = ngx_http_once_member_null,
+        .yajl_boolean = ngx_http_once_member_bool,
+        .yajl_number = ngx_http_once_member_number,
+        .yajl_string = ngx_http_once_member_string,
+        .yajl_start_map = ngx_http_once_member_map,
+        .yajl_map_key = ngx_http_once_member_key,
+        .yajl_end_map = ngx_http_once_member_end,
+        .yajl_start_array = ngx_http_once_member_array,
+        .yajl_end_array = ngx_http_once_member_end,
+    };
+
+    v->not_found = 1;
+
+    ngx_memzero(&m, sizeof(m));
+    m.name = once_span_of(name->data + sizeof("once_json_") - 1, name->len - (sizeof("once_json_") - 1));
+    m.pool = r->pool;
+
+    if (ngx_http_once_whole_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0) {
+        parser = yajl_alloc(&callbacks, NULL, &m);
+
+        if (parser != NULL) {
+            if (yajl_parse(parser, body.ptr, body.len) == yajl_status_ok
+                && yajl_complete_parse(parser) == yajl_status_ok
+                && m.count == 1 && m.value.len > 0)
+            {
+                v->data = m.value.data;
+                v->len = m.value.len;
+                v->valid = 1;
+                v->no_cacheable = 1;
+                v->not_found = 0;
+            }
+
+            yajl_free(parser);
+        }
+    }
+
+    if (mapped != NULL) {
+        munmap(mapped, body.len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -1056,20 +1223,25 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char
 
 /* Those of the client that look like ours are left out: the upstream may rely on them. */
 static ngx_int_t
-ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
+ngx_http_once_strip_headers(ngx_http_request_t *r)
 {
-    u_char                mac[ONCE_MAC_LEN], text[2 * ONCE_MAC_LEN];
-    ngx_list_t            list;
-    ngx_uint_t            i, j;
-    ngx_list_part_t      *part;
-    ngx_table_elt_t      *h, *copy;
-    ngx_http_request_t   *r = ctx->request;
-    struct once_record   *record = &ctx->reply.record;
+    ngx_list_t        list;
+    ngx_uint_t        i, j, found = 0;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h, *copy;
 
     static ngx_str_t  names[] = {
         ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
         ngx_string("Once-Recovery-Point")
     };
+
+    for (j = 0; j < 4; j++) {
+        found += ngx_http_once_find_header(r, &names[j], NULL);
+    }
+
+    if (found == 0) {
+        return NGX_OK;
+    }
 
     if (ngx_list_init(&list, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
         return NGX_ERROR;
@@ -1105,31 +1277,45 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
         }
     }
 
+    r->headers_in.headers = list;
+    if (r->headers_in.headers.last == &list.part) {
+        r->headers_in.headers.last = &r->headers_in.headers.part;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
+{
+    u_char               mac[ONCE_MAC_LEN], text[2 * ONCE_MAC_LEN];
+    ngx_list_t          *list;
+    ngx_http_request_t  *r = ctx->request;
+    struct once_record  *record = &ctx->reply.record;
+
+    list = &r->headers_in.headers;
+
     /* as once_child_key() makes it, for the call "upstream" */
     once_mac_parts(ngx_http_once_daemon_secret(ctx->conf->daemon),
                    (once_span[]){ ONCE_LIT("once child 1"), once_span_of(ctx->grant.record, 16),
                                   ONCE_LIT("upstream") }, 3, mac);
     ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
 
-    if (ngx_http_once_push_request_header(&list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
-        || ngx_http_once_push_request_header(&list, r->pool, "Once-Fence", text,
+    if (ngx_http_once_push_request_header(list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, "Once-Fence", text,
                                              ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
-        || ngx_http_once_push_request_header(&list, r->pool, "Once-Attempt", text,
+        || ngx_http_once_push_request_header(list, r->pool, "Once-Attempt", text,
                                              ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     if (record->recovery_point.len > 0
-        && ngx_http_once_push_request_header(&list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
+        && ngx_http_once_push_request_header(list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
                                              record->recovery_point.len) != NGX_OK)
     {
         return NGX_ERROR;
-    }
-
-    r->headers_in.headers = list;
-    if (r->headers_in.headers.last == &list.part) {
-        r->headers_in.headers.last = &r->headers_in.headers.part;
     }
 
     return NGX_OK;

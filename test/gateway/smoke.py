@@ -170,6 +170,7 @@ http {{
         location /tenant/ {{ once_tenant $http_x_user; proxy_pass http://app; }}
         location /pass/ {{ once_store_down pass; proxy_pass http://app; }}
         location /observe/ {{ once observe; proxy_pass http://app; }}
+        location /natural/ {{ once_key_natural $once_json_order; proxy_pass http://app; }}
         location /lease/ {{ once_lease 300ms; proxy_pass http://app; }}
         location /dead/ {{ proxy_pass http://127.0.0.1:{self.dead_port}; }}
         location /limited/ {{ once_pass @limited; }}
@@ -408,7 +409,7 @@ def statuses(g):
         a, b = g.ask(path, "k" + path), g.ask(path, "k" + path)
         assert g.upstream.count(path) == n, path
         if path == "/error":
-            assert a.body == b"no!\n" and b.code == "outcome-unknown", (a, b)
+            assert a.body == b"no!\n" and a.headers["Idempotency-Outcome"] == "unknown" and b.code == "outcome-unknown", (a, b)
         else:
             assert a.status == b.status and a.body == b.body, (a, b)
 
@@ -462,6 +463,27 @@ def observing_changes_nothing(g):
     a, b = g.ask("/observe/x", "k-ob"), g.ask("/observe/x", "k-ob")
     assert a.status == b.status == 201 and a.body != b.body and a.headers["X-Once-Arm"] == "absent", a
     assert g.ask("/observe/x", "a b").status == 201
+
+
+@case
+def natural_keys(g):
+    a = g.ask("/natural/x", body=b'{"order": "n-17", "deep": {"order": "x"}}')
+    is_replay(a, g.ask("/natural/x", body=b'{"deep":{"order":"x"},"order":"n-17"}'))
+    assert g.ask("/natural/x", body=b'{"order": "n-17", "b": 2}').status == 422
+    for body in (b'{"order": 12.50}', b'{"order": 12.5}', b'{"order":"a","order":"b"}', b'{"order":{}}', b"[1]", b"no"):
+        assert g.ask("/natural/x", body=body).status == 201, body
+    assert g.ask("/natural/x", body=b'{"order": 12.50}').headers["Idempotency-Replayed"] == "true"
+    assert g.ask("/natural/x", body=b'{"order":"%s"}' % (b"x" * 300)).code == "key-invalid"
+
+
+@case
+def the_upstream_can_rely_on_our_headers(g):
+    forged = {"Once-Fence": "1", "once-key": "x", "Once-Recovery-Point": "y"}
+    g.ask("/forged", headers=forged)
+    g.ask("/forged", "k-forged", headers=forged)
+    plain, keyed = g.upstream.headers("/forged")
+    assert not [h for h in plain if h.startswith("once-")], plain
+    assert len(keyed["once-key"]) == 48 and keyed["once-fence"] != "1" and "once-recovery-point" not in keyed, keyed
 
 
 @case
