@@ -1,9 +1,12 @@
 /*
  * ngx_http_once.h - what the files of ngx_http_once_module share.
  *
- *     ngx_http_once_module.c    directives, their checks, registration, variables
+ *     ngx_http_once_module.c    registration, variables
+ *     ngx_http_once_conf.c      directives, and what is refused when they are read
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
- *     ngx_http_once_request.c   a request: its key, tenant and fingerprint; the claim; what follows
+ *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
+ *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
+ *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
  *
@@ -195,11 +198,22 @@ struct ngx_http_once_ctx_s {
     unsigned                   blocked:1;  /* r->blocked counts us */
 };
 
-extern ngx_module_t  ngx_http_once_module;
+extern ngx_module_t   ngx_http_once_module;
+extern ngx_command_t  ngx_http_once_commands[];
+
+void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
+char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 
 /* the request's context, also after internal redirects; NULL: not ours */
 ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
+/* how many field lines of that name, and the first (NULL: not wanted) */
+ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value);
+ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
+ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
+/* ctx->fingerprint, with the daemon's secret */
+once_result ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);

@@ -1,0 +1,368 @@
+/*
+ * ngx_http_once_body.c - what was asked: the fingerprint of a request, and members of its body.
+ *
+ * The body was read completely before; it is one buffer, several, or a temporary file.
+ */
+#include "ngx_http_once.h"
+
+#include "core/fingerprint.h"
+#include "core/span.h"
+
+#include <sys/mman.h>
+#include <yajl/yajl_parse.h>
+
+
+/* ---------------------------------------------------------------- fingerprint */
+
+/* The body as one piece of memory; *mapped and *copied say what is to be given back. */
+static ngx_int_t
+ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
+{
+    off_t         size;
+    u_char       *p;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    *body = once_span_of(NULL, 0);
+    *mapped = *copied = NULL;
+
+    if (r->request_body == NULL || r->request_body->bufs == NULL) {
+        return NGX_OK;
+    }
+
+    cl = r->request_body->bufs;
+    b = cl->buf;
+
+    if (cl->next == NULL && ngx_buf_in_memory(b)) {
+        *body = once_span_of(b->pos, b->last - b->pos);
+        return NGX_OK;
+    }
+
+    if (cl->next == NULL && b->in_file && b->file_pos == 0 && b->file_last > 0) {
+        p = mmap(NULL, b->file_last, PROT_READ, MAP_PRIVATE, b->file->fd, 0);
+        if (p == MAP_FAILED) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, ngx_errno, "once: the request's body cannot be read");
+            return NGX_ERROR;
+        }
+
+        *mapped = p;
+        *body = once_span_of(p, b->file_last);
+        return NGX_OK;
+    }
+
+    for (size = 0; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    if (size == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_alloc(size, r->connection->log);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    *copied = p;
+    *body = once_span_of(p, size);
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            p = ngx_cpymem(p, b->pos, b->last - b->pos);
+
+        } else if (b->in_file) {
+            n = ngx_read_file(b->file, p, b->file_last - b->file_pos, b->file_pos);
+            if (n != b->file_last - b->file_pos) {
+                return NGX_ERROR;
+            }
+            p += n;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
+{
+    size_t               len;
+    u_char              *end;
+    ngx_str_t           *type;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ctx->conf->body != NGX_HTTP_ONCE_BODY_AUTO) {
+        return ctx->conf->body == NGX_HTTP_ONCE_BODY_JSON;
+    }
+
+    if (r->headers_in.content_type == NULL) {
+        return 0;
+    }
+
+    type = &r->headers_in.content_type->value;
+    end = ngx_strlchr(type->data, type->data + type->len, ';');
+    len = end != NULL ? (size_t) (end - type->data) : type->len;
+
+    while (len > 0 && type->data[len - 1] == ' ') {
+        len--;
+    }
+
+    return (len == sizeof("application/json") - 1
+            && ngx_strncasecmp(type->data, (u_char *) "application/json", len) == 0)
+           || (len > 5 && ngx_strncasecmp(type->data + len - 5, (u_char *) "+json", 5) == 0);
+}
+
+
+/* Every line of the headers that count; Content-Type and Content-Encoding always do: they
+ * say what the body's bytes mean. */
+static ngx_int_t
+ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *headers)
+{
+    ngx_str_t            *wanted;
+    ngx_uint_t            i, j, counts;
+    ngx_list_part_t      *part = &ctx->request->headers_in.headers.part;
+    ngx_table_elt_t      *h = part->elts;
+    struct once_header   *header;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return NGX_OK;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        counts = (h[i].key.len == 12 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Type", 12) == 0)
+                 || (h[i].key.len == 16
+                     && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding", 16) == 0);
+
+        wanted = ctx->conf->headers != NULL ? ctx->conf->headers->elts : NULL;
+
+        for (j = 0; !counts && wanted != NULL && j < ctx->conf->headers->nelts; j++) {
+            counts = h[i].key.len == wanted[j].len
+                     && ngx_strncasecmp(h[i].key.data, wanted[j].data, wanted[j].len) == 0;
+        }
+
+        if (counts) {
+            header = ngx_array_push(headers);
+            if (header == NULL) {
+                return NGX_ERROR;
+            }
+
+            header->name = once_span_of(h[i].key.data, h[i].key.len);
+            header->value = once_span_of(h[i].value.data, h[i].value.len);
+        }
+    }
+}
+
+
+once_result
+ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
+{
+    void                *mapped, *copied;
+    once_result          result = ONCE_NO_MEMORY;
+    ngx_array_t         *headers;
+    struct once_mac      salt;
+    struct once_http     http;
+    ngx_http_request_t  *r = ctx->request;
+
+    ngx_memzero(&http, sizeof(http));
+    snprintf(err->text, sizeof err->text, "the request's body could not be read");
+
+    http.method = once_span_of(r->method_name.data, r->method_name.len);
+    (void) once_span_cut(once_span_of(r->unparsed_uri.data, r->unparsed_uri.len), '?', &http.path, &http.query);
+
+    headers = ngx_array_create(r->pool, 4, sizeof(struct once_header));
+
+    if (headers == NULL || ngx_http_once_fingerprinted_headers(ctx, headers) != NGX_OK) {
+        return ONCE_NO_MEMORY;
+    }
+
+    http.headers = headers->elts;
+    http.header_count = headers->nelts;
+    http.json = ngx_http_once_is_json(ctx);
+
+    if (ctx->conf->exclude != NULL) {
+        http.exclude = ctx->conf->exclude->elts;
+        http.exclude_count = ctx->conf->exclude->nelts;
+    }
+
+    if (ngx_http_once_whole_body(r, &http.body, &mapped, &copied) == NGX_OK) {
+        once_fingerprint_salt(ngx_http_once_daemon_secret(ctx->conf->daemon),
+                              once_span_of(ctx->tenant.data, ctx->tenant.len), &salt);
+        result = once_fingerprint_http_with(&salt, &http, &ctx->fingerprint, err);
+        ngx_explicit_memzero(&salt, sizeof(salt));
+    }
+
+    if (mapped != NULL) {
+        munmap(mapped, http.body.len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
+
+    return result;
+}
+
+
+/* ---------------------------------------------------------------- members of the body */
+
+/* Looks for one member of the outermost object; what is nested is only counted. */
+typedef struct {
+    once_span                  name;
+    ngx_pool_t                *pool;
+    ngx_uint_t                 depth;
+    ngx_uint_t                 array;    /* the outermost is none */
+    ngx_uint_t                 next;     /* the next value at depth 1 is it */
+    ngx_uint_t                 count;    /* more than one: which was meant? */
+    ngx_str_t                  value;
+} ngx_http_once_member_t;
+
+
+static int
+ngx_http_once_member_value(ngx_http_once_member_t *m, const void *text, size_t len)
+{
+    if (m->depth == 1 && m->next) {
+        m->count++;
+        m->value.data = ngx_pnalloc(m->pool, len + 1);
+        m->value.len = m->value.data != NULL ? len : 0;
+        if (m->value.data != NULL) {
+            ngx_memcpy(m->value.data, text, len);
+        }
+    }
+
+    m->next = 0;
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_null(void *m)
+{
+    return ngx_http_once_member_value(m, "", 0);
+}
+
+
+static int
+ngx_http_once_member_bool(void *m, int value)
+{
+    return ngx_http_once_member_value(m, value ? "true" : "false", value ? 4 : 5);
+}
+
+
+static int
+ngx_http_once_member_number(void *m, const char *text, size_t len)
+{
+    return ngx_http_once_member_value(m, text, len);
+}
+
+
+static int
+ngx_http_once_member_string(void *m, const unsigned char *text, size_t len)
+{
+    return ngx_http_once_member_value(m, text, len);
+}
+
+
+static int
+ngx_http_once_member_key(void *data, const unsigned char *name, size_t len)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->next = m->depth == 1 && !m->array && once_span_equal(m->name, once_span_of(name, len));
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_map(void *data)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->count += m->depth == 1 && m->next;  /* an object is no name, but counts as there */
+    m->next = 0;
+    m->depth++;
+    return 1;
+}
+
+
+static int
+ngx_http_once_member_array(void *data)
+{
+    ngx_http_once_member_t  *m = data;
+
+    m->array |= m->depth == 0;
+    return ngx_http_once_member_map(data);
+}
+
+
+static int
+ngx_http_once_member_end(void *data)
+{
+    ((ngx_http_once_member_t *) data)->depth--;
+    return 1;
+}
+
+
+ngx_int_t
+ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    void                    *mapped, *copied;
+    once_span                body;
+    ngx_str_t               *name = (ngx_str_t *) data;
+    yajl_handle              parser;
+    ngx_http_once_member_t   m;
+
+    static const yajl_callbacks  callbacks = {
+        .yajl_null = ngx_http_once_member_null,
+        .yajl_boolean = ngx_http_once_member_bool,
+        .yajl_number = ngx_http_once_member_number,
+        .yajl_string = ngx_http_once_member_string,
+        .yajl_start_map = ngx_http_once_member_map,
+        .yajl_map_key = ngx_http_once_member_key,
+        .yajl_end_map = ngx_http_once_member_end,
+        .yajl_start_array = ngx_http_once_member_array,
+        .yajl_end_array = ngx_http_once_member_end,
+    };
+
+    v->not_found = 1;
+
+    ngx_memzero(&m, sizeof(m));
+    m.name = once_span_of(name->data + sizeof("once_json_") - 1, name->len - (sizeof("once_json_") - 1));
+    m.pool = r->pool;
+
+    if (ngx_http_once_whole_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0) {
+        parser = yajl_alloc(&callbacks, NULL, &m);
+
+        if (parser != NULL) {
+            if (yajl_parse(parser, body.ptr, body.len) == yajl_status_ok
+                && yajl_complete_parse(parser) == yajl_status_ok
+                && m.count == 1 && m.value.len > 0)
+            {
+                v->data = m.value.data;
+                v->len = m.value.len;
+                v->valid = 1;
+                v->no_cacheable = 1;
+                v->not_found = 0;
+            }
+
+            yajl_free(parser);
+        }
+    }
+
+    if (mapped != NULL) {
+        munmap(mapped, body.len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
+
+    return NGX_OK;
+}

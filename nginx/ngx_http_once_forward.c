@@ -1,0 +1,170 @@
+/*
+ * ngx_http_once_forward.c - request headers: what the upstream is told about an attempt.
+ *
+ *     Once-Key             the child key of the call "upstream": the same on every attempt
+ *     Once-Fence           grows with every grant: a service can refuse older ones
+ *     Once-Attempt         1 for the first
+ *     Once-Recovery-Point  how far an earlier attempt came, where it said so
+ */
+#include "ngx_http_once.h"
+
+#include "core/span.h"
+
+
+ngx_uint_t
+ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
+{
+    ngx_uint_t        i, count = 0;
+    ngx_list_part_t  *part = &r->headers_in.headers.part;
+    ngx_table_elt_t  *h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == name->len && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0) {
+            if (count++ == 0 && value != NULL) {
+                *value = h[i].value;
+            }
+        }
+    }
+
+    return count;
+}
+
+
+static ngx_int_t
+ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char *name, const u_char *value,
+    size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(list);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->key.len = ngx_strlen(name);
+    h->key.data = (u_char *) name;
+    h->lowcase_key = ngx_pnalloc(pool, h->key.len);
+    h->value.data = ngx_pnalloc(pool, len + 1);
+    if (h->lowcase_key == NULL || h->value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = ngx_hash_strlow(h->lowcase_key, h->key.data, h->key.len);
+    h->value.len = len;
+    *ngx_cpymem(h->value.data, value, len) = '\0';
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+
+    return NGX_OK;
+}
+
+
+/* Those of the client that look like ours are left out: the upstream may rely on them. */
+ngx_int_t
+ngx_http_once_strip_headers(ngx_http_request_t *r)
+{
+    ngx_list_t        list;
+    ngx_uint_t        i, j, found = 0;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h, *copy;
+
+    static ngx_str_t  names[] = {
+        ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
+        ngx_string("Once-Recovery-Point")
+    };
+
+    for (j = 0; j < 4; j++) {
+        found += ngx_http_once_find_header(r, &names[j], NULL);
+    }
+
+    if (found == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_list_init(&list, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        for (j = 0; j < 4; j++) {
+            if (h[i].key.len == names[j].len
+                && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (j == 4) {
+            copy = ngx_list_push(&list);
+            if (copy == NULL) {
+                return NGX_ERROR;
+            }
+            *copy = h[i];
+        }
+    }
+
+    r->headers_in.headers = list;
+    if (r->headers_in.headers.last == &list.part) {
+        r->headers_in.headers.last = &r->headers_in.headers.part;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
+{
+    u_char               mac[ONCE_MAC_LEN], text[2 * ONCE_MAC_LEN];
+    ngx_list_t          *list;
+    ngx_http_request_t  *r = ctx->request;
+    struct once_record  *record = &ctx->reply.record;
+
+    list = &r->headers_in.headers;
+
+    /* as once_child_key() makes it, for the call "upstream" */
+    once_mac_parts(ngx_http_once_daemon_secret(ctx->conf->daemon),
+                   (once_span[]){ ONCE_LIT("once child 1"), once_span_of(ctx->grant.record, 16),
+                                  ONCE_LIT("upstream") }, 3, mac);
+    ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
+
+    if (ngx_http_once_push_request_header(list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, "Once-Fence", text,
+                                             ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, "Once-Attempt", text,
+                                             ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (record->recovery_point.len > 0
+        && ngx_http_once_push_request_header(list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
+                                             record->recovery_point.len) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
