@@ -142,6 +142,15 @@ void ngx_http_once_call_disown(ngx_http_once_call_t *call);
 
 /* ---------------------------------------------------------------- a request */
 
+typedef struct {
+    ngx_uint_t                 status;
+    const char                *code;
+    const char                *title;
+    const char                *detail;
+    ngx_uint_t                 retryable;
+    ngx_uint_t                 retry_after;  /* seconds; 0: do not say */
+} ngx_http_once_problem_t;
+
 typedef enum {
     NGX_HTTP_ONCE_READING = 0,  /* its body */
     NGX_HTTP_ONCE_WAITING,      /* for the daemon to be connected */
@@ -173,6 +182,7 @@ struct ngx_http_once_ctx_s {
     ngx_str_t                  tenant;
     struct once_fingerprint    fingerprint;
 
+    ngx_http_once_problem_t   *refusal;    /* before anything is asked; sent after the body was read */
     ngx_http_once_reply_t      reply;      /* the claim's; its spans are in r->pool */
     struct once_grant          grant;
     once_time                  expires_at; /* 0: not known */
@@ -230,15 +240,6 @@ void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
 
 
 /* ---------------------------------------------------------------- answers */
-
-typedef struct {
-    ngx_uint_t                 status;
-    const char                *code;
-    const char                *title;
-    const char                *detail;
-    ngx_uint_t                 retryable;
-    ngx_uint_t                 retry_after;  /* seconds; 0: do not say */
-} ngx_http_once_problem_t;
 
 /* Each sends a whole answer, and returns what is to be given to ngx_http_finalize_request(). */
 ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t *problem);

@@ -423,6 +423,21 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
 }
 
 
+/* Empty again; what one large frame needed is not kept for ever. */
+static void
+ngx_http_once_empty(struct once_buf *buf)
+{
+    size_t  max = buf->max;
+
+    if (buf->cap > 2 * NGX_HTTP_ONCE_OUT_LEN) {
+        once_buf_release(buf);
+        once_buf_init(buf, max);
+    }
+
+    once_buf_clear(buf);
+}
+
+
 /* All complete frames that were read. Handlers never disconnect: they only ask more. */
 static ngx_int_t
 ngx_http_once_frames(ngx_http_once_daemon_t *d)
@@ -447,7 +462,7 @@ ngx_http_once_frames(ngx_http_once_daemon_t *d)
     }
 
     if (d->parsed == d->in.len) {
-        once_buf_clear(&d->in);
+        ngx_http_once_empty(&d->in);
         d->parsed = 0;
 
     } else if (d->parsed > NGX_HTTP_ONCE_READ_LEN) {
@@ -541,7 +556,7 @@ ngx_http_once_write_handler(ngx_event_t *ev)
 
     for ( ;; ) {
         if (d->sent == d->out.len) {
-            once_buf_clear(&d->out);
+            ngx_http_once_empty(&d->out);
             d->sent = 0;
 
             if (d->state == NGX_HTTP_ONCE_READY) {

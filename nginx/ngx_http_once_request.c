@@ -209,17 +209,35 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 
 /* ---------------------------------------------------------------- key, tenant */
 
+/* NGX_OK: it is refused when its body was read. */
 static ngx_int_t
 ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *problem)
 {
-    ngx_int_t            rc;
-    ngx_http_request_t  *r = ctx->request;
+    char                     *detail;
+    ngx_int_t                 rc;
+    ngx_http_request_t       *r = ctx->request;
+    ngx_http_once_problem_t  *copy;
 
     if (ctx->observed) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: would refuse with %ui: %s",
                       problem->status, problem->detail);
         ctx->state = NGX_HTTP_ONCE_DONE;
         return NGX_DECLINED;
+    }
+
+    if (r->stream != NULL) {
+        /* HTTP/2: an answer before the body's end is followed by a reset, which not all clients take well */
+        copy = ngx_palloc(r->pool, sizeof(ngx_http_once_problem_t));
+        detail = ngx_pnalloc(r->pool, ngx_strlen(problem->detail) + 1);
+        if (copy == NULL || detail == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        ngx_memcpy(detail, problem->detail, ngx_strlen(problem->detail) + 1);
+        *copy = *problem;
+        copy->detail = detail;
+        ctx->refusal = copy;
+        return NGX_OK;
     }
 
     ctx->state = NGX_HTTP_ONCE_DONE;
@@ -387,11 +405,11 @@ ngx_http_once_handler(ngx_http_request_t *r)
 
     rc = ngx_http_once_read_key(ctx);
 
-    if (rc == NGX_OK) {
+    if (rc == NGX_OK && ctx->refusal == NULL) {
         rc = ngx_http_once_read_tenant(ctx);
     }
 
-    if (rc == NGX_OK && r->headers_in.upgrade != NULL) {
+    if (rc == NGX_OK && ctx->refusal == NULL && r->headers_in.upgrade != NULL) {
         rc = ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
             NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
             "an upgraded connection has no answer that could be kept: leave out Upgrade, or the key", 0, 0 });
@@ -480,6 +498,11 @@ ngx_http_once_begin(void *data)
 
     if (ctx->timer.timer_set) {
         ngx_del_timer(&ctx->timer);
+    }
+
+    if (ctx->refusal != NULL) {
+        ngx_http_once_decide(ctx, ONCE_INVALID, "refused");
+        return;
     }
 
     switch (ngx_http_once_daemon_state(ctx->conf->daemon)) {
@@ -745,6 +768,12 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
 
     if (ctx->observed) {
         return ngx_http_once_observe(ctx);
+    }
+
+    if (ctx->refusal != NULL) {
+        ctx->state = NGX_HTTP_ONCE_DONE;
+        ngx_http_finalize_request(r, ngx_http_once_send_problem(r, ctx->refusal));
+        return NGX_DONE;
     }
 
     if (ctx->reply.result == ONCE_OK && ctx->reply.arm == ONCE_ARM_EXECUTE) {
