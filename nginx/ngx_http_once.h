@@ -37,13 +37,11 @@ typedef struct ngx_http_once_daemon_s  ngx_http_once_daemon_t;
 typedef struct ngx_http_once_call_s    ngx_http_once_call_t;
 typedef struct ngx_http_once_ctx_s     ngx_http_once_ctx_t;
 
-
 typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
     ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
     ngx_array_t                places;      /* ngx_http_once_place_t */
 } ngx_http_once_main_conf_t;
-
 
 /* an upstream whose requests are watched: ngx_http_once_capture.c */
 typedef struct {
@@ -51,13 +49,11 @@ typedef struct {
     ngx_http_upstream_init_peer_pt   init;
 } ngx_http_once_upstream_t;
 
-
 typedef enum {
     NGX_HTTP_ONCE_BODY_AUTO = 0,   /* as JSON where the Content-Type says so */
     NGX_HTTP_ONCE_BODY_EXACT,
     NGX_HTTP_ONCE_BODY_JSON
 } ngx_http_once_body_e;
-
 
 typedef struct {
     ngx_uint_t                 mode;
@@ -95,7 +91,6 @@ typedef struct {
 
 #define NGX_HTTP_ONCE_REFUSE  0
 #define NGX_HTTP_ONCE_PASS    1
-
 
 /* ---------------------------------------------------------------- the daemon */
 
@@ -138,7 +133,6 @@ ngx_http_once_call_t *ngx_http_once_call(ngx_http_once_daemon_t *d,
     ngx_http_once_done_pt handler, void *data);
 /* The one who asked is gone. */
 void ngx_http_once_call_disown(ngx_http_once_call_t *call);
-
 
 /* ---------------------------------------------------------------- a request */
 
@@ -237,7 +231,6 @@ ngx_int_t ngx_http_once_filter_init(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_watch_upstreams(ngx_conf_t *cf);
 /* before a claimed request goes on to its content */
 void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
-
 
 /* ---------------------------------------------------------------- answers */
 

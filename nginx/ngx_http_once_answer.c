@@ -13,7 +13,6 @@
 #define NGX_HTTP_ONCE_RETRY_AFTER_MAX  5
 #define NGX_HTTP_ONCE_POLICY_LEN_MAX   (4 << 20)
 
-
 ngx_int_t
 ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len)
 {
@@ -42,7 +41,6 @@ ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *
     return NGX_OK;
 }
 
-
 ngx_int_t
 ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 {
@@ -59,7 +57,6 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
     return ngx_http_once_add_header(r, "Idempotency-Expires", buf,
                                     ngx_http_time(buf, (time_t) (at / 1000)) - buf);
 }
-
 
 /* Sends a header and a body of one piece, which lives as long as the request. */
 static ngx_int_t
@@ -98,7 +95,6 @@ ngx_http_once_send(ngx_http_request_t *r, u_char *body, size_t len)
     return ngx_http_output_filter(r, &out);
 }
 
-
 /* ---------------------------------------------------------------- problems */
 
 static void
@@ -123,7 +119,6 @@ ngx_http_once_json_string(struct once_buf *json, once_span text)
     once_buf_add_byte(json, '"');
 }
 
-
 /* Moves what was written into the request's pool. */
 static u_char *
 ngx_http_once_finish_json(ngx_http_request_t *r, struct once_buf *json, size_t *len)
@@ -141,7 +136,6 @@ ngx_http_once_finish_json(ngx_http_request_t *r, struct once_buf *json, size_t *
     once_buf_release(json);
     return body;
 }
-
 
 ngx_int_t
 ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t *problem)
@@ -195,7 +189,6 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
     return ngx_http_once_send(r, body, len);
 }
 
-
 ngx_int_t
 ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms)
 {
@@ -215,7 +208,6 @@ ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms)
         NGX_HTTP_CONFLICT, "in-progress", "A request is outstanding for this Idempotency-Key",
         "the same request is being executed: ask again later for its answer", 1, seconds });
 }
-
 
 ngx_int_t
 ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status)
@@ -240,14 +232,12 @@ ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status)
         "Somebody must find out and resolve the key", 0, 0 });
 }
 
-
 ngx_int_t
 ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail)
 {
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
         NGX_HTTP_SERVICE_UNAVAILABLE, "store-unavailable", "Keys cannot be checked now", detail, 1, 1 });
 }
-
 
 /* ---------------------------------------------------------------- replays */
 
@@ -324,7 +314,6 @@ ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
     return NGX_OK;
 }
 
-
 /* Bytes of a record that must outlive its frame. */
 static once_span
 ngx_http_once_copy(ngx_http_request_t *r, once_span bytes)
@@ -337,7 +326,6 @@ ngx_http_once_copy(ngx_http_request_t *r, once_span bytes)
 
     return once_span_of(p, p != NULL ? bytes.len : 0);
 }
-
 
 ngx_int_t
 ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record)
@@ -372,7 +360,6 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
     return ngx_http_once_send(r, (u_char *) body.ptr, body.len);
 }
 
-
 /* ---------------------------------------------------------------- policy */
 
 static void
@@ -393,7 +380,6 @@ ngx_http_once_json_strings(struct once_buf *json, ngx_array_t *strings)
     once_buf_add_byte(json, ']');
 }
 
-
 static void
 ngx_http_once_json_seconds(struct once_buf *json, const char *name, int64_t ms)
 {
@@ -407,7 +393,6 @@ ngx_http_once_json_seconds(struct once_buf *json, const char *name, int64_t ms)
         once_buf_addf(json, ".%03d", (int) (ms % 1000));
     }
 }
-
 
 /* Runs of final statuses: [[200,400],[404,404]] */
 static void
@@ -430,7 +415,6 @@ ngx_http_once_json_final(struct once_buf *json, const u_char *final)
 
     once_buf_add_byte(json, ']');
 }
-
 
 /* The members that say what holds where `olcf` does, without braces. */
 static void
@@ -472,7 +456,6 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
     once_buf_addf(json, ",\"max_response_bytes\":%zu,\"replayed_headers\":", olcf->max_response);
     ngx_http_once_json_strings(json, olcf->replay_headers);
 }
-
 
 /* What holds here, and in every location of this server where keys count. */
 ngx_int_t

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <yajl/yajl_parse.h>
 
-
 /* ---------------------------------------------------------------- fingerprint */
 
 /* The body as one piece of memory; *mapped and *copied say what is to be given back. */
@@ -85,7 +84,6 @@ ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, 
     return NGX_OK;
 }
 
-
 static ngx_uint_t
 ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
 {
@@ -114,7 +112,6 @@ ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
             && ngx_strncasecmp(type->data, (u_char *) "application/json", len) == 0)
            || (len > 5 && ngx_strncasecmp(type->data + len - 5, (u_char *) "+json", 5) == 0);
 }
-
 
 /* Every line of the headers that count; Content-Type and Content-Encoding always do: they
  * say what the body's bytes mean. */
@@ -159,7 +156,6 @@ ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *heade
         }
     }
 }
-
 
 once_result
 ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
@@ -210,7 +206,6 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
     return result;
 }
 
-
 /* ---------------------------------------------------------------- members of the body */
 
 /* Looks for one member of the outermost object; what is nested is only counted. */
@@ -223,7 +218,6 @@ typedef struct {
     ngx_uint_t                 count;    /* more than one: which was meant? */
     ngx_str_t                  value;
 } ngx_http_once_member_t;
-
 
 static int
 ngx_http_once_member_value(ngx_http_once_member_t *m, const void *text, size_t len)
@@ -241,13 +235,11 @@ ngx_http_once_member_value(ngx_http_once_member_t *m, const void *text, size_t l
     return 1;
 }
 
-
 static int
 ngx_http_once_member_null(void *m)
 {
     return ngx_http_once_member_value(m, "", 0);
 }
-
 
 static int
 ngx_http_once_member_bool(void *m, int value)
@@ -255,20 +247,17 @@ ngx_http_once_member_bool(void *m, int value)
     return ngx_http_once_member_value(m, value ? "true" : "false", value ? 4 : 5);
 }
 
-
 static int
 ngx_http_once_member_number(void *m, const char *text, size_t len)
 {
     return ngx_http_once_member_value(m, text, len);
 }
 
-
 static int
 ngx_http_once_member_string(void *m, const unsigned char *text, size_t len)
 {
     return ngx_http_once_member_value(m, text, len);
 }
-
 
 static int
 ngx_http_once_member_key(void *data, const unsigned char *name, size_t len)
@@ -278,7 +267,6 @@ ngx_http_once_member_key(void *data, const unsigned char *name, size_t len)
     m->next = m->depth == 1 && !m->array && once_span_equal(m->name, once_span_of(name, len));
     return 1;
 }
-
 
 static int
 ngx_http_once_member_map(void *data)
@@ -291,7 +279,6 @@ ngx_http_once_member_map(void *data)
     return 1;
 }
 
-
 static int
 ngx_http_once_member_array(void *data)
 {
@@ -301,14 +288,12 @@ ngx_http_once_member_array(void *data)
     return ngx_http_once_member_map(data);
 }
 
-
 static int
 ngx_http_once_member_end(void *data)
 {
     ((ngx_http_once_member_t *) data)->depth--;
     return 1;
 }
-
 
 ngx_int_t
 ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)

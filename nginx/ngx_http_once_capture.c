@@ -24,7 +24,6 @@
 /* for the daemon to store an outcome; the client is told then that it is not sure */
 #define NGX_HTTP_ONCE_FINISH_MS  15000
 
-
 static ngx_int_t ngx_http_once_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
 static ngx_int_t ngx_http_once_settle(ngx_http_once_ctx_t *ctx);
@@ -32,7 +31,6 @@ static void ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply);
 
 static ngx_http_output_header_filter_pt  ngx_http_once_next_header_filter;
 static ngx_http_output_body_filter_pt    ngx_http_once_next_body_filter;
-
 
 /* ---------------------------------------------------------------- one try upstream */
 
@@ -66,7 +64,6 @@ ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
 
     return NGX_OK;
 }
-
 
 static ngx_int_t
 ngx_http_once_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
@@ -102,7 +99,6 @@ ngx_http_once_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
     return NGX_OK;
 }
 
-
 ngx_int_t
 ngx_http_once_watch_upstreams(ngx_conf_t *cf)
 {
@@ -134,7 +130,6 @@ ngx_http_once_watch_upstreams(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-
 /* An upstream whose name is being resolved has no peers yet: it is guarded when the content
  * handler is back. Until that returns, nginx holds the request. */
 static ngx_int_t
@@ -158,7 +153,6 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
     return rc;
 }
 
-
 void
 ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
 {
@@ -169,7 +163,6 @@ ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
         r->content_handler = ngx_http_once_content_handler;
     }
 }
-
 
 /*
  * The upstream is done, well (0) or not. An answer that nginx cannot read any further
@@ -208,7 +201,6 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
     }
 }
 
-
 /* ---------------------------------------------------------------- the outcome */
 
 static ngx_uint_t
@@ -226,7 +218,6 @@ ngx_http_once_is_replayed(ngx_http_once_ctx_t *ctx, ngx_str_t *name)
     return 0;
 }
 
-
 static void
 ngx_http_once_add_line(struct once_buf *lines, ngx_str_t *name, ngx_str_t *value)
 {
@@ -235,7 +226,6 @@ ngx_http_once_add_line(struct once_buf *lines, ngx_str_t *name, ngx_str_t *value
     once_buf_add(lines, once_span_of(value->data, value->len));
     once_buf_add(lines, ONCE_LIT("\r\n"));
 }
-
 
 /* The header lines that replays carry. */
 static void
@@ -281,7 +271,6 @@ ngx_http_once_header_lines(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
     }
 }
 
-
 static void
 ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
 {
@@ -305,7 +294,6 @@ ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
 
     outcome->state = ONCE_STATE_UNKNOWN;
 }
-
 
 /* Asks for the end of the claim; the answer waits. */
 static ngx_int_t
@@ -360,7 +348,6 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-
 /* ---------------------------------------------------------------- the filters */
 
 /* Is the end of the upstream's answer marked, so that a broken one can be told from a whole one? */
@@ -378,7 +365,6 @@ ngx_http_once_end_is_certain(ngx_http_request_t *r)
     return u->schema.len >= 4 && (ngx_strncmp(u->schema.data, "fast", 4) == 0
                                   || ngx_strncmp(u->schema.data, "grpc", 4) == 0);
 }
-
 
 /* Is it one answer, with a status that ends the exchange? nginx takes 1xx for one, and anything
  * without a status line for HTTP/0.9. */
@@ -424,7 +410,6 @@ ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx)
 
     return 1;
 }
-
 
 static ngx_int_t
 ngx_http_once_header_filter(ngx_http_request_t *r)
@@ -488,7 +473,6 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
     return NGX_OK;
 }
 
-
 /* Takes the bytes of a buffer; NGX_DECLINED: they are too many. */
 static ngx_int_t
 ngx_http_once_take(ngx_http_once_ctx_t *ctx, ngx_buf_t *b)
@@ -512,7 +496,6 @@ ngx_http_once_take(ngx_http_once_ctx_t *ctx, ngx_buf_t *b)
 
     return NGX_OK;
 }
-
 
 static ngx_int_t
 ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
@@ -584,7 +567,6 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     return NGX_OK;
 }
 
-
 /* ---------------------------------------------------------------- the answer goes out */
 
 static ngx_int_t
@@ -641,7 +623,6 @@ ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
     return ngx_http_output_filter(r, out);
 }
 
-
 /* The record says that somebody else's outcome counts: that is the answer (K3). */
 static ngx_int_t
 ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply)
@@ -670,7 +651,6 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
         return ngx_http_once_send_replay(r, record);
     }
 }
-
 
 static ngx_int_t
 ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply)
@@ -721,7 +701,6 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
             "nothing was executed: it may be tried again with the same key", 1, 1 });
     }
 }
-
 
 static void
 ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
@@ -782,7 +761,6 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 
     ngx_http_run_posted_requests(c);
 }
-
 
 ngx_int_t
 ngx_http_once_filter_init(ngx_conf_t *cf)

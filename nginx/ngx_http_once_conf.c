@@ -27,7 +27,6 @@ static char *ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *
 static char *ngx_http_once_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
-
 static ngx_conf_enum_t  ngx_http_once_key_formats[] = {
     { ngx_string("lenient"), ONCE_KEY_LENIENT },
     { ngx_string("sf"), ONCE_KEY_STRICT },
@@ -81,7 +80,6 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_null_command
 };
 
-
 /* ---------------------------------------------------------------- directives */
 
 static char *
@@ -92,7 +90,6 @@ ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *why)
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" of \"%V\": %s", value, &args[0], why);
     return NGX_CONF_ERROR;
 }
-
 
 static char *
 ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -118,7 +115,6 @@ ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return ngx_http_once_bad(cf, &value[1], "it is off, observe, on or required");
 }
-
 
 static char *
 ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -150,7 +146,6 @@ ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return olcf->daemon != NULL ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
-
 static char *
 ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -170,7 +165,6 @@ ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return rv;
 }
 
-
 static ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *name)
 {
@@ -186,7 +180,6 @@ ngx_http_once_is_token(ngx_str_t *name)
 
     return name->len > 0 && name->len <= 200;
 }
-
 
 static char *
 ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -205,7 +198,6 @@ ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     olcf->key_header = value[1];
     return NGX_CONF_OK;
 }
-
 
 static char *
 ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -234,7 +226,6 @@ ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return NGX_CONF_OK;
 }
-
 
 static char *
 ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -306,7 +297,6 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-
 /* once_lease, once_retention, once_wait */
 static char *
 ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -340,7 +330,6 @@ ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-
 static void
 ngx_http_once_final_range(u_char *final, ngx_uint_t from, ngx_uint_t to, u_char value)
 {
@@ -348,7 +337,6 @@ ngx_http_once_final_range(u_char *final, ngx_uint_t from, ngx_uint_t to, u_char 
         final[from] = value;
     }
 }
-
 
 static void
 ngx_http_once_final_default(u_char *final)
@@ -363,7 +351,6 @@ ngx_http_once_final_default(u_char *final)
         final[not_done[i]] = 0;
     }
 }
-
 
 /* once_final all | 2xx 3xx 404 -409 ...: later words override earlier ones */
 static char *
@@ -420,7 +407,6 @@ ngx_http_once_set_final(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-
 static char *
 ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -441,7 +427,6 @@ ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     olcf->max_response = size;
     return NGX_CONF_OK;
 }
-
 
 /* What must never be given to another request than its own. */
 static ngx_uint_t
@@ -467,7 +452,6 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
            || ngx_strncasecmp(name->data, (u_char *) "RateLimit", 9) == 0
            || ngx_strncasecmp(name->data, (u_char *) "X-RateLimit", 11) == 0;
 }
-
 
 static char *
 ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -504,7 +488,6 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-
 static char *
 ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -519,7 +502,6 @@ ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return rv;
 }
-
 
 static char *
 ngx_http_once_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -539,7 +521,6 @@ ngx_http_once_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-
 static char *
 ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -554,7 +535,6 @@ ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     clcf->handler = ngx_http_once_policy_handler;
     return NGX_CONF_OK;
 }
-
 
 /* ---------------------------------------------------------------- configurations */
 
@@ -574,7 +554,6 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
 
     return omcf;
 }
-
 
 void *
 ngx_http_once_create_loc_conf(ngx_conf_t *cf)
@@ -602,7 +581,6 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     return olcf;
 }
 
-
 static void *
 ngx_http_once_find_loc_conf(ngx_conf_t *cf, const char *name)
 {
@@ -618,7 +596,6 @@ ngx_http_once_find_loc_conf(ngx_conf_t *cf, const char *name)
     return NULL;
 }
 
-
 static char *
 ngx_http_once_refuse_conf(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const char *what)
 {
@@ -630,7 +607,6 @@ ngx_http_once_refuse_conf(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const 
                   &clcf->name, what);
     return NGX_CONF_ERROR;
 }
-
 
 /* What cannot be combined with it, in a location that makes content. */
 static char *
@@ -684,7 +660,6 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     return NGX_CONF_OK;
 }
 
-
 static ngx_int_t
 ngx_http_once_default_headers(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
@@ -713,7 +688,6 @@ ngx_http_once_default_headers(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     return NGX_OK;
 }
 
-
 static ngx_int_t
 ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
@@ -739,7 +713,6 @@ ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     return NGX_OK;
 }
 
-
 static void
 ngx_http_once_merge_ms(int64_t *conf, int64_t prev, int64_t otherwise)
 {
@@ -747,7 +720,6 @@ ngx_http_once_merge_ms(int64_t *conf, int64_t prev, int64_t otherwise)
         *conf = prev != NGX_HTTP_ONCE_UNSET ? prev : otherwise;
     }
 }
-
 
 char *
 ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)

@@ -37,13 +37,11 @@
 /* at exit: for the last frames to be answered */
 #define NGX_HTTP_ONCE_EXIT_MS      2000
 
-
 typedef enum {
     NGX_HTTP_ONCE_DOWN = 0,
     NGX_HTTP_ONCE_GREETING,
     NGX_HTTP_ONCE_READY
 } ngx_http_once_link_e;
-
 
 struct ngx_http_once_daemon_s {
     ngx_str_t               path;
@@ -73,7 +71,6 @@ struct ngx_http_once_daemon_s {
     ngx_uint_t              complained; /* of being away: once is enough */
 };
 
-
 struct ngx_http_once_call_s {
     ngx_rbtree_node_t        node;
     ngx_queue_t              all;
@@ -89,11 +86,9 @@ struct ngx_http_once_call_s {
     unsigned                 was_sent:1;
 };
 
-
 static void ngx_http_once_connect(ngx_http_once_daemon_t *d);
 static void ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why);
 static void ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d);
-
 
 /* ---------------------------------------------------------------- calls */
 
@@ -118,7 +113,6 @@ ngx_http_once_call_free(ngx_http_once_call_t *call)
     ngx_free(call);
 }
 
-
 static ngx_http_once_call_t *
 ngx_http_once_call_find(ngx_http_once_daemon_t *d, uint32_t id)
 {
@@ -135,7 +129,6 @@ ngx_http_once_call_find(ngx_http_once_daemon_t *d, uint32_t id)
     return NULL;
 }
 
-
 /* does it matter when nobody waits for the answer? */
 static ngx_uint_t
 ngx_http_once_call_lasts(ngx_http_once_call_t *call)
@@ -143,7 +136,6 @@ ngx_http_once_call_lasts(ngx_http_once_call_t *call)
     return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_FINISH
            || call->verb == ONCE_VERB_RELEASE;
 }
-
 
 static void
 ngx_http_once_call_unsent(ngx_http_once_call_t *call)
@@ -154,7 +146,6 @@ ngx_http_once_call_unsent(ngx_http_once_call_t *call)
     }
 }
 
-
 static void
 ngx_http_once_post_write(ngx_http_once_daemon_t *d)
 {
@@ -162,7 +153,6 @@ ngx_http_once_post_write(ngx_http_once_daemon_t *d)
         ngx_post_event(d->peer.connection->write, &ngx_posted_events);
     }
 }
-
 
 static void
 ngx_http_once_call_timeout(ngx_event_t *ev)
@@ -190,7 +180,6 @@ ngx_http_once_call_timeout(ngx_event_t *ev)
         handler(data, &reply);
     }
 }
-
 
 ngx_http_once_call_t *
 ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request,
@@ -256,7 +245,6 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
     return call;
 }
 
-
 void
 ngx_http_once_call_disown(ngx_http_once_call_t *call)
 {
@@ -265,7 +253,6 @@ ngx_http_once_call_disown(ngx_http_once_call_t *call)
 
     ngx_add_timer(&call->timer, NGX_HTTP_ONCE_STAY_MS);
 }
-
 
 /* Sent again after its answer was lost, it says so. */
 static ngx_int_t
@@ -303,7 +290,6 @@ ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
 
     return NGX_OK;
 }
-
 
 static void
 ngx_http_once_call_answered(ngx_http_once_call_t *call, ngx_http_once_reply_t *reply)
@@ -348,7 +334,6 @@ ngx_http_once_call_answered(ngx_http_once_call_t *call, ngx_http_once_reply_t *r
         handler(data, reply);
     }
 }
-
 
 /* ---------------------------------------------------------------- frames */
 
@@ -422,7 +407,6 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
     return NGX_OK;
 }
 
-
 /* Empty again; what one large frame needed is not kept for ever. */
 static void
 ngx_http_once_empty(struct once_buf *buf)
@@ -436,7 +420,6 @@ ngx_http_once_empty(struct once_buf *buf)
 
     once_buf_clear(buf);
 }
-
 
 /* All complete frames that were read. Handlers never disconnect: they only ask more. */
 static ngx_int_t
@@ -473,7 +456,6 @@ ngx_http_once_frames(ngx_http_once_daemon_t *d)
 
     return NGX_OK;
 }
-
 
 static void
 ngx_http_once_read_handler(ngx_event_t *ev)
@@ -514,7 +496,6 @@ ngx_http_once_read_handler(ngx_event_t *ev)
     }
 }
 
-
 /* Fills the buffer with what is to be asked, as far as there is room. */
 static void
 ngx_http_once_gather(ngx_http_once_daemon_t *d)
@@ -545,7 +526,6 @@ ngx_http_once_gather(ngx_http_once_daemon_t *d)
         call->again_at = 0;
     }
 }
-
 
 static void
 ngx_http_once_write_handler(ngx_event_t *ev)
@@ -587,7 +567,6 @@ ngx_http_once_write_handler(ngx_event_t *ev)
     }
 }
 
-
 /* ---------------------------------------------------------------- the connection */
 
 /* It is there, or it is not coming. There are waiters only while it is being greeted. */
@@ -605,7 +584,6 @@ ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d)
         w->handler(w->data);
     }
 }
-
 
 static void
 ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
@@ -654,7 +632,6 @@ ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
     ngx_http_once_tell_waiters(d);
 }
 
-
 static void
 ngx_http_once_timer_handler(ngx_event_t *ev)
 {
@@ -678,7 +655,6 @@ ngx_http_once_timer_handler(ngx_event_t *ev)
         break;
     }
 }
-
 
 static void
 ngx_http_once_connect(ngx_http_once_daemon_t *d)
@@ -722,7 +698,6 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
     ngx_post_event(c->write, &ngx_posted_events);
 }
 
-
 ngx_int_t
 ngx_http_once_daemon_state(ngx_http_once_daemon_t *d)
 {
@@ -735,20 +710,17 @@ ngx_http_once_daemon_state(ngx_http_once_daemon_t *d)
          : d->state == NGX_HTTP_ONCE_GREETING ? NGX_AGAIN : NGX_DECLINED;
 }
 
-
 void
 ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w)
 {
     ngx_queue_insert_tail(&d->waiters, &w->queue);
 }
 
-
 const struct once_mac *
 ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
 {
     return &d->secret;
 }
-
 
 /* ---------------------------------------------------------------- its life */
 
@@ -780,7 +752,6 @@ ngx_http_once_daemon_add(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf, ngx_st
     return d;
 }
 
-
 void
 ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
 {
@@ -800,7 +771,6 @@ ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
 
     ngx_http_once_connect(d);
 }
-
 
 /* The worker ends. What is still to be said is said now, for a bounded time. */
 static void
@@ -864,7 +834,6 @@ ngx_http_once_drain(ngx_http_once_daemon_t *d)
         }
     }
 }
-
 
 void
 ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d)

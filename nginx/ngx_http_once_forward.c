@@ -10,7 +10,6 @@
 
 #include "core/span.h"
 
-
 ngx_uint_t
 ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
 {
@@ -37,7 +36,6 @@ ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *val
 
     return count;
 }
-
 
 static ngx_int_t
 ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char *name, const u_char *value,
@@ -67,7 +65,6 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char
 
     return NGX_OK;
 }
-
 
 /* Those of the client that look like ours are left out: the upstream may rely on them. */
 ngx_int_t
@@ -132,7 +129,6 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
 
     return NGX_OK;
 }
-
 
 ngx_int_t
 ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)

@@ -8,7 +8,6 @@ static ngx_int_t ngx_http_once_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_once_init_process(ngx_cycle_t *cycle);
 static void ngx_http_once_exit_process(ngx_cycle_t *cycle);
 
-
 static ngx_http_module_t  ngx_http_once_module_ctx = {
     ngx_http_once_add_variables,     /* preconfiguration */
     ngx_http_once_init,              /* postconfiguration */
@@ -19,7 +18,6 @@ static ngx_http_module_t  ngx_http_once_module_ctx = {
     ngx_http_once_create_loc_conf,   /* create location configuration */
     ngx_http_once_merge_loc_conf     /* merge location configuration */
 };
-
 
 ngx_module_t  ngx_http_once_module = {
     NGX_MODULE_V1,
@@ -36,12 +34,10 @@ ngx_module_t  ngx_http_once_module = {
     NGX_MODULE_V1_PADDING
 };
 
-
 /* ---------------------------------------------------------------- variables */
 
 enum { NGX_HTTP_ONCE_VAR_ARM, NGX_HTTP_ONCE_VAR_FENCE, NGX_HTTP_ONCE_VAR_ATTEMPT, NGX_HTTP_ONCE_VAR_REPLAYED,
        NGX_HTTP_ONCE_VAR_RECORD };
-
 
 static ngx_int_t
 ngx_http_once_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t which)
@@ -95,7 +91,6 @@ ngx_http_once_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uint
     return NGX_OK;
 }
 
-
 static ngx_int_t
 ngx_http_once_add_variables(ngx_conf_t *cf)
 {
@@ -131,7 +126,6 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-
 /* ---------------------------------------------------------------- registration */
 
 static ngx_int_t
@@ -155,7 +149,6 @@ ngx_http_once_init(ngx_conf_t *cf)
 
     return ngx_http_once_filter_init(cf);
 }
-
 
 static ngx_int_t
 ngx_http_once_init_process(ngx_cycle_t *cycle)
@@ -181,7 +174,6 @@ ngx_http_once_init_process(ngx_cycle_t *cycle)
 
     return NGX_OK;
 }
-
 
 static void
 ngx_http_once_exit_process(ngx_cycle_t *cycle)

@@ -18,14 +18,12 @@
 #define NGX_HTTP_ONCE_CLAIM_MS  5000
 #define NGX_HTTP_ONCE_RENEW_MS  10000
 
-
 static void ngx_http_once_body_read(ngx_http_request_t *r);
 static void ngx_http_once_begin(void *data);
 static void ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply);
 static ngx_int_t ngx_http_once_act(ngx_http_once_ctx_t *ctx);
 
 static ngx_queue_t  ngx_http_once_held;  /* ctxs of this worker */
-
 
 /* ---------------------------------------------------------------- the context */
 
@@ -40,7 +38,6 @@ ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx)
 
     return ctx->sent;
 }
-
 
 void
 ngx_http_once_unhold(ngx_http_once_ctx_t *ctx)
@@ -59,7 +56,6 @@ ngx_http_once_unhold(ngx_http_once_ctx_t *ctx)
         ctx->renewal = NULL;
     }
 }
-
 
 void
 ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
@@ -86,7 +82,6 @@ ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once: no memory to end a claim; its lease ends it");
     }
 }
-
 
 static void
 ngx_http_once_cleanup(void *data)
@@ -117,7 +112,6 @@ ngx_http_once_cleanup(void *data)
     once_buf_release(&ctx->body);
 }
 
-
 /* exiting without finishing requests (SIGTERM): no pool is destroyed then */
 void
 ngx_http_once_sweep(void)
@@ -142,7 +136,6 @@ ngx_http_once_sweep(void)
     }
 }
 
-
 ngx_http_once_ctx_t *
 ngx_http_once_get_ctx(ngx_http_request_t *r)
 {
@@ -164,7 +157,6 @@ ngx_http_once_get_ctx(ngx_http_request_t *r)
 
     return ctx;
 }
-
 
 static ngx_http_once_ctx_t *
 ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
@@ -190,7 +182,6 @@ ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
     return ctx;
 }
 
-
 /* Enters the handler again. From an event: runs what was posted, too. */
 static void
 ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
@@ -205,7 +196,6 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
     ngx_http_core_run_phases(r);
     ngx_http_run_posted_requests(c);
 }
-
 
 /* ---------------------------------------------------------------- key, tenant */
 
@@ -249,7 +239,6 @@ ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *pr
     ngx_http_finalize_request(r, ngx_http_once_send_problem(r, problem));
     return NGX_DONE;
 }
-
 
 /* NGX_OK: ctx->key.  NGX_DECLINED: there is none, and none is needed.  Else: it was refused. */
 static ngx_int_t
@@ -302,7 +291,6 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-
 /* Longer than a tenant's name may be, it is named by its hash: a token, say. */
 static ngx_int_t
 ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
@@ -339,7 +327,6 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
 
     return NGX_OK;
 }
-
 
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
@@ -435,7 +422,6 @@ ngx_http_once_handler(ngx_http_request_t *r)
     return NGX_DONE;
 }
 
-
 /* ---------------------------------------------------------------- claim */
 
 /* There will be no answer from the daemon: this instead. */
@@ -446,7 +432,6 @@ ngx_http_once_decide(ngx_http_once_ctx_t *ctx, once_result result, const char *t
     ngx_cpystrn((u_char *) ctx->reply.err.text, (u_char *) text, sizeof(ctx->reply.err.text));
     ngx_http_once_resume(ctx);
 }
-
 
 static void
 ngx_http_once_wait_timeout(ngx_event_t *ev)
@@ -461,7 +446,6 @@ ngx_http_once_wait_timeout(ngx_event_t *ev)
     ngx_http_once_decide(ctx, ONCE_UNAVAILABLE, "the daemon does not answer");
 }
 
-
 static void
 ngx_http_once_body_read(ngx_http_request_t *r)
 {
@@ -474,7 +458,6 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     ngx_http_once_begin(ctx);
 }
 
-
 /* Where the client sent no key, the operation names itself. */
 static ngx_int_t
 ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
@@ -485,7 +468,6 @@ ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
 
     return ngx_http_complex_value(ctx->request, ctx->conf->key_natural, &ctx->key);
 }
-
 
 /* The body is there; as soon as the daemon is, too, it is asked. */
 static void
@@ -566,7 +548,6 @@ ngx_http_once_begin(void *data)
     }
 }
 
-
 static once_span
 ngx_http_once_keep(ngx_pool_t *pool, once_span bytes)
 {
@@ -583,7 +564,6 @@ ngx_http_once_keep(ngx_pool_t *pool, once_span bytes)
 
     return once_span_of(p, p != NULL ? bytes.len : 0);
 }
-
 
 static void
 ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
@@ -612,7 +592,6 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     ngx_http_once_resume(ctx);
 }
 
-
 /* ---------------------------------------------------------------- while it is held */
 
 static void
@@ -635,7 +614,6 @@ ngx_http_once_renewed(void *data, ngx_http_once_reply_t *reply)
     }
 }
 
-
 static void
 ngx_http_once_renew(ngx_event_t *ev)
 {
@@ -654,7 +632,6 @@ ngx_http_once_renew(ngx_event_t *ev)
     ngx_add_timer(&ctx->timer, ngx_max(ctx->conf->lease_ms / 3, 1));
 }
 
-
 static void
 ngx_http_once_hold(ngx_http_once_ctx_t *ctx)
 {
@@ -671,7 +648,6 @@ ngx_http_once_hold(ngx_http_once_ctx_t *ctx)
     ctx->timer.log = ngx_cycle->log;
     ngx_add_timer(&ctx->timer, ngx_max(ctx->conf->lease_ms / 3, 1));
 }
-
 
 static ngx_int_t
 ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
@@ -693,7 +669,6 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
     ngx_http_once_guard(ctx);
     return NGX_DECLINED;
 }
-
 
 /* Only looking: what would have been done goes to the log and into the variables. */
 static ngx_int_t
@@ -719,7 +694,6 @@ ngx_http_once_observe(ngx_http_once_ctx_t *ctx)
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: observing: %s", once_arm_name(ctx->reply.arm));
     return NGX_DECLINED;
 }
-
 
 static ngx_int_t
 ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
@@ -756,7 +730,6 @@ ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
         return ngx_http_once_send_store_down(r, "it was not executed; try again");
     }
 }
-
 
 /* The claim is answered. */
 static ngx_int_t
