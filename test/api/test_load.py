@@ -130,6 +130,16 @@ for n in range(1, 16):
     connection.close()
 until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone")
 equal(server.look("half")["arm"], "absent", "a half-sent claim claims nothing")
+slow = [server.connect() for _ in range(200)]
+for connection in slow:
+    connection.sendall(head("/v1/claim", 50) + b'{"key":"half"')
+until(lambda: server.metrics()["once_http_connections"] == "201", "200 are sending")
+equal([server.post("claim", key="among %d" % i)["arm"] for i in range(20)], ["execute"] * 20,
+      "200 that do not finish their requests are in nobody's way")
+for connection in slow:
+    connection.close()
+until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone, too")
+equal(server.look("half")["arm"], "absent", "and have claimed nothing")
 server.post("claim", key="left", lease_ms=600000)
 connection = server.connect()
 body = b'{"key":"left","wait_ms":60000}'
