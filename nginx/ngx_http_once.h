@@ -38,6 +38,7 @@ typedef struct ngx_http_once_ctx_s     ngx_http_once_ctx_t;
 typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
     ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
+    ngx_array_t                places;      /* ngx_http_once_place_t */
 } ngx_http_once_main_conf_t;
 
 
@@ -81,6 +82,13 @@ typedef struct {
     u_char                    *file;           /* where `once` was said */
     ngx_uint_t                 line;
 } ngx_http_once_loc_conf_t;
+
+/* where keys count, for the policy document */
+typedef struct {
+    void                      *server;      /* ngx_http_core_srv_conf_t * */
+    ngx_str_t                  name;
+    ngx_http_once_loc_conf_t  *conf;
+} ngx_http_once_place_t;
 
 #define NGX_HTTP_ONCE_REFUSE  0
 #define NGX_HTTP_ONCE_PASS    1
@@ -171,6 +179,7 @@ struct ngx_http_once_ctx_s {
 
     ngx_http_once_capture_e    capture;
     ngx_uint_t                 status;     /* of the answer that is withheld */
+    ngx_uint_t                 http_version; /* the client's: nginx forgets it over a bad answer */
     struct once_buf            body;       /* the answer so far */
     ngx_chain_t               *rest;       /* what did not fit */
 
@@ -181,6 +190,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   replayed:1;
     unsigned                   queued:1;
     unsigned                   observed:1;
+    unsigned                   blocked:1;  /* r->blocked counts us */
 };
 
 extern ngx_module_t  ngx_http_once_module;

@@ -11,7 +11,7 @@
 
 /* a longer Retry-After helps nobody: most operations end sooner than their lease */
 #define NGX_HTTP_ONCE_RETRY_AFTER_MAX  5
-#define NGX_HTTP_ONCE_POLICY_LEN_MAX   (64 << 10)
+#define NGX_HTTP_ONCE_POLICY_LEN_MAX   (4 << 20)
 
 
 ngx_int_t
@@ -432,19 +432,59 @@ ngx_http_once_json_final(struct once_buf *json, const u_char *final)
 }
 
 
-ngx_int_t
-ngx_http_once_policy_handler(ngx_http_request_t *r)
+/* The members that say what holds where `olcf` does, without braces. */
+static void
+ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
 {
-    size_t                     i, len;
-    u_char                    *body;
-    ngx_int_t                  rc;
-    struct once_buf            json;
-    ngx_http_once_loc_conf_t  *olcf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
+    size_t      i;
+    ngx_uint_t  count = 0;
 
     static const char  *const modes[] = { "off", "observe", "on", "required" };
     static const struct { ngx_uint_t bit; const char *name; } methods[] = {
         { NGX_HTTP_POST, "POST" }, { NGX_HTTP_PATCH, "PATCH" }, { NGX_HTTP_PUT, "PUT" }, { NGX_HTTP_DELETE, "DELETE" }
     };
+
+    once_buf_addf(json, "\"mode\":\"%s\",\"header\":", modes[olcf->mode]);
+    ngx_http_once_json_string(json, once_span_of(olcf->key_header.data, olcf->key_header.len));
+    once_buf_addf(json, ",\"key\":{\"format\":\"%s\",\"min_length\":1,\"max_length\":%d},\"methods\":[",
+                  olcf->key_format == ONCE_KEY_STRICT ? "sf-string" : "sf-string or bare", ONCE_KEY_LEN_MAX);
+
+    for (i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (olcf->methods & methods[i].bit) {
+            once_buf_addf(json, "%s\"%s\"", count++ > 0 ? "," : "", methods[i].name);
+        }
+    }
+
+    once_buf_addf(json, "],\"scope\":\"%s\",\"fingerprint\":{\"body\":\"%s\",\"headers\":",
+                  olcf->tenant_single ? "all callers" : "the caller",
+                  olcf->body == NGX_HTTP_ONCE_BODY_EXACT ? "exact"
+                  : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json where the type says so, else exact");
+    ngx_http_once_json_strings(json, olcf->headers);
+    once_buf_addf(json, ",\"excluded_members\":%u}",
+                  (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
+
+    ngx_http_once_json_seconds(json, "retention_seconds", olcf->retention_ms);
+    ngx_http_once_json_seconds(json, "lease_seconds", olcf->lease_ms);
+    ngx_http_once_json_seconds(json, "wait_seconds", olcf->wait_ms);
+
+    once_buf_addf(json, ",\"takeover\":\"%s\",\"final_statuses\":", once_takeover_name(olcf->takeover));
+    ngx_http_once_json_final(json, olcf->final);
+    once_buf_addf(json, ",\"max_response_bytes\":%zu,\"replayed_headers\":", olcf->max_response);
+    ngx_http_once_json_strings(json, olcf->replay_headers);
+}
+
+
+/* What holds here, and in every location of this server where keys count. */
+ngx_int_t
+ngx_http_once_policy_handler(ngx_http_request_t *r)
+{
+    size_t                      len;
+    u_char                     *body;
+    ngx_int_t                   rc;
+    ngx_uint_t                  i, count = 0;
+    struct once_buf             json;
+    ngx_http_once_place_t      *place;
+    ngx_http_once_main_conf_t  *omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return NGX_HTTP_NOT_ALLOWED;
@@ -456,35 +496,26 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     }
 
     once_buf_init(&json, NGX_HTTP_ONCE_POLICY_LEN_MAX);
-    once_buf_addf(&json, "{\"mode\":\"%s\",\"header\":", modes[olcf->mode]);
-    ngx_http_once_json_string(&json, once_span_of(olcf->key_header.data, olcf->key_header.len));
-    once_buf_addf(&json, ",\"key\":{\"format\":\"%s\",\"min_length\":1,\"max_length\":%d},\"methods\":[",
-                  olcf->key_format == ONCE_KEY_STRICT ? "sf-string" : "sf-string or bare", ONCE_KEY_LEN_MAX);
+    once_buf_add_byte(&json, '{');
+    ngx_http_once_json_policy(&json, ngx_http_get_module_loc_conf(r, ngx_http_once_module));
+    once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
+                  "\"answer_not_kept\":410,\"reused\":422,\"store_unavailable\":503},\"locations\":[");
 
-    for (i = 0, len = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (olcf->methods & methods[i].bit) {
-            once_buf_addf(&json, "%s\"%s\"", len++ > 0 ? "," : "", methods[i].name);
+    place = omcf->places.elts;
+
+    for (i = 0; i < omcf->places.nelts; i++) {
+        if (place[i].server != ngx_http_get_module_srv_conf(r, ngx_http_core_module)) {
+            continue;
         }
+
+        once_buf_addf(&json, "%s{\"location\":", count++ > 0 ? "," : "");
+        ngx_http_once_json_string(&json, once_span_of(place[i].name.data, place[i].name.len));
+        once_buf_add_byte(&json, ',');
+        ngx_http_once_json_policy(&json, place[i].conf);
+        once_buf_add_byte(&json, '}');
     }
 
-    once_buf_addf(&json, "],\"scope\":\"%s\",\"fingerprint\":{\"body\":\"%s\",\"headers\":",
-                  olcf->tenant_single ? "all callers" : "the caller",
-                  olcf->body == NGX_HTTP_ONCE_BODY_EXACT ? "exact"
-                  : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json where the type says so, else exact");
-    ngx_http_once_json_strings(&json, olcf->headers);
-    once_buf_addf(&json, ",\"excluded_members\":%u}",
-                  (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
-
-    ngx_http_once_json_seconds(&json, "retention_seconds", olcf->retention_ms);
-    ngx_http_once_json_seconds(&json, "lease_seconds", olcf->lease_ms);
-    ngx_http_once_json_seconds(&json, "wait_seconds", olcf->wait_ms);
-
-    once_buf_addf(&json, ",\"takeover\":\"%s\",\"final_statuses\":", once_takeover_name(olcf->takeover));
-    ngx_http_once_json_final(&json, olcf->final);
-    once_buf_addf(&json, ",\"max_response_bytes\":%zu,\"replayed_headers\":", olcf->max_response);
-    ngx_http_once_json_strings(&json, olcf->replay_headers);
-    once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
-                  "\"answer_not_kept\":410,\"reused\":422,\"store_unavailable\":503}}\n");
+    once_buf_addf(&json, "]}\n");
 
     body = ngx_http_once_finish_json(r, &json, &len);
     if (body == NULL) {

@@ -27,6 +27,7 @@
 
 static ngx_int_t ngx_http_once_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+static ngx_int_t ngx_http_once_settle(ngx_http_once_ctx_t *ctx);
 static void ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply);
 
 static ngx_http_output_header_filter_pt  ngx_http_once_next_header_filter;
@@ -170,21 +171,40 @@ ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
 }
 
 
-/* The upstream is done, well (0) or not. */
+/*
+ * The upstream is done, well (0) or not. An answer that nginx cannot read any further
+ * (NGX_ERROR: bad chunks) would end the client's connection without a word; blocked, the
+ * request stays until the failure is stored and told.
+ */
 static void
 ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
 {
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
 
-    if (ctx != NULL) {
-        if (rc != NGX_OK) {
-            ctx->failed = 1;
-            ctx->status = rc == NGX_HTTP_GATEWAY_TIME_OUT ? rc : NGX_HTTP_BAD_GATEWAY;
-        }
+    if (ctx == NULL) {
+        return;
+    }
 
-        if (ctx->finalize_request != NULL) {
-            ctx->finalize_request(r, rc);
+    if (rc != NGX_OK) {
+        ctx->failed = 1;
+    }
+
+    if (rc != NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD) {
+        ctx->status = rc == NGX_HTTP_GATEWAY_TIME_OUT ? rc : NGX_HTTP_BAD_GATEWAY;
+    }
+
+    if (rc == NGX_ERROR && ctx->state == NGX_HTTP_ONCE_HELD && !r->connection->error) {
+        ctx->capture = NGX_HTTP_ONCE_FAILURE;
+        ctx->ended = 1;
+
+        if (ngx_http_once_settle(ctx) == NGX_OK) {
+            r->main->blocked++;
+            ctx->blocked = 1;
         }
+    }
+
+    if (ctx->finalize_request != NULL) {
+        ctx->finalize_request(r, rc);
     }
 }
 
@@ -358,6 +378,52 @@ ngx_http_once_end_is_certain(ngx_http_request_t *r)
 }
 
 
+/* Is it one answer, with a status that ends the exchange? nginx takes 1xx for one, and anything
+ * without a status line for HTTP/0.9. */
+static ngx_uint_t
+ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx)
+{
+    ngx_uint_t            i, lengths = 0;
+    ngx_list_part_t      *part;
+    ngx_table_elt_t      *h;
+    ngx_http_request_t   *r = ctx->request;
+    ngx_http_upstream_t  *u = r->upstream;
+
+    r->http_version = ctx->http_version;
+
+    if (u->headers_in.status_n < 200 || u->headers_in.status_n != r->headers_out.status) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has status %ui",
+                      u->headers_in.status_n);
+        return 0;
+    }
+
+    part = &u->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == 14 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Length", 14) == 0) {
+            lengths++;
+        }
+    }
+
+    if (lengths > 1) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %ui lengths", lengths);
+        return 0;
+    }
+
+    return 1;
+}
+
+
 static ngx_int_t
 ngx_http_once_header_filter(ngx_http_request_t *r)
 {
@@ -377,18 +443,17 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 
     status = r->err_status ? r->err_status : r->headers_out.status;
 
-    if (u != NULL && u->request_sent && u->headers_in.status_n != 0 && u->finalize_request != NULL
-        && u->headers_in.status_n == r->headers_out.status && u->cleanup != NULL)
-    {
+    if (u != NULL && u->request_sent && u->cleanup != NULL) {  /* the upstream's, not an error page */
+
+        if (!ngx_http_once_is_answer(ctx)) {
+            return NGX_HTTP_BAD_GATEWAY;  /* ends the upstream, and comes back as an error page */
+        }
+
         ctx->sent = 1;
         ctx->status = status;
-        ctx->capture = status >= 200 ? NGX_HTTP_ONCE_OUTCOME : NGX_HTTP_ONCE_FAILURE;
+        ctx->capture = NGX_HTTP_ONCE_OUTCOME;
         ctx->finalize_request = u->finalize_request;
         u->finalize_request = ngx_http_once_upstream_ended;
-
-        if (status < 200) {
-            ctx->status = NGX_HTTP_BAD_GATEWAY;
-        }
 
     } else if (ngx_http_once_was_sent(ctx)) {
         ctx->status = status == NGX_HTTP_GATEWAY_TIME_OUT ? status : NGX_HTTP_BAD_GATEWAY;
@@ -664,6 +729,13 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     ctx->call = NULL;
     ctx->state = NGX_HTTP_ONCE_DONE;
     r->buffered &= ~NGX_HTTP_ONCE_BUFFERED;
+
+    if (ctx->blocked) {
+        ctx->blocked = 0;
+        r->main->blocked--;
+        c->error = 0;
+        r->write_event_handler = ngx_http_request_empty_handler;
+    }
 
     /* too large: the upstream still sends, and goes on when the client has taken some */
     streaming = !ctx->ended && !ctx->failed;

@@ -602,6 +602,7 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
     omcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_once_main_conf_t));
     if (omcf == NULL
         || ngx_array_init(&omcf->daemons, cf->pool, 2, sizeof(ngx_http_once_daemon_t *)) != NGX_OK
+        || ngx_array_init(&omcf->places, cf->pool, 8, sizeof(ngx_http_once_place_t)) != NGX_OK
         || ngx_array_init(&omcf->upstreams, cf->pool, 8, sizeof(ngx_http_once_upstream_t)) != NGX_OK)
     {
         return NULL;
@@ -714,11 +715,6 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
             return ngx_http_once_refuse_conf(cf, olcf, "storing answers in files does not combine with it; use "
                                              "\"proxy_store off\"");
         }
-
-        if (u->intercept_errors > 0) {
-            return ngx_http_once_refuse_conf(cf, olcf, "replacing the upstream's errors does not combine with it: "
-                                             "they are outcomes; use \"proxy_intercept_errors off\"");
-        }
     }
 
     return NGX_CONF_OK;
@@ -749,6 +745,32 @@ ngx_http_once_default_headers(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
         }
         *name = defaults[i];
     }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
+{
+    ngx_http_once_place_t      *place;
+    ngx_http_core_loc_conf_t   *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+
+    if (olcf->mode == NGX_HTTP_ONCE_OFF || clcf->name.len == 0 || clcf->named || clcf->noname
+        || (clcf->handler == NULL && olcf->pass.len == 0) || clcf->handler == ngx_http_once_policy_handler)
+    {
+        return NGX_OK;
+    }
+
+    place = ngx_array_push(&omcf->places);
+    if (place == NULL) {
+        return NGX_ERROR;
+    }
+
+    place->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    place->name = clcf->name;
+    place->conf = olcf;
 
     return NGX_OK;
 }
@@ -839,6 +861,10 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         if (conf->daemon == NULL) {
             return NGX_CONF_ERROR;
         }
+    }
+
+    if (ngx_http_once_remember(cf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
     }
 
     return ngx_http_once_check(cf, conf);

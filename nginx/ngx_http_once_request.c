@@ -186,6 +186,7 @@ ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
     ngx_memzero(ctx, sizeof(ngx_http_once_ctx_t));
     ctx->request = r;
     ctx->conf = olcf;
+    ctx->http_version = r->http_version;
     ctx->observed = olcf->mode == NGX_HTTP_ONCE_OBSERVE;
     once_buf_init(&ctx->body, olcf->max_response);
     cln->handler = ngx_http_once_cleanup;
@@ -339,7 +340,9 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
             "a request with a key must say whose it is: no identity was found in it", 0, 0 });
     }
 
-    if (ctx->tenant.len > ONCE_TENANT_LEN_MAX) {
+    if (ctx->tenant.len > ONCE_TENANT_LEN_MAX
+        || (ctx->tenant.len >= 7 && ngx_strncmp(ctx->tenant.data, "sha256:", 7) == 0)) /* nobody takes such a name */
+    {
         once_sha256(once_span_of(ctx->tenant.data, ctx->tenant.len), digest);
         ctx->tenant.data = ngx_pnalloc(r->pool, sizeof("sha256:") - 1 + 2 * sizeof(digest));
         if (ctx->tenant.data == NULL) {

@@ -468,6 +468,8 @@ def observing_changes_nothing(g):
 def policy(g):
     p = json.loads(g.ask("/.well-known/idempotency", method="GET", body=None).body)
     assert p["header"] == "Idempotency-Key" and p["retention_seconds"] == 86400 and p["methods"] == ["POST", "PATCH"]
+    places = {x["location"]: x for x in p["locations"]}
+    assert places["/required/"]["mode"] == "required" and places["/rerun/"]["takeover"] == "rerun", places
 
 
 @case
@@ -480,7 +482,6 @@ def bad_configurations(g):
             ("once_final all;", "once_fingerprint exclude=a;", "exclude=a"),
             ("once_final all;", "once_replay_headers Set-Cookie;", "Set-Cookie"),
             ("once_final all;", "once_methods GET;", "GET"), ("once_final all;", "once_intent on;", "once_intent"),
-            ("once_final all;", "proxy_intercept_errors on;", "intercept"),
             ("once_final all;", "proxy_cache z;", "cache")):
         text = good.replace(old, new)
         assert text != good

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""The module together with the rest of nginx (F46): limits, rewrites, error pages, mirrors, filters.
+However a request gets to its upstream, it gets there once. What does not combine is refused by
+`nginx -t`, with file and line; so are wrong values.
+"""
+import gzip
+import re
+import signal
+import subprocess
+
+from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, nginx_environment, request_bytes,
+                     wait_for)
+
+ON = ("once on;", SINGLE)
+LOCATIONS = (
+    Location("/on/", *ON),
+    Location("/limited/", *ON, "once_pass @limited;", to=None),
+    Location("@limited", to="app", more=("limit_req zone=one;",)),
+    Location("/rewritten/", to=None, more=("rewrite ^/rewritten/(.*) /on/$1 last;",)),
+    Location("/broken-rewrite/", *ON, more=("rewrite ^/broken-rewrite/(.*) /other/$1 break;",)),
+    Location("/error-page/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;", "proxy_read_timeout 250ms;")),
+    Location("/error-page-refused/", *ON, to="refusing", more=("error_page 502 @fallback;",)),
+    Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
+    Location("= /static", to=None, more=("return 200 static;",)),
+    Location("@fallback"),
+    Location("/mirrored/", *ON, more=("mirror /mirror;",)),
+    Location("= /mirror", *ON, to=None, more=("internal;", "proxy_pass http://app/mirrored/echo;", "proxy_set_header X-Test mirror-$http_x_test;")),
+    Location("/headers/", *ON, more=("add_header X-Added $request_id always;", "add_header Set-Cookie own=1 always;")),
+    Location("/gzip/", *ON, more=("gzip on;", "gzip_types *;", "gzip_min_length 1;")),
+    Location("/unbuffered/", *ON, more=("proxy_buffering off;",)),
+    Location("/streamed/", *ON, more=("proxy_request_buffering off;",)),
+)
+ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
+
+suite = Suite()
+gateway = None
+
+
+def begin(path, token, body=b"{}"):
+    client = Client(gateway.port)
+    client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                             ("Content-Length", str(len(body)))], body))
+    return client
+
+
+def once_and_replayed(path, status=201, **named):
+    token = new_token()
+    first = gateway.ask(path, token, token, **named)
+    retry = gateway.ask(path, token, token, **named)
+    expect_equal((first.status, retry.status, retry.replayed), (status, status, True), "the answers: %s %s" % (first, retry))
+    expect_equal(retry.body, first.body, "the bodies")
+    expect_equal(gateway.effects(token), 1, "effects")
+    return first, retry
+
+
+@suite.case
+def limit_req__replays_are_not_limited():
+    first, _ = once_and_replayed("/limited/normal")
+    expect_equal(first.status, 201, "the one that the limit allows")
+    token = new_token()
+    for _ in range(2):
+        answer = gateway.ask("/limited/normal", token, token)
+        expect(answer.status in (429, 503) and not answer.replayed, "the one too many: %s" % answer)
+        expect(gateway.record(token) is None, "what was not sent has a record")
+    expect_equal(gateway.effects(token), 0, "effects")
+
+
+@suite.case
+def rewrite__last():
+    once_and_replayed("/rewritten/normal")
+
+
+@suite.case
+def rewrite__break():
+    once_and_replayed("/broken-rewrite/normal")
+
+
+def sent_once_whatever_the_error_page(path):
+    """An error page must not send a claimed request a second time."""
+    token = new_token()
+    answers = [gateway.ask(path, token, token) for _ in range(3)]
+    expect_equal(gateway.effects(token), 1, "effects; the answers were %s" % answers)
+    expect_equal(gateway.state(token), "unknown", "the record's state")
+    for retry in answers[1:]:
+        expect("unknown" in (retry.code() or ""), "the retry: %s" % retry)
+
+
+@suite.case
+def error_page__does_not_replace_outcomes():
+    """The upstream's 404 is the outcome, also where nginx is told to put its own pages instead."""
+    first, _ = once_and_replayed("/error-page/status_404", 404)
+    expect_equal(first.body, b'{"status":404,"effect":1}', "the body")
+
+
+@suite.case
+def error_page__not_sent_is_released():
+    """The upstream refuses the connection. What the error page does is not the operation."""
+    token = new_token()
+    answer = gateway.ask("/error-page-refused/normal", token, token)
+    expect(not answer.replayed, "a replay: %s" % answer)
+    expect(gateway.effects(token) <= 1, "effects")
+    expect(gateway.record(token) is None, "a record is left: %s" % gateway.record(token))
+
+
+@suite.case
+def error_page__a_static_page_is_no_outcome():
+    token = new_token()
+    gateway.ask("/error-page-static/reset_after_reading", token, token)
+    retry = gateway.ask("/error-page-static/reset_after_reading", token, token)
+    expect("unknown" in (retry.code() or ""), "the retry: %s" % retry)
+    expect_equal((gateway.effects(token), gateway.state(token)), (1, "unknown"), "effects, state")
+
+
+@suite.case
+def mirror():
+    token = new_token()
+    for _ in range(2):
+        expect_equal(gateway.ask("/mirrored/normal", token, token).status, 201, "the status")
+    expect_equal(gateway.effects(token), 1, "effects")
+    expect(len(gateway.records()) >= 1 and gateway.record("mirror-" + token) is None, "the mirrored request has a record")
+
+
+@suite.case
+def add_header__is_added_to_replays_anew():
+    first, retry = once_and_replayed("/headers/normal")
+    for answer in (first, retry):
+        expect_equal((len(answer.all("X-Added")), answer.all("Set-Cookie")), (1, ["own=1"]), "the added headers")
+    expect(first.get("X-Added") != retry.get("X-Added"), "an added header was replayed")
+
+
+@suite.case
+def gzip__is_applied_to_replays_anew():
+    token = new_token()
+    zipped = [gateway.ask("/gzip/chunked", token, token, headers=[("Accept-Encoding", "gzip")]) for _ in range(2)]
+    plain = gateway.ask("/gzip/chunked", token, token)
+    for answer in zipped:
+        expect_equal(answer.get("Content-Encoding"), "gzip", "the encoding")
+        expect_equal(gzip.decompress(answer.body), b"chunk 1, the rest", "the body")
+    expect_equal((plain.get("Content-Encoding"), plain.body, plain.replayed), (None, b"chunk 1, the rest", True), "without gzip")
+
+
+def nothing_leaves_before_it_is_stored(path):
+    """K4: no byte of an answer before its end was seen and its outcome is durable."""
+    token = new_token()
+    client = begin(path + "held_in_body", token)
+    wait_for(lambda: gateway.effects(token), "the effect")
+    for _ in range(5):
+        gateway.ask("/on/normal", new_token(), new_token())
+    client.connection.setblocking(False)
+    expect(nothing_to_read(client), "bytes of an answer that has not ended")
+    gateway.upstream.open_gate(token)
+    client.connection.setblocking(True)
+    expect_equal(client.read().status, 201, "the status")
+    client.close()
+
+
+def nothing_to_read(client):
+    try:
+        return client.connection.recv(1) is None
+    except BlockingIOError:
+        return True
+
+
+@suite.case
+def nothing_leaves_while_the_store_is_stopped():
+    """K4 again: the answer has ended, its outcome is not stored yet."""
+    token = new_token()
+    client = begin("/on/held", token)
+    wait_for(lambda: gateway.effects(token), "the effect")
+    gateway.daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        gateway.upstream.open_gate(token)
+        for _ in range(20):  # these go through the same worker, and past the daemon
+            gateway.ask("/on/normal", None, new_token())
+        client.connection.setblocking(False)
+        expect(nothing_to_read(client), "bytes of an answer whose outcome is not stored")
+    finally:
+        gateway.daemon.process.send_signal(signal.SIGCONT)
+    client.connection.setblocking(True)
+    answer = client.read()
+    client.close()
+    retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/on/held", token, token, body=b"{}")
+    expect_equal((answer.status, retry.replayed, retry.lasting()), (201, True, answer.lasting()), "the answers")
+
+
+@suite.case
+def streamed_requests_are_read_before_the_claim():
+    token = new_token()
+    client = Client(gateway.port)
+    client.send(request_bytes("POST", "/streamed/normal", [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                                           ("Content-Length", "100")], b"half"))
+    gateway.ask("/on/normal", new_token(), new_token())
+    expect(gateway.record(token) is None and not gateway.upstream.caller_of(token), "half a request was claimed or forwarded")
+    client.close()
+    once_and_replayed("/streamed/normal")
+
+
+# ------------------------------------------------------------------ what `nginx -t` says
+
+def tested(*locations, http="", server=""):
+    """(it is accepted, what it said, the lines of the configuration)"""
+    other = Gateway(locations, http=http, server=server, upstream=gateway.upstream)
+    other.port = 1
+    other.write_configuration()
+    run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = other.text("nginx.conf").splitlines()
+    other.remove()
+    return run.returncode == 0, run.stdout, lines
+
+
+def refused(directive, location):
+    accepted, said, lines = tested(location)
+    expect(not accepted, "it is accepted")
+    name = directive.split()[0].rstrip(";")
+    where = re.findall(r"nginx\.conf:(\d+)", said)
+    expect("[emerg]" in said and where, "it does not say where: %s" % said)
+    number = int(where[0])
+    near = "\n".join(lines[max(0, number - 12):number + 12])
+    expect(name in near, "line %d is not where it is: %s" % (number, said))
+
+
+BAD_VALUES = ["once maybe;", "once;", "once on off;", "once_daemon;", "once_tenant;", "once_key_header;", 'once_key_header "a b";',
+              "once_key_format json;", "once_methods;", "once_methods GETT;", "once_fingerprint sometimes;", "once_lease 0;", "once_lease 25h;",
+              "once_lease abc;", "once_lease -1s;", "once_retention 0;", "once_retention 101y;", "once_retention soon;", "once_wait 25h;",
+              "once_wait x;", "once_takeover sometimes;", "once_final 99;", "once_final 700;", "once_final x;", "once_max_response 17m;",
+              "once_max_response x;", "once_store_down maybe;", "once_forward maybe;", "once_intent maybe;", "once_pass nowhere;"]
+
+
+@suite.case
+def conf__good_values_are_accepted():
+    accepted, said, _ = tested(Location("/a/", *ON, "once_lease 5s;", "once_retention 7d;", "once_wait 10s;", "once_takeover rerun;",
+                                        "once_max_response 2m;", "once_key_format sf;", "once_methods POST PUT;"))
+    expect(accepted, said)
+
+
+@suite.case
+def conf__a_tenant_must_be_said():
+    """Never a shared bucket by accident."""
+    refused("once", Location("/a/", "once on;"))
+
+
+@suite.case
+def conf__proxy_cache_does_not_combine():
+    accepted, said, _ = tested(Location("/a/", *ON, more=("proxy_cache c;",)), http="proxy_cache_path cache keys_zone=c:1m;")
+    expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
+
+
+def main():
+    global gateway
+    suite.require()
+    gateway = Gateway(LOCATIONS, http=ZONE).start()
+    for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
+        suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, "/error-page/" + name)
+    for path in ("/on/", "/unbuffered/"):
+        suite.add("nothing leaves before it is stored, %s" % path, nothing_leaves_before_it_is_stored, path)
+    for value in BAD_VALUES:
+        suite.add("conf: %s is refused" % value, refused, value, Location("/a/", *[line for line in ON if line.split()[0] != value.split()[0].rstrip(";")], value))
+    suite.run(gateways=[("the gateway", gateway)])
+
+
+main()

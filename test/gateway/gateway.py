@@ -1,0 +1,645 @@
+"""What the gateway's suites share: a gateway of one's own, an exact client, waiting, TAP.
+
+A Gateway is a private folder with a store, `once daemon`, nginx with the module, and the scripted
+service of upstream.py. All of them listen on loopback or in the folder, and end with the test, by
+their process ids. Stopping it also reads nginx's log: an alert, a leak, a word from a sanitizer
+fails the suite, whatever the answers were.
+
+The environment says where the pieces are: ONCE_BIN, ONCE_NGINX_MODULE, ONCE_NGINX (else `nginx`).
+ONCE_NGINX_PRELOAD is a sanitizer's library, where the module was built with one.
+ONCE_TEST_SECONDS bounds every wait, SIZE=N makes the suites larger, ONCE_TEST_KEEP=1 keeps folders.
+"""
+import atexit
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+sys.dont_write_bytecode = True
+from upstream import Upstream
+
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+SIZE = int(os.environ.get("SIZE", "1"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+ONCE = os.environ.get("ONCE_BIN", "")
+MODULE = os.environ.get("ONCE_NGINX_MODULE", "")
+NGINX = os.environ.get("ONCE_NGINX") or shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+# What must not be in nginx's log. [error] is about upstreams and clients, who misbehave here.
+ALARMING = re.compile(r"\[(alert|emerg|crit)\]|leak|open socket|AddressSanitizer|LeakSanitizer|runtime error|"
+                      r"ThreadSanitizer|Assertion|stack smashing", re.I)
+
+
+class Failed(Exception):
+    """A case does not hold."""
+
+
+def expect(holds, what):
+    if not holds:
+        raise Failed(what)
+
+
+def expect_equal(got, wanted, what):
+    if got != wanted:
+        raise Failed("%s: got %s, wanted %s" % (what, shorten(got), shorten(wanted)))
+
+
+def shorten(value):
+    text = repr(value)
+    return text if len(text) < 600 else text[:400] + " ... " + text[-150:]
+
+
+def wait_for(condition, what, bound=None):
+    """Its value, as soon as that is true."""
+    until = time.monotonic() + (bound or BOUND_S)
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise Failed("waited %g s for %s" % (bound or BOUND_S, what))
+        time.sleep(0.005)
+
+
+def in_parallel(function, arguments, width=16):
+    with ThreadPoolExecutor(width) as pool:
+        return list(pool.map(function, arguments))
+
+
+# ------------------------------------------------------------------ the client
+
+class Answer:
+    """One HTTP answer as it was read, and what came before it."""
+
+    def __init__(self, head, body, interim):
+        lines = head.split(b"\r\n")
+        parts = lines[0].decode("latin-1").split(" ", 2)
+        self.head, self.body, self.interim = head, body, interim
+        self.status = int(parts[1])
+        self.headers = [tuple(p.strip() for p in line.decode("latin-1").split(":", 1)) for line in lines[1:]]
+
+    def all(self, name):
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+    def get(self, name):
+        values = self.all(name)
+        return values[0] if values else None
+
+    @property
+    def replayed(self):
+        return self.get("Idempotency-Replayed") == "true"
+
+    def problem(self):
+        """The problem document, or None."""
+        if (self.get("Content-Type") or "").split(";")[0] != "application/problem+json":
+            return None
+        return json.loads(self.body)
+
+    def code(self):
+        document = self.problem()
+        return document.get("code") if document else None
+
+    def lasting(self):
+        """What a replay must repeat: status, the headers that are kept, body."""
+        kept = [(k.lower(), v) for k, v in self.headers if k.lower() in KEPT_HEADERS]
+        return self.status, sorted(kept), self.body
+
+    def __repr__(self):
+        return "<%r %s>" % (self.head.decode("latin-1"), shorten(self.body))
+
+
+KEPT_HEADERS = ("content-type", "content-encoding", "content-language", "location", "content-location", "etag", "last-modified",
+                "link")
+
+
+class Closed(Exception):
+    """The connection ended where an answer was due."""
+
+
+class Client:
+    """One connection to the gateway. Sends exactly the bytes it is given."""
+
+    def __init__(self, port, tls=None, bound=None):
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=bound or BOUND_S)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.connection = tls.wrap_socket(self.connection, server_hostname="localhost")
+        self.buffer = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send(self, data):
+        self.connection.sendall(data)
+
+    def close(self):
+        self.connection.close()
+
+    def reset(self):
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.connection.close()
+
+    def _more(self):
+        try:
+            data = self.connection.recv(262144)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return False
+        self.buffer += data
+        return True
+
+    def _until(self, mark):
+        while mark not in self.buffer:
+            if not self._more():
+                raise Closed("the connection ended after %s" % shorten(self.buffer))
+        part, self.buffer = self.buffer.split(mark, 1)
+        return part
+
+    def _exactly(self, length):
+        parts, have = [self.buffer], len(self.buffer)
+        while have < length:
+            data = self.connection.recv(262144)
+            if not data:
+                raise Closed("the body ended after %d of %d bytes" % (have, length))
+            parts.append(data)
+            have += len(data)
+        data = b"".join(parts)
+        self.buffer = data[length:]
+        return data[:length]
+
+    def read(self, method="POST"):
+        """The next final answer on this connection."""
+        interim = []
+        head = self._until(b"\r\n\r\n")
+        while head.split(b" ")[1][:1] == b"1" and head.split(b" ")[1] != b"101":
+            interim.append(head)
+            head = self._until(b"\r\n\r\n")
+        answer = Answer(head, b"", interim)
+        if method == "HEAD" or answer.status in (204, 304, 101):
+            return answer
+        if (answer.get("Transfer-Encoding") or "").lower() == "chunked":
+            body = b""
+            while True:
+                length = int(self._until(b"\r\n").split(b";")[0], 16)
+                body += self._exactly(length)
+                expect_equal(self._exactly(2), b"\r\n", "the end of a chunk")
+                if length == 0:
+                    break
+            answer.body = body
+        elif answer.get("Content-Length") is not None:
+            answer.body = self._exactly(int(answer.get("Content-Length")))
+        else:
+            while self._more():
+                pass
+            answer.body, self.buffer = self.buffer, b""
+        return answer
+
+
+def request_bytes(method, path, headers, body, version="HTTP/1.1"):
+    """A request as bytes. A header whose value is bytes is sent as it is."""
+    lines = [("%s %s %s" % (method, path, version)).encode("latin-1")]
+    for name, value in headers:
+        lines.append(name.encode("latin-1") + b": " + (value if isinstance(value, bytes) else value.encode("utf-8")))
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+TOKENS = iter(range(1, 1 << 60))
+TOKEN_LOCK = threading.Lock()
+
+
+def new_token(word="t"):
+    """A name that nothing else in this run has: for a key, for counting effects."""
+    with TOKEN_LOCK:
+        return "%s-%d-%d" % (word, os.getpid(), next(TOKENS))
+
+
+# ------------------------------------------------------------------ the gateway
+
+class Location:
+    """A `location` block: its prefix, its once directives, where it passes requests to."""
+
+    def __init__(self, prefix, *once, to="app", more=()):
+        self.prefix, self.once, self.to, self.more = prefix, once, to, more
+
+    def text(self):
+        lines = [*self.once, *self.more]
+        if self.to:
+            lines.append("proxy_pass http://%s;" % self.to)
+        return "        location %s {\n%s\n        }" % (self.prefix, "\n".join("            " + line for line in lines))
+
+
+SINGLE = "once_tenant -;"
+ESCALATE = Location("/escalate/", "once on;", SINGLE, "once_takeover escalate;")
+RERUN = Location("/rerun/", "once on;", SINGLE, "once_takeover rerun;")
+
+
+@functools.lru_cache
+def without_http():
+    """Several daemons at once must not meet on one port; and HTTP may not be built in."""
+    text = subprocess.run([ONCE, "daemon", "--help"], stdout=subprocess.PIPE, text=True).stdout
+    return ["--http", "off"] if "--http" in text else []
+
+
+def nginx_environment():
+    """NGINX would be sockets to inherit. nginx itself leaks at its end, on purpose."""
+    environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
+    if os.environ.get("ONCE_NGINX_PRELOAD"):
+        environment.update(LD_PRELOAD=os.environ["ONCE_NGINX_PRELOAD"], ASAN_OPTIONS="detect_leaks=0,detect_odr_violation=0")
+    return environment
+
+
+class Daemon:
+    """`once daemon` on a store, with its socket in a folder."""
+
+    def __init__(self, folder, store, name="once"):
+        self.folder, self.store = folder, store
+        self.socket = os.path.join(folder, name + ".sock")
+        self.log = os.path.join(folder, name + ".daemon.log")
+        self.process = None
+
+    def start(self, env=None, ready=True):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ONCE_")}
+        environment.update(env or {})
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *without_http()],
+                                            cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.PIPE, stderr=log, text=True)
+        if not ready:
+            return
+        line = self.process.stdout.readline()
+        if not line.startswith("once: ready: socket %s" % self.socket):
+            self.process.wait()
+            raise Failed("the daemon did not start: %r, %s" % (line, self.said()))
+
+    def said(self):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return file.read()[-2000:]
+
+    def end(self, number=signal.SIGTERM):
+        """Its exit status."""
+        if self.process is None:
+            return None
+        self.process.send_signal(number)
+        return self.reap()
+
+    def reap(self):
+        try:
+            code = self.process.wait(BOUND_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise Failed("the daemon did not end")
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+
+class Gateway:
+    """Daemon, nginx, upstream. Everything may be ended and started again on its own."""
+
+    def __init__(self, locations=(ESCALATE, RERUN), workers=1, store=None, http="", server="", listen="", upstream=None,
+                 daemon_env=None, tolerate=None):
+        self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
+        self.locations, self.workers, self.http, self.server, self.listen = locations, workers, http, server, listen
+        self.own_upstream = upstream is None
+        self.upstream = upstream or Upstream(self.folder)
+        self.daemon = Daemon(self.folder, store or "sqlite:" + os.path.join(self.folder, "once.db"))
+        self.tolerate = tolerate  # an expression: what this test's own violence puts into nginx's log
+        self.nginx = None
+        self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
+        self.daemon_env = daemon_env
+        self.stopped = False
+        ALL_GATEWAYS.append(self)
+
+    def start(self):
+        self.daemon.start(self.daemon_env)
+        self.start_nginx()
+        return self
+
+    # -------- nginx
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def configuration(self):
+        user = "user root;" if os.geteuid() == 0 else ""
+        return """# a private nginx for one test
+daemon off;
+%(user)s
+worker_processes %(workers)d;
+pid %(folder)s/nginx.pid;
+error_log %(folder)s/error.log info;
+load_module %(module)s;
+events { worker_connections 4096; }
+http {
+    access_log off;
+    client_body_temp_path %(folder)s/body;
+    proxy_temp_path %(folder)s/proxy;
+    fastcgi_temp_path %(folder)s/fastcgi;
+    uwsgi_temp_path %(folder)s/uwsgi;
+    scgi_temp_path %(folder)s/scgi;
+    client_max_body_size 64m;
+    keepalive_timeout 60s;
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_buffer_size 16k;
+    proxy_buffers 8 16k;
+    proxy_read_timeout 30s;
+    once_daemon %(socket)s;
+    upstream app { server 127.0.0.1:%(upstream)d; }
+    upstream kept { server 127.0.0.1:%(upstream)d; keepalive 4; }
+    upstream refusing { server 127.0.0.1:%(refusing)d; }
+    %(http)s
+    server {
+        listen 127.0.0.1:%(port)d;
+        %(listen)s
+        %(server)s
+%(locations)s
+    }
+}
+""" % {"user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
+       "upstream": self.upstream.port, "refusing": self.upstream.refusing_port, "http": self.http.replace("UPSTREAM", str(self.upstream.port)), "port": self.port,
+       "listen": self.listen.replace("PORT2", str(self.port2)).replace("PORT3", str(self.port3)), "server": self.server,
+       "locations": "\n".join(location.text() for location in self.locations)}
+
+    def write_configuration(self):
+        with open(self.path("nginx.conf"), "w", encoding="utf-8") as file:
+            file.write(self.configuration())
+
+    def nginx_command(self, *more):
+        return [NGINX, "-p", self.folder, "-c", self.path("nginx.conf"), "-e", "stderr", *more]
+
+    def start_nginx(self):
+        again = self.port != 0
+        for _ in range(20):
+            if not again:
+                self.port, self.port2, self.port3 = free_port(), free_port(), free_port()
+            self.write_configuration()
+            with open(self.path("nginx.stderr"), "ab") as log:
+                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(),
+                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                wait_for(lambda: self.accepts() or self.nginx.poll() is not None, "nginx to listen")
+            except Failed:
+                self.nginx.kill()
+                raise
+            if self.nginx.poll() is None:
+                self.wait_for_workers()
+                return
+            if "Address already in use" not in self.text("nginx.stderr") + self.text("error.log"):
+                break
+            time.sleep(0.05)
+            for name in ("nginx.stderr", "error.log"):  # of an attempt that does not count
+                if os.path.exists(self.path(name)) and not again:
+                    os.unlink(self.path(name))
+        raise Failed("nginx did not start: %s" % (self.text("nginx.stderr") + self.text("error.log"))[-2000:])
+
+    def accepts(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            return True
+        except OSError:
+            return False
+
+    def wait_for_workers(self):
+        wait_for(lambda: len(self.worker_pids()) >= self.workers, "the workers")
+
+    def worker_pids(self):
+        return children_of(self.nginx.pid)
+
+    def end_nginx(self, number=signal.SIGTERM):
+        if self.nginx is None:
+            return
+        self.nginx.send_signal(number)
+        try:
+            self.nginx.wait(BOUND_S)
+        except subprocess.TimeoutExpired:
+            self.nginx.kill()
+            self.nginx.wait()
+            raise Failed("nginx did not end by signal %d" % number)
+        self.nginx = None
+
+    def reload(self):
+        """New workers serve, the old ones finish what they have."""
+        before = self.worker_pids()
+        self.nginx.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(set(self.worker_pids()) - set(before)) >= self.workers, "new workers")
+        return before
+
+    def text(self, name):
+        try:
+            with open(self.path(name), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def alarms(self):
+        text = self.text("error.log") + self.text("nginx.stderr") + (self.daemon.said() if os.path.exists(self.daemon.log) else "")
+        return [line for line in text.splitlines()
+                if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))]
+
+    # -------- asking
+
+    def ask(self, path, key=None, token=None, method="POST", headers=(), body=b'{"amount":25}', client=None, port=None, tls=None):
+        """One request. `key` is put between quotes; None sends none, bytes are sent as they are."""
+        lines = [("Host", "gateway.test")]
+        if key is not None:
+            lines.append(("Idempotency-Key", key if isinstance(key, bytes) else '"%s"' % key))
+        if token is not None:
+            lines.append(("X-Test", token))
+        lines += list(headers)
+        if body is not None:
+            lines.append(("Content-Length", str(len(body))))
+        data = request_bytes(method, path, lines, body or b"")
+        if client:
+            client.send(data)
+            return client.read(method)
+        with Client(port or self.port, tls) as own:
+            own.send(data)
+            return own.read(method)
+
+    def ask_until(self, condition, *arguments, **named):
+        """Asks again and again, until the answer is as wanted."""
+        def once():
+            try:
+                answer = self.ask(*arguments, **named)
+            except (Closed, OSError):
+                return None
+            return answer if condition(answer) else None
+        return wait_for(once, "an answer as wanted")
+
+    def effects(self, token):
+        return self.upstream.effects(token)
+
+    def records(self):
+        """All records by (tenant, key), from the daemon or, if it is down, from its store."""
+        return records_of("once:" + self.daemon.socket if self.daemon.process else self.daemon.store)
+
+    def record(self, key, tenant=""):
+        return self.records().get((tenant, key))
+
+    def state(self, key, tenant=""):
+        record = self.record(key, tenant)
+        return record["state"] if record else "absent"
+
+    # -------- the end
+
+    def stop(self):
+        if self.stopped:
+            return
+        self.stopped = True
+        self.end_nginx(signal.SIGQUIT)
+        if self.own_upstream:
+            self.upstream.stop()
+        if self.daemon.process:
+            code = self.daemon.end()
+            expect_equal(code, 0, "the daemon's exit status: %s" % self.daemon.said())
+        self.check()
+
+    def check(self):
+        run = subprocess.run([ONCE, "check", "--store", self.daemon.store], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect(run.returncode == 0, "`once check` of the store: %s" % run.stdout)
+
+    def remove(self):
+        for process in (self.nginx, self.daemon.process):
+            if process and process.poll() is None:
+                for pid in children_of(process.pid):
+                    kill(pid)
+                process.kill()
+                process.wait()
+        if os.environ.get("ONCE_TEST_KEEP"):
+            print("# kept: %s" % self.folder)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+ALL_GATEWAYS = []
+
+
+def records_of(store):
+    run = subprocess.run([ONCE, "keys", "list", "--all", "--json", "--quiet", "--store", store], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    expect(run.returncode == 0, "`once keys list`: %s" % run.stderr)
+    return {(r["tenant"], r["key"]): r for r in map(json.loads, run.stdout.splitlines())}
+
+
+def temporary_folder():
+    base = os.environ.get("TMPDIR", "/tmp")
+    return base if len(base) < 60 else "/tmp"  # a socket's path has 107 bytes
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def children_of(pid):
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def alive(pid):
+    return os.path.exists("/proc/%d" % pid)
+
+
+def kill(pid, number=signal.SIGKILL):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+# ------------------------------------------------------------------ TAP
+
+class Suite:
+    """Cases, each a name and a function. Arguments of the program select by substring."""
+
+    def __init__(self):
+        self.cases = []
+        self.known = {}  # name: why it fails today
+
+    def case(self, function):
+        """@suite.case: the function's name is the case's."""
+        self.add(function.__name__, function)
+        return function
+
+    def add(self, name, function, *arguments):
+        self.cases.append((name, function, arguments))
+
+    def todo(self, name, reason):
+        self.known[name] = reason
+
+    def skip(self, reason):
+        print("1..0 # SKIP %s" % reason)
+        sys.exit(0)
+
+    def require(self):
+        """Without the pieces there is nothing to test."""
+        if not ONCE or not os.access(ONCE, os.X_OK):
+            self.skip("ONCE_BIN does not name the program")
+        if not NGINX:
+            self.skip("nginx is not installed")
+        if not MODULE or not os.path.exists(MODULE):
+            self.skip("the nginx module is not built")
+
+    def run(self, width=1, gateways=()):
+        words = sys.argv[1:]
+        chosen = [c for c in self.cases if not words or any(word in c[0] for word in words)]
+        print("1..%d" % (len(chosen) + len(gateways)), flush=True)
+        failed = 0
+        with ThreadPoolExecutor(width) as pool:
+            running = [(case[0], pool.submit(attempt, case[1], case[2])) for case in chosen]
+            for number, (name, future) in enumerate(running, 1):
+                failed += self.report(number, name, future.result())
+        for number, (name, gateway) in enumerate(gateways, len(chosen) + 1):
+            failed += self.report(number, "%s ends well, its log has no alarm" % name, attempt(quiet_end, (gateway,)))
+        sys.exit(1 if failed else 0)
+
+    def report(self, number, name, problem):
+        why = self.known.get(name)
+        if problem:
+            for line in problem.splitlines():
+                print("# " + line)
+        print("%s %d - %s%s" % ("not ok" if problem else "ok", number, name, " # TODO " + why if why else ""), flush=True)
+        return 1 if problem and not why else 0
+
+
+def quiet_end(gateway):
+    gateway.stop()
+    alarms = gateway.alarms()
+    expect(not alarms, "in nginx's log:\n" + "\n".join(alarms[:20]))
+
+
+def attempt(function, arguments):
+    """What was wrong, or None."""
+    try:
+        function(*arguments)
+        return None
+    except Failed as failure:
+        return str(failure)
+    except Exception:  # whatever it is, it is this case's
+        return traceback.format_exc()
+
+
+@atexit.register
+def remove_all():
+    for gateway in ALL_GATEWAYS:
+        gateway.remove()

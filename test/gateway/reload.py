@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Reloads, exits and restarts with claims in flight (F5) lose nothing and repeat nothing. While the
+daemon is away keyed requests get 503 + Retry-After and are not forwarded (fail closed), and
+afterwards the workers are connected again by themselves.
+
+SIZE=N makes the loads N times as long.
+"""
+import os
+import signal
+import threading
+
+from gateway import (Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, expect, expect_equal, new_token,
+                     request_bytes, wait_for)
+
+LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),
+             Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"),
+             Location("/wait/", "once on;", SINGLE, "once_wait 30s;"),
+             Location("/pass/", "once on;", SINGLE, "once_store_down pass;"),
+             Location("/plain/"))
+VIOLENCE = r"exited on signal 9|worker process \d+ exited on signal"
+
+suite = Suite()
+
+
+def begin(gateway, path, token):
+    client = Client(gateway.port)
+    client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                             ("Content-Length", "2")], b"{}"))
+    return client
+
+
+class Load:
+    """Clients that each send a request under a new key, and repeat it until its answer is final."""
+
+    def __init__(self, gateway, path="/on/normal", width=4):
+        self.gateway, self.path = gateway, path
+        self.ended = False
+        self.done = []          # (token, the final answer, how often it was asked)
+        self.unavailable = 0    # 503 that said when to come again
+        self.wrong = []
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(width)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self):
+        while not self.ended:
+            token, asked = new_token("load"), 0
+            answer = None
+            while answer is None:
+                asked += 1
+                try:
+                    answer = self.gateway.ask(self.path, token, token, body=b"{}")
+                except (Closed, OSError):
+                    continue
+                if answer.status == 503:
+                    with self.lock:
+                        self.unavailable += 1
+                    if not (answer.get("Retry-After") or "").isdigit() or answer.problem() is None:
+                        self.wrong.append(answer)
+                if answer.status in (409, 503):
+                    answer = None
+            with self.lock:
+                self.done.append((token, answer, asked))
+
+    def count(self):
+        with self.lock:
+            return len(self.done)
+
+    def wait_for_more(self, count):
+        goal = self.count() + count
+        wait_for(lambda: self.count() >= goal, "more of the load")
+
+    def end(self, unknown_allowed=False):
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
+        expect(not self.wrong, "503 without Retry-After or problem document: %s" % self.wrong[:1])
+        statuses = {answer.status for _, answer, _ in self.done}
+        if not unknown_allowed:
+            expect_equal(statuses, {201}, "the statuses")
+        for token, answer, asked in self.done:
+            effects = self.gateway.effects(token)
+            expect(effects <= 1, "%d effects of %s after %d requests" % (effects, token, asked))
+            if answer.status == 201:
+                expect_equal(effects, 1, "effects")
+                expect(token in str(answer.body), "another's answer: %s" % answer)
+            else:
+                expect_equal(answer.code() and "unknown" in answer.code(), True, "the answer is %s" % answer)
+        some = self.done[:: max(1, len(self.done) // 50)]
+        for token, answer, _ in some:
+            retry = self.gateway.ask(self.path, token, token, body=b"{}")
+            expect_equal(retry.lasting(), answer.lasting(), "a retry at the end")
+        return len(self.done)
+
+
+class Case:
+    """A gateway for one case; ends it and looks at its log."""
+
+    def __init__(self, **named):
+        self.gateway = Gateway(LOCATIONS, workers=2, **named)
+
+    def __enter__(self):
+        return self.gateway.start()
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.gateway.stop()
+                alarms = self.gateway.alarms()
+                expect(not alarms, "in nginx's log:\n" + "\n".join(alarms[:20]))
+        finally:
+            self.gateway.remove()
+
+
+# ------------------------------------------------------------------ nginx
+
+@suite.case
+def reload__what_is_in_flight_is_finished():
+    """Old workers stay until theirs are done, then they are gone."""
+    with Case() as gateway:
+        tokens = [new_token() for _ in range(8)]
+        clients = [begin(gateway, "/wait/held", token) for token in tokens]
+        wait_for(lambda: all(gateway.effects(token) for token in tokens), "the effects")
+        waiting = [begin(gateway, "/wait/held", token) for token in tokens]
+        old = gateway.reload()
+        waiting += [begin(gateway, "/wait/held", token) for token in tokens]  # through new workers
+        for token in tokens:
+            gateway.upstream.open_gate(token)
+        answers = [client.read() for client in clients]
+        expect_equal({answer.status for answer in answers}, {201}, "the statuses through old workers")
+        for token, client in zip(tokens * 2, waiting):
+            expect_equal(client.read().lasting(), answers[tokens.index(token)].lasting(), "an answer after waiting")
+        expect_equal({gateway.effects(token) for token in tokens}, {1}, "effects")
+        for client in clients + waiting:
+            client.close()
+        wait_for(lambda: not any(alive(pid) for pid in old), "the end of the old workers")
+
+
+@suite.case
+def reload__many_under_load():
+    with Case() as gateway:
+        load = Load(gateway)
+        for _ in range(5 * SIZE):
+            load.wait_for_more(20)
+            gateway.reload()
+        load.wait_for_more(20)
+        expect(load.end() > 100, "too little load")
+
+
+@suite.case
+def reload__with_the_daemon_away():
+    """New workers start without it, and find it when it comes."""
+    with Case() as gateway:
+        gateway.daemon.end()
+        gateway.reload()
+        token = new_token()
+        expect_equal(gateway.ask("/on/normal", token, token).status, 503, "the status")
+        gateway.daemon.start()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def quit__finishes_what_is_in_flight():
+    with Case() as gateway:
+        tokens = [new_token() for _ in range(6)]
+        clients = [begin(gateway, "/on/held", token) for token in tokens]
+        wait_for(lambda: all(gateway.effects(token) for token in tokens), "the effects")
+        gateway.nginx.send_signal(signal.SIGQUIT)
+        wait_for(lambda: not gateway.accepts(), "the end of the listening socket")
+        for token in tokens:
+            gateway.upstream.open_gate(token)
+        expect_equal({client.read().status for client in clients}, {201}, "the statuses")
+        gateway.nginx.wait(60)
+        gateway.start_nginx()
+        for token in tokens:
+            expect(gateway.ask("/on/held", token, token, body=b"{}").replayed, "the retry is no replay")
+            expect_equal(gateway.effects(token), 1, "effects")
+
+
+def fast_exit(policy, who):
+    """SIGTERM cuts requests off. What was sent is unknown, or is run again where that is allowed."""
+    with Case(tolerate=VIOLENCE) as gateway:
+        token = new_token()
+        client = begin(gateway, "/%s/held" % policy, token)
+        wait_for(lambda: gateway.effects(token), "the effect")
+        if who == "master":
+            gateway.nginx.send_signal(signal.SIGTERM)
+            gateway.nginx.wait(60)
+            gateway.start_nginx()
+        else:
+            old = gateway.worker_pids()
+            for pid in old:
+                os.kill(pid, signal.SIGTERM)
+            wait_for(lambda: not set(old) & set(gateway.worker_pids()), "the workers' end")
+            if len(gateway.worker_pids()) == 0:  # the master does not start those again that were told to go
+                gateway.end_nginx()
+                gateway.start_nginx()
+        client.close()
+        gateway.upstream.open_gate(token)
+        retry = gateway.ask_until(lambda answer: answer.status not in (409, 503), "/%s/held" % policy, token, token, body=b"{}")
+        if policy == "on":
+            expect("unknown" in (retry.code() or ""), "the retry: %s" % retry)
+            expect_equal(gateway.effects(token), 1, "effects")
+        else:
+            expect_equal((retry.status, gateway.effects(token)), (201, 2), "the retry")
+
+
+# ------------------------------------------------------------------ the daemon
+
+def daemon_away(number):
+    """503 + Retry-After, nothing forwarded; what needs no store is served; then all is as before."""
+    with Case() as gateway:
+        before = new_token()
+        first = gateway.ask("/on/normal", before, before)
+        gateway.daemon.end(number)
+        for path in ("/on/normal", "/rerun/normal", "/wait/normal"):
+            for key in (new_token(), before):
+                token = new_token()
+                answer = gateway.ask(path, key, token)
+                expect_equal(answer.status, 503, "the status")
+                expect((answer.get("Retry-After") or "").isdigit(), "Retry-After: %s" % answer.get("Retry-After"))
+                expect(answer.problem() and answer.problem()["retryable"] is True, "the problem: %s" % answer)
+                expect_equal(gateway.effects(token), 0, "effects")
+        for path, key in (("/plain/normal", "k"), ("/on/normal", None), ("/pass/normal", "k")):
+            token = new_token()
+            expect_equal(gateway.ask(path, key, token).status, 201, "the status of %s with key %s" % (path, key))
+            expect_equal(gateway.effects(token), 1, "effects")
+        gateway.daemon.start()
+        retry = gateway.ask_until(lambda answer: answer.status != 503, "/on/normal", before, before)
+        expect_equal((retry.replayed, retry.lasting()), (True, first.lasting()), "the retry")
+        tokens = [new_token() for _ in range(20)]  # both workers
+        for token in tokens:
+            gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        expect_equal({gateway.effects(token) for token in tokens}, {1}, "effects")
+
+
+def daemon_restarts_under_load(number):
+    """Again and again. Whatever was told to a client holds."""
+    with Case() as gateway:
+        load = Load(gateway)
+        for _ in range(3 * SIZE):
+            load.wait_for_more(20)
+            gateway.daemon.end(number)
+            unavailable = load.unavailable
+            wait_for(lambda: load.unavailable > unavailable, "503")
+            gateway.daemon.start()
+        load.wait_for_more(20)
+        expect(load.end(unknown_allowed=True) > 60, "too little load")
+
+
+def daemon_away_in_flight(number):
+    """It goes while the upstream works and is back before the answer: the outcome is stored, or honest."""
+    with Case() as gateway:
+        tokens = [new_token() for _ in range(4)]
+        clients = [begin(gateway, "/wait/held", token) for token in tokens]
+        wait_for(lambda: all(gateway.effects(token) for token in tokens), "the effects")
+        gateway.daemon.end(number)
+        gateway.daemon.start()
+        probe = new_token()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", probe, probe)
+        for token in tokens:
+            gateway.upstream.open_gate(token)
+        for token, client in zip(tokens, clients):
+            answer = client.read()
+            client.close()
+            retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/wait/held", token, token, body=b"{}")
+            expect_equal(gateway.effects(token), 1, "effects")
+            if answer.status == 201:
+                expect_equal((retry.replayed, retry.lasting()), (True, answer.lasting()), "the retry")
+            else:
+                expect(answer.problem() is not None, "the first answer: %s" % answer)
+                expect(retry.status == 201 or "unknown" in (retry.code() or ""), "the retry: %s" % retry)
+
+
+@suite.case
+def nginx_starts_without_the_daemon():
+    gateway = Gateway(LOCATIONS, workers=2)
+    try:
+        gateway.start_nginx()
+        token = new_token()
+        expect_equal(gateway.ask("/on/normal", token, token).status, 503, "the status")
+        gateway.daemon.start()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        expect_equal(gateway.effects(token), 1, "effects")
+        gateway.stop()
+        expect(not gateway.alarms(), "in nginx's log: %s" % gateway.alarms()[:5])
+    finally:
+        gateway.remove()
+
+
+@suite.case
+def a_daemon_that_is_silent_does_not_hang_clients():
+    """Stopped, not dead: keyed requests are answered all the same, in time, and go on afterwards."""
+    with Case() as gateway:
+        token = new_token()
+        expect_equal(gateway.ask("/on/normal", token, token).status, 201, "the status")
+        gateway.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            other = new_token()
+            client = begin(gateway, "/on/normal", other)
+            client.connection.settimeout(50)
+            answer = client.read()
+            client.close()
+            expect_equal(answer.status, 503, "the status")
+            expect_equal(gateway.effects(other), 0, "effects")
+        finally:
+            gateway.daemon.process.send_signal(signal.SIGCONT)
+        gateway.ask_until(lambda a: a.status not in (409, 503), "/on/normal", new_token(), new_token())
+        retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/on/normal", token, token)
+        expect(retry.replayed, "the retry is no replay: %s" % retry)
+
+
+def main():
+    suite.require()
+    for policy in ("on", "rerun"):
+        for who in ("master", "workers"):
+            suite.add("fast exit of the %s, %s" % (who, policy), fast_exit, policy, who)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        suite.add("the daemon is away by %s" % number.name, daemon_away, number)
+        suite.add("the daemon restarts under load by %s" % number.name, daemon_restarts_under_load, number)
+        suite.add("the daemon restarts in flight by %s" % number.name, daemon_away_in_flight, number)
+    suite.run(width=4)
+
+
+main()

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""K9: nothing that a tenant sees depends on another's records. The same requests are sent with a key
+that another tenant used, finished, has in flight, or left unknown, and with one that nobody used:
+status, headers and body must be equal, but for what is the request's own.
+"""
+import re
+
+from gateway import (Client, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+
+TENANT = "once_tenant $http_x_tenant;"
+LOCATIONS = (Location("/t/", "once on;", TENANT),
+             Location("/required/", "once required;", TENANT),
+             Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
+             Location("/wait/", "once on;", TENANT, "once_wait 20s;"),
+             Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
+             Location("/other/", "once on;", "once_tenant -;"))
+
+suite = Suite()
+gateway = None
+
+
+def ask(path, tenant, key, token, **named):
+    headers = list(named.pop("headers", ()))
+    if tenant is not None:
+        headers.append(("X-Tenant", tenant))
+    return gateway.ask(path, key, token, headers=headers, **named)
+
+
+# What differs between two requests anyway: times, and the words that we put in ourselves.
+def neutral(answer, *words):
+    head = answer.head.decode("latin-1")
+    head = re.sub(r"(?im)^(date|idempotency-expires|expires|retry-after): .*$", r"\1: *", head)
+    body = answer.body.decode("latin-1")
+    for word in words:
+        head, body = head.replace(word, "*"), body.replace(word, "*")
+    return head, re.sub(r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "*", body)
+
+
+def same_as_never_used(prepare, path):
+    """`prepare` does something as ann with a key; then bob asks with it, and with another one."""
+    used, fresh = new_token("key"), new_token("key")
+    after = prepare(used)
+    expect(gateway.record(used, "ann") is not None, "ann has no record")
+    tokens = new_token("tok"), new_token("tok")
+    answers = [ask(path, "bob", key, token) for key, token in zip((used, fresh), tokens)]
+    seen = [neutral(answer, used, fresh, *tokens) for answer in answers]
+    expect_equal(seen[0], seen[1], "what bob sees of ann's key, and of a key that nobody used")
+    expect_equal([gateway.effects(token) for token in tokens][0], gateway.effects(tokens[1]), "effects")
+    retries = [ask(path, "bob", key, token) for key, token in zip((used, fresh), tokens)]
+    expect_equal(*(neutral(retry, used, fresh, *tokens) for retry in retries), "what bob's retries see")
+    if after:
+        after()
+
+
+def finished(path, body=b'{"secret":"of ann"}'):
+    def prepare(key):
+        ask(path, "ann", key, new_token(), body=body)
+    return prepare
+
+
+def in_flight(key):
+    token = new_token()
+    client = Client(gateway.port)
+    client.send(request_bytes("POST", "/t/held", [("Host", "g"), ("X-Tenant", "ann"), ("Idempotency-Key", '"%s"' % key),
+                                                  ("X-Test", token), ("Content-Length", "2")], b"{}"))
+    wait_for(lambda: gateway.effects(token), "ann's execution")
+
+    def after():
+        gateway.upstream.open_gate(token)
+        answer = client.read()
+        client.close()
+        expect_equal(answer.status, 201, "ann's own answer")
+        expect_equal(gateway.state(key, "ann"), "succeeded", "ann's record")
+    return after
+
+
+STATES = {
+    "finished": finished("/t/normal"),
+    "finished, the same request": finished("/t/normal", b'{"amount":25}'),
+    "failed": finished("/t/status_404"),
+    "refused": finished("/t/status_429"),
+    "unknown": finished("/t/status_500"),
+    "not kept": finished("/t/mib_and_1"),
+    "in flight": in_flight,
+}
+REQUESTS = {
+    "an execution": "/t/normal",
+    "an execution that waits": "/wait/normal",
+    "an error": "/t/status_404",
+    "a broken upstream": "/t/reset_after_reading",
+    "a broken upstream, rerun": "/rerun/reset_after_reading",
+}
+
+
+@suite.case
+def answers_are_the_own_ones():
+    """Two tenants with one key: two executions, each replayed to its own."""
+    key, tokens = new_token("key"), (new_token(), new_token())
+    for _ in range(2):
+        ann, bob = (ask("/t/normal", tenant, key, token) for tenant, token in zip(("ann", "bob"), tokens))
+        expect(tokens[0] in str(ann.body) and tokens[1] in str(bob.body), "an answer went to the other tenant: %s %s" % (ann, bob))
+    expect(ann.replayed and bob.replayed, "the second ones are no replays")
+    expect_equal([gateway.effects(token) for token in tokens], [1, 1], "effects")
+
+
+@suite.case
+def an_empty_tenant_is_refused():
+    """Never a shared bucket: 401, nothing is forwarded, nothing stored."""
+    tokens = []
+    for path in ("/t/normal", "/required/normal", "/rerun/normal", "/wait/normal"):
+        for tenant in (None, "", "  "):
+            token = new_token()
+            tokens.append(token)
+            answer = ask(path, tenant, token, token)
+            expect_equal(answer.status, 401, "the status with tenant %r" % tenant)
+            expect(answer.problem() is not None, "the answer is no problem document")
+            expect_equal(gateway.effects(token), 0, "effects")
+    expect(not {key for _, key in gateway.records()} & set(tokens), "a record was made")
+
+
+@suite.case
+def without_a_key_no_tenant_is_needed():
+    token = new_token()
+    expect_equal(ask("/t/normal", None, None, token).status, 201, "the status")
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def an_empty_tenant_learns_nothing_of_keys():
+    """The refusal is the same for a key that somebody has."""
+    used, fresh = new_token("key"), new_token("key")
+    ask("/t/normal", "ann", used, new_token())
+    answers = [neutral(ask("/t/normal", None, key, "tok"), used, fresh) for key in (used, fresh)]
+    expect_equal(answers[0], answers[1], "the refusals")
+
+
+@suite.case
+def tenants_do_not_run_into_each_other():
+    """(ab, c) is not (a, bc); a tenant is no prefix of another; case matters; the single tenant is another one."""
+    key = new_token("key")
+    tokens = []
+    for tenant in ("ann", "an", "annn", "Ann", "ann:" + key, "-", "0", "ann/", "%00"):
+        token = new_token()
+        tokens.append(token)
+        expect(not ask("/t/normal", tenant, key, token).replayed, "%r got another tenant's answer" % tenant)
+    for tenant, user in (("a", "b/c"), ("a/b", "d"), ("a/", "b"), ("a", "/c")):
+        token = new_token()
+        tokens.append(token)
+        expect(not ask("/two/normal", tenant, key, token, headers=[("X-User", user)]).replayed, "%r got another's" % tenant)
+    token = new_token()
+    tokens.append(token)
+    expect(not ask("/other/normal", None, key, token).replayed, "the single tenant got another's answer")
+    expect_equal([gateway.effects(token) for token in tokens], [1] * len(tokens), "effects")
+
+
+@suite.case
+def long_tenants():
+    """A token may be longer than a stored tenant's 255 bytes. Its end counts, too; and how a long one
+    is stored is nobody's name: who calls himself so is somebody else."""
+    key = new_token("key")
+    long = "x" * 600
+    for tenant in ("x" * 254 + "y", "x" * 254 + "z", "x" * 255, "x" * 256, long + "y", long + "z"):
+        answer = ask("/t/normal", tenant, key, new_token())
+        expect_equal((answer.status, answer.replayed), (201, False), "the answer to %d bytes" % len(tenant))
+        expect(ask("/t/normal", tenant, key, new_token()).replayed, "the retry with %d bytes is no replay" % len(tenant))
+    for tenant, of in list(gateway.records()):
+        if of == key and tenant not in ("x" * 255, "x" * 254 + "y", "x" * 254 + "z"):
+            answer = ask("/t/normal", tenant, key, new_token())
+            expect(not answer.replayed, "%r got the answer of a long tenant that is stored so" % tenant)
+
+
+@suite.case
+def authorisation_runs_before_every_replay():
+    """Who may not ask any more gets no replay; and the record is still there for who may."""
+    key, token = new_token("key"), new_token()
+    headers = [("X-Allowed", "yes")]
+    first = ask("/guarded/normal", "ann", key, token, headers=headers)
+    expect_equal(first.status, 201, "the status")
+    denied = ask("/guarded/normal", "ann", key, token)
+    expect_equal((denied.status, denied.replayed), (403, False), "the answer without permission")
+    expect(token not in str(denied.body), "the refusal tells the answer")
+    retry = ask("/guarded/normal", "ann", key, token, headers=headers)
+    expect_equal((retry.lasting(), retry.replayed), (first.lasting(), True), "the replay")
+
+
+@suite.case
+def refused_requests_claim_nothing():
+    key, token = new_token("key"), new_token()
+    expect_equal(ask("/guarded/normal", "ann", key, token).status, 403, "the status")
+    expect(gateway.record(key, "ann") is None, "a request that may not be made has a record")
+    expect_equal(gateway.effects(token), 0, "effects")
+
+
+GUARDED = Location("/guarded/", "once on;", TENANT, more=("auth_request /may;",))
+MAY = Location("= /may", to=None, more=("internal;", "if ($http_x_allowed = yes) { return 204; }", "return 403;"))
+
+
+def main():
+    global gateway
+    suite.require()
+    gateway = Gateway((*LOCATIONS, GUARDED, MAY), workers=2).start()
+    for state, prepare in STATES.items():
+        for request, path in REQUESTS.items():
+            suite.add("another's key, %s: %s" % (state, request), same_as_never_used, prepare, path)
+    suite.run(width=8, gateways=[("the gateway", gateway)])
+
+
+main()
