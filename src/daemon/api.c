@@ -240,13 +240,17 @@ static enum MHD_Result on_complete(struct request *request, struct MHD_Connectio
         request->working = true;
         api_conns_begin(&request->api->conns, request->conn);
     }
+    uint64_t charged = call->charged; /* for the body */
     if (call->answer.status == 0) {
         const char *query = strchr(request->uri, '?');
         call->query = query != NULL ? query + 1 : NULL;
         call->body = once_buf_span(&request->body);
         request->route->run(call);
     }
-    once_buf_release(&request->body); /* before a slow client takes its time for the answer */
+    /* Before a slow client takes its time for the answer, and a quick one has it and asks again. */
+    once_buf_release(&request->body);
+    call->charged -= charged;
+    atomic_fetch_sub(&call->budget->used, charged);
     return send_answer(request, connection);
 }
 
