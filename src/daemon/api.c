@@ -181,7 +181,7 @@ static void check_head(struct request *request, const struct headers *headers, c
     } else if (declared > request->route->body_max) {
         api_answer_problem(answer, API_PROBLEM_LIMIT, NULL, "the body is %llu bytes long, the limit for '%s' is %zu",
                            (unsigned long long)declared, request->route->path, request->route->body_max);
-    } else if (declared > 0 && api_call_charge(&request->call, declared)) {
+    } else if (declared > API_UNCOUNTED_LEN && api_call_charge(&request->call, declared)) {
         once_buf_reserve(&request->body, declared);
     }
 }
@@ -222,7 +222,8 @@ static void on_body(struct request *request, const char *piece, size_t len)
     if (request->got > request->route->body_max) {
         api_answer_problem(answer, API_PROBLEM_LIMIT, NULL, "the body is longer than %zu bytes, the limit for '%s'",
                            request->route->body_max, request->route->path);
-    } else if (request->got <= request->call.charged || api_call_charge(&request->call, len)) {
+    } else if (request->got <= API_UNCOUNTED_LEN || request->got <= request->call.charged ||
+               api_call_charge(&request->call, len)) {
         once_buf_add(&request->body, once_span_of(piece, len));
         if (request->body.result != ONCE_OK)
             api_answer_problem(answer, API_PROBLEM_NO_MEMORY, NULL, "out of memory for a body of %llu bytes",
@@ -239,13 +240,17 @@ static enum MHD_Result on_complete(struct request *request, struct MHD_Connectio
         request->working = true;
         api_conns_begin(&request->api->conns, request->conn);
     }
+    uint64_t charged = call->charged; /* for the body */
     if (call->answer.status == 0) {
         const char *query = strchr(request->uri, '?');
         call->query = query != NULL ? query + 1 : NULL;
         call->body = once_buf_span(&request->body);
         request->route->run(call);
     }
-    once_buf_release(&request->body); /* before a slow client takes its time for the answer */
+    /* Before a slow client takes its time for the answer, and a quick one has it and asks again. */
+    once_buf_release(&request->body);
+    call->charged -= charged;
+    atomic_fetch_sub(&call->budget->used, charged);
     return send_answer(request, connection);
 }
 

@@ -30,7 +30,7 @@ struct once_api_options {
     uint32_t request_ms;     /* 30 s: from the connection's begin, or its last answer, to the end of a request */
     uint32_t answer_ms;      /* 60 s: to take an answer */
     uint32_t drain_ms;       /* 5 s: what once_api_stop() gives those who are being answered */
-    uint64_t bytes_max;      /* 128 MiB: of requests and of large answers, all together */
+    uint64_t bytes_max;      /* 128 MiB: of large requests and answers, all together */
 };
 
 struct once_api;

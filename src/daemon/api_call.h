@@ -15,6 +15,9 @@
 #define API_SMALL_LEN_MAX (16 << 10)
 /* A checkpoint, each of its bytes an escape of six. */
 #define API_CHECKPOINT_LEN_MAX (512 << 10)
+/* Requests and answers up to this length do not count: the number of connections bounds them, and
+ * a few that are large and slow must not keep out all the others. */
+#define API_UNCOUNTED_LEN (64 << 10)
 /* How long a claim may hold a connection and its thread. */
 #define API_WAIT_MS_MAX 60000
 /* What the store gets to show that it is alive. */
@@ -31,7 +34,7 @@ struct api_counters {
     _Atomic uint64_t timed_out;        /* connections closed because they were too slow */
 };
 
-/* Bytes that requests and large answers take, all together. */
+/* Bytes that large requests and answers take, all together. */
 struct api_budget {
     _Atomic uint64_t used;
     uint64_t max;

@@ -15,9 +15,6 @@
 #include <poll.h>
 #include <stdlib.h>
 
-/* Answers up to this size are not worth counting. */
-enum { SMALL_ANSWER_LEN = 64 << 10 };
-
 static const char type_json[] = "application/json";
 
 /* ---------------------------------------------------------------- what goes back */
@@ -76,7 +73,7 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
     struct shown shown = shown_for(reply->arm);
     size_t len = shown.outcome ? 2 * (record->checkpoint.len + record->headers.len + record->body.len) : 0;
     FILE *file = NULL;
-    if (len <= SMALL_ANSWER_LEN || api_call_charge(call, len))
+    if (len <= API_UNCOUNTED_LEN || api_call_charge(call, len))
         file = api_answer_begin(&call->answer, 200, type_json);
     if (file != NULL) {
         struct once_json json = { .file = file, .base64 = true };

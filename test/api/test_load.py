@@ -130,6 +130,16 @@ for n in range(1, 16):
     connection.close()
 until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone")
 equal(server.look("half")["arm"], "absent", "a half-sent claim claims nothing")
+slow = [server.connect() for _ in range(200)]
+for connection in slow:
+    connection.sendall(head("/v1/claim", 50) + b'{"key":"half"')
+until(lambda: server.metrics()["once_http_connections"] == "201", "200 are sending")
+equal([server.post("claim", key="among %d" % i)["arm"] for i in range(20)], ["execute"] * 20,
+      "200 that do not finish their requests are in nobody's way")
+for connection in slow:
+    connection.close()
+until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone, too")
+equal(server.look("half")["arm"], "absent", "and have claimed nothing")
 server.post("claim", key="left", lease_ms=600000)
 connection = server.connect()
 body = b'{"key":"left","wait_ms":60000}'
@@ -216,6 +226,19 @@ status, headers, problem = server.ask("POST", "/v1/claim", b'{"key":"b"}' + b" "
 equal((status, problem["code"], problem["retryable"], headers["Retry-After"]), (429, "busy", True, "1"),
       "more bytes than all may take: busy", problem)
 equal(server.look("b")["arm"], "absent", "nothing was done")
+connection = server.connect()
+connection.sendall(b"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   b"Transfer-Encoding: chunked\r\n\r\n" + (b"2710\r\n" + b" " * 10000 + b"\r\n") * 20 + b"0\r\n\r\n")
+got = raw_answer(connection)
+equal((got[0], got[2]["code"]), (429, "busy"), "also where they come in pieces")
+connection.close()
+half = server.connect()
+half.sendall(head("/v1/claim", 90000))
+until(lambda: server.metrics()["once_http_connections"] == "2", "it is there")
+until(lambda: server.ask("POST", "/v1/claim", b" " * 80000 + b"{}")[0] == 429, "it has taken its room")
+equal(server.post("claim", key="small")["arm"], "execute", "what is small finds room all the same")
+half.close()
+until(lambda: server.metrics()["once_http_connections"] == "1", "it is gone")
 equal(server.ask("POST", "/v1/claim", b'{"key":"b"}' + b" " * 90000)[2]["arm"], "execute", "less fits, and again")
 equal(server.ask("POST", "/v1/claim", b'{"key":"b"}' + b" " * 90000)[2]["arm"], "in progress", "and again")
 held = server.post("claim", key="c")
@@ -293,9 +316,9 @@ ok(not wrong and text.endswith("\n"), "each has its HELP and TYPE before it, onc
 metrics = server.metrics()
 for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_replays_total": "1", "once_records": "1",
                     "once_fenced_total": "0", "once_busy_total": "0", "once_settled_total": "0",
-                    'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "8",
-                    "once_http_connections": "1"}.items():
+                    'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "8"}.items():
     equal(metrics.get(name), value, name)
+until(lambda: server.metrics()["once_http_connections"] == "1", "only this one is open")
 ok(all(name in metrics for name in ("once_operations_total", "once_batches_total", "once_store_bytes",
                                     "once_uptime_seconds", "once_http_timeouts_total")), "and the others", metrics)
 server.stop()

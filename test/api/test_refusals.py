@@ -2,8 +2,10 @@
 """What is refused: bad JSON, members, paths, methods, types, sizes, hosts, origins. None of it
 does anything, and each answer is a problem document that says what is wrong."""
 import json
+import os
+import random
 
-from apitest import Server, equal, finish, grant, ok, raw_answer
+from apitest import Server, ask_on, equal, finish, grant, ok, raw_answer
 
 server = Server()
 PROBLEM = {"type", "title", "status", "code", "detail", "retryable"}
@@ -138,6 +140,34 @@ for verb, body, member, words in BODIES:
 equal([server.look(k)["arm"] for k in ("k", "held")], ["absent", "found"], "none of that claimed anything")
 equal(server.look("held")["state"], "running", "or finished anything")
 
+# ---------------------------------------------------------------- bodies that nobody thought of
+PARTS = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\u0000", b"\\ud800", b"null", b"true", b"1e5", b"-", b"\xff", b"=",
+         b'"key"', b"18446744073709551616", b"\\", b"\0"]
+SEEDS = [json.dumps({"key": "fuzz", "tenant_base64": "aw==", "lease_ms": 10, "takeover": "rerun", "nonce": "a" * 32,
+                     "request": {"method": "P", "headers": [["a", "b"]], "body": "{}", "json": True, "exclude": ["/a"]}}),
+         json.dumps({"record": "0" * 32, "fence": 1, "state": "succeeded", "status": 200, "headers": "A: b\r\n",
+                     "body": "\U0001f600"})]
+seed = int(os.environ.get("SEED", "1"))
+chance, client, odd = random.Random(seed), server.client(), []
+for n in range(2000):
+    body = bytearray(chance.choice(SEEDS).encode())
+    for _ in range(chance.randint(1, 6)):
+        at, how = chance.randrange(len(body) + 1), chance.randrange(4)
+        if how == 0:
+            body[at:at + 1] = bytes([chance.randrange(256)])
+        elif how == 1:
+            body[at:at] = chance.choice(PARTS)
+        elif how == 2:
+            del body[at:at + chance.randint(1, 8)]
+        else:
+            body[at:at] = body[chance.randrange(len(body) + 1):][:chance.randint(1, 20)]
+    verb = chance.choice(["claim", "extend", "advance", "finish", "release", "child-key"])
+    status, _, answer = ask_on(client, "POST", "/v1/" + verb, bytes(body))
+    if status not in (200, 400) or not isinstance(answer, dict) or (status == 200) == ("code" in answer):
+        odd.append((verb, bytes(body), status, answer))
+client.close()
+ok(not odd, "2000 broken bodies, SEED=%d" % seed, odd[:3])
+
 # ---------------------------------------------------------------- sizes
 LARGE = [
     ("extend", b" " * (16 << 10) + b"{}", 413, "limit"),
@@ -229,6 +259,9 @@ HOSTS = [
     ({"Host": "localhost:x"}, False), ({"Host": "[::1"}, False), ({"Host": "::1"}, False), ({"Host": "[::2]"}, False),
     ({"Host": "localhost@evil.example"}, False), ({"Host": "0x7f.1"}, False),
     ([("Host", "localhost"), ("Host", "evil.example")], False),
+    ([("Host", "evil.example"), ("Host", "localhost")], False),
+    ([("Origin", "http://evil.example"), ("Origin", "http://127.0.0.1:%d" % port)], False),
+    ([("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Site", "none")], False),
     ({"Origin": "http://evil.example"}, False), ({"Origin": "null"}, False), ({"Origin": ""}, False),
     ({"Origin": "http://localhost:3000"}, False), ({"Origin": "https://127.0.0.1:%d" % port}, False),
     ({"Origin": "http://127.0.0.1:%d" % port}, True), ({"Origin": "http://127.0.0.1:%d.evil.example" % port}, False),
@@ -303,4 +336,10 @@ wide.host = "127.0.0.1"
 for host, status in ("10.0.0.1", 200), ("once.internal", 200), ("ONCE.internal:80", 200), ("evil.example", 403):
     equal(wide.ask("GET", "/healthz", None, {"Host": host})[0], status, "told to listen everywhere: host " + host)
 wide.stop()
+try:
+    six = Server("listen=[::1]:0")
+    equal((six.address[:6], six.ask("GET", "/healthz")[0]), ("[::1]:", 200), "IPv6")
+    six.stop()
+except RuntimeError as error:
+    ok("Cannot assign" in str(error) or "not supported" in str(error), "IPv6  SKIP there is none here", error)
 finish()
