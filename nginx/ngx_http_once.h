@@ -199,6 +199,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   replayed:1;
     unsigned                   queued:1;
     unsigned                   observed:1;
+    unsigned                   guarded:1;  /* its upstream is tried once, and so on */
     unsigned                   blocked:1;  /* r->blocked counts us */
 };
 

@@ -58,6 +58,7 @@ ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
     conf->ignore_client_abort = 1;
     conf->intercept_errors = 0;
     u->conf = conf;
+    ctx->guarded = 1;
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
@@ -130,8 +131,8 @@ ngx_http_once_watch_upstreams(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-/* An upstream whose name is being resolved has no peers yet: it is guarded when the content
- * handler is back. Until that returns, nginx holds the request. */
+/* An upstream that a variable names has peers of its own, or none until it is resolved: it is
+ * guarded when the content handler is back. Until that returns, nginx holds the request. */
 static ngx_int_t
 ngx_http_once_content_handler(ngx_http_request_t *r)
 {
@@ -140,14 +141,16 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
 
     rc = ctx->content_handler(r);
 
-    if (rc == NGX_DONE && r->upstream != NULL && r->upstream->resolved != NULL
-        && r->upstream->resolved->ctx != NULL)
-    {
-        ctx = ngx_http_once_get_ctx(r);
+    if (rc != NGX_DONE || r->upstream == NULL || r->upstream->cleanup == NULL) {
+        return rc;
+    }
 
-        if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD && ngx_http_once_guard_upstream(ctx) != NGX_OK) {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: no memory to guard an upstream");
-        }
+    ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD && ctx->capture == NGX_HTTP_ONCE_NOTHING
+        && !ctx->guarded && ngx_http_once_guard_upstream(ctx) != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: no memory to guard an upstream");
     }
 
     return rc;

@@ -170,6 +170,7 @@ http {{
         location /tenant/ {{ once_tenant $http_x_user; proxy_pass http://app; }}
         location /pass/ {{ once_store_down pass; proxy_pass http://app; }}
         location /observe/ {{ once observe; proxy_pass http://app; }}
+        location /variable/ {{ set $app 127.0.0.1:{self.upstream.port}; proxy_pass http://$app; }}
         location /natural/ {{ once_key_natural $once_json_order; proxy_pass http://app; }}
         location /lease/ {{ once_lease 300ms; proxy_pass http://app; }}
         location /dead/ {{ proxy_pass http://127.0.0.1:{self.dead_port}; }}
@@ -360,15 +361,18 @@ def tenants(g):
 
 @case
 def client_abort(g):
-    g.upstream.gate.clear()
-    s = socket.create_connection(("127.0.0.1", g.port))
-    s.sendall(b"POST /gate-a HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k-abort\r\nContent-Type: application/json\r\n"
-              b"Content-Length: 2\r\n\r\n{}")
-    until(lambda: g.upstream.count("/gate-a") == 1, "the upstream is asked")
-    s.close()
-    g.upstream.gate.set()
-    a = until(lambda: (lambda a: a if a.status != 409 else None)(g.ask("/gate-a", "k-abort")), "stored")
-    assert a.status == 201 and a.headers["Idempotency-Replayed"] == "true" and g.upstream.count("/gate-a") == 1, a
+    for path in ("/gate-a", "/variable/gate-a"):
+        key = "k-abort" + path
+        g.upstream.gate.clear()
+        s = socket.create_connection(("127.0.0.1", g.port))
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {key}\r\nContent-Type: application/json\r\n"
+                  "Content-Length: 2\r\n\r\n{}".encode())
+        until(lambda: g.upstream.count(path) == 1, "the upstream is asked")
+        s.close()
+        assert g.ask(path, key).status == 409  # and nginx had the time to see the client go
+        g.upstream.gate.set()
+        a = until(lambda: (lambda a: a if a.status != 409 else None)(g.ask(path, key)), "stored")
+        assert a.status == 201 and a.headers["Idempotency-Replayed"] == "true" and g.upstream.count(path) == 1, a
 
 
 @case
