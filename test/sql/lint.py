@@ -74,6 +74,7 @@ NOT_CRDB = "everywhere but CockroachDB, where the functions cannot be created as
 # construct, function ("*": any): why, and where it works.
 EXCEPTIONS = {
     ("row locks", "lock_newest"): "one record's own row: one shard. Works in all",
+    ("row locks", "close_turn"): "only in slot 0, one record's own row: one shard. Works in all",
     ("row locks", "hold_ring"): "only above READ COMMITTED, on the one row of the ring. Works in all, on Citus not distributed",
     ("advisory locks", "hold_ring"): "against TRUNCATE of a slot in use. Works in " + LOCAL +
         " and reached through one node; in YugabyteDB since 2025.1; in a CockroachDB whose locks are no-ops once.expire must not run",

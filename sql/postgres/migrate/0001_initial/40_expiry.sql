@@ -11,6 +11,10 @@
 -- newest when it began, the second keeps those that still are, and now stay so. In one
 -- statement a turn that was begun in between would lose its earlier ones.
 --
+-- Whole slots are gone through claim by claim, each result by its key (LATERAL): left to itself,
+-- a planner without statistics, or one that hopes for a LIMIT, goes through all claims for each
+-- result.
+--
 -- Turning and emptying also write the ring's row, for transactions with an older snapshot
 -- (once.hold_ring).
 
@@ -60,8 +64,9 @@ DECLARE
 BEGIN
     SELECT array_agg(w.record), array_agg(w.fence) INTO records, fences FROM (
         SELECT c.record, c.fence FROM once.claim c
-          JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
-         WHERE c.slot = from_slot AND r.slot = from_slot AND r.state & 15 IN (2, 3, 4)
+         CROSS JOIN LATERAL (SELECT w.state, w.finished_at FROM once.result w
+                              WHERE w.fence = c.fence AND w.slot = from_slot OFFSET 0) r
+         WHERE c.slot = from_slot AND r.state & 15 IN (2, 3, 4)
            AND (r.state & 15 = 4 OR c.retention_ms < 0 OR
                 r.finished_at + coalesce(c.retention_ms, 86400000) > now_ms)
            AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
@@ -105,8 +110,9 @@ DECLARE
 BEGIN
     SELECT array_agg(d.record), array_agg(d.fence) INTO records, fences FROM (
         SELECT c.record, c.fence FROM once.claim c
-          JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
-         WHERE c.slot = 0 AND r.slot = 0
+         CROSS JOIN LATERAL (SELECT w.state, w.finished_at FROM once.result w
+                              WHERE w.fence = c.fence AND w.slot = 0 OFFSET 0) r
+         WHERE c.slot = 0
            AND (r.state & 15 = 5 OR (r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0
                AND r.finished_at + coalesce(c.retention_ms, 86400000) <= now_ms))
            AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
