@@ -243,8 +243,9 @@ def daemon_restarts_under_load(number):
         for _ in range(3 * SIZE):
             load.wait_for_more(20)
             gateway.daemon.end(number)
-            unavailable = load.unavailable
-            wait_for(lambda: load.unavailable > unavailable, "503")
+            token = new_token()  # those under way wait for its return; a new one is told at once
+            gateway.ask_until(lambda answer: answer.status == 503, "/on/normal", token, token)
+            expect_equal(gateway.effects(token), 0, "effects")
             gateway.daemon.start()
         load.wait_for_more(20)
         expect(load.end(unknown_allowed=True) > 60, "too little load")
@@ -377,7 +378,7 @@ def main():
         suite.add("the daemon is away by %s" % number.name, daemon_away, number)
         suite.add("the daemon restarts under load by %s" % number.name, daemon_restarts_under_load, number)
         suite.add("the daemon restarts in flight by %s" % number.name, daemon_away_in_flight, number)
-    suite.run(width=4)
+    suite.run(width=6)
 
 
 main()
