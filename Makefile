@@ -5,14 +5,18 @@ PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
 FUZZ_SECONDS ?= 60
+# of `make run`: the gateway, the demo service's port, where the JSON API listens
+LISTEN ?= 127.0.0.1:8080
+SERVICE ?= 9000
+HTTP ?=
 
-.PHONY: all help deps run test check tsan clang fuzz bench sweep install tidy clean
+.PHONY: all help deps run tour test check tsan clang fuzz bench bench-gateway sweep install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 deps: ## install the Debian packages that are missing
 	@tools/deps
@@ -20,7 +24,10 @@ deps: ## install the Debian packages that are missing
 $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
-run: deps all ## a tour of `once run` on the embedded store
+run: deps all ## the gateway, a demo service behind it, and a list of things to try
+	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" $(if $(HTTP),--http "$(HTTP)")
+
+tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
 
 test: deps all ## everything that must pass before a change lands (under 5 minutes)
@@ -29,13 +36,13 @@ test: deps all ## everything that must pass before a change lands (under 5 minut
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
 	@CC=clang meson setup -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
 	@ninja -C build-tsan
-	@tools/run-tests build-tsan --suite conformance --no-suite postgres
+	@tools/run-tests build-tsan --suite conformance --suite daemon --suite unit --no-suite postgres
 
 clang: deps ## does clang build it without a warning?
 	@CC=clang meson setup build-clang >/dev/null 2>&1 || true
@@ -49,11 +56,16 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
 	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --timeout-multiplier 0
 
-bench: deps ## how fast the store is here, as ratios (a release build)
+bench: deps ## how fast the stores are here, as ratios (a release build)
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
 	@ninja -C build-release
 	@bench/store build-release
 	@bench/postgres build-release
+
+bench-gateway: deps ## the gateway against plain nginx, likewise
+	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
+	@ninja -C build-release
+	@bench/gateway build-release
 
 install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
 	@meson install -C $(BUILD) --no-rebuild

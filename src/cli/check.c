@@ -1,8 +1,8 @@
 /* check.c - `once check`: does the store keep its invariants? */
 #include "cli/cli.h"
-#include "cli/json_out.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
+#include "core/json_out.h"
 #include "core/span.h"
 
 #include <inttypes.h>

@@ -6,6 +6,7 @@
 #include "cli/signals.h"
 #include "cli/store_url.h"
 #include "cli/verbs.h"
+#include "daemon/api.h"
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -16,26 +17,29 @@
 
 /* clang-format off */
 static const char help[] =
-    "usage: once daemon [--store URL] [--socket PATH] [--allow USER]...\n"
+    "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
-    "verbs of `once` (--store once:PATH). What all of them ask for is committed together.\n"
+    "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
+    "loopback, with /healthz and /metrics. What all of them ask for is committed together.\n"
     "Ends with SIGTERM or SIGINT, after what is under way was answered.\n"
     "\n"
     "  --socket PATH      where to listen; default once.sock in $XDG_RUNTIME_DIR, as root\n"
     "                     /run/once/once.sock\n"
     "  --allow USER       this user may connect, too (name or number); else only the daemon's\n"
     "                     own and root; may be given up to 16 times\n"
+    "  --http ADDR        where the JSON API listens, or 'off'; default 127.0.0.1:7411. Port 0:\n"
+    "                     any that is free\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 ended by a signal; 64 usage; 69 store unavailable, or the socket is taken\n"
+    "exit: 0 ended by a signal; 64 usage; 69 store unavailable, or socket or port are taken\n"
     "\n"
     "example: once daemon --store sqlite:/var/lib/once/once.db --allow www-data\n";
 /* clang-format on */
 
-enum { OPTION_SOCKET = ONCE_CLI_OWN, OPTION_ALLOW };
+enum { OPTION_SOCKET = ONCE_CLI_OWN, OPTION_ALLOW, OPTION_HTTP };
 
 /* Calls that wait for the engine: of many connections. */
 enum { QUEUE_LEN = 32768, WAITER_LEN = 32768 };
@@ -45,6 +49,7 @@ struct daemon {
     struct server_options options;
     struct once_signals signals;
     char socket[200];
+    const char *http; /* NULL: off */
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -93,13 +98,20 @@ static int serve(struct daemon *d)
 {
     struct once_error err;
     struct server *server = NULL;
+    struct once_api *api = NULL;
     if (server_open(&d->options, &server, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve");
-    printf("once: ready: socket %s, http off\n", d->socket);
+    struct once_api_options options = { .once = d->options.once, .listen = d->http };
+    if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {
+        server_close(server);
+        return once_cli_error(&d->cli, &err, "serve HTTP");
+    }
+    printf("once: ready: socket %s, http %s\n", d->socket, api != NULL ? once_api_address(api) : "off");
     fflush(stdout);
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
+    once_api_stop(api);
     server_close(server);
     return ONCE_EXIT_OK;
 }
@@ -131,13 +143,16 @@ int once_cli_daemon(int argc, char **argv)
         ONCE_CLI_OPTION_QUIET,
         { "socket", required_argument, NULL, OPTION_SOCKET },
         { "allow", required_argument, NULL, OPTION_ALLOW },
+        { "http", required_argument, NULL, OPTION_HTTP },
         { 0 },
     };
-    struct daemon d = { .cli = { .verb = "daemon", .help = help } };
+    struct daemon d = { .cli = { .verb = "daemon", .help = help }, .http = ONCE_API_LISTEN_DEFAULT };
     const char *socket = NULL;
     for (int c; (c = once_cli_next(&d.cli, argc, argv, "", options)) != -1;) {
         if (c == OPTION_SOCKET)
             socket = optarg;
+        else if (c == OPTION_HTTP)
+            d.http = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c != OPTION_ALLOW)
             return d.cli.exit;
         else if (!add_user(&d, optarg))

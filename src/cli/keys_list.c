@@ -188,7 +188,7 @@ static int print_page(struct list *list, const struct once_page *page)
     for (size_t i = 0; i < page->count; i++) {
         struct once_json json = { .file = stdout };
         once_json_open(&json, NULL, '{');
-        once_record_json(&json, &page->records[i], list->now);
+        once_record_listed_json(&json, &page->records[i], list->now);
         once_json_close(&json);
     }
     return ONCE_EXIT_OK;

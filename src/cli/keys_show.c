@@ -282,7 +282,7 @@ static void print_json(const struct show *show)
     struct once_json json = { .file = stdout };
     once_json_open(&json, NULL, '{');
     if (show->reply.arm == ONCE_ARM_FOUND) {
-        once_record_json(&json, &record, show->now);
+        once_record_listed_json(&json, &record, show->now);
         once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);

@@ -18,6 +18,7 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
     { "key", once_cli_key_new, "print a new key" },

@@ -2,14 +2,14 @@
 #ifndef ONCE_CLI_RECORD_OUT_H
 #define ONCE_CLI_RECORD_OUT_H
 
-#include "cli/json_out.h"
+#include "core/json_out.h"
 #include "once.h"
 
 /* "running", "running, lease over", "failed, to be retried", ... */
 const char *once_record_state_text(const struct once_record *record);
 
 /* The members that a listing has too; `now` is the store's. */
-void once_record_json(struct once_json *json, const struct once_record *record, once_time now);
+void once_record_listed_json(struct once_json *json, const struct once_record *record, once_time now);
 
 /* The store's clock; 0 or an exit code after a message. */
 struct once_cli;

@@ -1,9 +1,9 @@
 /* text.c - see text.h. */
 #include "cli/text.h"
 
-#include "cli/utf8.h"
 #include "core/duration.h"
 #include "core/span.h"
+#include "core/utf8.h"
 
 #include <assert.h>
 
@@ -115,19 +115,6 @@ void once_text_local(once_time time, char out[ONCE_TEXT_TIME_LEN])
     else if (localtime_r(&seconds, &parts) == NULL ||
              strftime(out, ONCE_TEXT_TIME_LEN, "%Y-%m-%d %H:%M:%S %z", &parts) == 0)
         snprintf(out, ONCE_TEXT_TIME_LEN, "@%lld ms", (long long)time);
-}
-
-void once_text_utc(once_time time, char out[ONCE_TEXT_TIME_LEN])
-{
-    time_t seconds = (time_t)(time / 1000);
-    struct tm parts;
-    char day[ONCE_TEXT_TIME_LEN - 8];
-    if (time == ONCE_NEVER)
-        snprintf(out, ONCE_TEXT_TIME_LEN, "never");
-    else if (gmtime_r(&seconds, &parts) == NULL || strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts) == 0)
-        snprintf(out, ONCE_TEXT_TIME_LEN, "@%lld ms", (long long)time);
-    else
-        snprintf(out, ONCE_TEXT_TIME_LEN, "%s.%03dZ", day, (int)(time % 1000 + 1000) % 1000);
 }
 
 void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN])

@@ -7,6 +7,7 @@
 #define ONCE_CLI_TEXT_H
 
 #include "core/buf.h"
+#include "core/utc.h" /* its once_text_utc() belongs here, too */
 #include "once.h"
 
 /* Appends `bytes` with everything that is not plain visible text as \n, \t or \xNN, and
@@ -19,11 +20,8 @@ void once_text_quote(struct once_buf *out, once_span bytes);
 
 void once_text_hex(struct once_buf *out, once_span bytes);
 
-#define ONCE_TEXT_TIME_LEN 40
-
-/* "2026-08-01 14:00:00 +0200", "2026-08-01T12:00:00.123Z"; "never" for ONCE_NEVER. */
+/* "2026-08-01 14:00:00 +0200"; "never" for ONCE_NEVER. */
 void once_text_local(once_time time, char out[ONCE_TEXT_TIME_LEN]);
-void once_text_utc(once_time time, char out[ONCE_TEXT_TIME_LEN]);
 
 /* A length of time to two units, "3h20m": nobody reads more. Negative is 0. */
 void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN]);

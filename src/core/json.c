@@ -2,8 +2,8 @@
  * json.c - one spelling for all spellings of a JSON text.
  *
  * Model:      the text is checked (json_strict.h), parsed by yajl into a tree of nodes in one
- *             array, linked by `next` (2), each object's members sorted as it ends (3),
- *             and the tree written out (4).
+ *             array, linked by `next` (1), each object's members sorted as it ends (2),
+ *             and the tree written out (3).
  *
  * The canonical form, completely:
  *             - no white space
@@ -33,8 +33,8 @@
  *                value, and the output.
  *
  * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate
- * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. Section 1
- * refuses the first three before yajl sees them; section 3 is an allocator that cannot
+ * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. json_strict.h
+ * refuses the first three before yajl sees them; json_arena.h is an allocator that cannot
  * fail, sized beforehand.
  *
  * Callers:    fingerprint.c. Pure.
@@ -44,6 +44,7 @@
 #include "core/json.h"
 
 #include "core/err.h"
+#include "core/json_arena.h"
 #include "core/json_pointer.h"
 #include "core/json_strict.h"
 #include "core/span.h"
@@ -54,58 +55,7 @@
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
-/* ---------------------------------------------------------------- 1. memory for yajl */
-
-/*
- * yajl does not look at what malloc returns, so it gets all of it beforehand: one block,
- * cut from the front, never given back. What it needs: under 4 KiB of fixed structures and
- * a state byte per level; a buffer for the longest string with escapes; one for a number
- * that is the last thing in the text. Both buffers start at 2 KiB and double until they are
- * larger than their contents, so the last is at most twice that and all of them together
- * four times; the string and the number are different parts of the text. Hence 4 n and
- * change. Pages that are not touched cost nothing.
- */
-struct arena {
-    uint8_t *base;
-    size_t used, cap;
-};
-
-enum { ARENA_FIXED = 32 << 10, ARENA_ALIGN = 16 };
-
-/* In front of each block, so that realloc knows what to copy. */
-struct block {
-    _Alignas(ARENA_ALIGN) size_t size;
-};
-
-static void *arena_malloc(void *ctx, size_t size)
-{
-    struct arena *arena = ctx;
-    assert(size <= arena->cap);
-    size_t need = sizeof(struct block) + (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    assert(need <= arena->cap - arena->used); /* the sum above is wrong, or yajl has changed */
-    struct block *block = (struct block *)(void *)(arena->base + arena->used);
-    arena->used += need;
-    block->size = size;
-    return block + 1;
-}
-
-static void *arena_realloc(void *ctx, void *old, size_t size)
-{
-    void *fresh = arena_malloc(ctx, size);
-    if (old != NULL) {
-        size_t old_size = ((struct block *)old - 1)->size;
-        memcpy(fresh, old, old_size < size ? old_size : size);
-    }
-    return fresh;
-}
-
-static void arena_free(void *ctx, void *ptr)
-{
-    (void)ctx;
-    (void)ptr;
-}
-
-/* ---------------------------------------------------------------- 2. the tree */
+/* ---------------------------------------------------------------- 1. the tree */
 
 #define NONE UINT32_MAX
 
@@ -230,7 +180,7 @@ static int add_value(struct tree *tree, enum kind kind, const void *ptr, size_t 
     return GO_ON;
 }
 
-/* ---------------------------------------------------------------- 3. members in order */
+/* ---------------------------------------------------------------- 2. members in order */
 
 static int name_order(const struct tree *tree, uint32_t a, uint32_t b)
 {
@@ -350,23 +300,22 @@ static const yajl_callbacks callbacks = {
 /* Fills the tree; *accepted tells whether the text has a canonical form. */
 static once_result parse(once_span text, struct tree *tree, bool *accepted)
 {
-    struct arena arena = { .cap = 4 * text.len + ARENA_FIXED };
-    arena.base = malloc(arena.cap);
-    if (arena.base == NULL)
+    struct once_json_arena arena;
+    if (!once_json_arena_init(&arena, text.len))
         return ONCE_NO_MEMORY;
-    yajl_alloc_funcs memory = { arena_malloc, arena_realloc, arena_free, &arena };
+    yajl_alloc_funcs memory = once_json_arena_funcs(&arena);
     yajl_handle yajl = yajl_alloc(&callbacks, &memory, tree);
     yajl_status status = yajl_parse(yajl, text.ptr, text.len);
     if (status == yajl_status_ok)
         status = yajl_complete_parse(yajl);
     *accepted = status == yajl_status_ok;
     yajl_free(yajl);
-    free(arena.base);
+    once_json_arena_release(&arena);
     assert(!*accepted || (tree->result == ONCE_OK && tree->depth == 0 && tree->count > 0));
     return tree->result;
 }
 
-/* ---------------------------------------------------------------- 4. the output */
+/* ---------------------------------------------------------------- 3. the output */
 
 static void write_string(struct once_buf *out, once_span text)
 {

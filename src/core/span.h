@@ -43,7 +43,7 @@ static inline bool once_span_starts(once_span s, once_span prefix)
 static inline once_span once_span_skip(once_span s, size_t n)
 {
     assert(n <= s.len);
-    return (once_span){ s.ptr + n, s.len - n };
+    return (once_span){ n > 0 ? s.ptr + n : s.ptr, s.len - n }; /* an empty one may be NULL */
 }
 
 /* The bytes up to the first `c` go to *head, those after it to *tail; false, and all

@@ -61,8 +61,9 @@ static void on_ended_early(void *arg, once_result result, struct once_reply *rep
     once_reply_release(reply);
 }
 
-static void end_lease(struct hub *hub, const struct once_grant *grant)
+static void end_lease(void *arg, const struct once_grant *grant)
 {
+    struct hub *hub = arg;
     struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = *grant, .extend = { .lease_ms = 1 } };
     if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
         return; /* likewise */
@@ -72,6 +73,7 @@ static void forget_buffered(struct conn *c)
 {
     c->hub->buffered -= c->in.len - c->parsed;
     c->parsed = c->in.len;
+    c->hub->roomier = true;
     if (c->hub->large == c)
         c->hub->large = NULL;
 }
@@ -83,8 +85,7 @@ void conn_end(struct conn *c)
     forget_buffered(c);
     close(c->fd);
     c->fd = -1;
-    for (struct once_grant grant; held_take(&c->hub->held, c, &grant);)
-        end_lease(c->hub, &grant);
+    held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
     if (c->pending == 0)
         die(c);
 }
@@ -113,9 +114,8 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     c->pending--;
     ONCE_POINT("daemon.answer");
     if (c->fd < 0) {
-        /* It never heard of its grant. It may be asking again by now, and get the same one. */
-        if (result == ONCE_OK && call->rerun && reply->arm == ONCE_ARM_EXECUTE)
-            end_lease(c->hub, &reply->record.grant);
+        /* It never heard of its grant, but it may have asked again meanwhile and got the same one:
+         * then to end the lease would take it from somebody who works. */
         if (c->pending == 0)
             die(c);
     } else if (result == ONCE_OK && reply->record.body.len > 0 && c->out.len - c->sent > OUT_LEN_FULL) {
@@ -247,10 +247,18 @@ static void parse(struct conn *c)
             return;
         c->parsed += used;
         c->hub->buffered -= used;
+        c->hub->roomier = c->hub->roomier || used > SMALL_LEN_MAX;
         if (c->hub->large == c)
             c->hub->large = NULL;
         take_frame(c, &frame);
     }
+}
+
+/* A buffer that was large once is not kept for ever: the bounds are about what it holds. */
+static void shrink(struct once_buf *buf)
+{
+    if (buf->len == 0 && buf->cap > SMALL_LEN_MAX)
+        once_buf_release(buf);
 }
 
 /* False: it is gone. */
@@ -261,12 +269,14 @@ static bool receive(struct conn *c)
             memmove(c->in.ptr, c->in.ptr + c->parsed, c->in.len - c->parsed);
             c->in.len -= c->parsed;
             c->parsed = 0;
+            shrink(&c->in);
         }
         uint8_t *at = once_buf_reserve(&c->in, READ_LEN);
         if (at == NULL)
             return false;
         ssize_t n = recv(c->fd, at, READ_LEN, 0);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        c->left = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+        if (c->left)
             return false;
         if (n < 0)
             return true;
@@ -286,11 +296,13 @@ static bool flush(struct conn *c)
         ssize_t n = send(c->fd, c->out.ptr + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        if (n < 0)
+        c->left = n < 0;
+        if (c->left)
             return false;
         c->sent += (size_t)n;
     }
     once_buf_clear(&c->out);
+    shrink(&c->out);
     c->sent = 0;
     return true;
 }
@@ -321,7 +333,8 @@ static void on_ready(struct source *source, uint32_t events)
     struct conn *c = (struct conn *)source;
     if (c->fd < 0)
         return;
-    if ((events & (EPOLLERR | EPOLLHUP)) != 0 || ((events & EPOLLIN) != 0 && !receive(c))) {
+    c->left = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (c->left || ((events & EPOLLIN) != 0 && !receive(c))) {
         conn_end(c);
         return;
     }

@@ -24,6 +24,7 @@ struct hub {
     size_t count;
     uint64_t buffered;  /* bytes of half-received frames */
     struct conn *large; /* over that bound: the one that may still be read from */
+    bool roomier;       /* there is room again: others may be read from */
     bool stopping;      /* nothing more is taken in */
 };
 
@@ -34,6 +35,7 @@ struct conn {
     uint32_t events; /* what epoll was asked for */
     bool greeted;
     bool ending; /* to be closed when all is sent */
+    bool left;   /* its client hung up: what it holds is nobody's any more */
     struct once_buf in, out;
     size_t parsed, sent;
     unsigned pending; /* calls and questions under way */
@@ -46,6 +48,7 @@ void conn_answer_slow(struct slow_job *job);
 /* After callbacks ran: sends what they left, reads on where there is room again. */
 void conn_go_on(struct conn *conn);
 bool conn_is_quiet(const struct conn *conn); /* nothing under way, nothing to be sent */
+/* Whose client did not hang up by itself may be back soon: it keeps its leases. */
 void conn_end(struct conn *conn);
 /* Frees those that are dead: between two turns. */
 void conn_bury(struct hub *hub);

@@ -12,45 +12,55 @@ static struct held **bucket_of(struct held_table *table, uint64_t fence)
 void held_add(struct held_table *table, const void *holder, const struct once_grant *grant)
 {
     static_assert(HELD_BUCKETS == 1 << 12, "the hash has 12 bits");
-    struct held *held = malloc(sizeof *held);
+    struct held **bucket = bucket_of(table, grant->fence);
+    for (struct held *held = *bucket; held != NULL; held = held->next)
+        if (held->grant.fence == grant->fence) {
+            held->holder = holder; /* asked again, over another connection */
+            return;
+        }
+    struct held *held = table->count < HELD_MAX ? malloc(sizeof *held) : NULL;
     if (held == NULL)
         return;
-    struct held **bucket = bucket_of(table, grant->fence);
     *held = (struct held){ *grant, holder, *bucket };
     *bucket = held;
+    table->count++;
 }
 
-static void unlink_held(struct held **at)
+static void unlink_held(struct held_table *table, struct held **at)
 {
     struct held *held = *at;
     *at = held->next;
     free(held);
+    table->count--;
 }
 
 void held_remove(struct held_table *table, uint64_t fence)
 {
     for (struct held **at = bucket_of(table, fence); *at != NULL; at = &(*at)->next)
         if ((*at)->grant.fence == fence) {
-            unlink_held(at);
+            unlink_held(table, at);
             return;
         }
 }
 
-bool held_take(struct held_table *table, const void *holder, struct once_grant *grant)
+void held_forget(struct held_table *table, const void *holder, void (*each)(void *arg, const struct once_grant *grant),
+                 void *arg)
 {
-    for (size_t i = 0; i < HELD_BUCKETS; i++)
-        for (struct held **at = &table->buckets[i]; *at != NULL; at = &(*at)->next)
-            if ((*at)->holder == holder) {
-                *grant = (*at)->grant;
-                unlink_held(at);
-                return true;
+    for (size_t i = 0; i < HELD_BUCKETS && table->count > 0; i++)
+        for (struct held **at = &table->buckets[i]; *at != NULL;) {
+            if ((*at)->holder != holder) {
+                at = &(*at)->next;
+                continue;
             }
-    return false;
+            if (each != NULL)
+                each(arg, &(*at)->grant);
+            unlink_held(table, at);
+        }
 }
 
 void held_release(struct held_table *table)
 {
     for (size_t i = 0; i < HELD_BUCKETS; i++)
         while (table->buckets[i] != NULL)
-            unlink_held(&table->buckets[i]);
+            unlink_held(table, &table->buckets[i]);
 }

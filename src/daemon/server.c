@@ -23,6 +23,7 @@ enum {
     DISPATCH_MAX = 4096,
     DRAIN_MS_MAX = 10 * 1000, /* what is not answered by then is not waited for */
     DRAIN_LOOK_MS = 20,
+    DEAF_MS = 100,
 };
 
 /* A source that is about the server itself. */
@@ -37,7 +38,8 @@ struct server {
     struct server_options options;
     struct own_source listener, signals, completions, answers;
     struct sockaddr_un address;
-    int signal; /* that ended it */
+    once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
+    int signal;           /* that ended it */
 };
 
 /* ------------------------------------------------------------------ who may connect */
@@ -57,12 +59,25 @@ static bool is_allowed(const struct server *s, int fd)
     return allowed;
 }
 
+/* Who waits to be accepted keeps the listener readable: without descriptors that would go round
+ * and round. */
+static void be_deaf(struct server *s, bool deaf)
+{
+    struct epoll_event event = { .events = deaf ? 0 : EPOLLIN, .data.ptr = &s->listener.source };
+    epoll_ctl(s->hub.epoll, EPOLL_CTL_MOD, s->listener.fd, &event);
+    s->deaf_until = deaf ? once_os_monotonic_ms() + DEAF_MS : 0;
+}
+
 static void on_connect(struct source *source, uint32_t events)
 {
     struct server *s = ((struct own_source *)source)->server;
     (void)events;
     for (;;) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            fprintf(stderr, "once daemon: cannot accept a connection: %s\n", strerror(errno));
+            be_deaf(s, true);
+        }
         if (fd < 0)
             return;
         struct once_error err;
@@ -117,10 +132,16 @@ static void on_signal(struct source *source, uint32_t events)
 static void turn(struct server *s, int wait_ms)
 {
     struct epoll_event events[EVENTS_MAX];
-    int count = epoll_wait(s->hub.epoll, events, EVENTS_MAX, wait_ms);
+    int count = epoll_wait(s->hub.epoll, events, EVENTS_MAX, s->deaf_until != 0 ? DEAF_MS : wait_ms);
+    if (s->deaf_until != 0 && once_os_monotonic_ms() >= s->deaf_until)
+        be_deaf(s, false);
     for (int i = 0; i < count; i++) {
         struct source *source = events[i].data.ptr;
         source->ready(source, events[i].events);
+    }
+    if (s->hub.roomier) {
+        s->hub.roomier = false;
+        go_on_all(s);
     }
     conn_bury(&s->hub);
 }
@@ -138,6 +159,7 @@ static void drain(struct server *s)
     s->hub.stopping = true;
     close(s->listener.fd);
     s->listener.fd = -1;
+    s->deaf_until = 0;
     once_time until = once_os_monotonic_ms() + DRAIN_MS_MAX;
     while (!is_quiet(s) && once_os_monotonic_ms() < until)
         turn(s, DRAIN_LOOK_MS);

@@ -27,6 +27,8 @@ struct slow {
     struct slow_job *first, **last, *done, **done_last;
     size_t count;
     bool stopping;
+
+    once_time expire_at; /* the thread's own: monotonic ms; questions do not put it off */
 };
 
 /* ------------------------------------------------------------------ answers */
@@ -158,15 +160,15 @@ static void give_space_back(struct slow *s)
     }
 }
 
-/* The next job; NULL when there is none for a while, or it is time to stop. */
+/* The next job; NULL when it is time to give space back, or to stop. */
 static struct slow_job *take(struct slow *s, bool *stop)
 {
-    once_time until = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
-    struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+    struct timespec at = { .tv_sec = s->expire_at / 1000, .tv_nsec = s->expire_at % 1000 * 1000000 };
+    bool due = once_os_monotonic_ms() >= s->expire_at;
     pthread_mutex_lock(&s->lock);
     while (s->first == NULL && !s->stopping && pthread_cond_timedwait(&s->work, &s->lock, &at) == 0)
         ;
-    struct slow_job *job = s->first;
+    struct slow_job *job = due && !s->stopping ? NULL : s->first;
     if (job != NULL) {
         s->first = job->next;
         if (s->first == NULL)
@@ -198,6 +200,7 @@ static void *work(void *arg)
             return NULL;
         if (job == NULL) {
             give_space_back(s);
+            s->expire_at = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
             continue;
         }
         answer(s, job);
@@ -260,6 +263,7 @@ once_result slow_start(struct once *once, int wake, struct slow **out, struct on
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     s->once = once;
     s->wake = wake;
+    s->expire_at = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
     s->last = &s->first;
     s->done_last = &s->done;
     pthread_mutex_init(&s->lock, NULL);

@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "os/point.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -217,26 +218,47 @@ static struct lane *lane_of(struct engine *e, const struct job *job)
     return &e->lanes[second];
 }
 
-/* Deals everything that waits in the lanes out anew. None of them may be busy. */
+/* All that waits in a lane's queue, as a list. */
+static struct job *take_queue(struct lane *lane)
+{
+    struct job *first = lane->first;
+    lane->first = NULL;
+    lane->last = &lane->first;
+    lane->queued = 0;
+    return first;
+}
+
+static void append_all(struct engine *e, struct job *job)
+{
+    for (struct job *next; job != NULL; job = next) {
+        next = job->next;
+        append(lane_of(e, job), job);
+    }
+}
+
+/* Claims that wait are asked again; what they wait for may come by another lane now. */
+static void deal_waiters(struct engine *e, struct lane *lane)
+{
+    struct job *ready = lane->ready;
+    parking_due(&lane->parking, INT64_MAX, false, &ready);
+    lane->ready = NULL;
+    for (struct job *next; ready != NULL; ready = next) {
+        next = ready->next;
+        ready->next = lane_of(e, ready)->ready;
+        lane_of(e, ready)->ready = ready;
+    }
+}
+
+/* Deals everything that waits in the lanes out anew. None of them may be busy. What the second
+ * has is older than what has come for the same records since it was closed: it goes first. */
 static void deal(struct engine *e)
 {
-    for (unsigned i = 0; i < LANES_MAX; i++) {
-        struct lane *lane = &e->lanes[i];
-        struct job *waiting = lane->first, *ready = lane->ready, *next;
-        parking_due(&lane->parking, INT64_MAX, false, &ready);
-        lane->first = lane->ready = NULL;
-        lane->last = &lane->first;
-        lane->queued = 0;
-        for (; ready != NULL; ready = next) {
-            next = ready->next;
-            ready->next = lane_of(e, ready)->ready;
-            lane_of(e, ready)->ready = ready;
-        }
-        for (; waiting != NULL; waiting = next) {
-            next = waiting->next;
-            append(lane_of(e, waiting), waiting);
-        }
-    }
+    static_assert(LANES_MAX == 2, "the order of more lanes' queues");
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        deal_waiters(e, &e->lanes[i]);
+    struct job *first = take_queue(&e->lanes[0]), *second = take_queue(&e->lanes[1]);
+    append_all(e, second);
+    append_all(e, first);
 }
 
 static void *writer(void *arg);

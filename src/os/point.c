@@ -35,6 +35,8 @@ static const char *const names[] = {
     /* once migrate, on PostgreSQL */
     "migrate.statement",
     "migrate.committed",
+    /* once daemon */
+    "daemon.answer",
     NULL,
 };
 

@@ -74,7 +74,7 @@ once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size
     pg_array_begin(&p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, ops[i]->request->outcome.body);
-    pg_add_int(&p, PG_INT4, ops[0]->again); /* what is applied again is applied alone */
+    pg_add_int(&p, PG_INT4, ops[0]->again); /* as all of them */
     once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES, &p, err);
     pg_params_release(&p);
     return r;

@@ -46,14 +46,15 @@ static once_result send_clock(struct pg_conn *pg, struct once_error *err)
 }
 
 /* The operations of a batch, in the order in which they are sent: all claims in one statement,
- * all finishes in the next, then the rest. Those of one record keep their order: where that
+ * all finishes in the next (those that were sent before apart, as a daemon's clients say: their
+ * call looks at more than what is newest), then the rest. Those of one record keep their order: where that
  * takes one back to an earlier kind of statement, it begins another stage. */
 struct batch {
     struct item {
         struct once_op *op;
         size_t index;
         unsigned stage;
-        enum kind { KIND_CLAIM, KIND_FINISH, KIND_OTHER } kind;
+        enum kind { KIND_CLAIM, KIND_FINISH_AGAIN, KIND_FINISH, KIND_OTHER } kind;
     } * items;
     struct once_op **ops; /* of the items */
     size_t count;
@@ -61,9 +62,14 @@ struct batch {
 
 static enum kind kind_of(const struct once_op *op)
 {
-    return op->request->verb == ONCE_VERB_CLAIM    ? KIND_CLAIM
-           : op->request->verb == ONCE_VERB_FINISH ? KIND_FINISH
-                                                   : KIND_OTHER;
+    if (op->request->verb == ONCE_VERB_FINISH)
+        return op->again ? KIND_FINISH_AGAIN : KIND_FINISH;
+    return op->request->verb == ONCE_VERB_CLAIM ? KIND_CLAIM : KIND_OTHER;
+}
+
+static bool is_finish(enum kind kind)
+{
+    return kind == KIND_FINISH || kind == KIND_FINISH_AGAIN;
 }
 
 static int by_record(const void *left, const void *right)
@@ -87,7 +93,7 @@ static int by_statement(const void *left, const void *right)
         return a->stage < b->stage ? -1 : 1;
     if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
-    return a->kind == KIND_FINISH ? by_fence(a, b) : by_record(a, b);
+    return is_finish(a->kind) ? by_fence(a, b) : by_record(a, b);
 }
 
 static void batch_release(struct batch *b)
@@ -140,7 +146,7 @@ static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct 
         count = batch_statement(b, at);
         if (b->items[at].kind == KIND_CLAIM)
             r = pg_ask_claims(pg, b->ops + at, count, err);
-        else if (b->items[at].kind == KIND_FINISH)
+        else if (is_finish(b->items[at].kind))
             r = pg_ask_finishes(pg, b->ops + at, count, err);
         else
             r = pg_ask_other(pg, b->ops[at], err);
@@ -194,9 +200,9 @@ static void receive_answers(struct pg_conn *pg, enum kind kind, struct once_op *
 {
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
-        receipt->result = kind == KIND_CLAIM    ? pg_read_claims(r, ops, count, err)
-                          : kind == KIND_FINISH ? pg_read_finishes(r, ops, count, err)
-                                                : pg_read_other(r, ops[0], err);
+        receipt->result = kind == KIND_CLAIM ? pg_read_claims(r, ops, count, err)
+                          : is_finish(kind)  ? pg_read_finishes(r, ops, count, err)
+                                             : pg_read_other(r, ops[0], err);
     PQclear(r);
 }
 

@@ -35,7 +35,8 @@ enum { SILENCE_MS_MAX = 120 * 1000, READ_LEN = 64 << 10 };
 struct remote_store {
     struct once_store base;
     struct sockaddr_un address;
-    int fd; /* -1: not connected */
+    int fd;      /* -1: not connected */
+    bool opened; /* the secret is known: callers read it, it never changes */
     uint32_t next_id;
     struct once_buf out, in;
     size_t sent;   /* of out */
@@ -136,8 +137,16 @@ static once_result greet(struct remote_store *s, struct once_error *err)
     struct wire_welcome welcome;
     if (frame.type != WIRE_WELCOME || wire_get_welcome(frame.payload, &welcome, NULL) != ONCE_OK)
         return lost(s, err, "it does not say welcome");
-    once_mac_init(&s->base.secret, once_span_of(welcome.secret, sizeof welcome.secret));
+    bool other = s->opened && memcmp(s->base.secret.key, welcome.secret, sizeof welcome.secret) != 0;
+    if (!s->opened)
+        once_mac_init(&s->base.secret, once_span_of(welcome.secret, sizeof welcome.secret));
     explicit_bzero(welcome.secret, sizeof welcome.secret);
+    if (other) {
+        disconnect(s);
+        return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it anew",
+                         s->address.sun_path);
+    }
+    s->opened = true;
     return ONCE_OK;
 }
 
@@ -170,6 +179,12 @@ static void put_op(struct remote_store *s, uint32_t id, const struct once_op *op
     if (call.request.verb == ONCE_VERB_CLAIM)
         call.request.claim.wait_ms = 0; /* the engine waits, not the batch */
     wire_put_call(&s->out, id, &call);
+}
+
+/* An answer that says nothing about the operation, only that the daemon did not come to it. */
+static bool is_no_answer(once_result r)
+{
+    return r == ONCE_BUSY || r == ONCE_UNAVAILABLE || r == ONCE_NO_MEMORY;
 }
 
 static once_result take_answer(struct once_op *op, const struct wire_frame *frame, struct once_error *err)
@@ -220,6 +235,12 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         r = take_answer(ops[at], &frame, err);
         if (r != ONCE_OK)
             return lost(s, err, "it could not be kept");
+    }
+    /* K10: what is applied again is in doubt until somebody has looked. It comes alone. */
+    if (count == 1 && ops[0]->again && is_no_answer(ops[0]->result)) {
+        if (err != NULL)
+            *err = ops[0]->err;
+        return ops[0]->result;
     }
     return ONCE_OK;
 }
@@ -418,8 +439,11 @@ once_result once_store_remote_open(once_span path, struct once_store **out, stru
     s->address.sun_family = AF_UNIX;
     once_buf_init(&s->out, SEND_LEN_MAX);
     once_buf_init(&s->in, WIRE_FRAME_LEN_MAX + 4 + 2 * READ_LEN);
-    once_result r = ONCE_OK;
-    if (path.len == 0 || path.len >= sizeof s->address.sun_path)
+    once_span query;
+    static const char *const known[] = { NULL };
+    once_span_cut(path, '?', &path, &query);
+    once_result r = once_url_check(query, known, err);
+    if (r == ONCE_OK && (path.len == 0 || path.len >= sizeof s->address.sun_path))
         r = once_fail(err, ONCE_INVALID, "'once:%.*s' does not name a daemon's socket: a path of 1 to %zu bytes",
                       ONCE_SPAN_ARGS(path), sizeof s->address.sun_path - 1);
     if (r == ONCE_OK) {

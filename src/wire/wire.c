@@ -163,10 +163,12 @@ once_result wire_end(struct once_buf *buf, size_t begin, struct once_error *err)
     return ONCE_OK;
 }
 
+/* The same for those who ask the buffer: its result stays, half a frame does not. */
 static void end(struct once_buf *buf, size_t begin)
 {
-    if (buf->result == ONCE_OK)
-        store_u32(buf->ptr + begin, (uint32_t)(buf->len - begin - 4));
+    once_result r = wire_end(buf, begin, NULL);
+    if (r != ONCE_OK)
+        buf->result = r;
 }
 
 /* ------------------------------------------------------------------ hello */
@@ -422,6 +424,7 @@ once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry
 {
     struct source s = { .left = payload };
     *arm = (enum once_arm)take_enum(&s, ONCE_ARM_ABSENT);
+    s.bad = s.bad || *arm == ONCE_ARM_NONE;
     *retry_after_ms = take_i64(&s);
     take_record(&s, record);
     return taken(&s, "reply", err);
@@ -469,6 +472,7 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     *filter = (struct once_filter){ .states = take_u32(&s) };
     filter->tenant = take_bool(&s) ? tenant : NULL;
     *tenant = take_span(&s);
+    s.bad = s.bad || (filter->tenant == NULL && tenant->len > 0);
     filter->key_prefix = take_span(&s);
     filter->age_ms_min = take_i64(&s);
     filter->before = take_u64(&s);

@@ -74,6 +74,8 @@ struct wire_call {
     bool again;
 };
 
+/* A frame that is too long, or for which the buffer has no room, is not begun: buf->result says
+ * why, and sticks. */
 void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *hello);
 void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welcome *welcome);
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call);

@@ -69,6 +69,10 @@ void sut_empty(char *url, size_t len)
     sut_fresh(url, len);
 }
 
+void sut_restart(void)
+{
+}
+
 void sut_discard(void)
 {
     DIR *dir = opendir(directory);

@@ -25,6 +25,8 @@ struct store_under_test {
     bool loses_answers; /* every third step has to be settled: do less of the same */
     bool reopens;       /* what was stored is there after closing */
     bool expires_later; /* once_expire() gives space back in generations, not record by record */
+    bool served;        /* by a daemon, which settles and expires by itself, and has the suite's clock
+                           whatever options.clock says */
     bool foreign_clock; /* the store's clock is another machine's wall clock: it may step, and
                            knows nothing of our boots */
 };
@@ -36,6 +38,9 @@ bool sut_choose(const char *name);
 void sut_fresh(char *url, size_t len);
 /* A place for a store, without one: where opening makes a store, the same as sut_fresh(). */
 void sut_empty(char *url, size_t len);
+/* Between closing a handle and opening it again: where somebody serves the store, he ends, and
+ * starts again. */
+void sut_restart(void);
 /* Removes everything sut_fresh() made room for. */
 void sut_discard(void);
 /* The promises that only this kind of store makes. */

@@ -2,6 +2,7 @@
 """`once daemon`: who may speak, what is refused, who goes away, what survives.
 
 Each case has a daemon, a folder and a store of its own."""
+import json
 import os
 import signal
 import struct
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import shutil
 import time
+import urllib.request
 
 import wireclient as w
 
@@ -47,7 +49,7 @@ class Daemon:
         self.start(env)
 
     def start(self, env=None):
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", *self.options],
+        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", "--http", "off", *self.options],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **(env or {})))
         self.line = self.p.stdout.readline()
 
@@ -132,7 +134,7 @@ def peers__others_are_refused(d):
 
 
 def socket__stale_is_replaced_live_is_not(d):
-    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path],
+    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path, "--http", "off"],
                             capture_output=True, text=True)
     ok(second.returncode == 69 and "listening on" in second.stderr, "a second daemon says that one is there", second.stderr)
     ok(d.client().ask(w.claim("a")).arm == w.EXECUTE, "and has not disturbed it")
@@ -209,6 +211,125 @@ def holder__that_finished_leaves_nothing_to_end(d):
     ok(answer.arm == w.REPLAY and answer.body() == b"done", "its outcome stands (K5)")
 
 
+def holder__keeps_its_lease_over_a_restart_of_the_daemon(d):
+    a = d.client()
+    grant = a.ask(w.claim("r", takeover=w.RERUN, lease_ms=3600000)).grant
+    d.end()  # it is the daemon that goes away, not he
+    d.start()
+    b = d.client()
+    ok(b.ask(w.claim("r", takeover=w.RERUN)).arm == w.IN_PROGRESS, "nobody takes over from him (K1)")
+    ok(b.ask(w.finish(grant, b"x")).arm == w.DONE, "and he finishes, over another connection")
+
+
+def holder__that_asked_again_keeps_its_lease(d):
+    """Its first connection went away with the claim under way: what it got over the second is not
+    taken from it."""
+    for i in range(50):
+        claim = w.claim("k%d" % i, takeover=w.RERUN, lease_ms=3600000, nonce=os.urandom(16))
+        first, second = d.client(), d.client()
+        first.send(claim)
+        first.close()
+        granted = second.ask(claim)
+        marker = d.client()
+        marker.ask(w.claim("m%d" % i))  # in a batch after whatever was done about the first
+        marker.close()
+        third = second.ask(w.claim("k%d" % i, takeover=w.RERUN))
+        second.close()
+        if granted.arm != w.EXECUTE or third.arm != w.IN_PROGRESS:
+            ok(False, "round %d" % i, granted.arm, third.arm)
+            return
+    ok(True, "it is in progress (K1)")
+
+
+def client__of_libonce_is_not_told_that_nothing_happened(d):
+    """Its claim is done and the answer lost; asked again the daemon is busy. That says nothing about
+    the claim (K10): it asks until it knows."""
+    real, front = d.path, d.folder + "/front.sock"
+    listener = w.socket.socket(w.socket.AF_UNIX, w.socket.SOCK_STREAM)
+    listener.bind(front)
+    listener.listen()
+    listener.settimeout(SECONDS)
+    p = subprocess.Popen([ONCE, "run", "--store", "once:" + front, "--key", "k", "--", "echo", "ran"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before_call = 0
+    for step in ("lose the answer", "busy", "pass on"):
+        peer, behind = w.Client.of(listener.accept()[0]), w.Client(real, greet=False)
+        while True:
+            asked = peer.get()
+            if asked is None:
+                break
+            behind_answer = None
+            if step == "busy" and asked.kind == w.CALL:
+                peer.send(w.frame(w.FAILED, bytes([w.BUSY]) + w.text("many wait"), asked.number))
+                break
+            behind_answer = behind.ask(w.frame(asked.kind, asked.payload, asked.number))
+            if step == "lose the answer" and asked.kind == w.CALL:
+                break
+            peer.send(w.frame(behind_answer.kind, behind_answer.payload, behind_answer.number))
+        if step == "busy":
+            peer.get()  # until it hangs up
+        peer.close()
+        behind.close()
+    out, err = p.communicate(timeout=SECONDS)
+    listener.close()
+    ok(p.returncode == 0 and out == "ran\n", "it runs, once", p.returncode, out, err)
+
+
+def expiry__goes_on_while_questions_are_asked(d):
+    c = d.client()
+    grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + struct.pack("!qqqB", 1000, 1, 0, w.ESCALATE) +
+                         os.urandom(16))).grant
+    c.ask(w.finish(grant))
+
+    def records():
+        return struct.unpack_from("!9Q", c.ask(w.frame(w.STATS, struct.pack("!Q", 0))).payload)[8]
+    ok(wait_for(lambda: records() == 0, "expiry"), "what expired goes")
+
+
+def descriptors__that_run_out_are_waited_for(d):
+    d.end()
+    limited = "ulimit -n 24; exec \"$0\" \"$@\""
+    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    d.p.stdout.readline()
+    waiting = [d.client(greet=False) for _ in range(30)]
+    while "cannot accept" not in d.p.stderr.readline():
+        pass
+    spent = lambda: sum(map(int, open("/proc/%d/stat" % d.p.pid).read().split(") ")[1].split()[11:13]))
+    first = spent()
+    said = [d.p.stderr.readline() for _ in range(3)]  # it goes on to try, a few times a second
+    ok(spent() - first < 20, "it does not go round and round", spent() - first, said)
+    for c in waiting[:20]:
+        c.close()
+    ok(waiting[-1].ask(w.hello()).kind == w.WELCOME, "who waits is let in when there is room")
+    for c in waiting[20:]:
+        c.close()
+
+
+def buffers__that_are_given_back_let_others_go_on(d):
+    """Half-received frames of 256 MiB in all: then one at a time. When that one hangs up it is
+    somebody else's turn."""
+    frame = w.finish((bytes(16), 1), bytes(16 << 20))
+    holders = [d.client() for _ in range(16)]
+    for c in holders:
+        c.send(frame[:-1])
+    ok(True, "16 clients with half a frame each")
+    late = d.client()
+    late.s.settimeout(1)
+    sent = 0
+    try:
+        while sent < len(frame):
+            sent += late.s.send(frame[sent:sent + 65536])
+    except OSError:
+        pass
+    ok(sent < len(frame), "one more has to wait")
+    for c in holders:
+        c.close()
+    late.s.settimeout(SECONDS)
+    late.send(frame[sent:])
+    ok(late.get().arm == w.FENCED, "until they are gone")
+
+
 # ------------------------------------------------------------------ ends
 
 def end__sigterm_answers_what_was_taken(d):
@@ -279,6 +400,24 @@ def client__without_a_daemon_is_told(d):
     ok(said.returncode == 69 and "cannot reach the daemon" in said.stderr, "which daemon", said.stderr)
 
 
+def http__is_served_beside_the_socket(d):
+    d.end()
+    d.options = ("--http", "127.0.0.1:0")
+    d.start()
+    address = d.line.split("http ")[1].strip()
+    claim = urllib.request.Request("http://%s/v1/claim" % address, b'{"key": "h"}', {"Content-Type": "application/json"})
+    said = json.load(urllib.request.urlopen(claim, timeout=SECONDS))
+    ok(said["arm"] == "execute", "a claim over HTTP", said)
+    ok(d.client().ask(w.lookup("h")).arm == w.FOUND, "is there over the socket")
+    ok(urllib.request.urlopen("http://%s/healthz" % address, timeout=SECONDS).status == 200, "it is healthy")
+    metrics = urllib.request.urlopen("http://%s/metrics" % address, timeout=SECONDS).read().decode()
+    ok("once_" in metrics and "# TYPE" in metrics, "and counts", metrics[:200])
+    taken = subprocess.run([ONCE, "daemon", "--store", "sqlite:%s/other.db" % d.folder, "--socket", d.folder + "/other.sock",
+                            "--http", address], capture_output=True, text=True, timeout=SECONDS)
+    ok(taken.returncode == 69 and address in taken.stderr and not os.path.exists(d.folder + "/other.sock"),
+       "a port that is taken is named", taken.stderr)
+
+
 def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
             (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
@@ -286,7 +425,7 @@ def usage__mistakes_are_told(_):
     for options, code, said in rows:
         with tempfile.TemporaryDirectory() as folder:
             given = options if "--store" in options else ["--store", "sqlite:%s/x.db" % folder] + options
-            p = subprocess.run([ONCE, "daemon"] + given, capture_output=True, text=True, timeout=SECONDS)
+            p = subprocess.run([ONCE, "daemon", "--http", "off"] + given, capture_output=True, text=True, timeout=SECONDS)
             ok(p.returncode == code and said in p.stderr, " ".join(options)[:40], p.returncode, p.stderr)
 
 

@@ -80,6 +80,14 @@ class Client:
             self.send(hello())
             self.welcome = self.get()
 
+    @classmethod
+    def of(cls, s, seconds=20):
+        """The other side of a connection that was accepted."""
+        peer = cls.__new__(cls)
+        peer.s, peer.buffer = s, b""
+        s.settimeout(seconds)
+        return peer
+
     def send(self, data):
         self.s.sendall(data)
 

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -75,6 +75,10 @@ expire --step 10001
 migrate extra
 migrate --pg-cron
 migrate --pg-cron=sometimes
+serve
+serve --upstream x
+serve --upstream http://x --listen x
+serve --upstream http://x extra
 END
     [ ! -e once.db ] || fault 'a mistake made a store'
 }

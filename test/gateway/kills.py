@@ -229,6 +229,7 @@ def zombie(policy):
         attempt.wait_until_held("held")
         pid = worker_of(attempt.gateway, attempt.token)
         os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] in "Tt", "the worker to stop")
         attempt.open_gate()
         retry, effects = attempt.settle()
         os.kill(pid, signal.SIGCONT)

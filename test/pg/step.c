@@ -6,7 +6,7 @@
  *
  *     open URL                                 close
  *     claim KEY [takeover=NAME] [lease=MS] [nonce=TEXT]
- *     finish KEY BODY [succeeded|failed|retryable|unknown]
+ *     finish KEY BODY [succeeded|failed|retryable|unknown] [again]
  *     advance KEY POINT CHECKPOINT             extend KEY MS
  *     release KEY                              lookup KEY
  *     resolve KEY done|not-done|release BODY   list
@@ -15,6 +15,7 @@
  * Grants are remembered by key, from the answers to claims. An answer is
  * "OK execute fence=3 attempt=1 state=running ...", or "BUSY text".
  */
+#include "engine/handle.h"
 #include "once.h"
 
 #include <semaphore.h>
@@ -35,6 +36,7 @@ struct operation {
     struct once_request request;
     struct remembered *grant;
     const char *mistake; /* it cannot be handed in */
+    bool again;          /* as a daemon's client says it */
     char answer[600];
 };
 
@@ -122,6 +124,7 @@ static void read_operation(struct operation *o, char *text)
     } else if (strcmp(words[0], "finish") == 0 && count > 2) {
         o->request.verb = ONCE_VERB_FINISH;
         o->request.outcome = outcome_of(words[2], words[3]);
+        o->again = words[3] != NULL && words[4] != NULL && strcmp(words[4], "again") == 0;
     } else if (strcmp(words[0], "advance") == 0 && count > 3) {
         o->request.verb = ONCE_VERB_ADVANCE;
         o->request.advance.point = span_of(words[2]);
@@ -183,7 +186,7 @@ static void submit_all(void)
         if (o->mistake != NULL)
             snprintf(err.text, sizeof err.text, "%s", o->mistake);
         else
-            r = once_submit(once, &o->request, on_answer, o, &err);
+            r = once_submit_for(once, &o->request, NULL, o->again, on_answer, o, &err);
         if (r != ONCE_OK) {
             tell(o, r, NULL, &err);
             sem_post(&answered);

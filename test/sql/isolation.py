@@ -134,7 +134,8 @@ def run_expiry():
         age_ring()
         psql("SELECT once.expire()")
         a.run("BEGIN; SELECT pg_advisory_xact_lock(8031153)")
-        a.run("SELECT once.empty_slot(s.slot) FROM once.slot s WHERE s.closed_at IS NOT NULL ORDER BY s.closed_at")
+        a.run("SELECT once.empty_slot(s.slot) FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY "
+              "s.closed_at")
         b.send(second.format(k=key, r=record, f=fence))
         equal(b.blocks(), True, "%s: the second waits" % name)
         a.run("COMMIT")
@@ -161,10 +162,62 @@ def run_locked_newest():
     b.close()
 
 
+def slot_of(record):
+    return psql("SELECT string_agg(DISTINCT slot::text, ' ') FROM once.claim WHERE record = '%s'" % record)
+
+
+def in_closed_slot():
+    """A running record in the only slot that is out of use."""
+    psql("UPDATE once.ring SET period_ms = 1")
+    expire_all()
+    key, record, fence = held()
+    while psql("SELECT current FROM once.ring") == slot_of(record):
+        psql("SELECT once.expire()")
+    return key, record, fence
+
+
+def in_slot_0():
+    """A running record whose grant was given in slot 0."""
+    key, record, fence = over()
+    psql("UPDATE once.ring SET period_ms = 1")
+    while slot_of(record) != "0":
+        psql("SELECT once.expire()")
+    fence = psql("SELECT fence FROM once.claim('', '%s', retention => '1 ms', takeover => 'rerun')" % key)
+    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")   # it stands still
+    return key, record, fence
+
+
+def run_moved():
+    """A finish whose statement began before somebody else closed its turn, and which waits for
+    another record of its batch while that is moved, or deleted (K3, K5)."""
+    many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
+            "ARRAY['%s','%s']::uuid[], ARRAY[%s,%s]::bigint[], ARRAY[2,2], ARRAY[200,200], ARRAY['','']::bytea[], "
+            "ARRAY['one','two']::bytea[], false)")
+    for name, make, then in (("finish/finish and move", in_closed_slot, "0"), ("finish/finish and delete", in_slot_0, "")):
+        a, b = Session(), Session()
+        key, record, fence = make()
+        _, r1, f1 = held()
+        a.run("BEGIN")
+        equal(a.run(finishing(r1, f1)), "done|x", "%s: the first" % name)
+        b.send(many % (r1, record, f1, fence))
+        equal(b.blocks(), True, "%s: the second waits" % name)
+        equal(psql(finishing(record, fence, "other")), "done|other", "%s: somebody closes its other turn" % name)
+        psql("SELECT pg_sleep(0.01); SELECT once.expire()")
+        equal(slot_of(record), then, "%s: which goes from where it was" % name)
+        a.run("COMMIT")
+        equal(b.get(), "{} 1fenced 2fenced", "%s: the second changes nothing" % name)
+        equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "%s: nothing is left over" % name)
+        equal(psql("SELECT convert_from(body, 'UTF8') FROM once.lookup('', '%s')" % key), "other" if then else "",
+              "%s: what stands" % name)
+        a.close()
+        b.close()
+
+
 migrated()
 run_pairs()
 run_expiry()
 run_locked_newest()
+run_moved()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")
 finish()

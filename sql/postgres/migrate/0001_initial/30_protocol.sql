@@ -140,11 +140,18 @@ BEGIN
 END $$;
 
 -- Closes a turn; false if it is closed already. Waits for a transaction that is just closing
--- it. A clock that was set back makes no negative ages.
+-- it. A clock that was set back makes no negative ages. In slot 0 rows are deleted beside the
+-- traffic, results too: there the claim's row is held, and a turn that is gone is closed.
 CREATE FUNCTION once.close_turn(s once.stored, state integer, status integer, headers bytea, body bytea)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
+    IF s.slot = 0 THEN
+        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = 0 FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+    END IF;
     INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
     VALUES (s.fence, greatest(once.now_ms(), s.claimed_at), status, s.slot, state, nullif(headers, ''),
             nullif(body, ''))

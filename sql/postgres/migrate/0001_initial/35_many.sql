@@ -102,12 +102,14 @@ DECLARE
 BEGIN
     PERFORM once.hold_ring();
     now_ms := once.now_ms();
-    -- A fence names the slot that its claim was made in.
+    -- A fence names the slot that its claim was made in. What is in slot 0 is closed one by one
+    -- (once.close_turn).
     WITH claims AS MATERIALIZED (
         SELECT u.*, c.slot, greatest(now_ms, c.claimed_at) AS finished_at, c.retention_ms
           FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
                        unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
           JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
+                             AND c.slot > 0
     ), inserted AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
         SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')

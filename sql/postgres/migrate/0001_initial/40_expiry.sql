@@ -15,7 +15,9 @@
 -- (once.hold_ring).
 
 -- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
--- change them meanwhile.
+-- change them meanwhile. But a finish that takes no lock may still see them where they were:
+-- their results also stay there until the slot is emptied, so that its index goes on to decide
+-- who closed a turn (K3, K5).
 CREATE FUNCTION once.move_lives(from_slot smallint, records uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH claims AS (
@@ -24,7 +26,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            AND c.fence >= (SELECT max(o.fence) FROM once.claim o WHERE o.record = c.record AND o.created_at IS NULL)
         RETURNING c.*
     ), results AS (
-        DELETE FROM once.result r USING claims c WHERE r.fence = c.fence AND r.slot = from_slot RETURNING r.*
+        SELECT r.* FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
     ), moved_claims AS (

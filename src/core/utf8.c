@@ -1,5 +1,5 @@
 /* utf8.c - see utf8.h. The table of RFC 3629, section 4, as ranges of code points. */
-#include "cli/utf8.h"
+#include "core/utf8.h"
 
 #include "core/span.h"
 

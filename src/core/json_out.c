@@ -1,30 +1,44 @@
 /* json_out.c - see json_out.h. */
-#include "cli/json_out.h"
+#include "core/json_out.h"
 
-#include "cli/text.h"
-#include "cli/utf8.h"
 #include "core/span.h"
+#include "core/utc.h"
+#include "core/utf8.h"
 
 #include <assert.h>
+#include <nettle/base64.h>
+
+/* The character at the front as JSON has it, where it cannot stay as it is. */
+static void write_escaped(FILE *file, size_t len, uint32_t code)
+{
+    if (len == 0)
+        fputs("\\ufffd", file);
+    else if (code == '"' || code == '\\')
+        fprintf(file, "\\%c", (int)code);
+    else if (code == '\n' || code == '\r' || code == '\t')
+        fprintf(file, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
+    else
+        fprintf(file, "\\u%04x", code);
+}
 
 static void write_string(FILE *file, once_span bytes)
 {
     putc('"', file);
-    while (bytes.len > 0) {
-        uint32_t code;
-        size_t len = once_utf8_decode(bytes, &code);
-        if (len == 0) {
-            fputs("\\ufffd", file);
-            len = 1;
-        } else if (code < 0x20 || code == 0x7f) {
-            fprintf(file, "\\u%04x", code);
-        } else {
-            if (code == '"' || code == '\\')
-                putc('\\', file);
-            fwrite(bytes.ptr, 1, len, file);
+    size_t plain = 0; /* bytes at the front that go out as they are */
+    while (plain < bytes.len) {
+        uint32_t code = 0;
+        size_t len = once_utf8_decode(once_span_skip(bytes, plain), &code);
+        if (len > 0 && code >= 0x20 && code != 0x7f && code != '"' && code != '\\') {
+            plain += len;
+            continue;
         }
-        bytes = once_span_skip(bytes, len);
+        fwrite(bytes.ptr, 1, plain, file);
+        write_escaped(file, len, code);
+        bytes = once_span_skip(bytes, plain + (len > 0 ? len : 1));
+        plain = 0;
     }
+    if (plain > 0)
+        fwrite(bytes.ptr, 1, plain, file);
     putc('"', file);
 }
 
@@ -45,7 +59,7 @@ static void begin(struct once_json *json, const char *name)
 
 void once_json_open(struct once_json *json, const char *name, char bracket)
 {
-    assert(json->depth < ONCE_JSON_DEPTH_MAX);
+    assert(json->depth < ONCE_JSON_OUT_DEPTH);
     begin(json, name);
     putc(bracket, json->file);
     json->closing[json->depth] = bracket == '{' ? '}' : ']';
@@ -70,8 +84,38 @@ void once_json_hex(struct once_json *json, const char *name, once_span bytes)
     putc('"', json->file);
 }
 
+static bool is_plain_text(once_span bytes)
+{
+    for (size_t i = 0; i < bytes.len; i++) {
+        uint8_t c = bytes.ptr[i];
+        if (c == 0x7f || (c < 0x20 && c != '\n' && c != '\r' && c != '\t'))
+            return false;
+    }
+    return once_utf8_valid(bytes);
+}
+
+static void write_base64(struct once_json *json, const char *name, once_span bytes)
+{
+    enum { STEP = 3 << 10 }; /* a multiple of 3: only the last has padding */
+    char name_base64[64], text[BASE64_ENCODE_RAW_LENGTH(STEP)];
+    snprintf(name_base64, sizeof name_base64, "%s_base64", name);
+    begin(json, name_base64);
+    putc('"', json->file);
+    while (bytes.len > 0) {
+        size_t len = bytes.len < STEP ? bytes.len : STEP;
+        base64_encode_raw(text, len, bytes.ptr);
+        fwrite(text, 1, BASE64_ENCODE_RAW_LENGTH(len), json->file);
+        bytes = once_span_skip(bytes, len);
+    }
+    putc('"', json->file);
+}
+
 void once_json_bytes(struct once_json *json, const char *name, once_span bytes)
 {
+    if (json->base64 && !is_plain_text(bytes)) {
+        write_base64(json, name, bytes);
+        return;
+    }
     begin(json, name);
     write_string(json->file, bytes);
     if (once_utf8_valid(bytes))

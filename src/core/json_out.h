@@ -11,22 +11,25 @@
  *
  * Names are ours (C strings, plain ASCII), NULL inside an array and outermost. Bytes
  * that are no UTF-8 appear twice: "key" with U+FFFD for what cannot be shown, and
- * "key_hex" with all of them. Write errors stay in the FILE.
+ * "key_hex" with all of them; or, with `base64`, once: as "key" where they are plain text
+ * (UTF-8 without control characters but tab, LF and CR), else as "key_base64". Write errors
+ * stay in the FILE.
  */
-#ifndef ONCE_CLI_JSON_OUT_H
-#define ONCE_CLI_JSON_OUT_H
+#ifndef ONCE_CORE_JSON_OUT_H
+#define ONCE_CORE_JSON_OUT_H
 
 #include "once.h"
 
 #include <stdio.h>
 
-enum { ONCE_JSON_DEPTH_MAX = 8 };
+enum { ONCE_JSON_OUT_DEPTH = 8 };
 
 struct once_json {
     FILE *file;
+    bool base64; /* for programs that send the bytes back to us */
     int depth;
-    char closing[ONCE_JSON_DEPTH_MAX];
-    bool filled[ONCE_JSON_DEPTH_MAX]; /* the next member needs a comma */
+    char closing[ONCE_JSON_OUT_DEPTH];
+    bool filled[ONCE_JSON_OUT_DEPTH]; /* the next member needs a comma */
 };
 
 void once_json_open(struct once_json *json, const char *name, char bracket); /* '{' or '[' */

@@ -1,6 +1,6 @@
 /* utf8.h - one code point at a time, from bytes that may be anything. */
-#ifndef ONCE_CLI_UTF8_H
-#define ONCE_CLI_UTF8_H
+#ifndef ONCE_CORE_UTF8_H
+#define ONCE_CORE_UTF8_H
 
 #include "once.h"
 

@@ -1,0 +1,237 @@
+/*
+ * ngx_http_once.h - what the files of ngx_http_once_module share.
+ *
+ *     ngx_http_once_module.c    directives, their checks, registration, variables
+ *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
+ *     ngx_http_once_request.c   a request: its key, tenant and fingerprint; the claim; what follows
+ *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
+ *     ngx_http_once_answer.c    problem documents, replays, the policy document
+ *
+ * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
+ * upstream before the claim is durable, nothing to the client before the finish is; and a claimed
+ * request is sent upstream at most once.
+ */
+#ifndef NGX_HTTP_ONCE_H
+#define NGX_HTTP_ONCE_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <ngx_http.h>
+
+#include "core/buf.h"
+#include "core/mac.h"
+#include "once.h"
+
+#define NGX_HTTP_ONCE_OFF       0
+#define NGX_HTTP_ONCE_OBSERVE   1
+#define NGX_HTTP_ONCE_ON        2
+#define NGX_HTTP_ONCE_REQUIRED  3
+
+#define NGX_HTTP_ONCE_STATUS_MAX  600
+
+typedef struct ngx_http_once_daemon_s  ngx_http_once_daemon_t;
+typedef struct ngx_http_once_call_s    ngx_http_once_call_t;
+typedef struct ngx_http_once_ctx_s     ngx_http_once_ctx_t;
+
+
+typedef struct {
+    ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
+    ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
+    ngx_array_t                places;      /* ngx_http_once_place_t */
+} ngx_http_once_main_conf_t;
+
+
+/* an upstream whose requests are watched: ngx_http_once_capture.c */
+typedef struct {
+    ngx_http_upstream_srv_conf_t    *uscf;
+    ngx_http_upstream_init_peer_pt   init;
+} ngx_http_once_upstream_t;
+
+
+typedef enum {
+    NGX_HTTP_ONCE_BODY_AUTO = 0,   /* as JSON where the Content-Type says so */
+    NGX_HTTP_ONCE_BODY_EXACT,
+    NGX_HTTP_ONCE_BODY_JSON
+} ngx_http_once_body_e;
+
+
+typedef struct {
+    ngx_uint_t                 mode;
+    ngx_http_once_daemon_t    *daemon;
+    ngx_http_complex_value_t  *tenant;
+    ngx_flag_t                 tenant_single;  /* once_tenant -; */
+    ngx_str_t                  key_header;
+    ngx_uint_t                 key_format;     /* enum once_key_format */
+    ngx_http_complex_value_t  *key_natural;
+    ngx_uint_t                 methods;        /* NGX_HTTP_POST|... */
+    ngx_uint_t                 body;           /* ngx_http_once_body_e */
+    ngx_array_t               *headers;        /* ngx_str_t: fingerprinted */
+    ngx_array_t               *exclude;        /* once_span: JSON pointers */
+    int64_t                    lease_ms;
+    int64_t                    retention_ms;   /* or ONCE_NEVER */
+    int64_t                    wait_ms;
+    ngx_uint_t                 takeover;       /* enum once_takeover */
+    u_char                    *final;          /* [status]: this answer ends it */
+    size_t                     max_response;
+    ngx_array_t               *replay_headers; /* ngx_str_t */
+    ngx_flag_t                 forward;
+    ngx_flag_t                 intent;
+    ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
+    ngx_str_t                  pass;           /* a named location, or empty */
+    u_char                    *file;           /* where `once` was said */
+    ngx_uint_t                 line;
+} ngx_http_once_loc_conf_t;
+
+/* where keys count, for the policy document */
+typedef struct {
+    void                      *server;      /* ngx_http_core_srv_conf_t * */
+    ngx_str_t                  name;
+    ngx_http_once_loc_conf_t  *conf;
+} ngx_http_once_place_t;
+
+#define NGX_HTTP_ONCE_REFUSE  0
+#define NGX_HTTP_ONCE_PASS    1
+
+
+/* ---------------------------------------------------------------- the daemon */
+
+typedef struct {
+    once_result                result;          /* ONCE_OK: what follows counts */
+    enum once_arm              arm;
+    int64_t                    retry_after_ms;
+    struct once_record         record;          /* its spans: during the callback */
+    struct once_error          err;
+} ngx_http_once_reply_t;
+
+typedef void (*ngx_http_once_done_pt)(void *data, ngx_http_once_reply_t *reply);
+typedef void (*ngx_http_once_ready_pt)(void *data);
+
+/* who wants to know when the daemon can be asked */
+typedef struct {
+    ngx_queue_t                queue;
+    ngx_http_once_ready_pt     handler;
+    void                      *data;
+} ngx_http_once_waiter_t;
+
+ngx_http_once_daemon_t *ngx_http_once_daemon_add(ngx_conf_t *cf,
+    ngx_http_once_main_conf_t *omcf, ngx_str_t *path);
+void ngx_http_once_daemon_start(ngx_http_once_daemon_t *d);
+void ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d);
+
+/* NGX_OK: ask now.  NGX_AGAIN: it is being connected, wait.  NGX_DECLINED: it is away. */
+ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
+void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
+const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
+
+/*
+ * Asks the daemon. The handler is called once: with the answer, or after `timeout` with
+ * ONCE_UNAVAILABLE. The call itself goes on: what changes the store is repeated over new
+ * connections until it is answered, and a claim that is granted to nobody is released.
+ * NULL: no memory, or too many calls are under way; the handler is not called then.
+ */
+ngx_http_once_call_t *ngx_http_once_call(ngx_http_once_daemon_t *d,
+    const struct once_request *request, ngx_msec_t timeout,
+    ngx_http_once_done_pt handler, void *data);
+/* The one who asked is gone. */
+void ngx_http_once_call_disown(ngx_http_once_call_t *call);
+
+
+/* ---------------------------------------------------------------- a request */
+
+typedef enum {
+    NGX_HTTP_ONCE_READING = 0,  /* its body */
+    NGX_HTTP_ONCE_WAITING,      /* for the daemon to be connected */
+    NGX_HTTP_ONCE_CLAIMING,
+    NGX_HTTP_ONCE_DECIDED,      /* ctx->reply says what is to be done */
+    NGX_HTTP_ONCE_HELD,         /* claimed: the upstream works, or will */
+    NGX_HTTP_ONCE_SETTLING,     /* finish or release under way, the answer is withheld */
+    NGX_HTTP_ONCE_DONE          /* everything passes */
+} ngx_http_once_state_e;
+
+typedef enum {
+    NGX_HTTP_ONCE_NOTHING = 0,
+    NGX_HTTP_ONCE_OUTCOME,      /* a complete answer: stored, then sent */
+    NGX_HTTP_ONCE_FAILURE,      /* something was sent, no complete answer came */
+    NGX_HTTP_ONCE_NOT_SENT      /* nothing was: released, then nginx's own answer is sent */
+} ngx_http_once_capture_e;
+
+struct ngx_http_once_ctx_s {
+    ngx_http_request_t        *request;
+    ngx_http_once_loc_conf_t  *conf;       /* of the location that claimed */
+    ngx_http_once_state_e      state;
+    ngx_http_once_call_t      *call;       /* claim, finish or release under way */
+    ngx_http_once_call_t      *renewal;    /* extend under way */
+    ngx_http_once_waiter_t     waiter;
+    ngx_event_t                timer;      /* waiting: for how long; held: the next renewal */
+    ngx_queue_t                queue;      /* of what this worker holds */
+
+    ngx_str_t                  key;
+    ngx_str_t                  tenant;
+    struct once_fingerprint    fingerprint;
+
+    ngx_http_once_reply_t      reply;      /* the claim's; its spans are in r->pool */
+    struct once_grant          grant;
+    once_time                  expires_at; /* 0: not known */
+
+    ngx_http_handler_pt        content_handler;
+    void                     (*finalize_request)(ngx_http_request_t *r, ngx_int_t rc);
+
+    ngx_http_once_capture_e    capture;
+    ngx_uint_t                 status;     /* of the answer that is withheld */
+    ngx_uint_t                 http_version; /* the client's: nginx forgets it over a bad answer */
+    struct once_buf            body;       /* the answer so far */
+    ngx_chain_t               *rest;       /* what did not fit */
+
+    unsigned                   sent:1;     /* at least a byte may have gone upstream */
+    unsigned                   failed:1;   /* the upstream's answer broke off */
+    unsigned                   dropped:1;  /* too large, or of uncertain end: not kept */
+    unsigned                   ended:1;    /* the last byte of the answer was seen */
+    unsigned                   replayed:1;
+    unsigned                   queued:1;
+    unsigned                   observed:1;
+    unsigned                   blocked:1;  /* r->blocked counts us */
+};
+
+extern ngx_module_t  ngx_http_once_module;
+
+/* the request's context, also after internal redirects; NULL: not ours */
+ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
+ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
+void ngx_http_once_sweep(void);
+void ngx_http_once_unhold(ngx_http_once_ctx_t *ctx);
+/* may the request's bytes have reached an upstream? */
+ngx_uint_t ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx);
+/* asks for the end of what is held, with nobody waiting for the answer */
+void ngx_http_once_abandon(ngx_http_once_ctx_t *ctx);
+
+ngx_int_t ngx_http_once_filter_init(ngx_conf_t *cf);
+ngx_int_t ngx_http_once_watch_upstreams(ngx_conf_t *cf);
+/* before a claimed request goes on to its content */
+void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
+
+
+/* ---------------------------------------------------------------- answers */
+
+typedef struct {
+    ngx_uint_t                 status;
+    const char                *code;
+    const char                *title;
+    const char                *detail;
+    ngx_uint_t                 retryable;
+    ngx_uint_t                 retry_after;  /* seconds; 0: do not say */
+} ngx_http_once_problem_t;
+
+/* Each sends a whole answer, and returns what is to be given to ngx_http_finalize_request(). */
+ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t *problem);
+ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
+ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
+ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
+ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
+ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);
+
+ngx_int_t ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len);
+/* Idempotency-Expires */
+ngx_int_t ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at);
+
+#endif

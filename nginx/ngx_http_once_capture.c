@@ -1,0 +1,776 @@
+/*
+ * ngx_http_once_capture.c - the answer withheld until its outcome is stored.
+ *
+ * Model:      the filters stand behind the copy filter and before the ones that encode. While a
+ *             claim is held they pass nothing on. What comes is one of
+ *               OUTCOME   a complete answer: finish, then send it
+ *               FAILURE   nginx's own answer though something was sent upstream, or an answer
+ *                         that broke off: finish as unknown (or failed and retryable, where
+ *                         takeover is rerun), then send a problem document instead
+ *               NOT_SENT  nginx's own answer, and nothing was sent: release, then send it
+ *             A request that was given its whole answer is parked by nginx (r->buffered) until
+ *             the daemon answered.
+ * Invariants: K3 fenced: the stored outcome is sent, never ours.
+ *             K4 no byte before the finish is durable.
+ *             E1 nginx sends a claimed request to one upstream server only, whatever is
+ *                configured: its copy of the configuration says so.
+ */
+#include "ngx_http_once.h"
+
+#include "core/span.h"
+
+/* the fourth of four bits; the others are ssi's, sub's and copy's */
+#define NGX_HTTP_ONCE_BUFFERED   0x08
+/* for the daemon to store an outcome; the client is told then that it is not sure */
+#define NGX_HTTP_ONCE_FINISH_MS  30000
+
+
+static ngx_int_t ngx_http_once_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in);
+static ngx_int_t ngx_http_once_settle(ngx_http_once_ctx_t *ctx);
+static void ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply);
+
+static ngx_http_output_header_filter_pt  ngx_http_once_next_header_filter;
+static ngx_http_output_body_filter_pt    ngx_http_once_next_body_filter;
+
+
+/* ---------------------------------------------------------------- one try upstream */
+
+/* Before the first try: this request's upstream is not tried twice, does not end with its
+ * client, and its errors are not replaced. */
+static ngx_int_t
+ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t        *r = ctx->request;
+    ngx_http_upstream_t       *u = r->upstream;
+    ngx_http_upstream_conf_t  *conf;
+
+    if (u == NULL || u->conf == NULL) {
+        return NGX_OK;
+    }
+
+    conf = ngx_palloc(r->pool, sizeof(ngx_http_upstream_conf_t));
+    if (conf == NULL) {
+        return NGX_ERROR;
+    }
+
+    *conf = *u->conf;
+    conf->next_upstream = NGX_HTTP_UPSTREAM_FT_OFF;
+    conf->next_upstream_tries = 1;
+    conf->ignore_client_abort = 1;
+    conf->intercept_errors = 0;
+    u->conf = conf;
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
+{
+    ngx_uint_t                  i;
+    ngx_http_once_ctx_t        *ctx;
+    ngx_http_once_upstream_t   *known;
+    ngx_http_once_main_conf_t  *omcf;
+
+    omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
+    known = omcf->upstreams.elts;
+
+    for (i = 0; i < omcf->upstreams.nelts && known[i].uscf != us; i++) { /* void */ }
+
+    if (i == omcf->upstreams.nelts || known[i].init(r, us) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (r != r->main) {
+        return NGX_OK;
+    }
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD) {
+        if (ngx_http_once_guard_upstream(ctx) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        r->upstream->peer.tries = 1;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_watch_upstreams(ngx_conf_t *cf)
+{
+    ngx_uint_t                       i;
+    ngx_http_once_upstream_t        *known;
+    ngx_http_once_main_conf_t       *omcf;
+    ngx_http_upstream_srv_conf_t   **uscfp;
+    ngx_http_upstream_main_conf_t   *umcf;
+
+    omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+    umcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_upstream_module);
+    uscfp = umcf->upstreams.elts;
+
+    for (i = 0; i < umcf->upstreams.nelts; i++) {
+        if (uscfp[i]->peer.init == NULL) {
+            continue;
+        }
+
+        known = ngx_array_push(&omcf->upstreams);
+        if (known == NULL) {
+            return NGX_ERROR;
+        }
+
+        known->uscf = uscfp[i];
+        known->init = uscfp[i]->peer.init;
+        uscfp[i]->peer.init = ngx_http_once_init_peer;
+    }
+
+    return NGX_OK;
+}
+
+
+/* An upstream whose name is being resolved has no peers yet: it is guarded when the content
+ * handler is back. Until that returns, nginx holds the request. */
+static ngx_int_t
+ngx_http_once_content_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
+
+    rc = ctx->content_handler(r);
+
+    if (rc == NGX_DONE && r->upstream != NULL && r->upstream->resolved != NULL
+        && r->upstream->resolved->ctx != NULL)
+    {
+        ctx = ngx_http_once_get_ctx(r);
+
+        if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD && ngx_http_once_guard_upstream(ctx) != NGX_OK) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: no memory to guard an upstream");
+        }
+    }
+
+    return rc;
+}
+
+
+void
+ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    if (r->content_handler != NULL && r->content_handler != ngx_http_once_content_handler) {
+        ctx->content_handler = r->content_handler;
+        r->content_handler = ngx_http_once_content_handler;
+    }
+}
+
+
+/*
+ * The upstream is done, well (0) or not. An answer that nginx cannot read any further
+ * (NGX_ERROR: bad chunks) would end the client's connection without a word; blocked, the
+ * request stays until the failure is stored and told.
+ */
+static void
+ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    if (rc != NGX_OK) {
+        ctx->failed = 1;
+    }
+
+    if (rc != NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD) {
+        ctx->status = rc == NGX_HTTP_GATEWAY_TIME_OUT ? rc : NGX_HTTP_BAD_GATEWAY;
+    }
+
+    if (rc == NGX_ERROR && ctx->state == NGX_HTTP_ONCE_HELD && !r->connection->error) {
+        ctx->capture = NGX_HTTP_ONCE_FAILURE;
+        ctx->ended = 1;
+
+        if (ngx_http_once_settle(ctx) == NGX_OK) {
+            r->main->blocked++;
+            ctx->blocked = 1;
+        }
+    }
+
+    if (ctx->finalize_request != NULL) {
+        ctx->finalize_request(r, rc);
+    }
+}
+
+
+/* ---------------------------------------------------------------- the outcome */
+
+static ngx_uint_t
+ngx_http_once_is_replayed(ngx_http_once_ctx_t *ctx, ngx_str_t *name)
+{
+    ngx_str_t   *allowed = ctx->conf->replay_headers->elts;
+    ngx_uint_t   i;
+
+    for (i = 0; i < ctx->conf->replay_headers->nelts; i++) {
+        if (allowed[i].len == name->len && ngx_strncasecmp(allowed[i].data, name->data, name->len) == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_once_add_line(struct once_buf *lines, ngx_str_t *name, ngx_str_t *value)
+{
+    once_buf_add(lines, once_span_of(name->data, name->len));
+    once_buf_add(lines, ONCE_LIT(": "));
+    once_buf_add(lines, once_span_of(value->data, value->len));
+    once_buf_add(lines, ONCE_LIT("\r\n"));
+}
+
+
+/* The header lines that replays carry. */
+static void
+ngx_http_once_header_lines(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
+{
+    ngx_uint_t            i;
+    ngx_list_part_t      *part;
+    ngx_table_elt_t      *h;
+    ngx_http_request_t   *r = ctx->request;
+
+    static ngx_str_t  type = ngx_string("Content-Type");
+
+    if (r->headers_out.content_type.len > 0 && ngx_http_once_is_replayed(ctx, &type)) {
+        once_buf_add(lines, ONCE_LIT("Content-Type: "));
+        once_buf_add(lines, once_span_of(r->headers_out.content_type.data, r->headers_out.content_type.len));
+
+        if (r->headers_out.content_type_len == r->headers_out.content_type.len
+            && r->headers_out.charset.len > 0)
+        {
+            once_buf_add(lines, ONCE_LIT("; charset="));
+            once_buf_add(lines, once_span_of(r->headers_out.charset.data, r->headers_out.charset.len));
+        }
+
+        once_buf_add(lines, ONCE_LIT("\r\n"));
+    }
+
+    part = &r->headers_out.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].hash != 0 && ngx_http_once_is_replayed(ctx, &h[i].key)) {
+            ngx_http_once_add_line(lines, &h[i].key, &h[i].value);
+        }
+    }
+}
+
+
+static void
+ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
+{
+    ngx_uint_t  status = ctx->status;
+
+    outcome->status = status;
+
+    if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && status < NGX_HTTP_ONCE_STATUS_MAX && ctx->conf->final[status]) {
+        outcome->state = status < 400 ? ONCE_STATE_SUCCEEDED : ONCE_STATE_FAILED;
+        return;
+    }
+
+    /* not final below 500: it says that nothing was done */
+    if (ctx->conf->takeover == ONCE_TAKEOVER_RERUN
+        || (ctx->capture == NGX_HTTP_ONCE_OUTCOME && status < 500))
+    {
+        outcome->state = ONCE_STATE_FAILED;
+        outcome->retryable = true;
+        return;
+    }
+
+    outcome->state = ONCE_STATE_UNKNOWN;
+}
+
+
+/* Asks for the end of the claim; the answer waits. */
+static ngx_int_t
+ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
+{
+    struct once_buf      lines;
+    struct once_request  request;
+
+    ngx_memzero(&request, sizeof(request));
+    request.grant = ctx->grant;
+    once_buf_init(&lines, ONCE_HEADERS_LEN_MAX);
+
+    if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT) {
+        request.verb = ONCE_VERB_RELEASE;
+
+    } else {
+        request.verb = ONCE_VERB_FINISH;
+        ngx_http_once_judge(ctx, &request.outcome);
+    }
+
+    if (ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
+        ngx_http_once_header_lines(ctx, &lines);
+
+        if (lines.result != ONCE_OK) {
+            ctx->dropped = 1;
+
+        } else {
+            request.outcome.headers = once_buf_span(&lines);
+        }
+
+        request.outcome.body_dropped = ctx->dropped;
+
+        if (!ctx->dropped) {
+            request.outcome.body = once_buf_span(&ctx->body);
+        }
+    }
+
+    ngx_http_once_unhold(ctx);
+    ctx->state = NGX_HTTP_ONCE_SETTLING;
+    ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
+                                   ngx_http_once_settled, ctx);
+    once_buf_release(&lines);
+
+    if (ctx->call == NULL) {
+        ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0, "once: no memory to store an outcome");
+        ctx->state = NGX_HTTP_ONCE_DONE;
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* ---------------------------------------------------------------- the filters */
+
+/* Is the end of the upstream's answer marked, so that a broken one can be told from a whole one? */
+static ngx_uint_t
+ngx_http_once_end_is_certain(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    if (u == NULL || u->headers_in.content_length_n >= 0 || u->headers_in.chunked
+        || u->headers_in.status_n == NGX_HTTP_NO_CONTENT || u->headers_in.status_n == NGX_HTTP_NOT_MODIFIED)
+    {
+        return 1;
+    }
+
+    return u->schema.len >= 4 && (ngx_strncmp(u->schema.data, "fast", 4) == 0
+                                  || ngx_strncmp(u->schema.data, "grpc", 4) == 0);
+}
+
+
+/* Is it one answer, with a status that ends the exchange? nginx takes 1xx for one, and anything
+ * without a status line for HTTP/0.9. */
+static ngx_uint_t
+ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx)
+{
+    ngx_uint_t            i, lengths = 0;
+    ngx_list_part_t      *part;
+    ngx_table_elt_t      *h;
+    ngx_http_request_t   *r = ctx->request;
+    ngx_http_upstream_t  *u = r->upstream;
+
+    r->http_version = ctx->http_version;
+
+    if (u->headers_in.status_n < 200 || u->headers_in.status_n != r->headers_out.status) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has status %ui",
+                      u->headers_in.status_n);
+        return 0;
+    }
+
+    part = &u->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == 14 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Length", 14) == 0) {
+            lengths++;
+        }
+    }
+
+    if (lengths > 1) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %ui lengths", lengths);
+        return 0;
+    }
+
+    return 1;
+}
+
+
+static ngx_int_t
+ngx_http_once_header_filter(ngx_http_request_t *r)
+{
+    ngx_uint_t            status;
+    ngx_http_once_ctx_t  *ctx;
+    ngx_http_upstream_t  *u = r->upstream;
+
+    if (r != r->main) {
+        return ngx_http_once_next_header_filter(r);
+    }
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx == NULL || ctx->state != NGX_HTTP_ONCE_HELD) {
+        return ngx_http_once_next_header_filter(r);
+    }
+
+    status = r->err_status ? r->err_status : r->headers_out.status;
+
+    if (u != NULL && u->request_sent && u->cleanup != NULL) {  /* the upstream's, not an error page */
+
+        if (!ngx_http_once_is_answer(ctx)) {
+            return NGX_HTTP_BAD_GATEWAY;  /* ends the upstream, and comes back as an error page */
+        }
+
+        ctx->sent = 1;
+        ctx->status = status;
+        ctx->capture = NGX_HTTP_ONCE_OUTCOME;
+        ctx->finalize_request = u->finalize_request;
+        u->finalize_request = ngx_http_once_upstream_ended;
+
+    } else if (ngx_http_once_was_sent(ctx)) {
+        ctx->status = status == NGX_HTTP_GATEWAY_TIME_OUT ? status : NGX_HTTP_BAD_GATEWAY;
+        ctx->capture = NGX_HTTP_ONCE_FAILURE;
+
+    } else if (u != NULL || status >= 400) {
+        ctx->status = status;
+        ctx->capture = NGX_HTTP_ONCE_NOT_SENT;
+
+    } else {  /* content of nginx itself */
+        ctx->status = status;
+        ctx->capture = NGX_HTTP_ONCE_OUTCOME;
+    }
+
+    if (!ngx_http_once_end_is_certain(r) && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: the upstream's answer has neither length nor chunks: whether it is complete "
+                      "cannot be known, it is not kept");
+        ctx->dropped = 1;
+    }
+
+    r->buffered |= NGX_HTTP_ONCE_BUFFERED;
+    r->filter_need_in_memory = 1;
+
+    if (r->header_only) {
+        ctx->ended = 1;
+        return ngx_http_once_settle(ctx);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Takes the bytes of a buffer; NGX_DECLINED: they are too many. */
+static ngx_int_t
+ngx_http_once_take(ngx_http_once_ctx_t *ctx, ngx_buf_t *b)
+{
+    if (ngx_buf_in_memory(b) && ctx->capture != NGX_HTTP_ONCE_FAILURE) {
+
+        if ((size_t) (b->last - b->pos) > ctx->conf->max_response - ctx->body.len) {
+            return NGX_DECLINED;
+        }
+
+        once_buf_add(&ctx->body, once_span_of(b->pos, b->last - b->pos));
+
+        if (ctx->body.result != ONCE_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    /* given back: else the upstream's buffers run out */
+    b->pos = b->last;
+    b->file_pos = b->file_last;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_int_t             rc;
+    ngx_chain_t          *cl;
+    ngx_http_once_ctx_t  *ctx;
+
+    if (r != r->main) {
+        return ngx_http_once_next_body_filter(r, in);
+    }
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx == NULL || ctx->capture == NGX_HTTP_ONCE_NOTHING
+        || (ctx->state != NGX_HTTP_ONCE_HELD && ctx->state != NGX_HTTP_ONCE_SETTLING))
+    {
+        return ngx_http_once_next_body_filter(r, in);
+    }
+
+    if (ctx->state == NGX_HTTP_ONCE_HELD && ctx->failed) {
+        /* it broke off: what came of it is nothing */
+        ctx->capture = NGX_HTTP_ONCE_FAILURE;
+        ctx->ended = 1;
+
+        for (cl = in; cl; cl = cl->next) {
+            (void) ngx_http_once_take(ctx, cl->buf);
+        }
+
+        return ngx_http_once_settle(ctx);
+    }
+
+    for (cl = in; cl; cl = cl->next) {
+
+        rc = ctx->rest == NULL ? ngx_http_once_take(ctx, cl->buf) : NGX_DECLINED;
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (cl->buf->last_buf) {
+            ctx->ended = 1;
+        }
+
+        if (rc == NGX_DECLINED) {
+
+            /* the rest waits in the upstream's own buffers, and the upstream with it */
+            if (ngx_chain_add_copy(r->pool, &ctx->rest, cl) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            for ( /* void */ ; cl; cl = cl->next) {
+                ctx->ended |= cl->buf->last_buf;
+            }
+
+            if (ctx->state == NGX_HTTP_ONCE_HELD) {
+                ctx->dropped = 1;
+                return ngx_http_once_settle(ctx);
+            }
+
+            return NGX_OK;
+        }
+    }
+
+    if (ctx->ended && ctx->state == NGX_HTTP_ONCE_HELD) {
+        return ngx_http_once_settle(ctx);
+    }
+
+    return NGX_OK;
+}
+
+
+/* ---------------------------------------------------------------- the answer goes out */
+
+static ngx_int_t
+ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
+{
+    ngx_int_t            rc;
+    ngx_buf_t           *b;
+    ngx_chain_t         *out, *cl;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_http_once_next_header_filter(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out = ctx->rest;
+    ctx->rest = NULL;
+
+    if (ctx->body.len > 0 || out == NULL) {
+        b = ngx_calloc_buf(r->pool);
+        cl = ngx_alloc_chain_link(r->pool);
+        if (b == NULL || cl == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (ctx->body.len > 0) {
+            b->start = b->pos = ctx->body.ptr;
+            b->end = b->last = ctx->body.ptr + ctx->body.len;
+            b->memory = 1;
+        }
+
+        if (out == NULL) {
+            b->last_buf = ctx->ended && !ctx->failed;
+            b->flush = !b->last_buf;
+            b->last_in_chain = 1;
+        }
+
+        cl->buf = b;
+        cl->next = out;
+        out = cl;
+    }
+
+    return ngx_http_output_filter(r, out);
+}
+
+
+/* The record says that somebody else's outcome counts: that is the answer (K3). */
+static ngx_int_t
+ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply)
+{
+    ngx_http_request_t  *r = ctx->request;
+    struct once_record  *record = &reply->record;
+
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "once: this attempt was fenced, its answer is not sent");
+    ctx->replayed = 1;
+    ctx->expires_at = record->expires_at;
+
+    if (record->grant.fence == 0) {
+        return ngx_http_once_send_store_down(r, "another attempt took over; try again");
+    }
+
+    switch (record->state) {
+
+    case ONCE_STATE_RUNNING:
+        return ngx_http_once_send_in_progress(r, 1000);
+
+    case ONCE_STATE_UNKNOWN:
+        return ngx_http_once_send_unknown(r, record->status);
+
+    default:
+        return ngx_http_once_send_replay(r, record);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    if (reply->result == ONCE_OK && reply->arm == ONCE_ARM_FENCED
+        && ctx->capture != NGX_HTTP_ONCE_NOT_SENT)
+    {
+        ngx_http_clean_header(r);
+        return ngx_http_once_send_stored(ctx, reply);
+    }
+
+    if (reply->result != ONCE_OK && ctx->capture != NGX_HTTP_ONCE_NOT_SENT) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: an outcome could not be stored: %s",
+                      reply->err.text);
+        ngx_http_clean_header(r);
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            NGX_HTTP_SERVICE_UNAVAILABLE, "outcome-not-stored", "The outcome could not be stored yet",
+            "it was executed, and its answer is being stored: ask again with the same key", 1, 1 });
+    }
+
+    switch (ctx->capture) {
+
+    case NGX_HTTP_ONCE_OUTCOME:
+        ctx->expires_at = reply->record.expires_at;
+        return ngx_http_once_send_withheld(ctx);
+
+    case NGX_HTTP_ONCE_FAILURE:
+        ngx_http_clean_header(r);
+
+        if (ctx->conf->takeover != ONCE_TAKEOVER_RERUN) {
+            return ngx_http_once_send_unknown(r, ctx->status);
+        }
+
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            ctx->status, "upstream-failed", "The service did not answer completely",
+            "it may be tried again with the same key", 1, 1 });
+
+    default:
+        if (r->upstream == NULL) {
+            return ngx_http_once_send_withheld(ctx);  /* 429, 403, ... of nginx itself */
+        }
+
+        ngx_http_clean_header(r);
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            ctx->status, "upstream-unreachable", "The service was not reached",
+            "nothing was executed: it may be tried again with the same key", 1, 1 });
+    }
+}
+
+
+static void
+ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
+{
+    ngx_int_t             rc;
+    ngx_uint_t            streaming;
+    ngx_http_once_ctx_t  *ctx = data;
+    ngx_http_request_t   *r = ctx->request;
+    ngx_connection_t     *c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    ctx->call = NULL;
+    ctx->state = NGX_HTTP_ONCE_DONE;
+    r->buffered &= ~NGX_HTTP_ONCE_BUFFERED;
+
+    if (ctx->blocked) {
+        ctx->blocked = 0;
+        r->main->blocked--;
+        c->error = 0;
+        r->write_event_handler = ngx_http_request_empty_handler;
+    }
+
+    /* too large: the upstream still sends, and goes on when the client has taken some */
+    streaming = !ctx->ended && !ctx->failed;
+
+    if (streaming && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "once: a large answer is cut off: its outcome was not stored");
+        ngx_http_finalize_request(r, NGX_ERROR);
+        ngx_http_run_posted_requests(c);
+        return;
+    }
+
+    rc = ngx_http_once_send_settled(ctx, reply);
+
+    if (streaming && rc != NGX_ERROR) {
+        r->write_event_handler(r);
+
+    } else if (ctx->failed && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
+        ngx_http_finalize_request(r, NGX_ERROR);  /* large, and it broke off: nobody takes it for whole */
+
+    } else {
+        ngx_http_finalize_request(r, rc);
+    }
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+ngx_int_t
+ngx_http_once_filter_init(ngx_conf_t *cf)
+{
+    ngx_http_once_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_once_header_filter;
+
+    ngx_http_once_next_body_filter = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = ngx_http_once_body_filter;
+
+    return NGX_OK;
+}

@@ -1,0 +1,1136 @@
+/*
+ * ngx_http_once_request.c - a request: its key, tenant and fingerprint; the claim; what follows.
+ *
+ * Model:      the handler runs in the PRECONTENT phase, that is after access control, so that a
+ *             replay is given to nobody who may not ask. It reads the whole body, asks the daemon,
+ *             and is entered again when the answer is there. Its context is a cleanup of the
+ *             request's pool: that is its destructor, and the way to find it again after an
+ *             internal redirect, which forgets all contexts.
+ * Invariants: K4 the request goes on only after EXECUTE.
+ *             What is held is ended: by a finish or a release, or by the cleanup, or when the
+ *             worker exits.
+ */
+#include "ngx_http_once.h"
+
+#include "core/fingerprint.h"
+#include "core/record.h"
+#include "core/span.h"
+
+#include <sys/mman.h>
+
+/* for the daemon to be connected and to answer a claim; waiting for another's outcome comes on top */
+#define NGX_HTTP_ONCE_CLAIM_MS  5000
+#define NGX_HTTP_ONCE_RENEW_MS  10000
+
+
+static void ngx_http_once_body_read(ngx_http_request_t *r);
+static void ngx_http_once_begin(void *data);
+static void ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply);
+static ngx_int_t ngx_http_once_act(ngx_http_once_ctx_t *ctx);
+static ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
+
+static ngx_queue_t  ngx_http_once_held;  /* ctxs of this worker */
+
+
+/* ---------------------------------------------------------------- the context */
+
+ngx_uint_t
+ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u = ctx->request->upstream;
+
+    if (u != NULL && u->request_sent) {
+        ctx->sent = 1;
+    }
+
+    return ctx->sent;
+}
+
+
+void
+ngx_http_once_unhold(ngx_http_once_ctx_t *ctx)
+{
+    if (ctx->queued) {
+        ctx->queued = 0;
+        ngx_queue_remove(&ctx->queue);
+    }
+
+    if (ctx->timer.timer_set) {
+        ngx_del_timer(&ctx->timer);
+    }
+
+    if (ctx->renewal != NULL) {
+        ngx_http_once_call_disown(ctx->renewal);
+        ctx->renewal = NULL;
+    }
+}
+
+
+void
+ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
+{
+    struct once_request  request;
+
+    ngx_http_once_unhold(ctx);
+    ctx->state = NGX_HTTP_ONCE_DONE;
+
+    ngx_memzero(&request, sizeof(request));
+    request.grant = ctx->grant;
+
+    if (!ngx_http_once_was_sent(ctx)) {
+        request.verb = ONCE_VERB_RELEASE;
+
+    } else {
+        request.verb = ONCE_VERB_FINISH;
+        request.outcome.status = NGX_HTTP_BAD_GATEWAY;
+        request.outcome.retryable = ctx->conf->takeover == ONCE_TAKEOVER_RERUN;
+        request.outcome.state = request.outcome.retryable ? ONCE_STATE_FAILED : ONCE_STATE_UNKNOWN;
+    }
+
+    if (ngx_http_once_call(ctx->conf->daemon, &request, 0, NULL, NULL) == NULL) {
+        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once: no memory to end a claim; its lease ends it");
+    }
+}
+
+
+static void
+ngx_http_once_cleanup(void *data)
+{
+    ngx_http_once_ctx_t  *ctx = data;
+
+    if (ctx->request == NULL) {
+        return;  /* not begun */
+    }
+
+    if (ctx->call != NULL) {
+        ngx_http_once_call_disown(ctx->call);
+        ctx->call = NULL;
+    }
+
+    if (ctx->waiter.queue.next != NULL) {
+        ngx_queue_remove(&ctx->waiter.queue);
+    }
+
+    if (ctx->state == NGX_HTTP_ONCE_HELD
+        || (ctx->state == NGX_HTTP_ONCE_DECIDED && ctx->reply.result == ONCE_OK
+            && ctx->reply.arm == ONCE_ARM_EXECUTE && !ctx->observed))
+    {
+        ngx_http_once_abandon(ctx);
+    }
+
+    ngx_http_once_unhold(ctx);
+    once_buf_release(&ctx->body);
+}
+
+
+/* exiting without finishing requests (SIGTERM): no pool is destroyed then */
+void
+ngx_http_once_sweep(void)
+{
+    ngx_queue_t          *q;
+    ngx_http_once_ctx_t  *ctx;
+
+    if (ngx_http_once_held.next == NULL) {
+        return;
+    }
+
+    while (!ngx_queue_empty(&ngx_http_once_held)) {
+        q = ngx_queue_head(&ngx_http_once_held);
+        ctx = ngx_queue_data(q, ngx_http_once_ctx_t, queue);
+
+        if (ctx->state == NGX_HTTP_ONCE_HELD) {
+            ngx_http_once_abandon(ctx);
+
+        } else {
+            ngx_http_once_unhold(ctx);
+        }
+    }
+}
+
+
+ngx_http_once_ctx_t *
+ngx_http_once_get_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t   *cln;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_once_module);
+
+    if (ctx == NULL && (r->internal || r->filter_finalize)) {
+
+        for (cln = r->pool->cleanup; cln; cln = cln->next) {
+            if (cln->handler == ngx_http_once_cleanup) {
+                ctx = cln->data;
+                ngx_http_set_ctx(r, ctx, ngx_http_once_module);
+                break;
+            }
+        }
+    }
+
+    return ctx;
+}
+
+
+static ngx_http_once_ctx_t *
+ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
+{
+    ngx_pool_cleanup_t   *cln;
+    ngx_http_once_ctx_t  *ctx;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_once_ctx_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    ctx = cln->data;
+    ngx_memzero(ctx, sizeof(ngx_http_once_ctx_t));
+    ctx->request = r;
+    ctx->conf = olcf;
+    ctx->http_version = r->http_version;
+    ctx->observed = olcf->mode == NGX_HTTP_ONCE_OBSERVE;
+    once_buf_init(&ctx->body, olcf->max_response);
+    cln->handler = ngx_http_once_cleanup;
+    ngx_http_set_ctx(r, ctx, ngx_http_once_module);
+
+    return ctx;
+}
+
+
+/* Enters the handler again. From an event: runs what was posted, too. */
+static void
+ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+    ngx_connection_t    *c = r->connection;
+
+    ctx->state = NGX_HTTP_ONCE_DECIDED;
+    ngx_http_set_log_request(c->log, r);
+
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+    ngx_http_run_posted_requests(c);
+}
+
+
+/* ---------------------------------------------------------------- key, tenant */
+
+/* How many field lines of that name, and the first. */
+static ngx_uint_t
+ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
+{
+    ngx_uint_t        i, count = 0;
+    ngx_list_part_t  *part = &r->headers_in.headers.part;
+    ngx_table_elt_t  *h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == name->len && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0) {
+            if (count++ == 0) {
+                *value = h[i].value;
+            }
+        }
+    }
+
+    return count;
+}
+
+
+static ngx_int_t
+ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *problem)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ctx->observed) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: would refuse with %ui: %s",
+                      problem->status, problem->detail);
+        ctx->state = NGX_HTTP_ONCE_DONE;
+        return NGX_DECLINED;
+    }
+
+    ctx->state = NGX_HTTP_ONCE_DONE;
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    ngx_http_finalize_request(r, ngx_http_once_send_problem(r, problem));
+    return NGX_DONE;
+}
+
+
+/* NGX_OK: ctx->key.  NGX_DECLINED: there is none, and none is needed.  Else: it was refused. */
+static ngx_int_t
+ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
+{
+    size_t               len;
+    ngx_str_t            field = ngx_null_string;
+    ngx_uint_t           count;
+    struct once_error    err;
+    ngx_http_request_t  *r = ctx->request;
+    char                 key[ONCE_KEY_LEN_MAX + 1];
+    char                 detail[sizeof err.text + 64];
+
+    count = ngx_http_once_find_header(r, &ctx->conf->key_header, &field);
+
+    if (count > 1) {
+        return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "key-invalid", "Idempotency-Key is malformed",
+            "the key was sent in more than one field line", 0, 0 });
+    }
+
+    if (count == 0) {
+        if (ctx->conf->key_natural != NULL) {
+            return NGX_OK;  /* it may need the body */
+        }
+
+        if (ctx->conf->mode != NGX_HTTP_ONCE_REQUIRED) {
+            return NGX_DECLINED;
+        }
+
+        snprintf(detail, sizeof detail, "this operation needs a key: send %.*s",
+                 (int) ctx->conf->key_header.len, (char *) ctx->conf->key_header.data);
+
+        return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "key-missing", "Idempotency-Key is missing", detail, 0, 0 });
+    }
+
+    if (once_key_parse(once_span_of(field.data, field.len), ctx->conf->key_format, key, &len, &err) != ONCE_OK) {
+        return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "key-invalid", "Idempotency-Key is malformed", err.text, 0, 0 });
+    }
+
+    ctx->key.len = len;
+    ctx->key.data = ngx_pnalloc(r->pool, len);
+    if (ctx->key.data == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_memcpy(ctx->key.data, key, len);
+    return NGX_OK;
+}
+
+
+/* Longer than a tenant's name may be, it is named by its hash: a token, say. */
+static ngx_int_t
+ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
+{
+    u_char               digest[ONCE_MAC_LEN];
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ctx->conf->tenant_single) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->tenant, &ctx->tenant) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ctx->tenant.len == 0) {
+        return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+            NGX_HTTP_UNAUTHORIZED, "tenant-missing", "The caller is not known",
+            "a request with a key must say whose it is: no identity was found in it", 0, 0 });
+    }
+
+    if (ctx->tenant.len > ONCE_TENANT_LEN_MAX
+        || (ctx->tenant.len >= 7 && ngx_strncmp(ctx->tenant.data, "sha256:", 7) == 0)) /* nobody takes such a name */
+    {
+        once_sha256(once_span_of(ctx->tenant.data, ctx->tenant.len), digest);
+        ctx->tenant.data = ngx_pnalloc(r->pool, sizeof("sha256:") - 1 + 2 * sizeof(digest));
+        if (ctx->tenant.data == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        ctx->tenant.len = ngx_hex_dump(ngx_cpymem(ctx->tenant.data, "sha256:", 7), digest, sizeof(digest))
+                          - ctx->tenant.data;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                  rc;
+    ngx_http_once_ctx_t       *ctx;
+    ngx_http_once_loc_conf_t  *olcf;
+
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    if (ctx != NULL) {
+        switch (ctx->state) {
+
+        case NGX_HTTP_ONCE_DECIDED:
+            return ngx_http_once_act(ctx);
+
+        case NGX_HTTP_ONCE_HELD:  /* in another location now */
+            if (ngx_http_once_was_sent(ctx)) {
+                ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                              "once: a claimed request was sent upstream and is redirected to \"%V\"; "
+                              "it is not sent again", &r->uri);
+                return NGX_HTTP_BAD_GATEWAY;
+            }
+
+            if (r->error_page || r->err_status) {
+                ngx_http_once_abandon(ctx);  /* an error page is not the operation */
+                return NGX_DECLINED;
+            }
+
+            ngx_http_once_guard(ctx);
+            return NGX_DECLINED;
+
+        case NGX_HTTP_ONCE_DONE:
+            return NGX_DECLINED;
+
+        default:
+            return NGX_DONE;
+        }
+    }
+
+    olcf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
+
+    if (olcf->mode == NGX_HTTP_ONCE_OFF || !(r->method & olcf->methods) || r->error_page || r->err_status) {
+        return NGX_DECLINED;
+    }
+
+    ctx = ngx_http_once_create_ctx(r, olcf);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_once_read_key(ctx);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_once_read_tenant(ctx);
+    }
+
+    if (rc == NGX_OK && r->headers_in.upgrade != NULL) {
+        rc = ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
+            "an upgraded connection has no answer that could be kept: leave out Upgrade, or the key", 0, 0 });
+    }
+
+    if (rc == NGX_DONE) {
+        return rc;  /* refused; the request may be gone */
+    }
+
+    if (rc != NGX_OK) {
+        ctx->state = NGX_HTTP_ONCE_DONE;
+        return rc;
+    }
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_once_body_read);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        ctx->state = NGX_HTTP_ONCE_DONE;
+        return rc;
+    }
+
+    ngx_http_finalize_request(r, NGX_DONE);
+    return NGX_DONE;
+}
+
+
+/* ---------------------------------------------------------------- fingerprint */
+
+/* The body as one piece of memory; *mapped and *copied say what is to be given back. */
+static ngx_int_t
+ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
+{
+    off_t         size;
+    u_char       *p;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    *body = once_span_of(NULL, 0);
+    *mapped = *copied = NULL;
+
+    if (r->request_body == NULL || r->request_body->bufs == NULL) {
+        return NGX_OK;
+    }
+
+    cl = r->request_body->bufs;
+    b = cl->buf;
+
+    if (cl->next == NULL && ngx_buf_in_memory(b)) {
+        *body = once_span_of(b->pos, b->last - b->pos);
+        return NGX_OK;
+    }
+
+    if (cl->next == NULL && b->in_file && b->file_pos == 0 && b->file_last > 0) {
+        p = mmap(NULL, b->file_last, PROT_READ, MAP_PRIVATE, b->file->fd, 0);
+        if (p == MAP_FAILED) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, ngx_errno, "once: the request's body cannot be read");
+            return NGX_ERROR;
+        }
+
+        *mapped = p;
+        *body = once_span_of(p, b->file_last);
+        return NGX_OK;
+    }
+
+    for (size = 0; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    if (size == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_alloc(size, r->connection->log);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    *copied = p;
+    *body = once_span_of(p, size);
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            p = ngx_cpymem(p, b->pos, b->last - b->pos);
+
+        } else if (b->in_file) {
+            n = ngx_read_file(b->file, p, b->file_last - b->file_pos, b->file_pos);
+            if (n != b->file_last - b->file_pos) {
+                return NGX_ERROR;
+            }
+            p += n;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
+{
+    size_t               len;
+    u_char              *end;
+    ngx_str_t           *type;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ctx->conf->body != NGX_HTTP_ONCE_BODY_AUTO) {
+        return ctx->conf->body == NGX_HTTP_ONCE_BODY_JSON;
+    }
+
+    if (r->headers_in.content_type == NULL) {
+        return 0;
+    }
+
+    type = &r->headers_in.content_type->value;
+    end = ngx_strlchr(type->data, type->data + type->len, ';');
+    len = end != NULL ? (size_t) (end - type->data) : type->len;
+
+    while (len > 0 && type->data[len - 1] == ' ') {
+        len--;
+    }
+
+    return (len == sizeof("application/json") - 1
+            && ngx_strncasecmp(type->data, (u_char *) "application/json", len) == 0)
+           || (len > 5 && ngx_strncasecmp(type->data + len - 5, (u_char *) "+json", 5) == 0);
+}
+
+
+/* Every line of the headers that count; Content-Type and Content-Encoding always do: they
+ * say what the body's bytes mean. */
+static ngx_int_t
+ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *headers)
+{
+    ngx_str_t            *wanted;
+    ngx_uint_t            i, j, counts;
+    ngx_list_part_t      *part = &ctx->request->headers_in.headers.part;
+    ngx_table_elt_t      *h = part->elts;
+    struct once_header   *header;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return NGX_OK;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        counts = (h[i].key.len == 12 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Type", 12) == 0)
+                 || (h[i].key.len == 16
+                     && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding", 16) == 0);
+
+        wanted = ctx->conf->headers != NULL ? ctx->conf->headers->elts : NULL;
+
+        for (j = 0; !counts && wanted != NULL && j < ctx->conf->headers->nelts; j++) {
+            counts = h[i].key.len == wanted[j].len
+                     && ngx_strncasecmp(h[i].key.data, wanted[j].data, wanted[j].len) == 0;
+        }
+
+        if (counts) {
+            header = ngx_array_push(headers);
+            if (header == NULL) {
+                return NGX_ERROR;
+            }
+
+            header->name = once_span_of(h[i].key.data, h[i].key.len);
+            header->value = once_span_of(h[i].value.data, h[i].value.len);
+        }
+    }
+}
+
+
+static once_result
+ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
+{
+    void                *mapped, *copied;
+    once_result          result = ONCE_NO_MEMORY;
+    ngx_array_t         *headers;
+    struct once_mac      salt;
+    struct once_http     http;
+    ngx_http_request_t  *r = ctx->request;
+
+    ngx_memzero(&http, sizeof(http));
+    snprintf(err->text, sizeof err->text, "the request's body could not be read");
+
+    http.method = once_span_of(r->method_name.data, r->method_name.len);
+    (void) once_span_cut(once_span_of(r->unparsed_uri.data, r->unparsed_uri.len), '?', &http.path, &http.query);
+
+    headers = ngx_array_create(r->pool, 4, sizeof(struct once_header));
+
+    if (headers == NULL || ngx_http_once_fingerprinted_headers(ctx, headers) != NGX_OK) {
+        return ONCE_NO_MEMORY;
+    }
+
+    http.headers = headers->elts;
+    http.header_count = headers->nelts;
+    http.json = ngx_http_once_is_json(ctx);
+
+    if (ctx->conf->exclude != NULL) {
+        http.exclude = ctx->conf->exclude->elts;
+        http.exclude_count = ctx->conf->exclude->nelts;
+    }
+
+    if (ngx_http_once_whole_body(r, &http.body, &mapped, &copied) == NGX_OK) {
+        once_fingerprint_salt(ngx_http_once_daemon_secret(ctx->conf->daemon),
+                              once_span_of(ctx->tenant.data, ctx->tenant.len), &salt);
+        result = once_fingerprint_http_with(&salt, &http, &ctx->fingerprint, err);
+        ngx_explicit_memzero(&salt, sizeof(salt));
+    }
+
+    if (mapped != NULL) {
+        munmap(mapped, http.body.len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
+
+    return result;
+}
+
+
+/* ---------------------------------------------------------------- claim */
+
+/* There will be no answer from the daemon: this instead. */
+static void
+ngx_http_once_decide(ngx_http_once_ctx_t *ctx, once_result result, const char *text)
+{
+    ctx->reply.result = result;
+    ngx_cpystrn((u_char *) ctx->reply.err.text, (u_char *) text, sizeof(ctx->reply.err.text));
+    ngx_http_once_resume(ctx);
+}
+
+
+static void
+ngx_http_once_wait_timeout(ngx_event_t *ev)
+{
+    ngx_http_once_ctx_t  *ctx = ev->data;
+
+    if (ctx->waiter.queue.next != NULL) {
+        ngx_queue_remove(&ctx->waiter.queue);
+        ctx->waiter.queue.next = NULL;
+    }
+
+    ngx_http_once_decide(ctx, ONCE_UNAVAILABLE, "the daemon does not answer");
+}
+
+
+static void
+ngx_http_once_body_read(ngx_http_request_t *r)
+{
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
+
+    r->preserve_body = 1;
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_http_once_begin(ctx);
+}
+
+
+/* Where the client sent no key, the operation names itself. */
+static ngx_int_t
+ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
+{
+    if (ctx->key.len > 0 || ctx->conf->key_natural == NULL) {
+        return NGX_OK;
+    }
+
+    return ngx_http_complex_value(ctx->request, ctx->conf->key_natural, &ctx->key);
+}
+
+
+/* The body is there; as soon as the daemon is, too, it is asked. */
+static void
+ngx_http_once_begin(void *data)
+{
+    once_result           result;
+    struct once_error     err;
+    struct once_request   request;
+    ngx_http_once_ctx_t  *ctx = data;
+
+    if (ctx->timer.timer_set) {
+        ngx_del_timer(&ctx->timer);
+    }
+
+    switch (ngx_http_once_daemon_state(ctx->conf->daemon)) {
+
+    case NGX_AGAIN:
+        ctx->state = NGX_HTTP_ONCE_WAITING;
+        ctx->waiter.handler = ngx_http_once_begin;
+        ctx->waiter.data = ctx;
+        ctx->timer.handler = ngx_http_once_wait_timeout;
+        ctx->timer.data = ctx;
+        ctx->timer.log = ngx_cycle->log;
+        ngx_add_timer(&ctx->timer, NGX_HTTP_ONCE_CLAIM_MS);
+        ngx_http_once_daemon_wait(ctx->conf->daemon, &ctx->waiter);
+        return;
+
+    case NGX_DECLINED:
+        ngx_http_once_decide(ctx, ONCE_UNAVAILABLE, "the daemon is not there");
+        return;
+    }
+
+    if (ngx_http_once_natural_key(ctx) != NGX_OK) {
+        ngx_http_once_decide(ctx, ONCE_NO_MEMORY, "no memory for a key");
+        return;
+    }
+
+    if (ctx->key.len == 0 || ctx->key.len > ONCE_KEY_LEN_MAX) {
+        ngx_http_once_decide(ctx, ONCE_INVALID, ctx->key.len == 0 ? "" : "the key of this operation is too long");
+        return;
+    }
+
+    result = ngx_http_once_fingerprint(ctx, &err);
+    if (result != ONCE_OK) {
+        ngx_http_once_decide(ctx, result, err.text);
+        return;
+    }
+
+    ngx_memzero(&request, sizeof(request));
+
+    if (ctx->observed) {
+        request.verb = ONCE_VERB_LOOKUP;
+        request.lookup.tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
+        request.lookup.key = once_span_of(ctx->key.data, ctx->key.len);
+
+    } else {
+        request.verb = ONCE_VERB_CLAIM;
+        request.claim.tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
+        request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
+        request.claim.fingerprint = ctx->fingerprint;
+        request.claim.lease_ms = ctx->conf->lease_ms;
+        request.claim.retention_ms = ctx->conf->retention_ms;
+        request.claim.wait_ms = ctx->conf->wait_ms;
+        request.claim.takeover = ctx->conf->takeover;
+    }
+
+    ctx->state = NGX_HTTP_ONCE_CLAIMING;
+    ctx->call = ngx_http_once_call(ctx->conf->daemon, &request,
+                                   NGX_HTTP_ONCE_CLAIM_MS + (ctx->observed ? 0 : ctx->conf->wait_ms),
+                                   ngx_http_once_claimed, ctx);
+    if (ctx->call == NULL) {
+        ngx_http_once_decide(ctx, ONCE_BUSY, "too many requests are waiting");
+    }
+}
+
+
+static once_span
+ngx_http_once_keep(ngx_pool_t *pool, once_span bytes)
+{
+    u_char  *p;
+
+    if (bytes.len == 0) {
+        return once_span_of(NULL, 0);
+    }
+
+    p = ngx_pnalloc(pool, bytes.len);
+    if (p != NULL) {
+        ngx_memcpy(p, bytes.ptr, bytes.len);
+    }
+
+    return once_span_of(p, p != NULL ? bytes.len : 0);
+}
+
+
+static void
+ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
+{
+    ngx_pool_t           *pool;
+    ngx_http_once_ctx_t  *ctx = data;
+    struct once_record   *record = &ctx->reply.record;
+
+    ctx->call = NULL;
+    ctx->reply = *reply;
+    pool = ctx->request->pool;
+
+    record->tenant = once_span_of(NULL, 0);
+    record->key = once_span_of(NULL, 0);
+    record->headers = ngx_http_once_keep(pool, record->headers);
+    record->body = ngx_http_once_keep(pool, record->body);
+    record->recovery_point = ngx_http_once_keep(pool, record->recovery_point);
+    record->checkpoint = once_span_of(NULL, 0);
+
+    ctx->grant = record->grant;
+
+    if (record->body.len != reply->record.body.len || record->headers.len != reply->record.headers.len) {
+        ctx->reply.result = ONCE_NO_MEMORY;
+    }
+
+    ngx_http_once_resume(ctx);
+}
+
+
+/* ---------------------------------------------------------------- while it is held */
+
+static void
+ngx_http_once_renewed(void *data, ngx_http_once_reply_t *reply)
+{
+    ngx_http_once_ctx_t  *ctx = data;
+
+    ctx->renewal = NULL;
+
+    if (reply->result == ONCE_OK && reply->arm == ONCE_ARM_FENCED) {
+        /* the finish will be told the same, and by whom */
+        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                      "once: another attempt took over while this one works");
+        return;
+    }
+
+    if (reply->result != ONCE_OK) {
+        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                      "once: a lease could not be renewed: %s", reply->err.text);
+    }
+}
+
+
+static void
+ngx_http_once_renew(ngx_event_t *ev)
+{
+    struct once_request   request;
+    ngx_http_once_ctx_t  *ctx = ev->data;
+
+    if (ctx->renewal == NULL) {
+        ngx_memzero(&request, sizeof(request));
+        request.verb = ONCE_VERB_EXTEND;
+        request.grant = ctx->grant;
+        request.extend.lease_ms = ctx->conf->lease_ms;
+        ctx->renewal = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_RENEW_MS,
+                                          ngx_http_once_renewed, ctx);
+    }
+
+    ngx_add_timer(&ctx->timer, ngx_max(ctx->conf->lease_ms / 3, 1));
+}
+
+
+static void
+ngx_http_once_hold(ngx_http_once_ctx_t *ctx)
+{
+    if (ngx_http_once_held.next == NULL) {
+        ngx_queue_init(&ngx_http_once_held);
+    }
+
+    ctx->state = NGX_HTTP_ONCE_HELD;
+    ctx->queued = 1;
+    ngx_queue_insert_tail(&ngx_http_once_held, &ctx->queue);
+
+    ctx->timer.handler = ngx_http_once_renew;
+    ctx->timer.data = ctx;
+    ctx->timer.log = ngx_cycle->log;
+    ngx_add_timer(&ctx->timer, ngx_max(ctx->conf->lease_ms / 3, 1));
+}
+
+
+static ngx_int_t
+ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    ngx_http_once_hold(ctx);
+
+    if (ctx->conf->forward && ngx_http_once_forward_headers(ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ctx->conf->pass.len > 0) {
+        (void) ngx_http_named_location(r, &ctx->conf->pass);
+        ngx_http_finalize_request(r, NGX_DONE);
+        return NGX_DONE;
+    }
+
+    ngx_http_once_guard(ctx);
+    return NGX_DECLINED;
+}
+
+
+/* Only looking: what would have been done goes to the log and into the variables. */
+static ngx_int_t
+ngx_http_once_observe(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    ctx->state = NGX_HTTP_ONCE_DONE;
+
+    if (ctx->reply.result != ONCE_OK) {
+        if (ctx->reply.err.text[0] != '\0') {
+            ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: observing: %s", ctx->reply.err.text);
+        }
+        return NGX_DECLINED;
+    }
+
+    if (ctx->reply.arm == ONCE_ARM_FOUND
+        && ngx_memcmp(ctx->reply.record.fingerprint.bytes, ctx->fingerprint.bytes, 32) != 0)
+    {
+        ctx->reply.arm = ONCE_ARM_MISMATCH;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: observing: %s", once_arm_name(ctx->reply.arm));
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t     *r = ctx->request;
+    ngx_http_once_reply_t  *reply = &ctx->reply;
+
+    switch (reply->result) {
+
+    case ONCE_INVALID:
+    case ONCE_LIMIT:
+        if (reply->err.text[0] == '\0' && ctx->conf->mode != NGX_HTTP_ONCE_REQUIRED) {
+            return NGX_DECLINED;  /* the operation has no natural key */
+        }
+
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, reply->err.text[0] == '\0' ? "key-missing" : "key-invalid",
+            reply->err.text[0] == '\0' ? "Idempotency-Key is missing" : "Idempotency-Key is malformed",
+            reply->err.text[0] == '\0' ? "this operation needs a key" : reply->err.text, 0, 0 });
+
+    case ONCE_CORRUPT:
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: %s", reply->err.text);
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            NGX_HTTP_INTERNAL_SERVER_ERROR, "record-damaged", "The record of this key is damaged",
+            "it was not executed again; somebody must look", 0, 0 });
+
+    default:
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: %s", reply->err.text);
+
+        if (ctx->conf->store_down == NGX_HTTP_ONCE_PASS) {
+            return NGX_DECLINED;
+        }
+
+        return ngx_http_once_send_store_down(r, "it was not executed; try again");
+    }
+}
+
+
+/* The claim is answered. */
+static ngx_int_t
+ngx_http_once_act(ngx_http_once_ctx_t *ctx)
+{
+    ngx_int_t            rc;
+    struct once_record  *record = &ctx->reply.record;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ctx->observed) {
+        return ngx_http_once_observe(ctx);
+    }
+
+    if (ctx->reply.result == ONCE_OK && ctx->reply.arm == ONCE_ARM_EXECUTE) {
+        return ngx_http_once_execute(ctx);
+    }
+
+    ctx->state = NGX_HTTP_ONCE_DONE;
+
+    if (ctx->reply.result != ONCE_OK) {
+        rc = ngx_http_once_not_answered(ctx);
+        if (rc == NGX_DECLINED) {
+            return rc;
+        }
+
+        ngx_http_finalize_request(r, rc);
+        return NGX_DONE;
+    }
+
+    ctx->expires_at = record->expires_at;
+
+    switch (ctx->reply.arm) {
+
+    case ONCE_ARM_REPLAY:
+        ctx->replayed = 1;
+        rc = ngx_http_once_send_replay(r, record);
+        break;
+
+    case ONCE_ARM_MISMATCH:
+        rc = ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            422, "key-reused", "Idempotency-Key is already used",
+            "the key was used for another request: take a new key, or send the same request", 0, 0 });
+        break;
+
+    case ONCE_ARM_IN_PROGRESS:
+        rc = ngx_http_once_send_in_progress(r, ctx->reply.retry_after_ms);
+        break;
+
+    case ONCE_ARM_UNKNOWN:
+        rc = ngx_http_once_send_unknown(r, record->status);
+        break;
+
+    default:
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: a claim was answered \"%s\"",
+                      once_arm_name(ctx->reply.arm));
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_finalize_request(r, rc);
+    return NGX_DONE;
+}
+
+
+/* ---------------------------------------------------------------- headers for the upstream */
+
+static ngx_int_t
+ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char *name, const u_char *value,
+    size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(list);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->key.len = ngx_strlen(name);
+    h->key.data = (u_char *) name;
+    h->lowcase_key = ngx_pnalloc(pool, h->key.len);
+    h->value.data = ngx_pnalloc(pool, len + 1);
+    if (h->lowcase_key == NULL || h->value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = ngx_hash_strlow(h->lowcase_key, h->key.data, h->key.len);
+    h->value.len = len;
+    *ngx_cpymem(h->value.data, value, len) = '\0';
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+
+    return NGX_OK;
+}
+
+
+/* Those of the client that look like ours are left out: the upstream may rely on them. */
+static ngx_int_t
+ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
+{
+    u_char                mac[ONCE_MAC_LEN], text[2 * ONCE_MAC_LEN];
+    ngx_list_t            list;
+    ngx_uint_t            i, j;
+    ngx_list_part_t      *part;
+    ngx_table_elt_t      *h, *copy;
+    ngx_http_request_t   *r = ctx->request;
+    struct once_record   *record = &ctx->reply.record;
+
+    static ngx_str_t  names[] = {
+        ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
+        ngx_string("Once-Recovery-Point")
+    };
+
+    if (ngx_list_init(&list, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        for (j = 0; j < 4; j++) {
+            if (h[i].key.len == names[j].len
+                && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (j == 4) {
+            copy = ngx_list_push(&list);
+            if (copy == NULL) {
+                return NGX_ERROR;
+            }
+            *copy = h[i];
+        }
+    }
+
+    /* as once_child_key() makes it, for the call "upstream" */
+    once_mac_parts(ngx_http_once_daemon_secret(ctx->conf->daemon),
+                   (once_span[]){ ONCE_LIT("once child 1"), once_span_of(ctx->grant.record, 16),
+                                  ONCE_LIT("upstream") }, 3, mac);
+    ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
+
+    if (ngx_http_once_push_request_header(&list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(&list, r->pool, "Once-Fence", text,
+                                             ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
+        || ngx_http_once_push_request_header(&list, r->pool, "Once-Attempt", text,
+                                             ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (record->recovery_point.len > 0
+        && ngx_http_once_push_request_header(&list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
+                                             record->recovery_point.len) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    r->headers_in.headers = list;
+    if (r->headers_in.headers.last == &list.part) {
+        r->headers_in.headers.last = &r->headers_in.headers.part;
+    }
+
+    return NGX_OK;
+}

@@ -1,0 +1,582 @@
+/*
+ * serve.c - `once serve`: a gateway before a service, with nothing to set up.
+ *
+ * Writes an nginx.conf (serve_config.c), starts `once daemon` and nginx, and stays as the
+ * parent of both (serve_supervisor.c). Where things are: serve_place.h.
+ */
+#include "cli/cli.h"
+#include "cli/serve_address.h"
+#include "cli/serve_config.h"
+#include "cli/serve_place.h"
+#include "cli/serve_supervisor.h"
+#include "cli/text.h"
+#include "cli/verbs.h"
+#include "core/span.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CA_FILE "/etc/ssl/certs/ca-certificates.crt"
+
+/* clang-format off */
+static const char help[] =
+    "usage: once serve --upstream URL [OPTIONS]\n"
+    "\n"
+    "Puts a gateway before the HTTP service at URL: requests with an Idempotency-Key are\n"
+    "executed once, and every retry gets the same answer. Starts 'once daemon' and nginx,\n"
+    "starts them again if they die, ends them with itself.\n"
+    "\n"
+    "  --upstream URL     the service: http://HOST:PORT, https://HOST:PORT or\n"
+    "                     http://unix:/PATH; paths are the client's\n"
+    "  --listen ADDR      where the gateway listens: ADDRESS:PORT, [IPV6]:PORT, *:PORT, or\n"
+    "                     PORT on 127.0.0.1; default 127.0.0.1:8080\n"
+    "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
+    "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
+    "                     a daemon that runs already\n"
+    "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
+    "                     be trusted; default: one tenant\n"
+    "  --required         refuse requests without a key\n"
+    "  --methods LIST     those that keys are looked at for, with commas: POST,PATCH\n"
+    "  --takeover HOW     after a request whose end nobody saw: 'escalate' (the default)\n"
+    "                     leaves it to a person, 'rerun' sends it again: for services that\n"
+    "                     honour the derived key\n"
+    "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
+    "                     default 24h\n"
+    "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
+    "  --wait DUR         how long a retry waits for the first request to end before it is\n"
+    "                     told 409; default 0s\n"
+    "  --timeout DUR      how long the service may be silent; its answer is unknown then;\n"
+    "                     default 60s\n"
+    "  --tls-cert FILE    serve HTTPS, also HTTP/2, with this certificate chain\n"
+    "  --tls-key FILE     and this key\n"
+    "  --workers N        nginx's; default: one per processor\n"
+    "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
+    "                     default 127.0.0.1:7411\n"
+    "  --log-requests     a line on standard error for every request\n"
+    "  --config DIR       write nginx.conf there, and leave it there\n"
+    "  --print-config     print nginx.conf, start nothing\n"
+    "  --user NAME        as root: whom the daemon runs as; default 'once' if there is such\n"
+    "                     a user, else root\n"
+    "  --nginx FILE       the program; default: nginx in $PATH or /usr/sbin\n"
+    "  --module FILE      ngx_http_once_module.so; default: that of this build, or the\n"
+    "                     installed one\n"
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "Signals: INT, TERM, QUIT end it after the requests in flight, a second one at once; HUP\n"
+    "makes nginx read its configuration and certificates again. Everything is logged to\n"
+    "standard error, with 'nginx:' or 'daemon:' before what these two say.\n"
+    "\n"
+    "exit: 0 ended by a signal; 64 usage; 69 something is missing or in use: nginx, the\n"
+    "module, a port, a directory, the store; 71 no process; or as the daemon ended before it\n"
+    "was ready\n"
+    "\n"
+    "example: once serve --upstream http://127.0.0.1:9000\n";
+/* clang-format on */
+
+enum {
+    OPTION_UPSTREAM = ONCE_CLI_OWN,
+    OPTION_LISTEN,
+    OPTION_TENANT_HEADER,
+    OPTION_REQUIRED,
+    OPTION_METHODS,
+    OPTION_TAKEOVER,
+    OPTION_RETENTION,
+    OPTION_LEASE,
+    OPTION_WAIT,
+    OPTION_TIMEOUT,
+    OPTION_TLS_CERT,
+    OPTION_TLS_KEY,
+    OPTION_WORKERS,
+    OPTION_HTTP,
+    OPTION_LOG_REQUESTS,
+    OPTION_CONFIG,
+    OPTION_PRINT_CONFIG,
+    OPTION_USER,
+    OPTION_NGINX,
+    OPTION_MODULE,
+};
+
+static const struct option options[] = {
+    ONCE_CLI_OPTION_HELP,
+    ONCE_CLI_OPTION_STORE,
+    { "upstream", required_argument, NULL, OPTION_UPSTREAM },
+    { "listen", required_argument, NULL, OPTION_LISTEN },
+    { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
+    { "required", no_argument, NULL, OPTION_REQUIRED },
+    { "methods", required_argument, NULL, OPTION_METHODS },
+    { "takeover", required_argument, NULL, OPTION_TAKEOVER },
+    { "retention", required_argument, NULL, OPTION_RETENTION },
+    { "lease", required_argument, NULL, OPTION_LEASE },
+    { "wait", required_argument, NULL, OPTION_WAIT },
+    { "timeout", required_argument, NULL, OPTION_TIMEOUT },
+    { "tls-cert", required_argument, NULL, OPTION_TLS_CERT },
+    { "tls-key", required_argument, NULL, OPTION_TLS_KEY },
+    { "workers", required_argument, NULL, OPTION_WORKERS },
+    { "http", required_argument, NULL, OPTION_HTTP },
+    { "log-requests", no_argument, NULL, OPTION_LOG_REQUESTS },
+    { "config", required_argument, NULL, OPTION_CONFIG },
+    { "print-config", no_argument, NULL, OPTION_PRINT_CONFIG },
+    { "user", required_argument, NULL, OPTION_USER },
+    { "nginx", required_argument, NULL, OPTION_NGINX },
+    { "module", required_argument, NULL, OPTION_MODULE },
+    { 0 },
+};
+
+enum {
+    METHODS_MAX = 16,
+    METHODS_LEN_MAX = 255,
+    FILES_MAX = 8192,
+    CONFIG_LEN_MAX = 256 << 10,
+    DAY_MS = 24 * 60 * 60 * 1000,
+};
+
+struct serve {
+    struct once_cli cli;
+    struct once_serve_upstream upstream;
+    struct once_serve_listen listen, http;
+    bool upstream_given, http_given, http_off, print_config;
+    struct once_serve_wishes wishes;
+    struct once_serve_place place;
+    struct once_serve_config config;
+    char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
+    const char *methods[METHODS_MAX];
+};
+
+/* ---------------------------------------------------------------- the command line */
+
+static bool parse_listen(const struct serve *serve, const char *option, struct once_serve_listen *out)
+{
+    struct once_error err;
+    if (once_serve_listen_parse(optarg, out, &err) == ONCE_OK)
+        return true;
+    once_cli_usage(&serve->cli, "%s: %s", option, err.text);
+    return false;
+}
+
+static bool parse_upstream(struct serve *serve)
+{
+    struct once_error err;
+    if (serve->upstream_given) {
+        once_cli_usage(&serve->cli, "--upstream: one service, please; for several, write an nginx.conf of your own "
+                                    "(--print-config shows a start)");
+        return false;
+    }
+    serve->upstream_given = true;
+    if (once_serve_upstream_parse(optarg, &serve->upstream, &err) == ONCE_OK)
+        return true;
+    once_cli_usage(&serve->cli, "--upstream: %s", err.text);
+    return false;
+}
+
+static bool parse_methods(struct serve *serve)
+{
+    int n = snprintf(serve->methods_text, sizeof serve->methods_text, "%s", optarg);
+    bool good = n > 0 && n <= METHODS_LEN_MAX;
+    serve->config.method_count = 0;
+    char *rest = serve->methods_text;
+    for (char *method; good && (method = strsep(&rest, ",")) != NULL;) {
+        good = once_serve_config_is_token(method) && serve->config.method_count < METHODS_MAX &&
+               strpbrk(method, "'`\"\\;{}$#") == NULL;
+        if (good)
+            serve->methods[serve->config.method_count++] = method;
+    }
+    if (!good)
+        once_cli_usage(&serve->cli, "--methods: '%.60s' is no list of methods such as POST,PATCH", optarg);
+    return good;
+}
+
+/* A header's name as $http_NAME has it: letters, digits and '-'. */
+static bool parse_tenant_header(struct serve *serve)
+{
+    size_t len = strspn(optarg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+    serve->config.tenant_header = optarg;
+    if (len > 0 && len <= 128 && optarg[len] == '\0')
+        return true;
+    once_cli_usage(&serve->cli, "--tenant-header: '%.60s' is no name of a header (letters, digits and -)", optarg);
+    return false;
+}
+
+static bool parse_takeover(struct serve *serve)
+{
+    serve->config.takeover = optarg;
+    if (strcmp(optarg, "escalate") == 0 || strcmp(optarg, "rerun") == 0)
+        return true;
+    once_cli_usage(&serve->cli, "--takeover: '%.60s' is neither 'escalate' nor 'rerun'", optarg);
+    return false;
+}
+
+static bool parse_duration(const struct serve *serve, const char *option, bool allow_never, int64_t min, int64_t max,
+                           int64_t *ms)
+{
+    if (!once_cli_duration(&serve->cli, option, allow_never, ms))
+        return false;
+    if (*ms == ONCE_NEVER || (*ms >= min && *ms <= max))
+        return true;
+    once_cli_usage(&serve->cli, "%s: '%.60s' is too %s", option, optarg, *ms < min ? "short" : "long");
+    return false;
+}
+
+/* An existing file, by its absolute path: nginx has another working directory. */
+static bool parse_file(const struct serve *serve, const char *option, char out[PATH_MAX], const char **path)
+{
+    if (realpath(optarg, out) == NULL || access(out, R_OK) != 0) {
+        once_cli_usage(&serve->cli, "%s: cannot read '%.200s': %s", option, optarg, strerror(errno));
+        return false;
+    }
+    if (!once_serve_config_is_plain(out)) {
+        once_cli_usage(&serve->cli, "%s: '%.200s' has a '$' or a control character: nginx cannot use that path", option,
+                       optarg);
+        return false;
+    }
+    *path = out;
+    return true;
+}
+
+static bool parse_option(struct serve *serve, int c)
+{
+    uint64_t number;
+    switch (c) {
+    case OPTION_UPSTREAM:
+        return parse_upstream(serve);
+    case OPTION_LISTEN:
+        return parse_listen(serve, "--listen", &serve->listen);
+    case OPTION_TENANT_HEADER:
+        return parse_tenant_header(serve);
+    case OPTION_METHODS:
+        return parse_methods(serve);
+    case OPTION_TAKEOVER:
+        return parse_takeover(serve);
+    case OPTION_RETENTION:
+        return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
+    case OPTION_LEASE:
+        return parse_duration(serve, "--lease", false, 1, DAY_MS, &serve->config.lease_ms);
+    case OPTION_WAIT:
+        return parse_duration(serve, "--wait", false, 0, DAY_MS, &serve->config.wait_ms);
+    case OPTION_TIMEOUT:
+        return parse_duration(serve, "--timeout", false, 1, DAY_MS, &serve->config.timeout_ms);
+    case OPTION_TLS_CERT:
+        return parse_file(serve, "--tls-cert", serve->tls_cert, &serve->config.tls_cert);
+    case OPTION_TLS_KEY:
+        return parse_file(serve, "--tls-key", serve->tls_key, &serve->config.tls_key);
+    case OPTION_WORKERS:
+        if (!once_cli_number(&serve->cli, "--workers", 1, 512, &number))
+            return false;
+        serve->config.workers = (unsigned)number;
+        return true;
+    case OPTION_HTTP:
+        serve->http_given = true;
+        serve->http_off = strcmp(optarg, "off") == 0;
+        return serve->http_off || parse_listen(serve, "--http", &serve->http);
+    default: /* those that are taken as they are */
+        serve->config.required |= c == OPTION_REQUIRED;
+        serve->config.log_requests |= c == OPTION_LOG_REQUESTS;
+        serve->print_config |= c == OPTION_PRINT_CONFIG;
+        if (c == OPTION_CONFIG)
+            serve->wishes.config_dir = optarg;
+        else if (c == OPTION_USER)
+            serve->wishes.user = optarg;
+        else if (c == OPTION_NGINX)
+            serve->wishes.nginx = optarg;
+        else if (c == OPTION_MODULE)
+            serve->wishes.module = optarg;
+        return true;
+    }
+}
+
+static bool parse(struct serve *serve, int argc, char **argv)
+{
+    struct once_cli *cli = &serve->cli;
+    for (int c; (c = once_cli_next(cli, argc, argv, "", options)) != -1;) {
+        if (c == '?')
+            return false;
+        if (!parse_option(serve, c)) {
+            cli->exit = ONCE_EXIT_USAGE;
+            return false;
+        }
+    }
+    cli->exit = ONCE_EXIT_OK;
+    if (optind < argc)
+        cli->exit = once_cli_usage(cli, "'%.60s' is too much", argv[optind]);
+    else if (!serve->upstream_given)
+        cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
+    else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
+        cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
+        cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
+    return cli->exit == ONCE_EXIT_OK;
+}
+
+/* ---------------------------------------------------------------- the configuration */
+
+static unsigned files_max(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY || limit.rlim_max > FILES_MAX)
+        return FILES_MAX;
+    return limit.rlim_max > 64 ? (unsigned)limit.rlim_max : 64;
+}
+
+static int write_config(struct serve *serve, struct once_buf *text)
+{
+    struct once_serve_config *config = &serve->config;
+    const struct once_serve_place *place = &serve->place;
+    config->listen = &serve->listen;
+    config->upstream = &serve->upstream;
+    config->module = place->module[0] != '\0' ? place->module : once_serve_place_module_default();
+    config->socket = place->socket;
+    config->pid_file = place->pid_file;
+    config->temp_dir = place->temp;
+    config->methods = serve->methods;
+    config->ca_file = CA_FILE;
+    config->files_max = files_max();
+    if (place->root) {
+        config->user = place->workers.name;
+        config->group = place->workers.group;
+    }
+    once_serve_config_write(config, text);
+    return text->result == ONCE_OK ? ONCE_EXIT_OK : once_cli_fail(&serve->cli, ONCE_EXIT_OS, "out of memory");
+}
+
+/* ---------------------------------------------------------------- before the start */
+
+/* What nginx says about the configuration, and what it means if it is about the module. */
+struct verdict {
+    struct serve *serve;
+    const char *meaning;
+    struct once_buf lines;
+};
+
+static bool take_verdict(void *arg, const char *line)
+{
+    static const struct {
+        const char *said, *meaning;
+    } known[] = {
+        { "instead of", "was built for another version of nginx; build it again with the nginx-dev of this one" },
+        { "is not binary compatible", "was built for another nginx; build it again with the nginx-dev of this one" },
+        { "dlopen()", "cannot be loaded" },
+        { "unknown directive \"once", "is of another version of once" },
+    };
+    struct verdict *verdict = arg;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (verdict->meaning == NULL && strstr(line, known[i].said) != NULL)
+            verdict->meaning = known[i].meaning;
+    once_buf_addf(&verdict->lines, "nginx: %s\n", strncmp(line, "nginx: ", 7) == 0 ? line + 7 : line);
+    return true;
+}
+
+static void add_nginx(struct once_serve_child *nginx, const struct once_serve_place *place)
+{
+    once_serve_child_init(nginx, "nginx", place->nginx);
+    once_serve_child_add(nginx, "nginx");
+    once_serve_child_add(nginx, "-p");
+    once_serve_child_add(nginx, place->run);
+    once_serve_child_add(nginx, "-e");
+    once_serve_child_add(nginx, "stderr");
+    once_serve_child_add(nginx, "-c");
+    once_serve_child_add(nginx, place->config);
+    nginx->death_signal = SIGQUIT;
+}
+
+/* `nginx -t`: what is wrong is said before anything runs. */
+static int test_config(struct serve *serve)
+{
+    struct verdict verdict = { .serve = serve };
+    struct once_serve_child nginx;
+    sigset_t mask;
+    once_buf_init(&verdict.lines, 64 << 10);
+    add_nginx(&nginx, &serve->place);
+    once_serve_child_add(&nginx, "-t");
+    once_serve_child_add(&nginx, "-q");
+    nginx.take_line = take_verdict;
+    nginx.arg = &verdict;
+    sigprocmask(SIG_SETMASK, NULL, &mask);
+    int error = once_serve_child_start(&nginx, &mask);
+    if (error != 0)
+        return once_cli_fail(&serve->cli, ONCE_EXIT_OS, "cannot start %s: %s", nginx.program, strerror(error));
+    while (nginx.output >= 0) {
+        struct pollfd fd = { .fd = nginx.output, .events = POLLIN };
+        poll(&fd, 1, -1);
+        once_serve_child_read(&nginx);
+    }
+    int status = 0, exit = ONCE_EXIT_OK;
+    while (waitpid(nginx.pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    fwrite(verdict.lines.ptr, 1, verdict.lines.len, stderr); /* a warning may be among them */
+    if (!good && verdict.meaning != NULL)
+        exit =
+            once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "the module %s %s", serve->place.module, verdict.meaning);
+    else if (!good)
+        exit = once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "nginx does not accept the configuration%s",
+                             verdict.lines.len > 0 ? ", see above" : "");
+    once_buf_release(&verdict.lines);
+    return exit;
+}
+
+static int try_port(const struct serve *serve, const char *option, const struct once_serve_listen *listen)
+{
+    int error = once_serve_listen_try(listen);
+    if (error == 0)
+        return ONCE_EXIT_OK;
+    const char *hint = "";
+    if (error == EADDRINUSE)
+        hint = ": another program listens there; end it, or choose another port";
+    else if (error == EACCES && listen->port < 1024)
+        hint = ": ports below 1024 are root's";
+    else if (error == EADDRNOTAVAIL)
+        hint = ": no such address on this machine";
+    return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s: cannot listen on %s: %s%s", option, listen->text,
+                         strerror(error), hint);
+}
+
+static int check_start(struct serve *serve)
+{
+    struct once_error err;
+    if (once_serve_place_find(&serve->place, &serve->wishes, &err) != ONCE_OK)
+        return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
+    if (serve->upstream.tls && access(CA_FILE, R_OK) != 0)
+        return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE,
+                             "cannot read %s, which says whom to trust; install ca-certificates", CA_FILE);
+    int exit = try_port(serve, "--listen", &serve->listen);
+    if (exit == ONCE_EXIT_OK && !serve->http_off && !once_serve_place_has_daemon(&serve->place))
+        exit = try_port(serve, "--http", &serve->http);
+    return exit;
+}
+
+/* ---------------------------------------------------------------- what is told */
+
+/* The store's URL without a password. */
+static void add_store(struct once_buf *out, const char *url)
+{
+    const char *authority = strstr(url, "://");
+    const char *at = authority != NULL ? strchr(authority + 3, '@') : NULL;
+    const char *colon = at != NULL ? memchr(authority + 3, ':', (size_t)(at - authority - 3)) : NULL;
+    const char *query = strchr(url, '?');
+    int len = (int)(query != NULL ? (size_t)(query - url) : strlen(url));
+    if (colon != NULL && (query == NULL || at < query))
+        once_buf_addf(out, "%.*s:***%.*s", (int)(colon - url), url, len - (int)(at - url), at);
+    else
+        once_buf_addf(out, "%.*s", len, url);
+}
+
+static void tell_places(const struct serve *serve)
+{
+    const struct once_serve_place *place = &serve->place;
+    struct once_buf text;
+    once_buf_init(&text, 64 << 10);
+    once_buf_addf(&text, "configuration %s\n", place->config);
+    once_buf_addf(&text, "once serve: store         ");
+    add_store(&text, place->store);
+    once_buf_addf(&text, "\nonce serve: daemon        socket %s", place->socket);
+    if (place->root)
+        once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
+                      place->daemon.name, place->workers.name);
+    once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
+    once_buf_release(&text);
+}
+
+static void tell_ready(void *arg, const char *http)
+{
+    const struct serve *serve = arg;
+    const char *scheme = serve->config.tls_cert != NULL ? "https" : "http";
+    struct once_buf text;
+    once_buf_init(&text, 64 << 10);
+    once_buf_addf(&text, "ready: %s://%s -> %s\n", scheme, serve->listen.near, serve->upstream.url);
+    once_buf_addf(&text, "once serve: try this twice: curl -i -X POST -H 'Idempotency-Key: \"try-1\"' %s://%s/\n",
+                  scheme, serve->listen.near);
+    once_buf_addf(&text, "once serve: see the keys:   once keys list --store ");
+    char url[PATH_MAX + 8];
+    snprintf(url, sizeof url, "once:%s", serve->place.socket);
+    once_text_quote(&text, once_span_str(url));
+    if (strcmp(http, "off") != 0)
+        once_buf_addf(&text, "\nonce serve: the JSON API:  http://%s", http);
+    once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
+    once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
+    once_buf_release(&text);
+}
+
+/* ---------------------------------------------------------------- running */
+
+static void add_daemon(struct once_serve_child *daemon, const struct serve *serve)
+{
+    const struct once_serve_place *place = &serve->place;
+    /* This very program, even if its file was replaced meanwhile. */
+    once_serve_child_init(daemon, "daemon", "/proc/self/exe");
+    once_serve_child_add(daemon, "once");
+    once_serve_child_add(daemon, "daemon");
+    once_serve_child_add(daemon, "--socket");
+    once_serve_child_add(daemon, place->socket);
+    if (serve->http_given) {
+        once_serve_child_add(daemon, "--http");
+        once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
+    }
+    if (place->root) {
+        once_serve_child_add(daemon, "--allow");
+        once_serve_child_add(daemon, place->workers.name);
+        daemon->user = &place->daemon;
+    }
+    /* Not as an argument, which every user of the machine can see: it may hold a password. */
+    daemon->env_name = "ONCE_STORE";
+    daemon->env_value = place->store;
+}
+
+static int run(struct serve *serve, once_span config)
+{
+    struct once_error err;
+    struct once_serve_supervisor supervisor = {
+        .cli = &serve->cli,
+        .pid_file = serve->place.pid_file,
+        .has_daemon = !once_serve_place_has_daemon(&serve->place),
+        .ready = tell_ready,
+        .arg = serve,
+    };
+    if (once_serve_place_make(&serve->place, &err) != ONCE_OK ||
+        once_serve_place_write_config(&serve->place, config, &err) != ONCE_OK)
+        return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
+    int exit = test_config(serve);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    tell_places(serve);
+    add_daemon(&supervisor.daemon, serve);
+    add_nginx(&supervisor.nginx, &serve->place);
+    return once_serve_supervise(&supervisor);
+}
+
+int once_cli_serve(int argc, char **argv)
+{
+    struct serve serve = {
+        .cli = { .verb = "serve", .help = help },
+        .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .wait_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
+    };
+    struct once_error err;
+    struct once_buf config;
+    if (once_serve_listen_parse("127.0.0.1:8080", &serve.listen, &err) != ONCE_OK ||
+        once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
+        return once_cli_error(&serve.cli, &err, "set the defaults");
+    if (!parse(&serve, argc, argv))
+        return serve.cli.exit;
+    serve.wishes.store = serve.cli.store;
+    serve.wishes.listen = &serve.listen;
+    if (once_serve_place_init(&serve.place, &serve.wishes, &err) != ONCE_OK)
+        return once_cli_fail(&serve.cli, err.result == ONCE_INVALID ? ONCE_EXIT_USAGE : ONCE_EXIT_UNAVAILABLE, "%s",
+                             err.text);
+    once_buf_init(&config, CONFIG_LEN_MAX);
+    int exit = write_config(&serve, &config);
+    if (exit == ONCE_EXIT_OK && serve.print_config) {
+        fwrite(config.ptr, 1, config.len, stdout);
+        exit = once_cli_finish(&serve.cli, ONCE_EXIT_OK);
+    } else if (exit == ONCE_EXIT_OK) {
+        exit = check_start(&serve);
+        if (exit == ONCE_EXIT_OK)
+            exit = run(&serve, once_buf_span(&config));
+        once_serve_place_clear(&serve.place);
+    }
+    once_buf_release(&config);
+    return exit;
+}

@@ -1,0 +1,212 @@
+/* serve_config.c - see serve_config.h. */
+#include "cli/serve_config.h"
+
+#include "core/duration.h"
+#include "core/span.h"
+
+#include <ctype.h>
+
+bool once_serve_config_is_plain(const char *path)
+{
+    for (const char *p = path; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f || *p == '$')
+            return false;
+    return path[0] != '\0';
+}
+
+bool once_serve_config_is_token(const char *text)
+{
+    for (const char *p = text; *p != '\0'; p++)
+        if (!isalnum((unsigned char)*p) && strchr("!#%&'*+-.^_`|~", *p) == NULL)
+            return false;
+    return text[0] != '\0';
+}
+
+static void add(struct once_buf *out, const char *text)
+{
+    once_buf_add(out, once_span_str(text));
+}
+
+/* "PATH" between quotes. */
+static void add_path(struct once_buf *out, const char *dir, const char *name)
+{
+    const char *const parts[] = { dir, name };
+    once_buf_add_byte(out, '"');
+    for (size_t i = 0; i < 2; i++)
+        for (const char *p = parts[i]; *p != '\0'; p++) {
+            if (*p == '"' || *p == '\\')
+                once_buf_add_byte(out, '\\');
+            once_buf_add_byte(out, (uint8_t)*p);
+        }
+    once_buf_add_byte(out, '"');
+}
+
+static void add_process(const struct once_serve_config *config, struct once_buf *out)
+{
+    add(out, "# The processes: `once serve` starts and watches the master, its workers serve.\n"
+             "daemon off;\n");
+    if (config->user != NULL)
+        once_buf_addf(out, "user %s %s;\n", config->user, config->group);
+    if (config->workers > 0)
+        once_buf_addf(out, "worker_processes %u;\n", config->workers);
+    else
+        add(out, "worker_processes auto;\n");
+    once_buf_addf(out, "worker_rlimit_nofile %u;\n", config->files_max);
+    add(out, "pid ");
+    add_path(out, config->pid_file, "");
+    add(out, ";\nerror_log stderr warn;\n\n"
+             "# The module: claims a key before a request is passed on, stores the answer, replays it.\n"
+             "load_module ");
+    add_path(out, config->module, "");
+    /* A proxied connection has two descriptors, and some are in other use. */
+    once_buf_addf(out, ";\n\nevents {\n    worker_connections %u;\n}\n\n", config->files_max / 2);
+}
+
+static void add_logs(const struct once_serve_config *config, struct once_buf *out)
+{
+    if (!config->log_requests) {
+        add(out, "    access_log off;\n");
+        return;
+    }
+    add(out, "    # One line per request; 'replayed' where the service was not asked.\n"
+             "    map $sent_http_idempotency_replayed $how_answered {\n"
+             "        true replayed;\n"
+             "        default \"\";\n"
+             "    }\n"
+             "    log_format requests '$remote_addr \"$request\" $status $how_answered';\n"
+             "    access_log /dev/stderr requests;\n");
+}
+
+static void add_bodies(const struct once_serve_config *config, struct once_buf *out)
+{
+    static const char *const kinds[] = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" };
+    add(out, "\n    # Bodies that do not fit into memory. (The last three are not used, but nginx makes them.)\n");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "/%s", kinds[i]);
+        once_buf_addf(out, "    %s_temp_path ", kinds[i]);
+        add_path(out, config->temp_dir, name);
+        add(out, ";\n");
+    }
+    add(out, "    client_max_body_size 64m;\n");
+}
+
+static void add_upstream(const struct once_serve_config *config, struct once_buf *out)
+{
+    add(out, "\n    # Your service. Connections to it are kept; its own timeout for idle ones should be longer\n"
+             "    # than this one: a request that meets a closing connection ends unknown.\n"
+             "    upstream service {\n");
+    once_buf_addf(out, "        server %s max_fails=0;\n", config->upstream->server);
+    add(out, "        keepalive 64;\n"
+             "        keepalive_timeout 4s;\n"
+             "    }\n"
+             "    map $http_host $host_asked_for {\n"
+             "        \"\" $host;\n"
+             "        default $http_host;\n"
+             "    }\n");
+}
+
+static void add_listen(const struct once_serve_config *config, struct once_buf *out)
+{
+    once_buf_addf(out, "        listen %s%s;\n", config->listen->text, config->tls_cert != NULL ? " ssl http2" : "");
+    if (config->tls_cert == NULL)
+        return;
+    add(out, "        ssl_certificate ");
+    add_path(out, config->tls_cert, "");
+    add(out, ";\n        ssl_certificate_key ");
+    add_path(out, config->tls_key, "");
+    add(out, ";\n        ssl_protocols TLSv1.2 TLSv1.3;\n"
+             "        ssl_session_cache shared:tls:10m;\n");
+}
+
+static void add_duration(struct once_buf *out, const char *indent, const char *directive, int64_t ms)
+{
+    char text[ONCE_DURATION_TEXT_LEN];
+    if (ms == ONCE_SERVE_CONFIG_DEFAULT)
+        return;
+    once_duration_format(ms, text);
+    once_buf_addf(out, "%s%s %s;\n", indent, directive, text);
+}
+
+static void add_tenant(const struct once_serve_config *config, struct once_buf *out)
+{
+    if (config->tenant_header == NULL) {
+        add(out, "        once_tenant -;          # one tenant: all clients share the keys\n");
+        return;
+    }
+    add(out, "        # Whose key it is. Whoever can set this header chooses the tenant: something\n"
+             "        # before this gateway must check or set it.\n"
+             "        once_tenant $http_");
+    for (const char *p = config->tenant_header; *p != '\0'; p++)
+        once_buf_add_byte(out, (uint8_t)(*p == '-' ? '_' : tolower((unsigned char)*p)));
+    add(out, ";\n");
+}
+
+/* In the server, so that the policy's location has them, too. */
+static void add_once(const struct once_serve_config *config, struct once_buf *out)
+{
+    static const char indent[] = "        ";
+    add(out, "\n        # Requests with an Idempotency-Key are executed once and answered alike.\n");
+    add(out, config->required ? "        once required;          # without a key: 400\n"
+                              : "        once on;                # without a key: passed on as they are\n");
+    add_tenant(config, out);
+    if (config->method_count > 0) {
+        add(out, "        once_methods");
+        for (size_t i = 0; i < config->method_count; i++)
+            once_buf_addf(out, " %s", config->methods[i]);
+        add(out, ";\n");
+    }
+    if (config->takeover != NULL)
+        once_buf_addf(out, "        once_takeover %s;\n", config->takeover);
+    add_duration(out, indent, "once_lease", config->lease_ms);
+    add_duration(out, indent, "once_retention", config->retention_ms);
+    add_duration(out, indent, "once_wait", config->wait_ms);
+    add(out, "\n        # All of this as a document for clients.\n"
+             "        location = /.well-known/idempotency {\n"
+             "            once_policy;\n"
+             "        }\n");
+}
+
+static void add_proxy(const struct once_serve_config *config, struct once_buf *out)
+{
+    once_buf_addf(out, "            proxy_pass %s://service;\n", config->upstream->tls ? "https" : "http");
+    add(out, "            proxy_http_version 1.1;\n"
+             "            proxy_set_header Connection \"\";\n"
+             "            proxy_set_header Host $host_asked_for;\n"
+             "            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+             "            proxy_set_header X-Forwarded-Proto $scheme;\n"
+             "            proxy_next_upstream off;          # never twice to the service\n"
+             "            proxy_ignore_client_abort on;     # a client that left does not stop the work\n");
+    add_duration(out, "            ", "proxy_read_timeout", config->timeout_ms);
+    add_duration(out, "            ", "proxy_send_timeout", config->timeout_ms);
+    if (!config->upstream->tls)
+        return;
+    once_buf_addf(out, "            proxy_ssl_name %s;\n", config->upstream->host);
+    add(out, "            proxy_ssl_server_name on;\n"
+             "            proxy_ssl_verify on;\n"
+             "            proxy_ssl_verify_depth 4;\n"
+             "            proxy_ssl_trusted_certificate ");
+    add_path(out, config->ca_file, "");
+    add(out, ";\n");
+}
+
+void once_serve_config_write(const struct once_serve_config *config, struct once_buf *out)
+{
+    add(out, ONCE_SERVE_CONFIG_MARK);
+    once_buf_addf(out, "# %s%s -> %s\n\n", config->tls_cert != NULL ? "https://" : "http://", config->listen->text,
+                  config->upstream->url);
+    add_process(config, out);
+    add(out, "http {\n");
+    add_logs(config, out);
+    add(out, "    server_tokens off;\n");
+    add_bodies(config, out);
+    add_upstream(config, out);
+    add(out, "\n    # The keeper of the keys: `once daemon`.\n    once_daemon ");
+    add_path(out, config->socket, "");
+    add(out, ";\n\n    server {\n");
+    add_listen(config, out);
+    add_once(config, out);
+    add(out, "\n        location / {\n");
+    add_proxy(config, out);
+    add(out, "        }\n    }\n}\n");
+}

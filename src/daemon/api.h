@@ -1,0 +1,46 @@
+/*
+ * api.h - the daemon's HTTP listener: the library's protocol as JSON, health, counters.
+ *
+ * For services in any language on the same machine; docs/api.md is the manual, docs/openapi.yaml
+ * the description for programs. A thread per connection calls libonce's synchronous functions.
+ *
+ * Invariants: A1 who is not on this machine, and whose browser is only tricked into asking, is
+ *                refused (api_guard.h).
+ *             A2 everything has a bound: connections, the time to send a request and to take an
+ *                answer, the bytes of one request and of all of them together.
+ *             A3 a request that has not arrived completely does nothing.
+ *             A4 a status other than 200 means that the question was not answered. What the store
+ *                answered is the member `arm`, always with 200.
+ */
+#ifndef ONCE_DAEMON_API_H
+#define ONCE_DAEMON_API_H
+
+#include "once.h"
+
+#define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
+
+/* Zero means the default. */
+struct once_api_options {
+    struct once *once;
+    const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free */
+    bool any_address;         /* also addresses that others than this machine can reach */
+    const char *const *hosts; /* further names for this machine that a Host header may have */
+    size_t host_count;
+    uint32_t connection_max; /* 256, up to 4096: more of them wait to be accepted */
+    uint32_t request_ms;     /* 30 s: from the connection's begin, or its last answer, to the end of a request */
+    uint32_t answer_ms;      /* 60 s: to take an answer */
+    uint32_t drain_ms;       /* 5 s: what once_api_stop() gives those who are being answered */
+    uint64_t bytes_max;      /* 128 MiB: of large requests and answers, all together */
+};
+
+struct once_api;
+
+/* *out is written only on success. ONCE_INVALID: the address; ONCE_UNAVAILABLE: it is taken. */
+ONCE_CHECKED once_result once_api_start(const struct once_api_options *options, struct once_api **out,
+                                        struct once_error *err);
+/* Accepts nothing more, ends waits, lets those who are being answered have it, closes. NULL is fine. */
+void once_api_stop(struct once_api *api);
+/* "127.0.0.1:7411": as bound. */
+const char *once_api_address(const struct once_api *api);
+
+#endif

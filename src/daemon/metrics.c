@@ -1,0 +1,74 @@
+/*
+ * metrics.c - /metrics: counters for Prometheus, in its text format 0.0.4.
+ *
+ * The engine's counters are there also while the store is not; what only the store knows is
+ * then left out, and once_store_up is 0.
+ */
+#include "daemon/api_call.h"
+#include "os/os.h"
+
+#include <inttypes.h>
+
+static void put_head(FILE *file, const char *name, const char *type, const char *help)
+{
+    fprintf(file, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_metric(FILE *file, const char *name, const char *type, uint64_t value, const char *help)
+{
+    put_head(file, name, type, help);
+    fprintf(file, "%s %" PRIu64 "\n", name, value);
+}
+
+static void put_store(FILE *file, const struct once_stats *stats, once_result result)
+{
+    put_metric(file, "once_store_up", "gauge", result == ONCE_OK || result == ONCE_BUSY,
+               "Whether the store answered just now.");
+    put_metric(file, "once_operations_total", "counter", stats->operations, "Operations that were answered.");
+    put_metric(file, "once_batches_total", "counter", stats->batches, "Batches that were sent to the store.");
+    put_metric(file, "once_commits_total", "counter", stats->commits, "Transactions that were committed.");
+    put_metric(file, "once_executions_total", "counter", stats->executions, "Claims answered execute.");
+    put_metric(file, "once_replays_total", "counter", stats->replays, "Claims answered replay.");
+    put_metric(file, "once_fenced_total", "counter", stats->fenced, "Operations of holders that had been replaced.");
+    put_metric(file, "once_busy_total", "counter", stats->busy, "Operations refused because the queue was full.");
+    put_metric(file, "once_settled_total", "counter", stats->settled,
+               "Operations whose answer was lost, and found by looking.");
+    if (result != ONCE_OK)
+        return;
+    put_metric(file, "once_records", "gauge", stats->records, "Records in the store, about.");
+    put_metric(file, "once_store_bytes", "gauge", stats->bytes, "Bytes that the store takes.");
+}
+
+static void put_http(FILE *file, struct api_counters *counters)
+{
+    put_metric(file, "once_http_connections", "gauge", atomic_load(&counters->connections),
+               "HTTP connections that are open.");
+    put_metric(file, "once_http_connections_total", "counter", atomic_load(&counters->connections_ever),
+               "HTTP connections that were accepted.");
+    put_metric(file, "once_http_timeouts_total", "counter", atomic_load(&counters->timed_out),
+               "HTTP connections that were closed for being too slow.");
+    put_head(file, "once_http_requests_total", "counter", "HTTP requests that were answered, by status.");
+    for (int code = 0; code < API_STATUS_COUNT; code++) {
+        uint64_t count = atomic_load(&counters->answers[code]);
+        if (count > 0 || code == 200)
+            fprintf(file, "once_http_requests_total{code=\"%d\"} %" PRIu64 "\n", code, count);
+    }
+}
+
+void api_metrics(struct api_call *call)
+{
+    struct once_stats stats;
+    struct once_error err;
+    once_result result = once_stats(call->once, &stats, &err);
+    FILE *file = api_answer_begin(&call->answer, 200, "text/plain; version=0.0.4; charset=utf-8");
+    if (file == NULL)
+        return;
+    put_store(file, &stats, result);
+    put_http(file, call->counters);
+    once_time up_ms = once_os_monotonic_ms() - call->counters->started_ms;
+    put_head(file, "once_uptime_seconds", "gauge", "Time since the daemon began to listen.");
+    fprintf(file, "once_uptime_seconds %" PRId64 ".%03d\n", up_ms / 1000, (int)(up_ms % 1000));
+    put_head(file, "once_build_info", "gauge", "The daemon's version.");
+    fprintf(file, "once_build_info{version=\"%s\"} 1\n", once_version());
+    api_answer_end(&call->answer);
+}

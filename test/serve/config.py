@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""`once serve`: its options, the nginx.conf it writes, and what it says when it cannot start."""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+from harness import ONCE, ROOT, Skip, contains, equal, free_port, main, need_module, need_plain_user
+
+UPSTREAM = ("--upstream", "http://127.0.0.1:9000")
+
+
+def config(world, *options):
+    upstream = () if "--upstream" in options else UPSTREAM
+    status, out, err = world.once("serve", *upstream, "--print-config", *options)
+    equal((status, err), (0, ""), "--print-config %s" % " ".join(options))
+    return out
+
+
+def test_config__has_what_the_module_needs(world):
+    text = config(world)
+    for line in ("daemon off;", "error_log stderr warn;", "listen 127.0.0.1:8080;", "once on;", "once_tenant -;",
+                 "proxy_ignore_client_abort on;", "proxy_next_upstream off;", "proxy_http_version 1.1;",
+                 "server 127.0.0.1:9000", "keepalive 64;", "proxy_set_header Host $host_asked_for;",
+                 "proxy_pass http://service;"):
+        contains(text, line, "the configuration")
+    for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        contains(text, kind + "_temp_path ", "the configuration")
+    equal("\nuser " in text, ROOT, "a user for the workers, as root only")
+
+
+def test_config__says_each_option(world):
+    for options, line in (
+            (("--listen", "8081"), "listen 127.0.0.1:8081;"),
+            (("--listen", "*:8081"), "listen 0.0.0.0:8081;"),
+            (("--listen", "localhost:8081"), "listen 127.0.0.1:8081;"),
+            (("--listen", "[::1]:8081"), "listen [::1]:8081;"),
+            (("--tenant-header", "X-Tenant-Id"), "once_tenant $http_x_tenant_id;"),
+            (("--required",), "once required;"),
+            (("--methods", "POST,PATCH"), "once_methods POST PATCH;"),
+            (("--takeover", "rerun"), "once_takeover rerun;"),
+            (("--takeover", "escalate"), "once_takeover escalate;"),
+            (("--lease", "90s"), "once_lease 1m30s;"),
+            (("--retention", "never"), "once_retention never;"),
+            (("--retention", "7d"), "once_retention 7d;"),
+            (("--wait", "250ms"), "once_wait 250ms;"),
+            (("--timeout", "10m"), "proxy_read_timeout 10m;"),
+            (("--workers", "3"), "worker_processes 3;"),
+            (("--log-requests",), "access_log /dev/stderr requests;"),
+            (("--module", "/dev/null"), 'load_module "/dev/null";'),
+            (("--store", "once:/run/x/once.sock"), 'once_daemon "/run/x/once.sock";')):
+        contains(config(world, *options), line, " ".join(options))
+
+
+def test_config__upstreams(world):
+    for url, lines in (
+            ("http://shop", ["server shop:80 ", "proxy_pass http://service;"]),
+            ("http://shop.example:81/", ["server shop.example:81 "]),
+            ("http://[::1]:9000", ["server [::1]:9000 "]),
+            ("http://unix:/run/shop.sock", ["server unix:/run/shop.sock "]),
+            ("https://shop.example", ["server shop.example:443 ", "proxy_pass https://service;",
+                                      "proxy_ssl_name shop.example;", "proxy_ssl_verify on;"])):
+        status, out, err = world.once("serve", "--upstream", url, "--print-config")
+        equal((status, err), (0, ""), url)
+        for line in lines:
+            contains(out, line, url)
+
+
+def test_config__prints_and_leaves_nothing(world):
+    config(world)
+    config(world, "--config", world.path("etc"))
+    equal(os.listdir(world.folder), [], "files")
+
+
+def test_mistake__is_named(world):
+    need = "once serve: "
+    for options, said in (
+            ((), "--upstream URL is missing: which service is to be protected?"),
+            (("--upstream", "127.0.0.1:9000"),
+             "--upstream: '127.0.0.1:9000' is no URL of a service: http://HOST:PORT or https://HOST:PORT"),
+            (("--upstream", "ftp://x"), "--upstream: 'ftp://x' is no URL of a service: http://HOST:PORT or https://HOST:PORT"),
+            (("--upstream", "http://x/base"),
+             "--upstream: 'http://x/base' has a path: the gateway passes on the client's, so give only SCHEME://HOST:PORT"),
+            (("--upstream", "http://x:0"), "--upstream: 'http://x:0': '0' is no port from 1 to 65535"),
+            (("--upstream", "http://x:65536"), "--upstream: 'http://x:65536': '65536' is no port from 1 to 65535"),
+            (("--upstream", "http://u:p@x"), "--upstream: 'http://u:p@x' has a user in it: credentials are the client's to send"),
+            (("--upstream", "http://"), "--upstream: 'http://': '' is no name of a host"),
+            (("--upstream", "http://a;b"), "--upstream: 'http://a;b': 'a;b' is no name of a host"),
+            (("--upstream", "http://$host"), "--upstream: 'http://$host': '$host' is no name of a host"),
+            (("--upstream", "http://::1"), "--upstream: 'http://::1' is no URL of a service; an IPv6 address goes into [brackets]"),
+            (("--upstream", "http://unix:relative"),
+             "--upstream: 'http://unix:relative': the path of a socket is absolute and has at most 107 bytes"),
+            (("--upstream", "http://unix:/a b"),
+             "--upstream: 'http://unix:/a b': the path of a socket may have letters, digits and /._-+@"),
+            ((*UPSTREAM, *UPSTREAM), "--upstream: one service, please; for several, write an nginx.conf of your own "
+                                     "(--print-config shows a start)"),
+            ((*UPSTREAM, "--listen", "0"), "--listen: '0' needs a port from 1 to 65535 at its end"),
+            ((*UPSTREAM, "--listen", "127.0.0.1"), "--listen: '127.0.0.1' needs a port from 1 to 65535 at its end"),
+            ((*UPSTREAM, "--listen", "::1:80"), "--listen: '::1:80' is no address; write ADDRESS:PORT, [IPV6]:PORT or PORT"),
+            ((*UPSTREAM, "--listen", "shop:80"),
+             "--listen: 'shop' is no address to listen on: a number, '*' or localhost, please"),
+            ((*UPSTREAM, "--http", "on"), "--http: 'on' needs a port from 1 to 65535 at its end"),
+            ((*UPSTREAM, "--methods", "POST,,PUT"), "--methods: 'POST,,PUT' is no list of methods such as POST,PATCH"),
+            ((*UPSTREAM, "--methods", "POST;x"), "--methods: 'POST;x' is no list of methods such as POST,PATCH"),
+            ((*UPSTREAM, "--methods", ""), "--methods: '' is no list of methods such as POST,PATCH"),
+            ((*UPSTREAM, "--tenant-header", "X Y"),
+             "--tenant-header: 'X Y' is no name of a header (letters, digits and -)"),
+            ((*UPSTREAM, "--takeover", "probe"), "--takeover: 'probe' is neither 'escalate' nor 'rerun'"),
+            ((*UPSTREAM, "--lease", "0s"), "--lease: '0s' is too short"),
+            ((*UPSTREAM, "--lease", "25h"), "--lease: '25h' is too long"),
+            ((*UPSTREAM, "--retention", "0s"), "--retention: '0s' is too short"),
+            ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
+            ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
+            ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
+            ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
+            ((*UPSTREAM, "--listen", "*:9000"),
+             "--upstream: http://127.0.0.1:9000 is the gateway itself: see --listen"),
+            ((*UPSTREAM, "more"), "'more' is too much")):
+        status, out, err = world.once("serve", "--print-config", *options)
+        equal((status, out), (64, ""), "exit status and output of %s" % (options,))
+        equal(err, need + said + "\nsee 'once serve --help'\n", "message for %s" % (options,))
+    equal(os.listdir(world.folder), [], "files")
+
+
+def test_mistake__user(world):
+    status, _, err = world.once("serve", *UPSTREAM, "--user", "no-such-user")
+    equal(status, 64, "exit status")
+    equal(err, "once serve: --user: there is no user 'no-such-user'\n" if ROOT else
+          "once serve: --user is for root: as a plain user all runs as yourself\n", "message")
+
+
+# ---------------------------------------------------------------- what is missing
+
+def started(world, *options, **more):
+    """It must end by itself, leaving nothing."""
+    port = free_port()
+    status, out, err = world.once("serve", *UPSTREAM, "--listen", str(port), "--store",
+                                  "sqlite:" + world.path("once.db"), *options, **more)
+    equal(out, "", "standard output")
+    assert not os.path.exists(world.path("once.db")), "there is a store"
+    return status, err.replace("127.0.0.1:%d" % port, "LISTEN").replace("127.0.0.1-%d" % port, "LISTEN")
+
+
+def test_missing__nginx(world):
+    for name in ("nginx-none", "/nonexistent/nginx"):
+        status, err = started(world, "--nginx", name)
+        equal((status, err), (69, "once serve: cannot find the program %s; install it (apt-get install nginx), or give "
+                                  "--nginx FILE\n" % name), name)
+
+
+def test_missing__module(world):
+    status, err = started(world, "--module", "/nonexistent.so")
+    equal((status, err), (69, "once serve: --module: cannot find '/nonexistent.so': No such file or directory\n"),
+          "a module that is not there")
+    # A program that was copied to some place has no module beside it.
+    shutil.copy(ONCE, world.path("once"))
+    done = subprocess.run([world.path("once"), "serve", *UPSTREAM, "--print-config"], env=world.env, capture_output=True,
+                          text=True, check=True)
+    path = done.stdout.split('load_module "')[1].split('"')[0]
+    if os.path.exists(path):
+        raise Skip("the module is installed")
+    done = subprocess.run([world.path("once"), "serve", *UPSTREAM, "--nginx", "/bin/true"], env=world.env,
+                          capture_output=True, text=True, check=False)
+    equal((done.returncode, done.stderr),
+          (69, "once serve: cannot find the nginx module: neither beside this program nor at %s; build it with 'make', "
+               "or give --module FILE\n" % path), "no module anywhere")
+
+
+def test_missing__port(world):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, _, err = world.once("serve", *UPSTREAM, "--listen", str(port), "--nginx", "/bin/true", "--module", "/dev/null")
+        equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:%d: Address already in use: another "
+                                  "program listens there; end it, or choose another port\n" % port), "--listen")
+        status, err = started(world, "--http", str(port), "--nginx", "/bin/true", "--module", "/dev/null")
+        equal((status, err), (69, "once serve: --http: cannot listen on 127.0.0.1:%d: Address already in use: another "
+                                  "program listens there; end it, or choose another port\n" % port), "--http")
+    status, _, err = world.once("serve", *UPSTREAM, "--listen", "192.0.2.1:80", "--nginx", "/bin/true", "--module", "/dev/null")
+    equal((status, err), (69, "once serve: --listen: cannot listen on 192.0.2.1:80: Cannot assign requested address: no "
+                              "such address on this machine\n"), "an address of another machine")
+
+
+def test_missing__permission(world):
+    if ROOT:
+        raise Skip("root may write everywhere; see plain_user")
+    os.mkdir(world.path("run"), 0o500)
+    status, err = started(world, "--nginx", "/bin/true", "--module", "/dev/null")
+    equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+
+
+def test_missing__permission_of_a_plain_user(world):
+    user = need_plain_user()
+    if user is None:
+        raise Skip("not root")
+    os.mkdir(world.path("run"), 0o755)  # root's
+    status, _, err = world.once("serve", *UPSTREAM, "--listen", str(free_port()), "--store", "sqlite:" + world.path("x.db"),
+                                "--module", need_module(), user=user)
+    equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+    status, _, err = world.once("serve", *UPSTREAM, "--listen", "80", "--module", need_module(), user=user)
+    if "Permission denied" in err:  # some machines let everybody
+        equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:80: Permission denied: ports below "
+                                  "1024 are root's\n"), "port 80")
+
+
+def test_config__of_somebody_else_is_kept(world):
+    os.mkdir(world.path("etc"))
+    with open(world.path("etc/nginx.conf"), "w", encoding="ascii") as f:
+        f.write("# mine\n")
+    status, err = started(world, "--config", world.path("etc"), "--nginx", "/bin/true", "--module", "/dev/null")
+    equal((status, err), (69, "once serve: '%s/etc/nginx.conf' was not written by once serve; remove it, or give another "
+                              "--config\n" % world.folder), "message")
+    with open(world.path("etc/nginx.conf"), encoding="ascii") as f:
+        equal(f.read(), "# mine\n", "the file")
+
+
+# ---------------------------------------------------------------- what nginx says
+
+def test_nginx__accepts_the_configuration(world):
+    module = need_module()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout",
+                    world.path("key.pem"), "-out", world.path("cert.pem")], check=True, capture_output=True)
+    for options in ((), ("--required", "--tenant-header", "X-Tenant", "--methods", "POST,PUT", "--takeover", "rerun",
+                         "--lease", "30s", "--retention", "never", "--wait", "5s", "--workers", "1", "--log-requests"),
+                    ("--retention", "90d", "--lease", "1h30m", "--wait", "250ms"),
+                    ("--listen", "[::1]:8443", "--tls-cert", world.path("cert.pem"), "--tls-key", world.path("key.pem")),
+                    ("--upstream", "https://127.0.0.1:9443"), ("--upstream", "http://unix:/run/shop.sock"),
+                    ("--upstream", "http://[::1]:9000"), ("--timeout", "500ms"),
+                    ("--store", "once:/run/x/once.sock")):
+        text = config(world, "--module", module, *options)
+        run = text.split('pid "')[1].split("/nginx.pid")[0]
+        temp = text.split('client_body_temp_path "')[1].split("/client_body")[0]
+        os.makedirs(world.path("here/temp"), exist_ok=True)
+        text = text.replace(run, world.path("here")).replace(temp, world.path("here/temp"))
+        with open(world.path("nginx.conf"), "w", encoding="utf-8") as f:
+            f.write(text)
+        done = subprocess.run(["nginx", "-t", "-q", "-p", world.folder, "-e", "stderr", "-c", world.path("nginx.conf")],
+                              capture_output=True, text=True, check=False,
+                              env={**world.env, "PATH": world.env["PATH"] + ":/usr/sbin"})
+        equal((done.returncode, done.stderr), (0, ""), "nginx -t with %s" % (options,))
+
+
+def test_nginx__module_that_is_none(world):
+    need_module()
+    with open(world.path("bad.so"), "w", encoding="ascii") as f:
+        f.write("not a library")
+    status, err = started(world, "--module", world.path("bad.so"))
+    equal(status, 69, "exit status")
+    contains(err, "once serve: the module %s cannot be loaded\n" % world.path("bad.so"), "message")
+    contains(err, ": dlopen() ", "what nginx said")
+
+
+def test_nginx__module_for_another_version(world):
+    with open(need_module(), "rb") as f:
+        image = f.read()
+    version = subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True,
+                             env={**world.env, "PATH": world.env["PATH"] + ":/usr/sbin"}).stderr.split("/")[1].split()[0]
+    major, minor, patch = (int(n) for n in version.split("."))
+    number = major * 1000000 + minor * 1000 + patch
+    assert image.count(number.to_bytes(8, "little")) >= 1, "the module has no version"
+    with open(world.path("other.so"), "wb") as f:
+        f.write(image.replace(number.to_bytes(8, "little"), (number + 7).to_bytes(8, "little")))
+    status, err = started(world, "--module", world.path("other.so"))
+    equal(status, 69, "exit status")
+    contains(err, "once serve: the module %s was built for another version of nginx; build it again with the nginx-dev of "
+                  "this one\n" % world.path("other.so"), "message")
+
+
+def test_nginx__upstream_host_unknown(world):
+    module = need_module()
+    status, _, err = world.once("serve", "--upstream", "http://no-such-host.invalid", "--listen", str(free_port()),
+                                "--store", "sqlite:" + world.path("x.db"), "--module", module)
+    equal(status, 69, "exit status")
+    contains(err, 'host not found in upstream "no-such-host.invalid:80"', "what nginx said")
+    contains(err, "once serve: nginx does not accept the configuration, see above\n", "message")
+
+
+sys.exit(main(sys.modules[__name__]))

@@ -1,0 +1,366 @@
+"""What the tests of `once serve` share: TAP, private folders, free ports, waiting, processes.
+
+A case is a function whose name begins with test_; arguments of the program select cases by
+substring. ONCE_BIN is the program; ONCE_MODULE the nginx module, if it is not where `once
+serve` finds it by itself. Nothing sleeps in the hope that something happened: wait_for() polls
+a condition, with a bound (ONCE_TEST_SECONDS). ONCE_TEST_KEEP=1 keeps the folders.
+"""
+import http.client
+import http.server
+import inspect
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
+MODULE = os.environ.get("ONCE_MODULE")
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+ROOT = os.getuid() == 0
+
+
+class Skip(Exception):
+    """The case cannot run here; why is its text."""
+
+
+def wait_for(what, condition):
+    until = time.monotonic() + SECONDS
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError("waited %g s for: %s" % (SECONDS, what))
+        time.sleep(0.01)
+
+
+def equal(actual, expected, what):
+    assert actual == expected, "%s: got %r, expected %r" % (what, actual, expected)
+
+
+def contains(text, part, what):
+    assert part in text, "%s: %r is not in %r" % (what, part, text)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def is_refused(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) != 0
+
+
+# ---------------------------------------------------------------- processes
+
+def is_alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
+            return f.read().rsplit(") ", 1)[1][0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def children(pid):
+    found = []
+    try:
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, task), encoding="ascii") as f:
+                found += [int(word) for word in f.read().split()]
+    except OSError:
+        pass
+    return found
+
+
+def descendants(pid):
+    found = []
+    for child in children(pid):
+        found += [child] + descendants(child)
+    return found
+
+
+def title(pid):
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as f:
+            return f.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def uid_of(pid):
+    return os.stat("/proc/%d" % pid).st_uid
+
+
+# ---------------------------------------------------------------- the service behind
+
+class Service:
+    """Counts what reaches it. POST /wait answers when the test says so."""
+
+    def __init__(self):
+        service = self
+        self.count, self.lock = 0, threading.Lock()
+        self.arrived, self.go_on = threading.Event(), threading.Event()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with service.lock:
+                    service.count += 1
+                    number = service.count
+                if self.path == "/wait":
+                    service.arrived.set()
+                    service.go_on.wait(SECONDS)
+                body = b"number %d host %s\n" % (number, self.headers["Host"].encode())
+                self.send_response(201)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Type", "text/plain")
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST
+
+            def log_message(self, *_):
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_):  # a gateway that was killed
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = "http://127.0.0.1:%d" % self.server.server_port
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.go_on.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def request(port, path="/", key=None, body=b"x", method="POST", timeout=None, **headers):
+    """Returns (status, headers, body); None if there was no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout or SECONDS)
+    try:
+        if key is not None:
+            headers["Idempotency-Key"] = '"%s"' % key
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+# ---------------------------------------------------------------- a case's world
+
+class World:
+    """A private folder, with what was started in it; all of it ends with the case."""
+
+    def __init__(self, name):
+        self.folder = tempfile.mkdtemp(prefix="once-serve.")
+        os.chmod(self.folder, 0o755)
+        self.name, self.started, self.services = name, [], []
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith(("ONCE_", "XDG_"))}
+        self.env.update(LC_ALL="C.UTF-8", HOME=self.folder, XDG_STATE_HOME=self.folder + "/state",
+                        XDG_RUNTIME_DIR=self.folder + "/run")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def service(self):
+        self.services.append(Service())
+        return self.services[-1]
+
+    def once(self, *arguments, user=None, **more):
+        """Runs it to its end: (status, stdout, stderr)."""
+        done = subprocess.run(as_user(user) + [ONCE, *arguments], env={**self.env, **more}, capture_output=True,
+                              stdin=subprocess.DEVNULL, text=True, timeout=2 * SECONDS, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def serve(self, *arguments, user=None, upstream=None, port=None, stderr=None):
+        gateway = Gateway(self, arguments, user, upstream, port, stderr)
+        self.started.append(gateway)
+        return gateway
+
+    def close(self):
+        for gateway in self.started:
+            gateway.kill()
+        for service in self.services:
+            service.close()
+        if not os.environ.get("ONCE_TEST_KEEP"):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def as_user(user):
+    return ["runuser", "-u", user, "--"] if user else []
+
+
+class Gateway:
+    """A running `once serve`."""
+
+    def __init__(self, world, arguments, user, upstream, port, stderr):
+        self.world, self.port = world, port or free_port()
+        self.service = None
+        if upstream is None:
+            self.service = world.service()
+            upstream = self.service.url
+        self.log_path = world.path("log.%d" % len(world.started))
+        arguments = ["--upstream", upstream, "--listen", "127.0.0.1:%d" % self.port, "--workers", "2", *arguments]
+        if "--store" not in arguments:
+            arguments += ["--store", "sqlite:" + world.path("once.db")]
+        if MODULE and "--module" not in arguments:
+            arguments += ["--module", MODULE]
+        if "--http" not in arguments:
+            arguments += http_off()
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(as_user(user) + [ONCE, "serve", *arguments], env=world.env,
+                                            stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log if stderr is None else stderr, start_new_session=True)
+        self.seen = set()
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def pid(self):
+        """Of `once serve` itself: runuser stays as its parent."""
+        for pid in [self.process.pid] + descendants(self.process.pid):
+            if title(pid).startswith(ONCE + " serve"):
+                return pid
+        return self.process.pid
+
+    def all(self):
+        found = descendants(self.process.pid)
+        self.seen.update(found)
+        return found
+
+    def daemon(self):
+        return [p for p in self.all() if " daemon " in title(p) + " " and title(p).startswith("once daemon")]
+
+    def master(self):
+        # Not a worker that was forked just now and still has its parent's title.
+        return [p for p in children(self.pid()) if title(p).startswith("nginx: master")]
+
+    def workers(self):
+        return [p for p in self.all() if title(p) == "nginx: worker process"]
+
+    def ready(self):
+        wait_for("once serve to be ready", lambda: "once serve: ready: " in self.log() or self.process.poll() is not None)
+        assert self.process.poll() is None, "once serve ended with %s: %s" % (self.process.returncode, self.log())
+        wait_for("two workers", lambda: len(self.workers()) == 2)
+        equal((len(self.daemon()), len(self.master())), (0 if "once:" in self.log_store() else 1, 1), "processes")
+        return self
+
+    def has_new_workers(self, old):
+        now = set(self.workers())
+        return len(now) == 2 and not now & set(old)
+
+    def log_store(self):
+        return next(line for line in self.log().splitlines() if line.startswith("once serve: store"))
+
+    def socket(self):
+        return self.log().split("daemon        socket ")[1].split()[0].rstrip(",")
+
+    def folder(self):
+        return os.path.dirname(os.path.dirname(self.socket()))
+
+    def send(self, number):
+        os.kill(self.pid(), number)
+
+    def ended(self, what="once serve to end"):
+        wait_for(what, lambda: self.process.poll() is not None)
+        return self.process.returncode
+
+    def nothing_left(self):
+        wait_for("all processes to be gone: %s" % {p: title(p) for p in self.seen if is_alive(p)},
+                 lambda: not any(is_alive(p) for p in self.seen))
+
+    def end(self, number=signal.SIGTERM):
+        """Ends it well, and checks that nothing is left."""
+        folder = self.folder()
+        self.all()
+        self.send(number)
+        status = self.ended()
+        equal(status, 0, "exit status; " + self.log())
+        self.nothing_left()
+        assert not os.path.exists(folder), "%s is still there: %s" % (folder, os.listdir(folder))
+
+    def kill(self):
+        for pid in [self.process.pid, *self.all(), *self.seen]:
+            if is_alive(pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+        self.process.wait()
+        if ROOT:  # a case that failed, or killed it
+            for place in ("/run/once", "/var/cache/once"):
+                shutil.rmtree("%s/serve-127.0.0.1-%d" % (place, self.port), ignore_errors=True)
+
+
+def http_off():
+    """The daemon's JSON API is not needed here, and its default port may be taken."""
+    text = subprocess.run([ONCE, "daemon", "--help"], capture_output=True, text=True, check=False).stdout
+    return ["--http", "off"] if "  --http" in text else []
+
+
+def need_module():
+    if MODULE:
+        return MODULE
+    done = subprocess.run([ONCE, "serve", "--upstream", "http://h", "--print-config"], capture_output=True, text=True,
+                          check=False)
+    path = done.stdout.split('load_module "')[1].split('"')[0]
+    if not os.path.exists(path):
+        raise Skip("the nginx module is not built")
+    if not shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin"):
+        raise Skip("there is no nginx")
+    return path
+
+
+def need_plain_user():
+    """A user for whom this program can be executed, or None if we are a plain one."""
+    if not ROOT:
+        return None
+    done = subprocess.run(["runuser", "-u", "nobody", "--", "test", "-x", ONCE, "-a", "-r", need_module()], check=False)
+    if done.returncode != 0:
+        raise Skip("user nobody cannot reach this build")
+    return "nobody"
+
+
+def main(module):
+    cases = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
+    cases = [(n, f) for n, f in cases if not sys.argv[1:] or any(word in n for word in sys.argv[1:])]
+    bad = 0
+    for number, (name, function) in enumerate(cases, 1):
+        world = World(name)
+        try:
+            function(world)
+            print("ok %d - %s" % (number, name), flush=True)
+        except Skip as why:
+            print("ok %d - %s # SKIP %s" % (number, name, why), flush=True)
+        except Exception:  # pylint: disable=broad-except
+            bad += 1
+            for line in traceback.format_exc().splitlines():
+                print("# " + line)
+            for gateway in world.started:
+                for line in gateway.log().splitlines()[-30:]:
+                    print("# log: " + line)
+            print("not ok %d - %s" % (number, name), flush=True)
+        finally:
+            world.close()
+    print("1..%d" % len(cases))
+    return 1 if bad else 0

@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""`once serve`, running: order of start and end, children that die, users, and requests through it."""
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from harness import (MODULE, ONCE, ROOT, Skip, contains, equal, free_port, http_off, is_alive, is_refused, main, need_module,
+                     need_plain_user, request, uid_of, wait_for)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def answers(gateway):
+    return lambda: (request(gateway.port, timeout=5) or (0,))[0] == 201
+
+
+def test_start__passes_requests_on_and_tells_where_things_are(world):
+    need_module()
+    gateway = world.serve("--log-requests").ready()
+    status, _, body = request(gateway.port)
+    equal((status, body), (201, b"number 1 host 127.0.0.1:%d\n" % gateway.port), "the answer")
+    log = gateway.log()
+    for part in ("once serve: configuration %s/nginx.conf\n" % gateway.folder(),
+                 "once serve: store         sqlite:%s\n" % world.path("once.db"),
+                 "once serve: ready: http://127.0.0.1:%d -> %s\n" % (gateway.port, gateway.service.url),
+                 "once serve: see the keys:   once keys list --store once:%s\n" % gateway.socket()):
+        contains(log, part, "the log")
+    wait_for("the request in the log", lambda: 'nginx: 127.0.0.1 "POST / HTTP/1.1" 201' in gateway.log())
+    status, out, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
+    equal((status, err), (0, ""), "keys list through the daemon: " + out)
+    gateway.end()
+
+
+def test_end__each_signal_ends_all_and_it_can_start_again(world):
+    need_module()
+    port = free_port()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        gateway = world.serve(port=port).ready()
+        wait_for("an answer", answers(gateway))
+        gateway.end(number)
+        equal(request(port, timeout=5), None, "after the end")
+
+
+def test_end__a_request_in_flight_is_finished(world):
+    need_module()
+    gateway = world.serve().ready()
+    got = []
+    thread = threading.Thread(target=lambda: got.append(request(gateway.port, "/wait")))
+    thread.start()
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    gateway.all()
+    gateway.send(signal.SIGTERM)
+    wait_for("new connections to be refused", lambda: is_refused(gateway.port))
+    assert gateway.process.poll() is None, "did not wait"
+    assert gateway.daemon(), "V1: the daemon ended before nginx"
+    gateway.service.go_on.set()
+    thread.join()
+    equal(got[0] and got[0][0], 201, "the answer")
+    equal(gateway.ended(), 0, "exit status")
+    gateway.nothing_left()
+
+
+def test_end__a_second_signal_hurries(world):
+    need_module()
+    gateway = world.serve().ready()
+    thread = threading.Thread(target=lambda: request(gateway.port, "/wait"))
+    thread.start()
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    gateway.all()
+
+    def pressed():
+        try:
+            gateway.send(signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        return gateway.process.poll() is not None
+    wait_for("the end", pressed)
+    contains(gateway.log(), "once serve: nginx still has requests in flight: they are cut off\n", "the log")
+    gateway.nothing_left()
+    gateway.service.go_on.set()
+    thread.join()
+
+
+def test_die__daemon_is_started_again(world):
+    need_module()
+    gateway = world.serve().ready()
+    for turn in range(2):
+        [old] = gateway.daemon()
+        os.kill(old, signal.SIGKILL)
+        wait_for("another daemon", lambda: gateway.daemon() not in ([], [old]))
+        wait_for("it to be ready", lambda: gateway.log().count("once serve: daemon is up again\n") == turn + 1)
+    contains(gateway.log(), "once serve: daemon was killed by signal 9 (Killed); it is started again in ", "the log")
+    wait_for("an answer", answers(gateway))
+    status, _, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
+    equal((status, err), (0, ""), "keys list through the new daemon")
+    gateway.end()
+
+
+def test_die__nginx_is_started_again_and_its_orphans_end(world):
+    need_module()
+    gateway = world.serve().ready()
+    [old], workers = gateway.master(), gateway.workers()
+    os.kill(old, signal.SIGKILL)
+    wait_for("the old workers to end", lambda: not any(is_alive(p) for p in workers))
+    wait_for("another master", lambda: gateway.master() not in ([], [old]))
+    wait_for("an answer", answers(gateway))
+    wait_for("two workers", lambda: len(gateway.workers()) == 2)
+    contains(gateway.log(), "once serve: nginx was killed by signal 9 (Killed); it is started again in ", "the log")
+    gateway.end()
+
+
+def test_die__a_worker_is_nginxs_own_matter(world):
+    need_module()
+    gateway = world.serve().ready()
+    [master], worker = gateway.master(), gateway.workers()[0]
+    os.kill(worker, signal.SIGKILL)
+    wait_for("another worker", lambda: gateway.has_new_workers([worker]))
+    equal(gateway.master(), [master], "the master")
+    gateway.end()
+
+
+def test_die__once_serve_itself(world):
+    need_module()
+    gateway = world.serve().ready()
+    gateway.all()
+    os.kill(gateway.pid(), signal.SIGKILL)
+    gateway.nothing_left()
+    # What it left in its folders is no obstacle.
+    again = world.serve(port=gateway.port).ready()
+    wait_for("an answer", answers(again))
+    again.end()
+
+
+def test_die__daemon_that_cannot_start_ends_it(world):
+    need_module()
+    gateway = world.serve("--store", "sqlite:/nonexistent/folder/once.db")
+    equal(gateway.ended(), 69, "exit status")
+    contains(gateway.log(), "once serve: daemon exited with status 69 before it was ready\n", "the log")
+    contains(gateway.log(), "daemon: once daemon: cannot open the store: ", "the log")
+
+
+def test_reload__new_workers_same_master(world):
+    need_module()
+    gateway = world.serve().ready()
+    [master], old = gateway.master(), gateway.workers()
+    gateway.send(signal.SIGHUP)
+    wait_for("new workers only", lambda: gateway.has_new_workers(old))
+    equal(gateway.master(), [master], "the master")
+    wait_for("an answer", answers(gateway))
+    gateway.end()
+
+
+def test_terminal__that_is_gone_ends_it(world):
+    need_module()
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    gateway = world.serve(stderr=theirs)
+    os.close(theirs)
+    shown = bytearray()
+
+    def shows(text):
+        try:
+            shown.extend(os.read(ours, 65536))
+        except BlockingIOError:
+            pass
+        return text in shown
+    wait_for("once serve to be ready", lambda: shows(b"once serve: ready: "))
+    gateway.send(signal.SIGHUP)
+    wait_for("a reload", lambda: shows(b"reads its configuration"))
+    wait_for("two workers", lambda: len(gateway.workers()) == 2)
+    gateway.all()
+    os.close(ours)
+    gateway.send(signal.SIGHUP)
+    equal(gateway.ended(), 0, "exit status")
+    gateway.nothing_left()
+
+
+def test_address__is_had_by_one(world):
+    need_module()
+    gateway = world.serve().ready()
+    status, _, err = world.once("serve", "--upstream", "http://127.0.0.1:9", "--listen", str(gateway.port), "--store",
+                                "sqlite:" + world.path("other.db"), "--module", need_module())
+    equal(status, 69, "exit status")
+    contains(err, "cannot listen on 127.0.0.1:%d: Address already in use" % gateway.port, "message")
+    wait_for("the first to answer", answers(gateway))
+    gateway.end()
+
+
+def test_config__stays_where_it_was_asked_for(world):
+    need_module()
+    path = world.path("etc/nginx.conf")
+    for _ in range(2):  # the second time it is overwritten
+        gateway = world.serve("--config", world.path("etc")).ready()
+        with open(path, encoding="utf-8") as f:
+            contains(f.read(), "listen 127.0.0.1:%d;" % gateway.port, "the file")
+        gateway.end()
+        assert os.path.exists(path), "it is gone"
+
+
+def test_daemon__that_runs_already(world):
+    need_module()
+    first = world.serve().ready()
+    second = world.serve("--store", "once:" + first.socket()).ready()
+    wait_for("an answer", answers(second))
+    equal(second.daemon(), [], "no daemon of its own")
+    second.send(signal.SIGTERM)
+    equal(second.ended(), 0, "exit status")
+    second.nothing_left()
+    assert os.path.exists(first.socket()), "the other's socket is gone"
+    first.end()
+
+
+def test_http__is_the_daemons(world):
+    need_module()
+    if not http_off():
+        raise Skip("this daemon has no JSON API")
+    port = free_port()
+    gateway = world.serve("--http", "127.0.0.1:%d" % port).ready()
+    contains(gateway.log(), "once serve: the JSON API:  http://127.0.0.1:%d\n" % port, "the log")
+    equal(request(port, "/healthz", method="GET", body=None)[0], 200, "/healthz")
+    gateway.end()
+    assert is_refused(port), "it is still there"
+
+
+def test_tls__is_served(world):
+    need_module()
+    cert, key = world.path("cert.pem"), world.path("key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    gateway = world.serve("--tls-cert", cert, "--tls-key", key).ready()
+    out = subprocess.run(["curl", "-sS", "--cacert", cert, "-w", "%{http_version}", "-d", "x",
+                          "https://localhost:%d/" % gateway.port], capture_output=True, text=True, check=False)
+    equal((out.stdout, out.stderr), ("number 1 host localhost:%d\n2" % gateway.port, ""), "the answer, over HTTP/2")
+    gateway.end()
+
+
+# ---------------------------------------------------------------- users
+
+def test_user__root_gives_up_what_it_need_not_have(world):
+    if not ROOT:
+        raise Skip("not root")
+    need_plain_user()  # others can reach this build
+    daemon = pwd.getpwnam("daemon")
+    os.mkdir(world.path("data"), 0o700)
+    os.chown(world.path("data"), daemon.pw_uid, daemon.pw_gid)
+    gateway = world.serve("--user", "daemon", "--store", "sqlite:" + world.path("data/once.db")).ready()
+    equal({uid_of(p) for p in gateway.workers()}, {pwd.getpwnam("www-data").pw_uid}, "the workers' user")
+    equal([uid_of(p) for p in gateway.daemon()], [daemon.pw_uid], "the daemon's user")
+    with open("/proc/%d/status" % gateway.daemon()[0], encoding="ascii") as f:
+        groups = next(line for line in f if line.startswith("Groups:")).split()[1:]
+    assert "0" not in groups, "the daemon is in root's group"
+    wait_for("an answer", answers(gateway))
+    for user, allowed in (("www-data", True), ("nobody", False)):
+        status, _, err = world.once("keys", "list", "--store", "once:" + gateway.socket(), user=user)
+        equal(status == 0, allowed, "the daemon lets %s in: %s" % (user, err))
+    os.kill(gateway.daemon()[0], signal.SIGKILL)
+    wait_for("another daemon", lambda: "daemon is up again" in gateway.log())
+    equal([uid_of(p) for p in gateway.daemon()], [daemon.pw_uid], "the next daemon's user")
+    gateway.end()
+
+
+def test_user__a_plain_one_works_in_his_own_folders(world):
+    user = need_plain_user()
+    if user is not None:
+        uid = pwd.getpwnam(user).pw_uid
+        for name in ("state", "run"):
+            os.mkdir(world.path(name), 0o700)
+            os.chown(world.path(name), uid, -1)
+    else:
+        uid = os.getuid()
+    gateway = world.serve("--store", "sqlite:" + world.path("state/once.db"), user=user).ready()
+    equal({uid_of(p) for p in gateway.workers() + gateway.daemon() + gateway.master()}, {uid}, "their user")
+    assert gateway.folder().startswith(world.path("run/once/")), gateway.folder()
+    equal(request(gateway.port, body=b"y" * 3000000)[0], 201, "a body that goes through a temporary file")
+    gateway.end()
+
+
+def test_user__a_plain_one_without_a_runtime_folder(world):
+    user = need_plain_user()
+    if user is not None:
+        os.mkdir(world.path("state"), 0o700)
+        os.chown(world.path("state"), pwd.getpwnam(user).pw_uid, -1)
+    del world.env["XDG_RUNTIME_DIR"]
+    gateway = world.serve("--store", "sqlite:" + world.path("state/once.db"), user=user).ready()
+    assert gateway.folder().startswith(world.path("state/once/run/")), gateway.folder()
+    wait_for("an answer", answers(gateway))
+    gateway.end()
+
+
+# ---------------------------------------------------------------- keys, with the real module
+
+def test_keys__are_executed_once(world):
+    need_module()
+    gateway = world.serve("--wait", "30s").ready()
+    first, second = request(gateway.port, key="a"), request(gateway.port, key="a")
+    equal((first[0], second[0], second[2]), (201, 201, first[2]), "the replay")
+    equal((first[1]["Idempotency-Replayed"], second[1]["Idempotency-Replayed"]), (None, "true"), "the mark")
+    equal(request(gateway.port, key="a", body=b"other")[0], 422, "another body")
+    before, got = gateway.service.count, []
+    threads = [threading.Thread(target=lambda: got.append(request(gateway.port, key="b"))) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    equal((len({answer[2] for answer in got}), gateway.service.count - before), (1, 1), "ten at once")
+    gateway.end()
+
+
+def test_keys__survive_the_death_of_either(world):
+    need_module()
+    gateway = world.serve().ready()
+    first = request(gateway.port, key="a")
+    os.kill(gateway.daemon()[0], signal.SIGKILL)
+    wait_for("the replay", lambda: (request(gateway.port, key="a") or (0, 0, b""))[2] == first[2])
+    os.kill(gateway.master()[0], signal.SIGKILL)
+    wait_for("the replay", lambda: (request(gateway.port, key="a") or (0, 0, b""))[2] == first[2])
+    equal(gateway.service.count, 1, "executions")
+    gateway.end()
+
+
+def test_keys__a_request_in_flight_at_the_end_is_stored(world):
+    need_module()
+    gateway = world.serve().ready()
+    got = []
+    thread = threading.Thread(target=lambda: got.append(request(gateway.port, "/wait", key="a")))
+    thread.start()
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    gateway.send(signal.SIGTERM)
+    wait_for("new connections to be refused", lambda: is_refused(gateway.port))
+    gateway.service.go_on.set()
+    thread.join()
+    equal(gateway.ended(), 0, "exit status")
+    again = world.serve(upstream=gateway.service.url).ready()
+    equal(request(again.port, "/wait", key="a")[2], got[0][2], "the replay after a restart")
+    equal(gateway.service.count, 1, "executions")
+    again.end()
+
+
+def test_keys__a_client_that_goes_away_gets_the_answer_later(world):
+    need_module()
+    gateway = world.serve().ready()
+    client = socket.create_connection(("127.0.0.1", gateway.port))
+    client.sendall(b"POST /wait HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"a\"\r\nContent-Length: 1\r\n\r\nx")
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    client.close()
+    gateway.service.go_on.set()
+    wait_for("the replay", lambda: request(gateway.port, "/wait", key="a")[1]["Idempotency-Replayed"] == "true")
+    equal(gateway.service.count, 1, "executions")
+    gateway.end()
+
+
+def test_keys__tenant_and_required(world):
+    need_module()
+    gateway = world.serve("--required", "--tenant-header", "X-Tenant").ready()
+    equal(request(gateway.port)[0], 400, "no key")
+    equal(request(gateway.port, key="a")[0], 401, "no tenant")
+    equal(gateway.service.count, 0, "executions")
+    for tenant in ("ann", "bob", "ann", "bob"):
+        equal(request(gateway.port, key="a", **{"X-Tenant": tenant})[0], 201, tenant)
+    equal(gateway.service.count, 2, "executions")
+    status, headers, body = request(gateway.port, "/.well-known/idempotency", method="GET", body=None)
+    equal((status, headers["Content-Type"]), (200, "application/json"), "the policy")
+    contains(body, b'"mode":"required"', "the policy")
+    gateway.end()
+
+
+# ---------------------------------------------------------------- the demo
+
+def demo(world, *options):
+    module = ["--module", MODULE] if MODULE else []
+    log = open(world.path("demo.log"), "wb")
+    return subprocess.Popen([sys.executable, os.path.join(HERE, "../../demo/run"), ONCE, world.path("demo"), *options,
+                             *http_off(), *module], env=world.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def demo_log(world):
+    with open(world.path("demo.log"), encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
+def test_demo__runs_and_ends(world):
+    need_module()
+    port, service = free_port(), free_port()
+    process = demo(world, "--listen", "127.0.0.1:%d" % port, "--service", str(service))
+    try:
+        wait_for("the list", lambda: "Things to try" in demo_log(world) or process.poll() is not None)
+        equal(request(port, "/orders")[0], 201, "an order")
+        equal(request(port, "/flaky")[0], 502, "a dropped connection")
+        equal(request(port, "/count", method="GET", body=None)[2], b'{"charges": 2}\n', "the count")
+        with open(world.path("demo/orders.pid"), encoding="ascii") as f:
+            os.kill(int(f.read()), signal.SIGKILL)
+        wait_for("the service to come back", lambda: demo_log(world).count("orders: listening on") == 2)
+        wait_for("the same count", lambda: request(port, "/count", method="GET", body=None)[2] == b'{"charges": 2}\n')
+        process.send_signal(signal.SIGINT)
+        wait_for("the end", lambda: process.poll() is not None)
+        equal(process.returncode, 0, "exit status")
+        equal((request(port, timeout=5), request(service, timeout=5)), (None, None), "who is left")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_demo__ports_in_use_are_said(world):
+    need_module()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for options, said in ((("--service", str(port)), "make run SERVICE="),
+                              (("--service", "0", "--listen", "127.0.0.1:%d" % port), "make run LISTEN=")):
+            process = demo(world, *options)
+            wait_for("the end", lambda: process.poll() is not None)
+            assert process.returncode != 0, "it said that all was well"
+            contains(demo_log(world), "cannot listen on 127.0.0.1:%d: Address already in use" % port, "the message")
+            contains(demo_log(world), said, "the hint")
+
+
+sys.exit(main(sys.modules[__name__]))
