@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 
-from gateway import (Client, Closed, Gateway, Location, SINGLE, Suite, expect, expect_equal, in_parallel, new_token,
+from gateway import (Client, Closed, Failed, Gateway, Location, SINGLE, Suite, expect, expect_equal, in_parallel, new_token,
                      request_bytes, wait_for)
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE),
@@ -375,13 +375,25 @@ def tls():
 
 def curl(*arguments):
     """[(status, HTTP version, replayed, body)] of what was fetched."""
-    run = subprocess.run(["curl", "-sk", "--max-time", "60", "-i", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    expect(run.returncode == 0, "curl ended with %d: %s" % (run.returncode, run.stderr.decode()))
+    run = subprocess.run(["curl", "-sSk", "--max-time", "60", "-i", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expect(run.returncode == 0, "curl %s ended with %d: %s %s" % (arguments, run.returncode, run.stdout[:600], run.stderr.decode()))
     head, body = run.stdout.split(b"\r\n\r\n", 1)
     while head.split(b" ")[1][:1] == b"1":
         head, body = body.split(b"\r\n\r\n", 1)
     version, status = head.split(b" ")[:2]
     return int(status), version.decode(), b"idempotency-replayed: true" in head.lower(), body
+
+
+def refused_status(*arguments):
+    """nginx ends the stream of a request whose body it does not need; curl 7.88 takes that for an
+    error, unless the body was there first. So: until it was."""
+    def once():
+        try:
+            return curl(*arguments)[0]
+        except Failed as failure:
+            expect(" ended with 92" in str(failure), str(failure))
+            return None
+    return wait_for(once, "curl to see an answer")
 
 
 def http_2(url, *arguments):
@@ -391,8 +403,8 @@ def http_2(url, *arguments):
     expect_equal([answer[:3] for answer in answers], [(201, "HTTP/2", False), (201, "HTTP/2", True)], "the answers")
     expect_equal(answers[0][3], answers[1][3], "the bodies")
     expect_equal(curl(*arguments, *headers, "-d", "amount=26", url + "/on/normal")[0], 422, "a mismatch's status")
-    expect_equal(curl(*arguments, "-H", 'Idempotency-Key: "', "-d", "a", url + "/on/normal")[0], 400, "a malformed key's status")
-    expect_equal(curl(*arguments, "-H", 'Idempotency-Key: "a"', "-H", 'Idempotency-Key: "b"', "-d", "a", url + "/on/normal")[0], 400,
+    expect_equal(refused_status(*arguments, "-H", 'Idempotency-Key: "', "-d", "a", url + "/on/normal"), 400, "a malformed key's status")
+    expect_equal(refused_status(*arguments, "-H", 'Idempotency-Key: "a"', "-H", 'Idempotency-Key: "b"', "-d", "a", url + "/on/normal"), 400,
                  "a repeated key's status")
     expect_equal(gateway.effects(token), 1, "effects")
     big = new_token()
@@ -410,6 +422,33 @@ def http_2_without_tls():
 @suite.case
 def http_2_with_tls():
     http_2("https://127.0.0.1:%d" % gateway.port2, "--http2")
+
+
+def leaves_by(url, *arguments):
+    """A client of HTTP/2 or TLS is killed while the upstream works: it is finished and stored."""
+    token = new_token()
+    process = subprocess.Popen(["curl", "-sk", *arguments, "-H", 'Idempotency-Key: "%s"' % token, "-H", "X-Test: " + token,
+                                "-H", "Content-Type: text/plain", "-d", "{}", url + "/on/held"], stdout=subprocess.DEVNULL)
+    wait_for(lambda: gateway.effects(token), "the effect")
+    process.kill()
+    process.wait()
+    flush()
+    expect_equal(gateway.state(token), "running", "the record's state")
+    gateway.upstream.open_gate(token)
+    wait_for(lambda: gateway.state(token) == "succeeded", "the outcome")
+    retry = gateway.ask("/on/held", token, token, headers=[("Content-Type", "text/plain")], body=b"{}")
+    expect_equal((retry.status, retry.replayed, gateway.effects(token)), (201, True, 1), "the retry")
+
+
+@suite.case
+def leaves_by_http_2():
+    leaves_by("http://127.0.0.1:%d" % gateway.port3, "--http2-prior-knowledge")
+
+
+@suite.case
+def leaves_by_tls():
+    leaves_by("https://127.0.0.1:%d" % gateway.port2, "--http1.1")
+    leaves_by("https://127.0.0.1:%d" % gateway.port2, "--http2")
 
 
 @suite.case

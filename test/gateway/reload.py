@@ -243,8 +243,9 @@ def daemon_restarts_under_load(number):
         for _ in range(3 * SIZE):
             load.wait_for_more(20)
             gateway.daemon.end(number)
-            unavailable = load.unavailable
-            wait_for(lambda: load.unavailable > unavailable, "503")
+            token = new_token()  # those under way wait for its return; a new one is told at once
+            gateway.ask_until(lambda answer: answer.status == 503, "/on/normal", token, token)
+            expect_equal(gateway.effects(token), 0, "effects")
             gateway.daemon.start()
         load.wait_for_more(20)
         expect(load.end(unknown_allowed=True) > 60, "too little load")
@@ -312,8 +313,64 @@ def a_daemon_that_is_silent_does_not_hang_clients():
         expect(retry.replayed, "the retry is no replay: %s" % retry)
 
 
+@suite.case
+def a_daemon_that_does_not_say_welcome():
+    """It takes connections and says nothing, from the beginning: answered in time all the same, every time."""
+    gateway = Gateway(LOCATIONS, workers=2)
+    try:
+        gateway.daemon.start()
+        gateway.daemon.process.send_signal(signal.SIGSTOP)
+        gateway.start_nginx()
+        clients = [begin(gateway, "/on/normal", new_token()) for _ in range(4)]
+        for client in clients:
+            client.connection.settimeout(20)
+            expect_equal(client.read().status, 503, "the status")
+            client.close()
+        gateway.daemon.process.send_signal(signal.SIGCONT)
+        token = new_token()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        gateway.stop()
+    finally:
+        gateway.remove()
+
+
+@suite.case
+def quit__with_a_daemon_that_does_not_answer():
+    """A worker that is told to go does not stay for a daemon that is not coming back."""
+    with Case() as gateway:
+        for _ in range(8):  # both workers are connected
+            gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", "first", "first")
+        gateway.daemon.process.send_signal(signal.SIGSTOP)
+        token = new_token()
+        expect_equal(gateway.ask("/on/normal", token, token).status, 503, "the status")
+        gateway.end_nginx(signal.SIGQUIT)
+        gateway.daemon.process.send_signal(signal.SIGCONT)
+        gateway.start_nginx()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        expect_equal(gateway.effects(token), 1, "effects")
+
+
+def outcome_that_cannot_be_stored():
+    """Executed, and the daemon stays away: the client is not given an answer that nobody remembers."""
+    with Case() as gateway:
+        token = new_token()
+        client = begin(gateway, "/wait/held", token)
+        wait_for(lambda: gateway.effects(token), "the effect")
+        gateway.daemon.end(signal.SIGKILL)
+        gateway.upstream.open_gate(token)
+        answer = client.read()
+        client.close()
+        expect_equal((answer.status, answer.problem() is not None), (503, True), "the answer: %s" % answer)
+        gateway.daemon.start()
+        retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/wait/held", token, token, body=b"{}")
+        expect(retry.status == 201 or "unknown" in (retry.code() or ""), "the retry: %s" % retry)
+        expect_equal(gateway.effects(token), 1, "effects")
+
+
 def main():
     suite.require()
+    if SIZE > 1:  # it takes as long as nginx waits
+        suite.add("an outcome that cannot be stored", outcome_that_cannot_be_stored)
     for policy in ("on", "rerun"):
         for who in ("master", "workers"):
             suite.add("fast exit of the %s, %s" % (who, policy), fast_exit, policy, who)
@@ -321,7 +378,7 @@ def main():
         suite.add("the daemon is away by %s" % number.name, daemon_away, number)
         suite.add("the daemon restarts under load by %s" % number.name, daemon_restarts_under_load, number)
         suite.add("the daemon restarts in flight by %s" % number.name, daemon_away_in_flight, number)
-    suite.run(width=4)
+    suite.run(width=6)
 
 
 main()
