@@ -10,7 +10,7 @@ LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
 HTTP ?=
 
-.PHONY: all help deps run tour test check tsan clang fuzz bench bench-gateway sweep install tidy clean
+.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -30,13 +30,16 @@ run: deps all ## the gateway, a demo service behind it, and a list of things to 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
 
-test: deps all ## everything that must pass before a change lands (under 5 minutes)
-	@tools/run-tests $(BUILD)
+test: deps all ## the tests (under 5 minutes)
+	@tools/run-tests $(BUILD) --no-suite slow
+
+slow: deps all ## those that take their time
+	@tools/run-tests $(BUILD) --suite slow
 
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
