@@ -490,6 +490,10 @@ ngx_http_once_begin(void *data)
     switch (ngx_http_once_daemon_state(ctx->conf->daemon)) {
 
     case NGX_AGAIN:
+        if (ctx->state == NGX_HTTP_ONCE_WAITING) { /* it waited for one connection already */
+            ngx_http_once_decide(ctx, ONCE_UNAVAILABLE, "the daemon does not answer");
+            return;
+        }
         ctx->state = NGX_HTTP_ONCE_WAITING;
         ctx->waiter.handler = ngx_http_once_begin;
         ctx->waiter.data = ctx;

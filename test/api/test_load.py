@@ -232,10 +232,20 @@ connection.sendall(b"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type:
 got = raw_answer(connection)
 equal((got[0], got[2]["code"]), (429, "busy"), "also where they come in pieces")
 connection.close()
-half = server.connect()
-half.sendall(head("/v1/claim", 90000))
-until(lambda: server.metrics()["once_http_connections"] == "2", "it is there")
-until(lambda: server.ask("POST", "/v1/claim", b" " * 80000 + b"{}")[0] == 429, "it has taken its room")
+halves = []
+
+
+def has_taken_its_room():
+    if len(halves) == 0 or server.metrics()["once_http_connections"] == "1":  # on a slow machine it is cut off sooner
+        halves.append(server.connect())
+        halves[-1].sendall(head("/v1/claim", 90000))
+    return server.ask("POST", "/v1/claim", b" " * 80000 + b"{}")[0] == 429
+
+
+until(has_taken_its_room, "it has taken its room")
+half = halves.pop()
+for connection in halves:
+    connection.close()
 equal(server.post("claim", key="small")["arm"], "execute", "what is small finds room all the same")
 half.close()
 until(lambda: server.metrics()["once_http_connections"] == "1", "it is gone")
