@@ -30,7 +30,39 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
+    uint8_t nonce[16]; /* CLAIM */
+    struct call *next; /* CLAIM: in its bucket */
 };
+
+static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
+{
+    return &hub->claims[(nonce[0] << 8 | nonce[1]) % CLAIM_BUCKETS];
+}
+
+static void enter_claim(struct hub *hub, struct call *call)
+{
+    struct call **bucket = bucket_of(hub, call->nonce);
+    call->next = *bucket;
+    *bucket = call;
+}
+
+static void leave_claim(struct hub *hub, struct call *call)
+{
+    for (struct call **at = bucket_of(hub, call->nonce); *at != NULL; at = &(*at)->next)
+        if (*at == call) {
+            *at = call->next;
+            return;
+        }
+}
+
+/* Was the same claim sent again, over another connection, and is not answered yet? */
+static bool is_asked_again(struct hub *hub, const struct call *call)
+{
+    for (const struct call *other = *bucket_of(hub, call->nonce); other != NULL; other = other->next)
+        if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
+            return true;
+    return false;
+}
 
 static void die(struct conn *c)
 {
@@ -107,15 +139,29 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
         held_remove(&c->hub->held, call->fence);
 }
 
+/* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
+ * again, the release comes first, for a record's operations keep their order; and one who asked
+ * already gets the same grant, which must not be taken from him. */
+static void give_back(struct hub *hub, const struct call *call, once_result result, const struct once_reply *reply)
+{
+    if (call->verb != ONCE_VERB_CLAIM || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE ||
+        is_asked_again(hub, call))
+        return;
+    struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
+    if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
+        return; /* the lease runs out by itself */
+}
+
 static void on_done(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
 {
     struct call *call = arg;
     struct conn *c = call->conn;
     c->pending--;
+    if (call->verb == ONCE_VERB_CLAIM)
+        leave_claim(c->hub, call);
     ONCE_POINT("daemon.answer");
     if (c->fd < 0) {
-        /* It never heard of its grant, but it may have asked again meanwhile and got the same one:
-         * then to end the lease would take it from somebody who works. */
+        give_back(c->hub, call, result, reply);
         if (c->pending == 0)
             die(c);
     } else if (result == ONCE_OK && reply->record.body.len > 0 && c->out.len - c->sent > OUT_LEN_FULL) {
@@ -194,9 +240,15 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
                                     wire.request.claim.takeover == ONCE_TAKEOVER_RERUN };
     bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE;
     r = once_submit_for(c->hub->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
-    if (r != ONCE_OK)
+    if (r != ONCE_OK) {
         free(call);
-    return r;
+        return r;
+    }
+    if (call->verb == ONCE_VERB_CLAIM) { /* its callback comes later, on this thread */
+        memcpy(call->nonce, wire.request.claim.nonce, sizeof call->nonce);
+        enter_claim(c->hub, call);
+    }
+    return ONCE_OK;
 }
 
 static void take_frame(struct conn *c, const struct wire_frame *frame)

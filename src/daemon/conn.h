@@ -13,14 +13,19 @@ struct source {
     void (*ready)(struct source *source, uint32_t events);
 };
 
+enum { CLAIM_BUCKETS = 1024 };
+
+struct call;
+
 /* What the connections of a server share. */
 struct hub {
     struct once *once;
     struct slow *slow;
     int epoll;
     struct held_table held;
-    struct conn *first; /* all of them */
-    struct conn *dead;  /* closed and answered; epoll may still tell of them in this turn */
+    struct call *claims[CLAIM_BUCKETS]; /* those under way, by nonce */
+    struct conn *first;                 /* all of them */
+    struct conn *dead;                  /* closed and answered; epoll may still tell of them in this turn */
     size_t count;
     uint64_t buffered;  /* bytes of half-received frames */
     struct conn *large; /* over that bound: the one that may still be read from */

@@ -202,6 +202,39 @@ def holder__gone_changes_nothing_under_escalate(d):
     ok(b.ask(w.claim("e")).arm == w.IN_PROGRESS, "the lease runs on")
 
 
+def stopped_with_a_claim_in_hand(d, data):
+    """A daemon that has read a claim and stops before it is durable; the claim's client."""
+    d.end()
+    d.start({"ONCE_CRASH": "engine.taken:1:stop"})
+    client = d.client()
+    client.send(data)
+    wait_for(lambda: open("/proc/%d/stat" % d.p.pid).read().rsplit(")", 1)[1].split()[0] in "Tt", "the daemon to stop")
+    return client
+
+
+def holder__gone_before_its_grant_was_sent_has_executed_nothing(d):
+    stopped_with_a_claim_in_hand(d, w.claim("g", lease_ms=3600000)).close()
+    d.p.send_signal(signal.SIGCONT)
+    b = d.client()
+    answer = b.ask(w.claim("g", wait_ms=int(SECONDS * 1000)))
+    ok(answer.arm == w.EXECUTE and answer.attempt() == 1, "its claim is given back, also under escalate (K7)", answer.arm)
+    ok(b.ask(w.finish(answer.grant, b"x")).arm == w.DONE, "and the next finishes it")
+
+
+def holder__that_asks_again_keeps_its_grant(d):
+    data = w.claim("h", lease_ms=3600000, nonce=b"n" * 16)
+    a = stopped_with_a_claim_in_hand(d, data)
+    b = d.client(greet=False)  # it is read when the daemon goes on
+    b.send(w.hello() + data)
+    a.close()
+    d.p.send_signal(signal.SIGCONT)
+    b.get()
+    answer = b.get()
+    ok(answer.arm == w.EXECUTE, "the same claim over another connection")
+    ok(b.ask(w.finish(answer.grant, b"mine")).arm == w.DONE, "finishes: nobody gave its grant back (K1)")
+    ok(b.ask(w.claim("h")).body() == b"mine", "and is replayed")
+
+
 def holder__that_finished_leaves_nothing_to_end(d):
     a, b = d.client(), d.client()
     grant = a.ask(w.claim("f", takeover=w.RERUN)).grant
