@@ -224,7 +224,7 @@ TOKEN_LOCK = threading.Lock()
 def new_token(word="t"):
     """A name that nothing else in this run has: for a key, for counting effects."""
     with TOKEN_LOCK:
-        return "%s-%d-%d" % (word, os.getpid(), next(TOKENS))
+        return "%s-%d-%06d" % (word, os.getpid(), next(TOKENS))  # all of one length, as answers show them
 
 
 # ------------------------------------------------------------------ the gateway
