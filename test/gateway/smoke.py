@@ -534,11 +534,17 @@ def daemon_down(g):
     is_replay(a, again)
 
 
+def until_served(ask):
+    """Asks again while the store is away."""
+    return until(lambda: (lambda answer: answer if answer.status != 503 else None)(ask()), "the store is there")
+
+
 @case
 def daemon_killed_while_the_upstream_works(g):
     g.upstream.gate.clear()
     answers = []
-    t = threading.Thread(target=lambda: answers.append(g.ask("/gate-k", "k-kill")))
+    # The case before had no daemon: a worker may not have found the new one yet.
+    t = threading.Thread(target=lambda: answers.append(until_served(lambda: g.ask("/gate-k", "k-kill"))))
     t.start()
     until(lambda: g.upstream.count("/gate-k") == 1, "the upstream is asked")
     g.stop_daemon(signal.SIGKILL)
