@@ -75,13 +75,14 @@ wait__next_executes_after_a_failure() {
 }
 
 lease__is_renewed_while_the_command_runs() {
-    spawn "$ONCE" run --lease 300ms --takeover rerun --key k -- sh -c "$holding"
+    # Long enough for a busy machine to renew it in time.
+    spawn "$ONCE" run --lease 2s --takeover rerun --key k -- sh -c "$holding"
     holder=$!
     await '[ -e ready ]'
-    # Ten leases long somebody else asks, and is told that the holder is alive.
-    until=$(($(date +%s%N) + 3000000000))
+    # Three leases long somebody else asks, and is told that the holder is alive.
+    until=$(($(date +%s%N) + 6000000000))
     while [ "$(date +%s%N)" -lt $until ]; do
-        run once run --lease 300ms --takeover rerun --key k -- sh -c "$holding"
+        run once run --lease 2s --takeover rerun --key k -- sh -c "$holding"
         is "$status" 75 'exit status' || break
         [ ! -e failed ] || break
     done
