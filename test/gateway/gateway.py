@@ -27,6 +27,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
 from upstream import Upstream
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port
 
 BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
 SIZE = int(os.environ.get("SIZE", "1"))
@@ -540,12 +542,6 @@ def records_of(store):
 def temporary_folder():
     base = os.environ.get("TMPDIR", "/tmp")
     return base if len(base) < 60 else "/tmp"  # a socket's path has 107 bytes
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def children_of(pid):

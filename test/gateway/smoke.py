@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port
 
 ONCE = os.environ["ONCE_BIN"]
 MODULE = os.environ["ONCE_NGINX_MODULE"]
@@ -34,12 +36,6 @@ def until(condition, what):
             return value
         time.sleep(0.02)
     raise AssertionError("never: " + what)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 # ---------------------------------------------------------------- the upstream

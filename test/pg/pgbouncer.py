@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 import urllib.parse
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port
 
 PR_SET_PDEATHSIG = 1
 USERS = ("postgres", "stranger")
@@ -43,8 +45,7 @@ class Pooler:
         self.account = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
         if self.account:
             os.chown(self.folder, pwd.getpwnam(self.account).pw_uid, -1)
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.write("users", "".join('"%s" ""\n' % user for user in USERS))
         self.write("ini", """
             [databases]

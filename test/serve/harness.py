@@ -18,6 +18,8 @@ import tempfile
 import threading
 import time
 import traceback
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port
 
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 MODULE = os.environ.get("ONCE_MODULE")
@@ -46,12 +48,6 @@ def equal(actual, expected, what):
 
 def contains(text, part, what):
     assert part in text, "%s: %r is not in %r" % (what, part, text)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def is_refused(port):
