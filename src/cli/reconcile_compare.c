@@ -15,6 +15,7 @@
 #include "cli/record_out.h"
 #include "core/err.h"
 #include "core/span.h"
+#include "os/point.h"
 
 #include <inttypes.h>
 
@@ -255,6 +256,7 @@ static int walk(struct reconcile *r, once_time from, bool again)
         filter.before = past ? 0 : page.next;
         once_page_release(&page);
         reconcile_show(r, "records compared", r->counts.records);
+        ONCE_POINT("reconcile.page");
     } while (exit == ONCE_EXIT_OK && filter.before != 0 && !reconcile_is_interrupted(r));
     return exit;
 }

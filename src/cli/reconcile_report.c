@@ -11,6 +11,7 @@
 #include "cli/record_out.h"
 #include "cli/text.h"
 #include "core/span.h"
+#include "os/point.h"
 
 #include <inttypes.h>
 #include <libgen.h>
@@ -253,7 +254,9 @@ static int apply(struct report *report, struct line *line, enum once_verdict ver
     if (verdict == ONCE_VERDICT_DONE)
         word.outcome =
             (struct once_outcome){ .state = ONCE_STATE_SUCCEEDED, .status = r->status, .body = line->charge->answer };
+    ONCE_POINT("reconcile.looked");
     once_result result = once_resolve(r->once, &word, &reply, &err);
+    ONCE_POINT("reconcile.resolved");
     once_buf_release(&reason);
     int exit = ONCE_EXIT_OK;
     if (result == ONCE_UNKNOWN) {
