@@ -12,6 +12,7 @@
  */
 #include "cli/reconcile.h"
 
+#include "cli/reconcile_fetch.h"
 #include "cli/record_out.h"
 #include "core/err.h"
 #include "core/span.h"
@@ -73,43 +74,60 @@ static int note(struct reconcile *r, enum reconcile_kind kind, const struct once
     return reconcile_join_report(r->join, &finding, &err) == ONCE_OK ? ONCE_EXIT_OK : fail_join(r, &err);
 }
 
-/* Judges a record whose stored answer has to be fetched to be compared. */
-static int judge_with_body(struct reconcile *r, const struct once_record *record, const struct reconcile_charge *charge,
-                           enum reconcile_kind *kind, char text[RECONCILE_TEXT_LEN])
+/* Those that are to be judged with their stored answers. */
+struct waiting {
+    struct reconcile_fetch items[RECONCILE_FETCH_MAX];
+    size_t count;
+};
+
+static int judge_waiting(struct reconcile *r, struct waiting *waiting)
 {
-    struct once_reply reply;
-    struct once_error err;
-    if (record->key.len == 0) {
-        snprintf(text, RECONCILE_TEXT_LEN, "the store does not keep key texts, so its answer cannot be read");
-        *kind = RECONCILE_NOT_ASKED;
-        return ONCE_EXIT_OK;
+    int exit = reconcile_fetch(r, waiting->items, waiting->count);
+    for (size_t i = 0; i < waiting->count; i++) {
+        struct reconcile_fetch *item = &waiting->items[i];
+        if (exit == ONCE_EXIT_OK)
+            exit = note(r, item->kind, item->record, item->match.key, once_span_str(item->text));
+        free((void *)(uintptr_t)item->charge.values.ptr);
     }
-    if (once_lookup(r->once, record->tenant, record->key, &reply, &err) != ONCE_OK)
-        return once_cli_error(&r->cli, &err, "read a record");
-    *kind = reply.arm == ONCE_ARM_FOUND ? reconcile_judge_all(r, &reply.record, charge, text) : RECONCILE_YOUNG;
-    once_reply_release(&reply);
-    return ONCE_EXIT_OK;
+    waiting->count = 0;
+    return exit;
+}
+
+/* `record` lives until it was judged. */
+static int wait_for_answer(struct reconcile *r, struct waiting *waiting, const struct once_record *record,
+                           const struct reconcile_charge *charge)
+{
+    struct reconcile_fetch *item = &waiting->items[waiting->count];
+    *item = (struct reconcile_fetch){ .record = record, .charge = *charge };
+    item->charge.said = item->charge.answer = (once_span){ NULL, 0 }; /* only for the report, which reads them again */
+    uint8_t *values = malloc(charge->values.len + 1);
+    if (values == NULL)
+        return once_cli_fail(&r->cli, ONCE_EXIT_OS, "out of memory");
+    if (charge->values.len > 0)
+        memcpy(values, charge->values.ptr, charge->values.len);
+    item->charge.values.ptr = values;
+    reconcile_match(r, record, &item->match);
+    waiting->count++;
+    return waiting->count == RECONCILE_FETCH_MAX ? judge_waiting(r, waiting) : ONCE_EXIT_OK;
 }
 
 static int judge_record(struct reconcile *r, const struct once_record *record, once_span match,
-                        const struct reconcile_charge *charge)
+                        const struct reconcile_charge *charge, struct waiting *waiting)
 {
     char text[RECONCILE_TEXT_LEN] = "";
     enum reconcile_kind kind = reconcile_judge(&r->rules, record, charge);
-    int exit = ONCE_EXIT_OK;
-    if (kind == RECONCILE_EQUAL && charge->theirs == RECONCILE_DONE && r->terms.needs_body)
-        exit = judge_with_body(r, record, charge, &kind, text);
-    else
-        kind = reconcile_judge_all(r, record, charge, text);
     r->counts.records++;
     r->counts.known += charge->theirs != RECONCILE_ABSENT;
-    return exit == ONCE_EXIT_OK ? note(r, kind, record, match, once_span_str(text)) : exit;
+    if (kind == RECONCILE_EQUAL && charge->theirs == RECONCILE_DONE && r->terms.needs_body)
+        return wait_for_answer(r, waiting, record, charge);
+    kind = reconcile_judge_all(r, record, charge, text);
+    return note(r, kind, record, match, once_span_str(text));
 }
 
 /* ---------------------------------------------------------------- an export */
 
 /* `again`: only if its charge was not met yet. */
-static int take_record(struct reconcile *r, const struct once_record *record, bool again)
+static int take_record(struct reconcile *r, const struct once_record *record, bool again, struct waiting *waiting)
 {
     struct reconcile_match match;
     struct reconcile_charge charge;
@@ -120,9 +138,9 @@ static int take_record(struct reconcile *r, const struct once_record *record, bo
         return fail_join(r, &err);
     if (charge.theirs == RECONCILE_ABSENT ? again || !is_in_window(r, record->created_at) : again && met)
         return ONCE_EXIT_OK;
-    int exit = judge_record(r, record, match.key, &charge);
-    if (exit == ONCE_EXIT_OK && charge.theirs != RECONCILE_ABSENT &&
-        reconcile_join_meet(r->join, match.key, &err) != ONCE_OK)
+    bool there = charge.theirs != RECONCILE_ABSENT;
+    int exit = judge_record(r, record, match.key, &charge, waiting);
+    if (exit == ONCE_EXIT_OK && there && reconcile_join_meet(r->join, match.key, &err) != ONCE_OK)
         exit = fail_join(r, &err);
     return exit;
 }
@@ -180,7 +198,10 @@ static int answered(struct reconcile *r, const struct reconcile_question *questi
                reconcile_join_add(r->join, question->match.key, &charge, &err) != ONCE_OK) {
         exit = fail_join(r, &err);
     } else {
-        exit = judge_record(r, question->record, question->match.key, &charge);
+        static struct waiting alone;
+        exit = judge_record(r, question->record, question->match.key, &charge, &alone);
+        if (exit == ONCE_EXIT_OK)
+            exit = judge_waiting(r, &alone);
     }
     once_buf_release(&memory);
     once_buf_release(&values);
@@ -213,8 +234,8 @@ static int ask_page(struct reconcile *r, const struct once_page *page)
         if (is_worth_asking(r, record))
             count++;
         else
-            exit =
-                judge_record(r, record, question->match.key, &(struct reconcile_charge){ .theirs = RECONCILE_ABSENT });
+            exit = judge_record(r, record, question->match.key,
+                                &(struct reconcile_charge){ .theirs = RECONCILE_ABSENT }, NULL);
     }
     if (exit == ONCE_EXIT_OK && count > 0)
         exit = r->command != NULL ? reconcile_exec(r, questions, count, answered)
@@ -235,10 +256,12 @@ static int take_page(struct reconcile *r, const struct once_page *page, bool aga
                                  "matched by them; derived keys can: --call NAME");
     if (r->from == NULL)
         return ask_page(r, page);
+    static struct waiting waiting; /* 40 KiB: too much for a stack, and there is one run */
     for (size_t i = 0; exit == ONCE_EXIT_OK && i < page->count; i++)
         if (!r->cli.tenant_given || once_span_equal(page->records[i].tenant, r->cli.tenant))
-            exit = take_record(r, &page->records[i], again);
-    return exit;
+            exit = take_record(r, &page->records[i], again, &waiting);
+    int rest = judge_waiting(r, &waiting);
+    return exit == ONCE_EXIT_OK ? rest : exit;
 }
 
 /* From the newest claim back to those before `from` (0: all). */
@@ -289,7 +312,10 @@ static int look_for(struct reconcile *r, once_span key)
         return ONCE_EXIT_OK;
     if (once_lookup(r->once, r->cli.tenant, key, &reply, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "read a record");
-    int exit = reply.arm == ONCE_ARM_FOUND ? take_record(r, &reply.record, true) : ONCE_EXIT_OK;
+    static struct waiting waiting;
+    int exit = reply.arm == ONCE_ARM_FOUND ? take_record(r, &reply.record, true, &waiting) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK)
+        exit = judge_waiting(r, &waiting);
     once_reply_release(&reply);
     return exit;
 }
@@ -308,8 +334,9 @@ static int look_again(struct reconcile *r, once_time walked_at, struct once_buf 
             if (exit == ONCE_EXIT_OK)
                 exit = walk(r, from, true);
         }
-        while (r->call.len == 0 && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0) {
+        for (uint64_t n = 0; r->call.len == 0 && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0; n++) {
             exit = look_for(r, once_buf_span(key));
+            reconcile_show(r, "charges looked for again", n);
             if (exit == ONCE_EXIT_OK)
                 exit = next_unmet(r, key, &charge);
         }

@@ -33,8 +33,8 @@ static const char *const texts[STATEMENT_COUNT] = {
     [MEET] = "UPDATE charge SET met = 1 WHERE key = ?1",
     [UNMET] = "SELECT " OF_CHARGE ", key FROM charge WHERE met = 0 AND key > ?1 ORDER BY key LIMIT 1",
     [REPORT] = "INSERT INTO finding VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    [NEXT] = "SELECT kind, number, match, record, tenant, key, line, said FROM finding"
-             " WHERE (kind, number) > (?1, ?2) ORDER BY kind, number LIMIT 1",
+    [NEXT] = ("SELECT kind, number, match, record, tenant, key, line, said FROM finding"
+              " WHERE (kind, number) > (?1, ?2) ORDER BY kind, number LIMIT 1"),
 };
 
 struct reconcile_join {

@@ -95,6 +95,10 @@ enum once_verdict reconcile_plan(const struct reconcile_rules *rules, const stru
         *why = "the other side has not decided";
         return 0;
     }
+    if (charge->theirs == RECONCILE_DONE && charge->at != 0 && charge->at < record->created_at - rules->grace_ms) {
+        *why = "the charge is older than the record: of an earlier life of its key";
+        return 0;
+    }
     if (charge->theirs == RECONCILE_DONE)
         return rules->resolve_done ? ONCE_VERDICT_DONE : 0;
     if (!rules->resolve_not_done)

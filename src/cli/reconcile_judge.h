@@ -10,7 +10,9 @@
  *                it (`complete`), the record's end is that much older than the horizon, and
  *                the other side knew at least one of our keys.
  *             R3 only unknown records are ever resolved: never one that runs, never one that
- *                is final, never one whose key is listed twice.
+ *                is final, never one whose key is listed twice, never by a charge that is
+ *                older than the record (a key that is used again after its retention has the
+ *                same derived keys as before).
  * Callers:    reconcile_compare.c, reconcile_report.c. Pure.
  */
 #ifndef ONCE_CLI_RECONCILE_JUDGE_H

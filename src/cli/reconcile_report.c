@@ -423,7 +423,8 @@ int reconcile_report(struct reconcile *r)
     report->r = r;
     once_cli_actor(report->actor, sizeof report->actor);
     int exit = ONCE_EXIT_OK;
-    for (bool there = true; exit == ONCE_EXIT_OK && !reconcile_is_interrupted(r);) {
+    /* Nobody reads it any more: then nothing more is resolved, either. */
+    for (bool there = true; exit == ONCE_EXIT_OK && !reconcile_is_interrupted(r) && !ferror(stdout);) {
         struct once_error err;
         if (reconcile_join_next(r->join, &finding, &there, &err) != ONCE_OK)
             exit = once_cli_error(&r->cli, &err, "compare");
@@ -433,7 +434,7 @@ int reconcile_report(struct reconcile *r)
     }
     flush_rows(report);
     free(report);
-    if (exit != ONCE_EXIT_OK || r->interrupted != 0)
+    if (exit != ONCE_EXIT_OK || r->interrupted != 0 || ferror(stdout))
         return exit;
     if (r->cli.json)
         print_summary_json(r);

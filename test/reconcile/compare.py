@@ -324,6 +324,20 @@ def input__malformed_is_named_by_line(store):
     equal(store.reconcile("--from", store.write("x.csv", "a\n"), "--key", "2", "--no-header").code, 64, "a column that is not there")
 
 
+def output__that_nobody_reads_ends_it(store):
+    made = store.make("k", 3000)
+    store.have(("unknown", "z"))
+    file = store.write("x.csv", "key\nz\n" + "".join("x%d\n" % i for i in range(20000)))
+    verb = store.start("reconcile", "--grace", "0s", "--from", file, "--key", "key", "--resolve", "done", "--status", "0", "--apply", "--json")
+    verb.stdin.close()
+    verb.stdout.readline()
+    verb.stdout.close()
+    err = verb.stderr.read()
+    equal((verb.wait(), "cannot write" in err), (74, True), "exit status", err)
+    equal(store.show("z")["state"], "unknown", "nothing is resolved unseen")
+    equal(len(made), 3000, "there was enough to say")
+
+
 def interrupt__leaves_nothing(store):
     store.have(("succeeded", "a"))
     os.mkdir(store.path("tmp"))
@@ -369,6 +383,6 @@ def large__in_bounded_memory(store):
 ALL = [kinds__each_is_found, equal__is_0, traffic__gives_no_false_alarm, window__of_records_and_charges, values__are_compared,
        resolve__by_rule, resolve__needs_a_side_that_knows_us, resolve__loses_against_a_takeover, resolve__survives_a_kill,
        findings__are_looked_at_again, listing__record_that_moves_is_met, keytext_off__needs_derived_keys, input__malformed_is_named_by_line,
-       interrupt__leaves_nothing, large__in_bounded_memory]
+       output__that_nobody_reads_ends_it, interrupt__leaves_nothing, large__in_bounded_memory]
 OF_STORES = [resolve__by_rule, resolve__loses_against_a_takeover, listing__record_that_moves_is_met]
 run(sys.argv[1], ALL if sys.argv[1] == "sqlite" else OF_STORES)

@@ -103,7 +103,7 @@ class Store:
                                 stderr=subprocess.PIPE, env={**os.environ, "ONCE_STORE": self.url, "no_proxy": "127.0.0.1", **env})
 
     def end(self, process, stdin=""):
-        out, err = process.communicate(stdin, timeout=SECONDS)
+        out, err = process.communicate(stdin, timeout=SECONDS * max(1, SIZE // 4))
         return Done(process.returncode, out, err)
 
     def once(self, *arguments, stdin="", **env):

@@ -142,9 +142,26 @@ static void plan__silence_is_proof_of_nothing(void)
     }
 }
 
+/* R3: a key that is used again after its retention has the same derived keys. */
+static void plan__charge_of_an_earlier_life_is_no_proof(void)
+{
+    struct once_record record = record_of(ONCE_STATE_UNKNOWN, false, NOW - GRACE);
+    struct reconcile_charge charge = charge_of(RECONCILE_DONE);
+    const char *why = NULL;
+    record.created_at = record.claimed_at = 500000;
+    charge.at = record.created_at - GRACE; /* clocks differ that much */
+    EXPECT(reconcile_plan(&rules, &record, &charge, true, &why) == ONCE_VERDICT_DONE);
+    charge.at--;
+    EXPECT(reconcile_plan(&rules, &record, &charge, true, &why) == 0);
+    EXPECT(why != NULL);
+    charge.at = 0; /* it does not say */
+    EXPECT(reconcile_plan(&rules, &record, &charge, true, &why) == ONCE_VERDICT_DONE);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = { TEST(judge__every_pair), TEST(judge__twice),
-                                         TEST(plan__silence_is_proof_of_nothing) };
+                                         TEST(plan__silence_is_proof_of_nothing),
+                                         TEST(plan__charge_of_an_earlier_life_is_no_proof) };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }
