@@ -467,14 +467,16 @@ bool reconcile_is_interrupted(struct reconcile *r)
 
 void reconcile_show(struct reconcile *r, const char *doing, uint64_t count)
 {
-    if (!r->terminal || (doing != NULL && count % 256 != 0 && r->from != NULL))
+    enum { SHOW_MS = 250 };
+    if (!r->terminal)
         return;
     once_time now = once_os_monotonic_ms();
-    if (doing == NULL) {
-        if (r->shown_at != 0)
-            fprintf(stderr, "\r\033[K"); /* it has done its duty */
-    } else if (now - r->shown_at >= 200) {
+    if (doing == NULL && r->shown) {
+        fprintf(stderr, "\r\033[K"); /* it has done its duty */
+        r->shown = false;
+    } else if (doing != NULL && now - r->shown_at >= SHOW_MS) {
         r->shown_at = now;
+        r->shown = true;
         fprintf(stderr, "\ronce reconcile: %" PRIu64 " %s\033[K", count, doing);
     }
     fflush(stderr);
@@ -495,7 +497,7 @@ static int compare(struct reconcile *r)
         exit = reconcile_export_read(r);
     if (exit == ONCE_EXIT_OK && r->interrupted == 0)
         exit = reconcile_compare(r);
-    reconcile_show(r, NULL, 0);
+    reconcile_show(r, NULL, 0); /* before the report */
     if (exit == ONCE_EXIT_OK && r->interrupted == 0)
         exit = reconcile_report(r);
     return exit;
@@ -537,6 +539,7 @@ static int parse_and_run(struct reconcile *r, int argc, char **argv)
     if (r->call.len == 0)
         r->cli.tenant_given = true; /* a key of ours means one only together with its tenant */
     r->terminal = !r->cli.quiet && isatty(STDERR_FILENO);
+    r->shown_at = once_os_monotonic_ms(); /* a short run shows nothing */
     return run(r);
 }
 

@@ -73,6 +73,7 @@ struct reconcile {
     struct reconcile_counts counts;
     bool terminal;      /* show how far we are */
     once_time shown_at; /* monotonic */
+    bool shown;         /* something is on the terminal's line */
     bool doubtful;      /* a resolution may have happened, or not */
 };
 
@@ -83,7 +84,7 @@ int reconcile_report(struct reconcile *r);
 
 /* Did somebody press Ctrl-C? */
 bool reconcile_is_interrupted(struct reconcile *r);
-/* On a terminal, now and then. */
+/* On a terminal, now and then: how far we are. `doing` NULL: clear it. */
 void reconcile_show(struct reconcile *r, const char *doing, uint64_t count);
 
 /* The key that the other side knows: of a record. It may not be copied. */

@@ -32,6 +32,7 @@ struct export
 
 static bool refuse_line(struct export *e, uint64_t line, const char *wrong)
 {
+    reconcile_show(e->r, NULL, 0); /* the line is ours */
     if (++e->bad <= RECONCILE_BAD_LINES_MAX)
         once_cli_fail(&e->r->cli, 0, "%s: line %" PRIu64 ": %s", e->name, line, wrong);
     return e->bad < RECONCILE_BAD_LINES_MAX;
@@ -69,8 +70,8 @@ static bool add_line(struct export *e, uint64_t line, const struct reconcile_fie
     charge.line = line;
     if (charge.said.len > SAID_LEN_MAX)
         charge.said.len = SAID_LEN_MAX;
-    e->r->counts.lines++;
-    reconcile_show(e->r, "lines read", e->r->counts.lines);
+    if (++e->r->counts.lines % 256 == 0)
+        reconcile_show(e->r, "lines read", e->r->counts.lines);
     once_span key = fields->value[RECONCILE_FIELD_KEY];
     if (!fields->there[RECONCILE_FIELD_KEY] || key.len == 0)
         return add_without_key(e, line, &charge);

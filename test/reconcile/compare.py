@@ -384,5 +384,5 @@ ALL = [kinds__each_is_found, equal__is_0, traffic__gives_no_false_alarm, window_
        resolve__by_rule, resolve__needs_a_side_that_knows_us, resolve__loses_against_a_takeover, resolve__survives_a_kill,
        findings__are_looked_at_again, listing__record_that_moves_is_met, keytext_off__needs_derived_keys, input__malformed_is_named_by_line,
        output__that_nobody_reads_ends_it, interrupt__leaves_nothing, large__in_bounded_memory]
-OF_STORES = [resolve__by_rule, resolve__loses_against_a_takeover, listing__record_that_moves_is_met]
+OF_STORES = [values__are_compared, resolve__by_rule, resolve__loses_against_a_takeover, listing__record_that_moves_is_met]
 run(sys.argv[1], ALL if sys.argv[1] == "sqlite" else OF_STORES)
