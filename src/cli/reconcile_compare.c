@@ -4,8 +4,8 @@
  * The listing goes from the newest claim to the oldest, page by page. A record that is claimed
  * again meanwhile moves to the front, behind our back: it is running or young then, so nothing
  * is to be said about it, but its charge would seem to have no record. Therefore charges
- * that were not met are looked for once more: by their key, where it is ours; else by listing
- * the newest claims again, back to before the pass that missed them. A record would have
+ * that were not met are looked for once more: by their key, where it is ours and they are few;
+ * else by listing the newest claims again, back to before the pass that missed them. A record would have
  * to be claimed anew during each of these passes to be missed by all.
  *
  * All that differs is only noted here; reconcile_report.c looks again before it says so.
@@ -21,6 +21,7 @@
 #include <inttypes.h>
 
 enum {
+    LOOK_MAX = 1000, /* charges; of more, a listing finds theirs sooner */
     TAIL_PASSES = 3,
     TAIL_OVERLAP_MS = 60000, /* fences are handed out before their claims are committed */
 };
@@ -320,30 +321,41 @@ static int look_for(struct reconcile *r, once_span key)
     return exit;
 }
 
+/* The first LOOK_MAX of them; *key is empty when those were all. */
+static int look_for_some(struct reconcile *r, struct once_buf *key)
+{
+    struct reconcile_charge charge;
+    once_buf_clear(key);
+    int exit = next_unmet(r, key, &charge);
+    for (uint64_t n = 0; n < LOOK_MAX && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0; n++) {
+        exit = look_for(r, once_buf_span(key));
+        reconcile_show(r, "charges looked for again", n);
+        if (exit == ONCE_EXIT_OK)
+            exit = next_unmet(r, key, &charge);
+    }
+    return exit;
+}
+
 static int look_again(struct reconcile *r, once_time walked_at, struct once_buf *key)
 {
     struct reconcile_charge charge;
-    for (int pass = 0; pass < TAIL_PASSES && r->interrupted == 0; pass++) {
-        once_buf_clear(key);
-        int exit = next_unmet(r, key, &charge);
+    int exit = ONCE_EXIT_OK;
+    if (r->call.len == 0) {
+        exit = look_for_some(r, key);
         if (exit != ONCE_EXIT_OK || key->len == 0)
             return exit;
-        if (r->call.len > 0) {
-            once_time from = walked_at - TAIL_OVERLAP_MS;
-            exit = once_record_now(&r->cli, r->once, &walked_at);
-            if (exit == ONCE_EXIT_OK)
-                exit = walk(r, from, true);
-        }
-        for (uint64_t n = 0; r->call.len == 0 && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0; n++) {
-            exit = look_for(r, once_buf_span(key));
-            reconcile_show(r, "charges looked for again", n);
-            if (exit == ONCE_EXIT_OK)
-                exit = next_unmet(r, key, &charge);
-        }
-        if (exit != ONCE_EXIT_OK || r->call.len == 0)
-            return exit;
     }
-    return ONCE_EXIT_OK;
+    for (int pass = 0; pass < TAIL_PASSES && exit == ONCE_EXIT_OK && r->interrupted == 0; pass++) {
+        once_buf_clear(key);
+        exit = next_unmet(r, key, &charge);
+        if (exit != ONCE_EXIT_OK || key->len == 0)
+            return exit;
+        once_time from = walked_at - TAIL_OVERLAP_MS;
+        exit = once_record_now(&r->cli, r->once, &walked_at);
+        if (exit == ONCE_EXIT_OK)
+            exit = walk(r, from, true);
+    }
+    return exit;
 }
 
 static int note_unmet(struct reconcile *r, struct once_buf *key)

@@ -241,15 +241,17 @@ def listing__record_that_moves_is_met(store):
     made = store.make("k", 1500)
     by_child = store.write("x.csv", "key\n%s\n" % child + "".join(row[1] + "\n" for row in made))
     by_own = store.write("y.csv", "key\nmoves\n" + "".join(row[0] + "\n" for row in made))
-    for turn, arguments in enumerate([("--from", by_child, "--call", "run"), ("--from", by_own)]):
+    by_own_many = store.write("z.csv", open(by_own).read() + "".join("nobody%d\n" % i for i in range(1100)))
+    for turn, arguments in enumerate([("--from", by_child, "--call", "run"), ("--from", by_own), ("--from", by_own_many)]):
         verb = store.start("reconcile", "--grace", "1h", *arguments, "--key", "key", "--json", ONCE_CRASH="reconcile.page:1:stop")
         wait_for(lambda: stopped(verb), "it to stop")
         store.have(("retryable", "moves"))
         go_on(verb)
         done = store.end(verb)
-        equal(done.kinds(), {"moves": "outcome"}, "its charge has a record (%s)" % arguments[-1], done.out[-2000:], done.err)
+        kinds = {key: kind for key, kind in done.kinds().items() if not key.startswith("nobody")}
+        equal(kinds, {"moves": "outcome"}, "its charge has a record (%s)" % arguments[-1], done.out[-2000:], done.err)
         equal(done.objects()[1]["records"], 1501 + 1500 * turn, "it is counted once")
-        store.make("again", 1500 * (1 - turn))  # it is at the end of the listing again
+        store.make("again%d." % turn, 1500)  # it is at the end of the listing again
 
 
 def keytext_off__needs_derived_keys(store):
@@ -325,9 +327,8 @@ def input__malformed_is_named_by_line(store):
 
 
 def output__that_nobody_reads_ends_it(store):
-    made = store.make("k", 3000)
     store.have(("unknown", "z"))
-    file = store.write("x.csv", "key\nz\n" + "".join("x%d\n" % i for i in range(20000)))
+    file = store.write("x.csv", "key\nz\n" + "".join("x%d\n" % i for i in range(5000)))
     verb = store.start("reconcile", "--grace", "0s", "--from", file, "--key", "key", "--resolve", "done", "--status", "0", "--apply", "--json")
     verb.stdin.close()
     verb.stdout.readline()
@@ -335,7 +336,6 @@ def output__that_nobody_reads_ends_it(store):
     err = verb.stderr.read()
     equal((verb.wait(), "cannot write" in err), (74, True), "exit status", err)
     equal(store.show("z")["state"], "unknown", "nothing is resolved unseen")
-    equal(len(made), 3000, "there was enough to say")
 
 
 def interrupt__leaves_nothing(store):
@@ -343,7 +343,7 @@ def interrupt__leaves_nothing(store):
     os.mkdir(store.path("tmp"))
     for number in signal.SIGINT, signal.SIGTERM:
         verb = store.start("reconcile", "--from", "-", "--format", "csv", "--key", "key", TMPDIR=store.path("tmp"))
-        verb.stdin.write("key\n" + "x\n" * 200000)
+        verb.stdin.write("key\n" + "x\n" * 50000)
         verb.stdin.flush()
         verb.send_signal(number)
         done = store.end(verb, None)
@@ -351,7 +351,7 @@ def interrupt__leaves_nothing(store):
         ok("interrupted" in done.err, "and says so", done.err)
     equal(os.listdir(store.path("tmp")), [], "no files are left")
     verb = store.start("reconcile", "--from", "-", "--format", "csv", "--key", "key", TMPDIR=store.path("tmp"))
-    verb.stdin.write("key\n" + "x\n" * 200000)
+    verb.stdin.write("key\n" + "x\n" * 50000)
     verb.stdin.flush()
     verb.kill()
     store.end(verb, None)
