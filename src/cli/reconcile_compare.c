@@ -5,8 +5,9 @@
  * again meanwhile moves to the front, behind our back: it is running or young then, so nothing
  * is to be said about it, but its charge would seem to have no record. Therefore charges
  * that were not met are looked for once more: by their key, where it is ours and they are few;
- * else by listing the newest claims again, back to before the pass that missed them. A record would have
- * to be claimed anew during each of these passes to be missed by all.
+ * else by listing the newest claims again, back to before the pass that missed them. That is
+ * repeated as long as it finds some: a record would have to be claimed anew during each of
+ * these passes to be missed by all.
  *
  * All that differs is only noted here; reconcile_report.c looks again before it says so.
  */
@@ -351,9 +352,12 @@ static int look_again(struct reconcile *r, once_time walked_at, struct once_buf 
         if (exit != ONCE_EXIT_OK || key->len == 0)
             return exit;
         once_time from = walked_at - TAIL_OVERLAP_MS;
+        uint64_t met = r->counts.records;
         exit = once_record_now(&r->cli, r->once, &walked_at);
         if (exit == ONCE_EXIT_OK)
             exit = walk(r, from, true);
+        if (r->counts.records == met)
+            return exit; /* nothing has moved */
     }
     return exit;
 }

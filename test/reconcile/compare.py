@@ -111,7 +111,7 @@ def window__of_records_and_charges(store):
     store.have(("succeeded", "a"), ("failed", "b"))
     empty = store.write("x.csv", "key\n")
     for arguments, kinds in [(("--since", "1h"), {"a": "no-charge"}), (("--until", "1h"), {}),
-                             (("--since", "2020-01-01", "--until", "2030-01-01T00:00:00+02:00"), {"a": "no-charge"}),
+                             (("--since", "2020-01-01", "--until", "2999-01-01T00:00:00+02:00"), {"a": "no-charge"}),
                              (("--until", "@1000"), {})]:
         done = store.reconcile("--from", empty, "--key", "key", "--json", *arguments)
         equal((done.code, done.kinds()), (1 if kinds else 0, kinds), " ".join(arguments), done.said)
@@ -242,7 +242,8 @@ def listing__record_that_moves_is_met(store):
     by_child = store.write("x.csv", "key\n%s\n" % child + "".join(row[1] + "\n" for row in made))
     by_own = store.write("y.csv", "key\nmoves\n" + "".join(row[0] + "\n" for row in made))
     by_own_many = store.write("z.csv", open(by_own).read() + "".join("nobody%d\n" % i for i in range(1100)))
-    for turn, arguments in enumerate([("--from", by_child, "--call", "run"), ("--from", by_own), ("--from", by_own_many)]):
+    exports = [("--from", by_child, "--call", "run"), ("--from", by_own), ("--from", by_own_many)]
+    for turn, arguments in enumerate(exports if store.kind == "sqlite" else exports[:2]):
         verb = store.start("reconcile", "--grace", "1h", *arguments, "--key", "key", "--json", ONCE_CRASH="reconcile.page:1:stop")
         wait_for(lambda: stopped(verb), "it to stop")
         store.have(("retryable", "moves"))
