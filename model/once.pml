@@ -14,10 +14,11 @@
  *   taken_by            the claim's nonce; `did` is the attempt's own row, by which an operation that is applied again
  *                       after a lost answer recognises itself (answer_if_done)
  *   take_over()         the completer of DESIGN 6. It is planned; this is what it has to keep to
- *   resolve             do_resolve(), with the fence that was looked at
- *   Daemon              give_back() in src/daemon/conn.c: a grant that its client never heard of
  *   Worker              once_run() and its callback, or the gateway: the phases are book (a local effect, committed
  *                       with the advance), perhaps the intent to call, the call, the finish, the answer
+ *   World               leases (the store's clock), expiry (once_stored_is_expired), and the daemon that gives back a
+ *                       grant of which its client never heard (give_back() in src/daemon/conn.c)
+ *   Operator            do_resolve(), with the fence that was looked at
  *
  * POLICY is what all claims say, and what the callee is like:
  *   ESCALATE   the callee does not know keys: the claim itself is the intent to call
@@ -28,12 +29,13 @@
  * A life is from a key's first claim until its outcome's retention is over; after that the same key is another
  * operation, by contract, also for a copy of an old request that the network delivers only then.
  *
- * Ghosts (what nobody can see): booked, charged, sent, told, ... per life. The properties are asserted where the
- * thing happens, by the names of DESIGN 4: assert(K3_... || ...) fails with that name in its text. `The_end` asserts what has to
- * be true when nothing can happen any more; no run is endless (`model/check` looks for cycles), so this is liveness.
+ * Ghosts (what nobody can see): booked, charged, stored, ... The properties are asserted where the thing happens, by
+ * the names of docs/design.md: assert(K3_... || ...) fails with that name in its text. `The_end` asserts what has to be
+ * true when nothing can happen any more; no run is endless (`model/check` looks for cycles), so this is liveness. What
+ * is printed is seen in the trail of a run that breaks something: model/check --trail.
  *
- * Not here: several tenants (K9), waiting in the engine, batches, the time a lease takes, bytes, a store that loses
- * what was durable (failover to a lagging standby, a restored backup), outbox and inbox (K12, K13), operations that a
+ * Not here: several tenants (K9), batches, how long a lease lasts, bytes, a store that loses what was durable
+ * (failover to a lagging standby, a restored backup), outbox and inbox (K12, K13), operations that a
  * server reads long after its client settled (README, "A claim that nobody holds").
  */
 
@@ -239,11 +241,13 @@
 
 /* ------------------------------------------------------------------ the record */
 
-#define ABSENT    0 /* also released, and past its retention */
-#define RUNNING   1
-#define SUCCEEDED 2 /* final; a final failure behaves the same */
-#define FAILED    3 /* retryable */
-#define UNKNOWN   4
+mtype = {
+    ABSENT,    /* also released, and past its retention */
+    RUNNING,
+    SUCCEEDED, /* final; a final failure behaves the same */
+    FAILED,    /* retryable */
+    UNKNOWN
+};
 
 /* Recovery points. In INTENT an even one from CALLING on says "about to call", an odd one that this came to nothing. */
 #define START   0
@@ -251,7 +255,7 @@
 #define CALLING 2
 #define is_intent(p) ((p) >= CALLING && (p) % 2 == 0)
 
-byte st = ABSENT;
+mtype st = ABSENT;
 byte fence;    /* of the newest grant */
 byte taken_by; /* its nonce: which worker */
 bool live;     /* its lease */
@@ -279,7 +283,8 @@ byte give_back_to = NOBODY; /* whose claim that was */
 byte callee_fence;          /* the newest that the callee saw */
 byte faults, renewals, verdicts;
 
-#define a_fault faults < FAULTS -> faults++
+#define a_fault     faults < FAULTS -> faults++
+#define answer_lost a_fault; printf("its answer is lost\n")
 
 /* ------------------------------------------------------------------ ghosts, and names of properties */
 
@@ -293,19 +298,13 @@ bool excuse;         /* in this life a holder died, or its lease ended under it 
 bool told;           /* in this life a client got the final answer */
 
 /* Always 0: names for assertions. */
-hidden byte K1_one_holder, K2_fence_grows, K3_newest_only, K4_durable_first, K5_final_is_final, K6_mismatch_first;
-hidden byte K7_nothing_vanishes, K8_expiry_is_final, K10_unknown_is_true, K11_forward_only, exactly_once;
+bit K1_one_holder, K2_fence_grows, K3_newest_only, K4_durable_first, K5_final_is_final, K6_mismatch_first;
+bit K7_nothing_vanishes, K8_expiry_is_final, K10_unknown_is_true, K11_forward_only, exactly_once;
 
 /* ------------------------------------------------------------------ what the store does */
 
-#define EXECUTE     1
-#define ASK         2 /* arm PROBE */
-#define REPLAY      3
-#define MISMATCH    4
-#define IN_PROGRESS 5
-#define IS_UNKNOWN  6
-#define DONE        7
-#define FENCED      8
+/* The arms; PROBE is called ASK here, UNKNOWN is IS_UNKNOWN. */
+mtype = { EXECUTE, ASK, REPLAY, MISMATCH, IN_PROGRESS, IS_UNKNOWN, DONE, FENCED };
 
 /* Of the worker that runs this: me, want (its fingerprint), arm, mine (the fence of its grant), my_life, at (its
  * recovery point), did (what its own attempt's row shows), heard (a stored answer that it was sent). */
@@ -365,7 +364,7 @@ inline store_unknown()
 {
     /* Nobody is told "unknown" for nothing. */
     assert(K10_unknown_is_true || sent || excuse);
-    assert(K10_unknown_is_true || POLICY != INTENT || is_intent(point));
+    assert(K10_unknown_is_true || POLICY != INTENT || !INTEND || is_intent(point));
     st = UNKNOWN;
     no_holder()
 }
@@ -419,7 +418,8 @@ inline claim_record()
         :: ASKED_AGAIN && give_back_to == me -> give_back = 0; give_back_to = NOBODY
         :: else
         fi;
-        decide()
+        decide();
+        printf("%d claims: %e, fence %d\n", me, arm, fence)
     }
 }
 
@@ -436,7 +436,8 @@ inline take_over()
             assert(K8_expiry_is_final || my_life == life); /* only clients begin a new life */
             decide()
         :: else -> arm = FENCED
-        fi
+        fi;
+        printf("%d, the completer, takes over what had fence %d: %e, fence %d\n", me, seen, arm, fence)
     }
 }
 
@@ -456,6 +457,8 @@ inline read_stored()
     heard = 0;
     if
     :: st == SUCCEEDED && (!SAME_OPERATION || (print == want && life == my_life)) ->
+        printf("%d (fingerprint %d, life %d) is sent outcome %d of fingerprint %d, life %d\n", me, want, my_life,
+               answer, print, life);
         assert(K6_mismatch_first || print == want);
         assert(K5_final_is_final || life == my_life);
         heard = answer
@@ -469,7 +472,8 @@ inline extend()
         if
         :: is_mine -> newest_only(); live = true; arm = DONE
         :: else -> read_stored()
-        fi
+        fi;
+        printf("%d extends: %e\n", me, arm)
     }
 }
 
@@ -489,7 +493,8 @@ inline advance(to, effects)
             assert(exactly_once || booked[my_life] <= 1);
             arm = DONE
         :: else -> read_stored()
-        fi
+        fi;
+        printf("%d advances to %d, local effects %d: %e\n", me, to, effects, arm)
     }
 }
 
@@ -519,7 +524,8 @@ inline finish(outcome)
             did = DID_END;
             arm = DONE
         :: else -> read_stored()
-        fi
+        fi;
+        printf("%d finishes with %e under fence %d: %e\n", me, outcome, mine, arm)
     }
 }
 
@@ -536,7 +542,8 @@ inline release()
             :: else -> st = FAILED
             fi
         :: else
-        fi
+        fi;
+        printf("%d releases fence %d: the record is %e\n", me, mine, st)
     }
 }
 
@@ -548,6 +555,7 @@ inline tell(value)
     d_step {
         if
         :: value != 0 ->
+            printf("a client of %d is told outcome %d\n", me, value);
             assert(K4_durable_first || stored[my_life] != 0);
             assert(K5_final_is_final || stored[my_life] == value);
             told = told || my_life == life
@@ -556,9 +564,11 @@ inline tell(value)
     }
 }
 
-#define ANSWERED 1
-#define REFUSED  2 /* for certain nothing was done: connection refused, 429 */
-#define BROKEN   3 /* nobody knows: 5xx, timeout, half an answer */
+mtype = {
+    ANSWERED,
+    REFUSED, /* for certain nothing was done: connection refused, 429 */
+    BROKEN   /* nobody knows: 5xx, timeout, half an answer */
+};
 
 /* The callee gets a request. */
 inline call()
@@ -578,6 +588,7 @@ inline call()
             :: POLICY == RERUN && !CALLEE_FORGETS && my_life > 0 && charged[0] > 0
             :: else ->
                 charged[my_life] = charged[my_life] + 1;
+                printf("the callee does what %d asks for, in life %d\n", me, my_life);
                 assert(exactly_once || charged[my_life] <= 1)
             fi
         fi
@@ -590,6 +601,7 @@ inline may_die()
     if
     :: holds[me] && me != COMPLETES && faults < FAULTS ->
         faults++;
+        printf("%d dies\n", me);
         excuse = excuse || (st == RUNNING && taken_by == me);
         goto over
     :: true
@@ -600,7 +612,7 @@ inline may_die()
 inline begin_work()
 {
     if
-    :: arm == EXECUTE && faults < FAULTS -> faults++; goto give_it_back
+    :: arm == EXECUTE && faults < FAULTS -> faults++; printf("%d cannot begin\n", me); goto give_it_back
     :: arm == EXECUTE -> goto book
     :: arm == ASK -> goto probe
     fi
@@ -623,7 +635,8 @@ inline be_fenced()
  */
 proctype Worker(byte me)
 {
-    byte want, arm, mine, my_life, at, did, heard, got, seen;
+    mtype arm, got;
+    byte want, mine, my_life, at, did, heard, seen;
 
     atomic {
         want = print_of(me);
@@ -652,7 +665,7 @@ ask:
         fi;
         claim_record();
         if
-        :: a_fault; /* the answer is lost, perhaps with the connection */
+        :: answer_lost; /* perhaps with the connection */
             if
             :: arm == EXECUTE && give_back == 0 -> give_back = mine; give_back_to = me
             :: true
@@ -671,8 +684,10 @@ wait: /* and ask again, with the same nonce */
 
 end_look: /* the completer: is anything left behind? */
     if
-    :: d_step { COMPLETER && st == RUNNING && !live -> seen = fence; my_life = life; want = print }
-    :: d_step { COMPLETER && !ONLY_TAKES && st == SUCCEEDED -> seen = fence; my_life = life; want = print }
+    :: d_step { COMPLETER && st == RUNNING && !live ->
+        seen = fence; my_life = life; want = print; printf("the completer sees fence %d\n", seen) }
+    :: d_step { COMPLETER && !ONLY_TAKES && st == SUCCEEDED ->
+        seen = fence; my_life = life; want = print; printf("the completer sees fence %d\n", seen) }
     fi;
 take_it:
     if
@@ -681,7 +696,7 @@ take_it:
     atomic {
         take_over();
         if
-        :: a_fault; goto take_it
+        :: answer_lost; goto take_it
         :: arm == EXECUTE || arm == ASK -> begin_work()
         :: arm == IS_UNKNOWN || arm == FENCED -> goto over
         fi
@@ -700,6 +715,7 @@ probe: /* what happened? */
         :: mine < callee_fence && CALLEE_FENCE -> got = BROKEN
         :: a_fault; got = BROKEN
         fi;
+        printf("%d asks what happened: %e\n", me, got);
         if
         :: got == ANSWERED && at >= BOOKED -> goto done
         :: got == BROKEN && PROBE_DOUBT -> goto doubt
@@ -720,7 +736,7 @@ book: /* the first phase: a local effect */
             may_die();
             advance(BOOKED, TRANSACTION);
             if
-            :: a_fault; goto book
+            :: answer_lost; goto book
             :: arm == DONE -> at = BOOKED
             :: arm == FENCED -> be_fenced()
             fi
@@ -735,7 +751,7 @@ intend: /* the next phase is a foreign call: say so first */
             may_die();
             advance(at + 1, 0);
             if
-            :: a_fault; goto intend
+            :: answer_lost; goto intend
             :: arm == DONE -> at++
             :: arm == FENCED -> be_fenced()
             fi
@@ -771,6 +787,7 @@ intend: /* the next phase is a foreign call: say so first */
         :: a_fault; got = REFUSED
         :: a_fault; got = BROKEN; sent = sent || my_life == life /* and the callee did nothing */
         fi;
+        printf("%d calls: %e\n", me, got);
         if
         :: got == ANSWERED -> goto done
         :: got == BROKEN && (POLICY == RERUN || !DOUBT) -> goto failed
@@ -787,7 +804,7 @@ withdraw:
             may_die();
             advance(at + 1, 0);
             if
-            :: a_fault; goto withdraw
+            :: answer_lost; goto withdraw
             :: arm == DONE -> at++
             :: arm == FENCED -> be_fenced()
             fi
@@ -803,7 +820,7 @@ failed:
         may_die();
         finish(FAILED);
         if
-        :: a_fault; goto failed
+        :: answer_lost; goto failed
         :: goto over
         fi
     }
@@ -816,7 +833,7 @@ doubt:
         may_die();
         finish(UNKNOWN);
         if
-        :: a_fault; goto doubt
+        :: answer_lost; goto doubt
         :: goto over
         fi
     }
@@ -829,7 +846,7 @@ give_it_back:
         may_die();
         release();
         if
-        :: a_fault; goto give_it_back
+        :: answer_lost; goto give_it_back
         :: goto over
         fi
     }
@@ -843,7 +860,7 @@ done:
         may_die();
         finish(SUCCEEDED);
         if
-        :: a_fault; goto done
+        :: answer_lost; goto done
         :: arm == DONE -> tell(mine); goto over
         :: arm == FENCED -> be_fenced()
         fi
@@ -868,15 +885,21 @@ proctype World()
 end:
     do
     /* A lease ends: of one who is gone, surely; of one who lives, it may. */
-    :: d_step { st == RUNNING && live && gone[taken_by] -> live = false }
+    :: d_step { st == RUNNING && live && gone[taken_by] ->
+        live = false; printf("the lease of fence %d is over\n", fence) }
     :: d_step { st == RUNNING && live && !gone[taken_by] && faults < FAULTS ->
-        faults++; live = false; excuse = true }
+        faults++; live = false; excuse = true; printf("the lease of fence %d is over, its holder lives\n", fence) }
 
     /* K8: the retention of an outcome is over. Whether it was deleted does not matter. */
     :: d_step { (st == SUCCEEDED || st == FAILED) && life < LIVES - 1 ->
-        no_record(); life = life + CONTRACT; sent = false; excuse = false; told = false }
-    :: d_step { !KEEPING && st == RUNNING && !live -> no_record() }
-    :: d_step { !DOUBT_KEPT && st == UNKNOWN -> no_record() }
+        no_record();
+        life = life + CONTRACT;
+        sent = false;
+        excuse = false;
+        told = false;
+        printf("the retention is over\n") }
+    :: d_step { !KEEPING && st == RUNNING && !live -> no_record(); printf("a running record is deleted\n") }
+    :: d_step { !DOUBT_KEPT && st == UNKNOWN -> no_record(); printf("an unknown record is deleted\n") }
 
     /* The daemon gives back what nobody heard of. */
     :: d_step { give_back != 0 ->
@@ -885,6 +908,7 @@ end:
         :: fence == give_back && st == RUNNING && !first -> no_holder(); st = FAILED
         :: else
         fi;
+        printf("the daemon gives fence %d back: the record is %e\n", give_back, st);
         give_back = 0;
         give_back_to = NOBODY }
     od
@@ -900,7 +924,8 @@ end:
     :: d_step { verdicts < VERDICTS && (st == UNKNOWN || (st == RUNNING && !live)) && (holders == 0 || !PATIENCE) ->
             verdicts++;
             seen = fence;
-            done = charged[life] > 0 && booked[life] > 0
+            done = charged[life] > 0 && booked[life] > 0;
+            printf("an operator looks at fence %d: done %d\n", seen, done)
         }
         d_step {
             if
@@ -915,6 +940,7 @@ end:
                 fi
             :: else
             fi;
+            printf("the operator's verdict: the record is %e\n", st);
             seen = 0;
             done = false
         }
