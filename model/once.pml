@@ -914,36 +914,48 @@ end:
     od
 }
 
-/* An operator looks, finds out what happened, and says so: all of it, or not (all of) it. */
+#define may_be_resolved (st == UNKNOWN || (st == RUNNING && !live))
+#define is_looked_at    (verdicts < VERDICTS && may_be_resolved && (holders == 0 || !PATIENCE))
+
+/* An operator looks, finds out what happened, and says so: done (all of it), not done, nothing of it (release). */
 proctype Operator()
 {
     byte seen;
-    bool done;
+    mtype verdict;
 end:
     do
-    :: d_step { verdicts < VERDICTS && (st == UNKNOWN || (st == RUNNING && !live)) && (holders == 0 || !PATIENCE) ->
-            verdicts++;
-            seen = fence;
-            done = charged[life] > 0 && booked[life] > 0;
-            printf("an operator looks at fence %d: done %d\n", seen, done)
-        }
-        d_step {
+    :: if
+       :: d_step { is_looked_at && booked[life] > 0 && charged[life] > 0 ->
+            verdicts++; seen = fence; verdict = SUCCEEDED; printf("an operator looks at fence %d: %e\n", seen, verdict) }
+       :: d_step { is_looked_at && !(booked[life] > 0 && charged[life] > 0) ->
+            verdicts++; seen = fence; verdict = FAILED; printf("an operator looks at fence %d: %e\n", seen, verdict) }
+       :: d_step { is_looked_at && booked[life] == 0 && charged[life] == 0 ->
+            verdicts++; seen = fence; verdict = ABSENT; printf("an operator looks at fence %d: %e\n", seen, verdict) }
+       fi;
+       d_step {
             if
-            :: (st == UNKNOWN || (st == RUNNING && !live)) && (fence == seen || !SEEN_FENCE) ->
+            :: may_be_resolved && (fence == seen || !SEEN_FENCE) ->
                 fence = (SEQUENCE -> seq : fence) + 1; /* a verdict is a grant of its own */
                 seq++;
                 granted = fence;
                 no_holder();
                 if
-                :: done -> st = SUCCEEDED; answer = fence; stored[life] = fence; point = START; first = false
-                :: else -> st = FAILED
-                fi
+                :: verdict == SUCCEEDED ->
+                    assert(K5_final_is_final || stored[life] == 0);
+                    stored[life] = fence;
+                    answer = fence;
+                    point = START;
+                    first = false
+                :: verdict == ABSENT -> no_record()
+                :: else
+                fi;
+                st = verdict
             :: else
             fi;
-            printf("the operator's verdict: the record is %e\n", st);
+            printf("the operator has spoken: the record is %e\n", st);
             seen = 0;
-            done = false
-        }
+            verdict = 0
+       }
     od
 }
 
