@@ -25,6 +25,8 @@
  *   RERUN      it honours the child key
  *   INTENT     it does not, and the handler records that it is about to call; takeover is `rerun`
  *   PROBE      it can be asked what happened, and refuses fences older than one it has seen
+ *   MARK       it does not know keys; takeover is `escalate`, and the store itself heeds the mark: whoever is about to
+ *              call has recorded a recovery point before, so where there is none nothing was sent (planned)
  *
  * A life is from a key's first claim until its outcome's retention is over; after that the same key is another
  * operation, by contract, also for a copy of an old request that the network delivers only then.
@@ -43,6 +45,7 @@
 #define RERUN    2
 #define INTENT   3
 #define PROBE    4
+#define MARK     5
 #ifndef POLICY
 #define POLICY ESCALATE
 #endif
@@ -373,7 +376,9 @@ inline store_unknown()
 inline take_abandoned()
 {
     if
-    :: POLICY == ESCALATE && ESCALATION -> store_unknown(); arm = IS_UNKNOWN
+    :: ESCALATION && (POLICY == ESCALATE || (POLICY == MARK && point != START)) ->
+        store_unknown();
+        arm = IS_UNKNOWN
     :: POLICY == PROBE -> take(); probing = true; arm = ASK
     :: else -> take(); arm = EXECUTE
     fi
@@ -432,6 +437,10 @@ inline take_over()
         :: st == RUNNING && taken_by != me && !live && (fence == seen || !CAS) ->
             assert(K6_mismatch_first || (my_life == life && print == want)); /* it re-sends the request that it saw */
             take_abandoned()
+        :: st == FAILED && (fence == seen || !CAS) ->
+            assert(K6_mismatch_first || (my_life == life && print == want));
+            take();
+            arm = EXECUTE
         :: st == ABSENT && !ONLY_TAKES ->
             assert(K8_expiry_is_final || my_life == life); /* only clients begin a new life */
             decide()
@@ -684,7 +693,7 @@ wait: /* and ask again, with the same nonce */
 
 end_look: /* the completer: is anything left behind? */
     if
-    :: d_step { COMPLETER && st == RUNNING && !live ->
+    :: d_step { COMPLETER && ((st == RUNNING && !live) || st == FAILED) ->
         seen = fence; my_life = life; want = print; printf("the completer sees fence %d\n", seen) }
     :: d_step { COMPLETER && !ONLY_TAKES && st == SUCCEEDED ->
         seen = fence; my_life = life; want = print; printf("the completer sees fence %d\n", seen) }
@@ -959,11 +968,11 @@ end:
     od
 }
 
-/* Nothing can happen any more. */
+/* Nothing can happen any more: there is an outcome, or doubt, or nothing was begun. */
 proctype The_end()
 {
 end:
-    timeout -> assert(K7_nothing_vanishes || st != RUNNING)
+    timeout -> assert(K7_nothing_vanishes || (st != RUNNING && st != FAILED))
 }
 
 init
