@@ -110,12 +110,22 @@ once_result once_sqlite_claim(struct once_sqlite *b, const struct once_claim *cl
         r = once_fail(err, ONCE_INVALID, "a claim inside a transaction cannot wait");
     if (r != ONCE_OK)
         return r;
-    static const uint8_t none[16];
-    if (memcmp(request.claim.nonce, none, 16) == 0)
-        once_os_random(request.claim.nonce, 16);
+    once_os_nonce(request.claim.nonce);
     uint8_t record[16];
     once_record_id(&b->db.secret, claim->tenant, claim->key, record);
     return call(b, &request, record, once_span_of(NULL, 0), reply, err);
+}
+
+once_result once_sqlite_take_over(struct once_sqlite *b, const struct once_take_over *take_over,
+                                  struct once_reply *reply, struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_TAKE_OVER, .take_over = *take_over };
+    once_result r = once_lease_check(take_over->lease_ms, err);
+    if (r != ONCE_OK)
+        return r;
+    once_os_nonce(request.take_over.nonce);
+    return call(b, &request, take_over->seen.record, once_span_of(NULL, 0), reply, err);
 }
 
 once_result once_sqlite_advance(struct once_sqlite *b, struct once_grant grant, once_span point, once_span checkpoint,

@@ -373,6 +373,43 @@ static void bound__phases_of_one_key_commit_one_by_one(void)
     tear_down();
 }
 
+static enum once_arm take_over_with(struct once_grant seen, struct once_grant *grant)
+{
+    struct once_take_over take_over = { .seen = seen };
+    struct once_reply reply;
+    CHECK(once_sqlite_take_over(bound, &take_over, &reply, &err) == ONCE_OK);
+    enum once_arm arm = reply.arm;
+    *grant = reply.record.grant;
+    once_reply_release(&reply);
+    return arm;
+}
+
+/* The takeover, the phase's work and the end commit together, or not at all. */
+static void bound__taken_over_just_as_it_was_seen(void)
+{
+    set_up("WAL");
+    struct once_grant seen, taken;
+    struct once_claim claim = { .key = ONCE_LIT("a"), .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN };
+    struct once_reply reply;
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    CHECK(once_sqlite_claim(bound, &claim, &reply, &err) == ONCE_OK);
+    seen = reply.record.grant;
+    once_reply_release(&reply);
+    EXPECT(take_over_with(seen, &taken) == ONCE_ARM_FENCED);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    now_ms += 1000;
+    for (int i = 0; i < 2; i++) {
+        CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+        EXPECT(take_over_with(seen, &taken) == ONCE_ARM_EXECUTE && taken.fence > seen.fence);
+        EXPECT(finish_with(bound, taken, "done") == ONCE_ARM_DONE);
+        CHECK(sql(db, i == 0 ? "ROLLBACK" : "COMMIT") == SQLITE_OK);
+    }
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    EXPECT(take_over_with(seen, &taken) == ONCE_ARM_FENCED);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    tear_down();
+}
+
 static void bound__release_frees_the_key(void)
 {
     set_up("WAL");
@@ -501,6 +538,7 @@ int main(int argc, char **argv)
         TEST(bound__callers_transaction_survives_a_failing_call),
         TEST(bound__savepoint_of_the_callers_own_may_undo_a_call),
         TEST(bound__phases_of_one_key_commit_one_by_one),
+        TEST(bound__taken_over_just_as_it_was_seen),
         TEST(bound__release_frees_the_key),
         TEST(bound__callers_own_tables_and_marks_are_left_alone),
         TEST(bound__newer_tables_are_refused),

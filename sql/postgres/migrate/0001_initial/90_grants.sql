@@ -8,6 +8,7 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 -- For services.
 GRANT EXECUTE ON FUNCTION
     once.claim(text, text, bytea, interval, interval, text, uuid),
+    once.take_over(uuid, bigint, interval, uuid),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
     once.finish(uuid, bigint, integer, bytea, text, text, boolean),
@@ -35,6 +36,7 @@ GRANT EXECUTE ON FUNCTION
     once.barrier(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid),
     once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[]),
+    once.take_over_record(uuid, bigint, bigint, uuid, boolean),
     once.extend_record(uuid, bigint, bigint),
     once.advance_record(uuid, bigint, text, bytea, uuid),
     once.finish_record(uuid, bigint, integer, integer, bytea, bytea, boolean),
