@@ -621,6 +621,21 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_release(struct once_sqlite *bound,
                                                       struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_lookup(struct once_sqlite *bound, once_span tenant, once_span key,
                                                      struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_extend(struct once_sqlite *bound, struct once_grant grant,
+                                                     int64_t lease_ms, struct once_reply *reply,
+                                                     struct once_error *err);
+/* once_list() of what is in your database. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_list(struct once_sqlite *bound, const struct once_filter *filter,
+                                                   struct once_page *page, struct once_error *err);
+/* Is this grant still the newest, its record running? ONCE_INVALID ("fenced: ...") if not: roll back. So that a
+ * worker that was only thought dead has no effect either, not just no outcome. Holds until a transaction that was
+ * begun with BEGIN IMMEDIATE ends. In SQL, also in triggers, the same is the function once_guard(record, fence),
+ * there on a bound connection: it fails the statement, or is 1. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_guard(struct once_sqlite *bound, struct once_grant grant,
+                                                    struct once_error *err);
+/* once_child_key() where the store is your database. */
+ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struct once_grant *grant, once_span call,
+                                    char out[ONCE_CHILD_KEY_LEN + 1]);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@ GRANT EXECUTE ON FUNCTION
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
     once.finish(uuid, bigint, integer, bytea, text, text, boolean),
+    once.guard(uuid, bigint),
     once.release(uuid, bigint),
     once.lookup(text, text),
     once.consume(text, text),
