@@ -35,6 +35,13 @@ static const char *const names[] = {
     /* once migrate, on PostgreSQL */
     "migrate.statement",
     "migrate.committed",
+    /* a flow: its transactions, phases and calls */
+    "flow.begun",
+    "flow.worked",
+    "flow.written",
+    "flow.committed",
+    "flow.calling",
+    "flow.called",
     /* once daemon */
     "daemon.answer",
     NULL,
