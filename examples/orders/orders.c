@@ -23,21 +23,23 @@ static const char usage[] =
     "  --db WHERE        an SQLite file, or postgresql://... (orders.db)\n"
     "  --provider URL    who charges cards (http://127.0.0.1:9100)\n"
     "  --listen PORT     on 127.0.0.1 (9000)\n"
-    "  --threads N       that serve requests, each with its connection to the database (4)\n"
+    "  --threads N       that serve requests, each with its connection to the database (4); 0: one per client\n"
     "  --callee KIND     idempotent, probeable or opaque: what the provider does with keys (idempotent)\n"
     "  --intent          record the intent to charge before charging\n"
     "  --lease MS        of a request being worked on (30000)\n"
     "  --backoff MS      before a second try (1000)\n"
     "  --timeout MS      for the provider's answer (10000)\n"
+    "  --attempts N      tries of a completer before it gives up (20)\n"
     "  --crashes N       attempts that may crash (5)\n"
     "  --complete        serve nothing: finish what was left unfinished, until a signal\n"
+    "  --sweep           the same, once over all orders\n"
     "  --help\n";
 
 static struct {
     const char *db, *provider;
     long port, threads, timeout_ms;
-    bool complete;
-} options = { "orders.db", "http://127.0.0.1:9100", 9000, 4, 10000, false };
+    bool complete, sweep;
+} options = { "orders.db", "http://127.0.0.1:9100", 9000, 4, 10000, false, false };
 
 /* ---------------------------------------------------------------- a thread's connection */
 
@@ -175,6 +177,24 @@ static void tell(void *arg, once_result result, const struct once_flow_swept *sw
     fflush(stdout);
 }
 
+/* One round, step by step. */
+static int sweep(struct context *context)
+{
+    struct once_flow_round round = { .before = 0 };
+    struct once_flow_swept swept = { .more = true };
+    struct once_error err = { .text = "" };
+    uint32_t looked = 0;
+    while (swept.more) {
+        once_result r = once_flow_complete(&place_order, context->shop->flows, context, &round, &swept, &err);
+        tell(context, r, &swept, &err);
+        if (r != ONCE_OK)
+            return 1;
+        looked += swept.looked;
+    }
+    printf("orders: looked at %u unfinished\n", looked);
+    return 0;
+}
+
 static int complete(void)
 {
     char error[200] = "";
@@ -183,11 +203,13 @@ static int complete(void)
         fprintf(stderr, "orders: %s\n", error);
         return 1;
     }
-    printf("orders: completing\n");
-    fflush(stdout);
-    once_flow_complete_until(&place_order, context.shop->flows, &context, 200, has_signal, tell);
+    int status = 0;
+    if (options.sweep)
+        status = sweep(&context);
+    else
+        once_flow_complete_until(&place_order, context.shop->flows, &context, 200, has_signal, tell);
     shop_close(context.shop);
-    return 0;
+    return status;
 }
 
 /* ---------------------------------------------------------------- the program */
@@ -207,11 +229,11 @@ static long number(const char *text, const char *what, long least, long most)
 static void read_options(int argc, char **argv)
 {
     static const struct option all[] = {
-        { "db", 1, NULL, 'd' },      { "provider", 1, NULL, 'p' }, { "listen", 1, NULL, 'l' },
-        { "threads", 1, NULL, 'n' }, { "callee", 1, NULL, 'k' },   { "intent", 0, NULL, 'i' },
-        { "lease", 1, NULL, 'e' },   { "backoff", 1, NULL, 'b' },  { "timeout", 1, NULL, 't' },
-        { "crashes", 1, NULL, 'c' }, { "complete", 0, NULL, 'C' }, { "help", 0, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "db", 1, NULL, 'd' },       { "provider", 1, NULL, 'p' }, { "listen", 1, NULL, 'l' },
+        { "threads", 1, NULL, 'n' },  { "callee", 1, NULL, 'k' },   { "intent", 0, NULL, 'i' },
+        { "lease", 1, NULL, 'e' },    { "backoff", 1, NULL, 'b' },  { "timeout", 1, NULL, 't' },
+        { "crashes", 1, NULL, 'c' },  { "complete", 0, NULL, 'C' }, { "sweep", 0, NULL, 's' },
+        { "attempts", 1, NULL, 'a' }, { "help", 0, NULL, 'h' },     { NULL, 0, NULL, 0 },
     };
     const char *callee = "idempotent";
     bool intent = false;
@@ -227,7 +249,7 @@ static void read_options(int argc, char **argv)
             options.port = number(optarg, "listen", 1, 65535);
             break;
         case 'n':
-            options.threads = number(optarg, "threads", 1, 100);
+            options.threads = number(optarg, "threads", 0, 100);
             break;
         case 'k':
             callee = optarg;
@@ -247,8 +269,14 @@ static void read_options(int argc, char **argv)
         case 'c':
             place_order.crashes_max = (uint32_t)number(optarg, "crashes", 1, 255);
             break;
+        case 'a':
+            place_order.attempts_max = (uint32_t)number(optarg, "attempts", 1, 1000);
+            break;
         case 'C':
             options.complete = true;
+            break;
+        case 's':
+            options.complete = options.sweep = true;
             break;
         case 'h':
             fputs(usage, stdout);
