@@ -193,7 +193,7 @@ class Case:
         return int(request(self.provider_port, "GET", "/held").body)
 
     def command(self, *options):
-        return [ORDERS, "--db", self.books.url, "--provider", "http://127.0.0.1:%d" % self.provider_port,
+        return [ORDERS, "--db", getattr(self.books, "shop_url", self.books.url), "--provider", "http://127.0.0.1:%d" % self.provider_port,
                 "--backoff", "50", *options]
 
     def orders(self, *options, env=None):
