@@ -245,6 +245,24 @@ class Case:
         problems = json.loads(done.stdout)["problems"] if done.returncode in (0, 1) else done.stdout
         expect(problems == [], "%s: once check: %s" % (when, problems))
 
+    def end_all(self):
+        """In order, so that a sanitizer can have its word. Returns what any of them had to say."""
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGTERM)
+        found = ""
+        for process in self.started:
+            try:
+                process.wait(timeout=BOUND_S)
+            except subprocess.TimeoutExpired:
+                self.kill(process)
+                found += "%s did not end when it was told to\n" % process.args[0]
+            said = self.said(process)
+            if "Sanitizer" in said or "runtime error" in said or "once flow:" in said:
+                found += said
+        return found
+
     def close(self):
         for process in self.started:
             if process.poll() is None:
@@ -283,6 +301,7 @@ def tap(cases, at_a_time=6, conclude=None):
             failure = traceback.format_exc()
         try:
             if case is not None:
+                failure = ((failure or "") + case.end_all()) or None
                 if failure:
                     failure += "".join("\n%s: %s" % (os.path.basename(p.args[0]), case.said(p)) for p in case.started)
                 case.close()
