@@ -273,7 +273,7 @@ class Case:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def tap(cases, at_a_time=6, conclude=None):
+def tap(cases, at_a_time=12, conclude=None):
     """Runs (name, function of a Case that may return a remark), several at a time. `conclude` is one more case,
     about all of them."""
     wanted = sys.argv[2:]
