@@ -18,6 +18,13 @@
 -- Turning and emptying also write the ring's row, for transactions with an older snapshot
 -- (once.hold_ring).
 
+-- Tells everybody which slots are in use. Under the exclusive lock.
+CREATE FUNCTION once.note_slots() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE once.ring SET closed = ARRAY(SELECT s.slot FROM once.slot s WHERE s.closed_at IS NOT NULL ORDER BY s.slot),
+                         since = ARRAY(SELECT s.since FROM once.slot s WHERE s.slot > 0 ORDER BY s.slot)
+$$;
+
 -- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
 -- change them meanwhile. But a finish that takes no lock may still see them where they were:
 -- their results also stay there until the slot is emptied, so that its index goes on to decide
@@ -95,8 +102,9 @@ BEGIN
     SELECT count(*) INTO removed FROM once.claim c
      WHERE c.slot = gone AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence);
     EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s', gone, gone, gone);
-    UPDATE once.slot SET closed_at = NULL WHERE slot = gone;
-    UPDATE once.ring SET current = current;
+    -- A holder of one that was moved must not find its slot here any more.
+    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence') WHERE slot = gone;
+    PERFORM once.note_slots();
     RETURN removed;
 END $$;
 
@@ -157,7 +165,7 @@ BEGIN
         IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
             PERFORM pg_advisory_xact_lock(8031153);
             UPDATE once.slot SET closed_at = 0 WHERE slot = 0;
-            UPDATE once.ring r SET current = r.current;
+            PERFORM once.note_slots();
             RETURN;
         END IF;
         IF once.move_finished(oldest, budget) > 0 THEN
@@ -173,6 +181,7 @@ BEGIN
         PERFORM pg_advisory_xact_lock(8031153);
         UPDATE once.ring SET current = next, opened_at = now_ms;
         UPDATE once.slot SET closed_at = now_ms WHERE slot = ring.current;
+        PERFORM once.note_slots();
         more := true;
         RETURN;
     END IF;
