@@ -228,9 +228,12 @@ ONCE_API ONCE_CHECKED once_result once_flow_run(const struct once_flow *flow, st
 
 /* ---------------------------------------------------------------- completing */
 
-/* Where a completer is in its round over the records; begin with { 0 }. */
+/* Where a completer is in its round over the records; begin with { 0 }. A round goes back to the oldest record of
+ * the flow that was not at its end in the round before; once an hour to the very oldest. */
 struct once_flow_round {
     uint64_t before; /* 0: begin anew, with the newest */
+    uint64_t floor, lowest, mark, settled;
+    once_time mark_at, whole_at; /* all of this is ours */
 };
 
 struct once_flow_swept {
@@ -240,6 +243,8 @@ struct once_flow_swept {
     uint32_t postponed; /* were tried, and will be again */
     uint32_t escalated; /* are unknown now */
     uint32_t missed;    /* were abandoned, but somebody else was faster */
+    uint32_t stuck;     /* cannot go on: damaged, or at a step that the flow does not have. They stay as they are */
+    char reason[200];   /* of the first of those */
     bool more;          /* the round is not over: step again without a pause */
 };
 

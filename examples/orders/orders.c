@@ -171,6 +171,8 @@ static void tell(void *arg, once_result result, const struct once_flow_swept *sw
     (void)arg;
     if (result != ONCE_OK)
         fprintf(stderr, "orders: completer: %s\n", err->text);
+    if (swept->stuck > 0)
+        fprintf(stderr, "orders: %u cannot go on: %s\n", swept->stuck, swept->reason);
     if (swept->taken + swept->missed > 0)
         printf("orders: took over %u: %u ended, %u postponed, %u unknown; %u were somebody else's\n", swept->taken,
                swept->ended, swept->postponed, swept->escalated, swept->missed);

@@ -50,7 +50,8 @@ struct flow_ops {
                           struct once_error *err);
     once_result (*finish)(struct once_flow_db *db, struct once_grant grant, const struct once_outcome *outcome,
                           struct once_reply *reply, struct once_error *err);
-    /* Records that are running or failed, newest first, before `before`; *now is the store's time. */
+    /* Records that are running, or failed (some for good), newest first, before `before`; a bounded number. *now is
+     * the store's time. */
     once_result (*list)(struct once_flow_db *db, uint64_t before, struct once_page *page, once_time *now,
                         struct once_error *err);
 
@@ -66,7 +67,8 @@ struct once_flow_db {
     struct flow_keeper keeper;
 };
 
-/* The records one listing of a completer looks at. */
+/* The records that one listing of a completer shows, and the fences that it looks at for that. */
 #define FLOW_LIST_LEN 1000
+#define FLOW_LIST_SPAN 10000
 
 #endif

@@ -210,20 +210,20 @@ static once_result list(struct once_flow_db *db, uint64_t before, struct once_pa
     struct pg_params p;
     pg_params_init(&p);
     pg_add_int(&p, PG_INT8, before != 0 && before < INT64_MAX ? (int64_t)before : INT64_MAX);
-    pg_add_int(&p, PG_INT8, FLOW_LIST_LEN);
+    pg_add_int(&p, PG_INT8, FLOW_LIST_SPAN);
     PGresult *result = NULL;
     struct gather_page g;
     once_result r = gather_page_init(&g, FLOW_LIST_LEN, err);
     if (r == ONCE_OK)
-        r = ask(own(db)->conn, "SELECT l.next, once.now_ms(), (l.answer).* FROM once.list($1, $2) l", &p, &result, err);
+        r = ask(own(db)->conn, "SELECT l.next, once.now_ms(), (l.answer).* FROM once.unfinished($1, $2) l", &p, &result,
+                err);
     enum { NEXT, NOW, ANSWER };
     int rows = r == ONCE_OK ? PQntuples(result) : 0;
     if (r == ONCE_OK && (rows == 0 || PQnfields(result) != ANSWER + PG_ANSWER_COUNT))
         r = once_fail(err, ONCE_CORRUPT, "the database's functions are not ours");
-    for (int row = 0; r == ONCE_OK && row < rows; row++) {
+    for (int row = 0; r == ONCE_OK && row < rows && g.count < FLOW_LIST_LEN; row++) {
         struct once_record record = pg_read_record(result, row, ANSWER);
-        bool wanted = record.state == ONCE_STATE_RUNNING || record.state == ONCE_STATE_FAILED;
-        if (!PQgetisnull(result, row, ANSWER + PG_ANSWER_FENCE) && wanted && g.count < FLOW_LIST_LEN)
+        if (!PQgetisnull(result, row, ANSWER + PG_ANSWER_FENCE))
             gather_record(&g, &record);
         page->next = (uint64_t)pg_int(result, row, NEXT); /* the last row has no record, and says where to go on */
         *now = pg_int(result, row, NOW);

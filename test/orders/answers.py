@@ -2,7 +2,7 @@
 """What clients are told: outcomes are stored and replayed, also bad ones; what is not one is tried again."""
 import threading
 
-from harness import expect, request, tap, wait_for
+from harness import KIND, expect, request, tap, wait_for
 
 
 def paid(case):
@@ -126,8 +126,24 @@ def wrong(case):
     expect(case.orders_in_books() == [], "orders %s" % case.orders_in_books())
 
 
+def many(case):
+    """More abandoned orders than one look shows (1000), among finished ones. What was asked is no order: no call is made."""
+    if KIND != "postgres":
+        return "SQLite's listing is the store's own"
+    shop = case.orders()  # makes the tables
+    case.books.rows("SELECT count(once.finish(c.record, c.fence, 200)) FROM generate_series(1, 300) n, once.claim('', 'f' || n) c")
+    case.books.rows("SELECT count(once.advance(c.record, c.fence, 'orders/received', "
+                    "'\\x463100000000000200000000000000007b7d'::bytea)) FROM generate_series(1, 1300) n, "
+                    "once.claim('', 'k' || n, lease => '1 ms', takeover => 'rerun') c")
+    seen, said = case.sweep()
+    expect(seen == 1300, "a round saw %d" % seen)
+    expect(said.count("took over") == 2 and "took over 1000: 1000 ended" in said, said)
+    expect(case.sweep()[0] == 0, "something is left")
+    expect(case.post(shop, "k1300", {}).status == 422, "the record has another fingerprint")
+
+
 if __name__ == "__main__":
-    tap([("paid, and replayed", paid), ("declined, and replayed", declined), ("provider down, asked again", down("retry")),
+    tap([("many abandoned", many), ("paid, and replayed", paid), ("declined, and replayed", declined), ("provider down, asked again", down("retry")),
          ("provider down, completer", down("completer")), ("dropped, idempotent", dropped("idempotent")),
          ("dropped, probeable", dropped("probeable")), ("dropped, opaque", dropped("opaque")), ("provider crashed", crashed),
          ("slower than its lease", slow), ("too many attempts", limits), ("refused", wrong)])

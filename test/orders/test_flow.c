@@ -648,6 +648,61 @@ static void complete__gives_up(void)
     tear_down();
 }
 
+/* Finished records, more than one step looks at. */
+static void add_finished(int number)
+{
+    struct once_sqlite *bound = NULL;
+    CHECK(once_sqlite_bind(db, NULL, &bound, &err) == ONCE_OK);
+    exec("BEGIN IMMEDIATE");
+    for (int i = 0; i < number; i++) {
+        char name[20];
+        struct once_reply reply, finished;
+        snprintf(name, sizeof name, "other %d", i);
+        struct once_outcome done = { .state = ONCE_STATE_SUCCEEDED };
+        CHECK(once_sqlite_claim(bound, &(struct once_claim){ .key = text(name) }, &reply, &err) == ONCE_OK);
+        CHECK(once_sqlite_finish(bound, reply.record.grant, &done, &finished, &err) == ONCE_OK);
+        once_reply_release(&reply);
+        once_reply_release(&finished);
+    }
+    exec("COMMIT");
+    once_sqlite_unbind(bound);
+}
+
+static int steps_of_round(const struct once_flow *flow, struct once_flow_round *round, uint32_t *looked)
+{
+    struct once_flow_swept swept = { .more = true };
+    int steps = 0;
+    for (*looked = 0; swept.more; steps++, *looked += swept.looked)
+        CHECK(once_flow_complete(flow, flows, NULL, round, &swept, &err) == ONCE_OK);
+    return steps;
+}
+
+static void complete__goes_back_as_far_as_there_is_something(void)
+{
+    set_up();
+    struct once_flow flow = flow_of(ONCE_CALLEE_IDEMPOTENT, false);
+    struct once_flow_round round = { 0 };
+    uint32_t looked = 0;
+    flow.backoff_ms = flow.backoff_ms_max = 3600 * 1000;
+    world.call_refuses = 1;
+    EXPECT(run_once(&flow) == ONCE_ARM_REPLAY); /* the oldest, and not due */
+    add_finished(10500);
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 1);
+    round.settled = 10000; /* ten minutes later */
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 1);
+    EXPECT(round.floor == 1);
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 1);
+    flow.backoff_ms = flow.backoff_ms_max = 1;
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 1);
+    EXPECT(look()->state == ONCE_STATE_SUCCEEDED);
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 0); /* nothing was found: from now on */
+    EXPECT(steps_of_round(&flow, &round, &looked) == 1 && looked == 0);
+    EXPECT(round.floor == 10000);
+    round.whole_at = 0; /* an hour later */
+    EXPECT(steps_of_round(&flow, &round, &looked) == 2 && looked == 0);
+    tear_down();
+}
+
 /* Taken over just as it was seen: a record that went on since is somebody else's. */
 static void complete__compares_with_what_it_saw(void)
 {
@@ -683,6 +738,8 @@ static void renamed_step__is_refused(void)
     EXPECT(once_flow_run(&flow, flows, &input, NULL, NULL, &reply, &err) == ONCE_CORRUPT);
     EXPECT(strstr(err.text, "test/first") != NULL);
     once_reply_release(&reply);
+    struct once_flow_swept swept = sweep(&flow);
+    EXPECT(swept.stuck == 1 && swept.taken == 0 && strstr(swept.reason, "test/first") != NULL);
     EXPECT(look()->attempt == 1);
     tear_down();
 }
@@ -735,6 +792,7 @@ int main(int argc, char **argv)
         TEST(complete__what_died_and_nothing_else),
         TEST(complete__waits_for_its_time),
         TEST(complete__gives_up),
+        TEST(complete__goes_back_as_far_as_there_is_something),
         TEST(complete__compares_with_what_it_saw),
         TEST(renamed_step__is_refused),
         TEST(guard__fails_the_statement),

@@ -45,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint),
+    once.unfinished(bigint, bigint),
     once.history(uuid),
     once.check_rows(bigint, bigint),
     once.check_counts(bigint, bigint),
