@@ -173,20 +173,20 @@ static once_result advance(struct once_flow_db *db, struct once_grant grant, onc
     return ask_answer(own(db)->conn, "SELECT * FROM once.advance($1, $2, $3, $4)", &p, reply, err);
 }
 
-static once_result extend_on(PGconn *conn, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
-                             struct once_error *err)
+static once_result extend_by(PGconn *conn, const char *sql, struct once_grant grant, int64_t lease_ms,
+                             struct once_reply *reply, struct once_error *err)
 {
     struct pg_params p;
     grant_params(&p, grant);
     pg_add_int(&p, PG_INT8, lease_ms);
-    return ask_answer(conn, "SELECT * FROM once.extend($1, $2, CASE WHEN $3 > 0 THEN " MS("$3") " END)", &p, reply,
-                      err);
+    return ask_answer(conn, sql, &p, reply, err);
 }
 
 static once_result extend(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                           struct once_error *err)
 {
-    return extend_on(own(db)->conn, grant, lease_ms, reply, err);
+    return extend_by(own(db)->conn, "SELECT * FROM once.extend($1, $2, CASE WHEN $3 > 0 THEN " MS("$3") " END)", grant,
+                     lease_ms, reply, err);
 }
 
 static once_result finish(struct once_flow_db *db, struct once_grant grant, const struct once_outcome *outcome,
@@ -259,28 +259,31 @@ static PGconn *connect_like(PGconn *conn)
     return side;
 }
 
-/* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. */
 static once_result open_side(struct flow_postgres *f, struct once_error *err)
 {
     if (f->side != NULL && PQstatus(f->side) == CONNECTION_OK)
         return ONCE_OK;
     PQfinish(f->side);
     f->side = connect_like(f->conn);
-    if (PQstatus(f->side) != CONNECTION_OK)
-        return failed(f->side, NULL, err);
-    PGresult *r = PQexec(f->side, "SELECT set_config('lock_timeout', '10s', false)");
-    once_result result = is_good(r) ? ONCE_OK : failed(f->side, r, err);
-    PQclear(r);
-    return result;
+    return PQstatus(f->side) == CONNECTION_OK ? ONCE_OK : failed(f->side, NULL, err);
+}
+
+/* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. For this transaction only: a
+ * pooler may give the session to others. */
+static once_result extend_aside(struct flow_postgres *f, struct once_grant grant, int64_t lease_ms,
+                                struct once_reply *reply, struct once_error *err)
+{
+    static const char sql[] = "SELECT a.* FROM (SELECT set_config('lock_timeout', '10s', true) AS waits OFFSET 0) t, "
+                              "LATERAL once.extend($1, $2, CASE WHEN $3 > 0 AND t.waits <> '' THEN " MS("$3") " END) a";
+    once_result r = open_side(f, err);
+    return r == ONCE_OK ? extend_by(f->side, sql, grant, lease_ms, reply, err) : r;
 }
 
 static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
                          struct once_error *err)
 {
     struct once_reply reply = { .arm = ONCE_ARM_NONE };
-    once_result r = open_side(own(db), err);
-    if (r == ONCE_OK)
-        r = extend_on(own(db)->side, grant, lease_ms, &reply, err);
+    once_result r = extend_aside(own(db), grant, lease_ms, &reply, err);
     *fenced = r == ONCE_OK && reply.arm != ONCE_ARM_DONE;
     once_reply_release(&reply);
     return r;
@@ -344,9 +347,7 @@ static enum flow_fate look(struct flow_postgres *f, const struct flow_mark *mark
     enum flow_fate fate = FLOW_UNSURE;
     PQfinish(f->side); /* the server may be another by now */
     f->side = NULL;
-    once_result r = open_side(f, err);
-    if (r == ONCE_OK)
-        r = extend_on(f->side, mark->grant, 0, &reply, err);
+    once_result r = extend_aside(f, mark->grant, 0, &reply, err);
     const struct once_record *record = &reply.record;
     if (r == ONCE_OK && reply.arm == ONCE_ARM_FENCED && record->grant.fence == 0) {
         fate = FLOW_UNSURE; /* a first claim that is not committed yet holds nothing that could be waited for */

@@ -9,6 +9,7 @@
 #include "flow/flow.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -20,6 +21,38 @@ static struct once_flow_db *flows;
 static struct once_error err;
 static struct once_flow_report report;
 
+/* ------------------------------------------------------------------ memory */
+
+static atomic_long fail_at; /* the allocation that fails; 0: none */
+static atomic_long allocations;
+
+static bool fails(void)
+{
+    return fail_at != 0 && atomic_fetch_add(&allocations, 1) + 1 == fail_at;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t number, size_t size)
+{
+    return fails() ? NULL : __real_calloc(number, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
 /* ------------------------------------------------------------------ a program with flows */
 
 /* What the steps do next, and have done. */
@@ -27,6 +60,7 @@ static struct {
     int phase_fails, call_loses, call_refuses; /* so many times */
     int probe_says;                            /* 1 it happened, 2 it did not, 3 cannot tell */
     int phases, calls, probes, effects;
+    bool held;
     char key[ONCE_CHILD_KEY_LEN + 1];
     char answer[40], state[40];
 } world;
@@ -64,7 +98,7 @@ static once_step_end charge(struct once_call *call, void *arg)
     (void)arg;
     world.calls++;
     EXPECT(world.key[0] == '\0' || strcmp(world.key, call->key) == 0);
-    EXPECT(once_call_is_held(call));
+    world.held = once_call_is_held(call);
     snprintf(world.key, sizeof world.key, "%s", call->key);
     if (world.call_refuses > 0) {
         world.call_refuses--;
@@ -455,7 +489,7 @@ static void run__to_its_end_and_replayed(void)
     EXPECT(report.executed && report.phases == 2 && report.calls == 1 && report.reason[0] == '\0');
     EXPECT(reply.record.status == 201 && reply.record.body.len == 7);
     once_reply_release(&reply);
-    EXPECT(strcmp(world.answer, "answer 1") == 0 && strcmp(world.state, "state 1") == 0);
+    EXPECT(strcmp(world.answer, "answer 1") == 0 && strcmp(world.state, "state 1") == 0 && world.held);
     EXPECT(run_once(&flow) == ONCE_ARM_REPLAY);
     EXPECT(!report.executed && world.calls == 1 && count("SELECT count(*) FROM effect") == 2);
     struct once_flow_input other = { .key = ONCE_LIT("k"), .request = ONCE_LIT("another") };
@@ -583,6 +617,39 @@ static void crashes__have_a_limit(void)
     EXPECT(run_once(&flow) == ONCE_ARM_UNKNOWN);
     EXPECT(world.phases == 0);
     tear_down();
+}
+
+/* F7: the n-th allocation fails, n = 1, 2, 3 ... Whatever an attempt does then, the next one comes to an end, and the
+ * call was made once. */
+static void memory__fails_at_every_place(void)
+{
+    long n = 1, replays = 0, unknowns = 0;
+    for (bool failed = true; failed && n < 1000; n++) {
+        set_up();
+        struct once_flow flow = flow_of(ONCE_CALLEE_OPAQUE, n % 2 == 0);
+        struct once_flow_input input = { .key = ONCE_LIT("k"), .request = ONCE_LIT("request") };
+        struct once_reply reply;
+        flow.lease_ms = 1; /* what is left behind is not held for long */
+        allocations = 0;
+        fail_at = n;
+        once_result r = once_flow_run(&flow, flows, &input, NULL, NULL, &reply, &err);
+        failed = allocations >= fail_at;
+        fail_at = 0;
+        once_reply_release(&reply);
+        EXPECT(r == ONCE_OK || r == ONCE_NO_MEMORY);
+        EXPECT(sqlite3_get_autocommit(db));
+        usleep(2000);
+        flow.lease_ms = 60000;
+        enum once_arm arm = run_to_end(&flow);
+        EXPECT(arm == ONCE_ARM_REPLAY || arm == ONCE_ARM_UNKNOWN);
+        EXPECT(world.effects <= 1);
+        EXPECT(arm == ONCE_ARM_UNKNOWN || (world.effects == 1 && count("SELECT count(*) FROM effect") == 2));
+        replays += arm == ONCE_ARM_REPLAY;
+        unknowns += arm == ONCE_ARM_UNKNOWN;
+        tear_down();
+    }
+    printf("# %ld places: %ld times replayed, %ld times unknown\n", n - 1, replays, unknowns);
+    EXPECT(n > 10 && n < 1000);
 }
 
 /* ------------------------------------------------------------------ completing */
@@ -789,6 +856,7 @@ int main(int argc, char **argv)
         TEST(probe__that_cannot_tell_is_asked_again),
         TEST(intent__before_it_nothing_was_sent),
         TEST(crashes__have_a_limit),
+        TEST(memory__fails_at_every_place),
         TEST(complete__what_died_and_nothing_else),
         TEST(complete__waits_for_its_time),
         TEST(complete__gives_up),
