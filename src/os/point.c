@@ -44,6 +44,10 @@ static const char *const names[] = {
     "flow.called",
     /* once daemon */
     "daemon.answer",
+    /* once reconcile */
+    "reconcile.page",
+    "reconcile.looked",
+    "reconcile.resolved",
     NULL,
 };
 

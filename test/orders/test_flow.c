@@ -9,8 +9,8 @@
 #include "flow/flow.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

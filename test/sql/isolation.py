@@ -139,6 +139,7 @@ def run_expiry():
         key, record, fence = make()
         age_ring()
         psql("SELECT once.expire()")
+        psql("SELECT once.sweep_slot(s.slot, 1000) FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL")
         a.run("BEGIN; SELECT pg_advisory_xact_lock(8031153)")
         a.run("SELECT once.empty_slot(s.slot) FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY "
               "s.closed_at")
@@ -156,11 +157,12 @@ def run_locked_newest():
     key = "k%d" % next(_keys)
     record, fence = psql("SELECT record, fence FROM once.claim('', '%s', retention => NULL)" % key).split("|")
     psql("SELECT once.finish('%s', %s, 503, state => 'failed', retryable => true)" % (record, fence))
-    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
     slot = psql("SELECT slot FROM once.claim WHERE record = '%s'" % record)
+    age_ring()
     a.run("BEGIN")
     equal(a.run(claim(key)), "execute", "claim/move: the first")
-    equal(b.run("SELECT once.move_finished(%s::smallint, 100)" % slot), "0", "claim/move: what is locked is not moved")
+    equal(b.run("SELECT once.sweep_slot(%s::smallint, 100)" % slot), "f", "claim/move: a look at all of the slot")
+    equal(slot_of(record), slot, "claim/move: what is locked is not moved")
     a.run("COMMIT")
     equal(psql("SELECT count(DISTINCT slot), count(*) FROM once.claim WHERE record = '%s'" % record), "1|2",
           "claim/move: the record is in one piece")
