@@ -322,12 +322,15 @@ static PGresult *run(PGconn *conn, const char *sql)
 
 static once_result begin(struct once_flow_db *db, struct once_error *err)
 {
+    /* K4: a call rests on what was committed before it, so that is on disk, whatever the session says. */
+    static const char sql[] = "BEGIN; SELECT set_config('synchronous_commit', 'on', true) "
+                              "WHERE current_setting('synchronous_commit') = 'off'";
     PGconn *conn = own(db)->conn;
-    PGresult *r = run(conn, "BEGIN");
+    PGresult *r = PQexec(conn, sql);
     if (!is_good(r) && PQstatus(conn) != CONNECTION_OK) { /* nothing is open: a new connection is as good */
         PQclear(r);
         PQreset(conn);
-        r = run(conn, "BEGIN");
+        r = PQexec(conn, sql);
     }
     once_result result = is_good(r) ? ONCE_OK : failed(conn, r, err);
     PQclear(r);

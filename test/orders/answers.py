@@ -140,9 +140,25 @@ def many(case):
     expect(case.post(shop, "k1300", {}).status == 422, "the record has another fingerprint")
 
 
+def hasty(case):
+    """K4: a session that does not wait for the disk is made to, in a flow."""
+    case.provider()
+    case.books.rows("CREATE TABLE seen (level text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+                    "$$BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN new; END$$; "
+                    "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text, cents bigint, "
+                    "status text, charge text); "
+                    "CREATE TRIGGER note BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION note()")
+    case.books.shop_url = case.books.url + "&options=-csynchronous_commit%3Doff"
+    expect(case.post(case.orders()).status == 201, "it does not work at all")
+    seen = case.books.rows("SELECT level FROM seen")
+    case.books.rows("DROP TABLE orders, seen; DROP FUNCTION note")
+    expect(seen == [("on",), ("on",)], "synchronous_commit in the phases: %s" % seen)
+
+
 if __name__ == "__main__":
     tap([("paid, and replayed", paid), ("declined, and replayed", declined), ("provider down, asked again", down("retry")),
          ("provider down, completer", down("completer")), ("dropped, idempotent", dropped("idempotent")),
          ("dropped, probeable", dropped("probeable")), ("dropped, opaque", dropped("opaque")), ("provider crashed", crashed),
          ("slower than its lease", slow), ("too many attempts", limits), ("refused", wrong)] +
+        ([("a session that does not wait for the disk", hasty)] if KIND == "postgres" else []) +
         ([("many abandoned", many)] if KIND == "postgres" and SIZE > 1 else []))
