@@ -143,9 +143,10 @@ struct once_flow_step {
     {                                                                                                                  \
         .name = (step), .local = (function)                                                                            \
     }
-#define ONCE_CALL(step, function, ...)                                                                                 \
+/* The function, and what else is to be said: ONCE_CALL("charge", charge_card, .callee = ONCE_CALLEE_IDEMPOTENT). */
+#define ONCE_CALL(step, ...)                                                                                           \
     {                                                                                                                  \
-        .name = (step), .call = (function), __VA_ARGS__                                                                \
+        .name = (step), .call = __VA_ARGS__                                                                            \
     }
 
 /*
@@ -155,9 +156,10 @@ struct once_flow_step {
 struct once_flow {
     const char *name;
     struct once_flow_step steps[ONCE_FLOW_STEPS_MAX + 1]; /* the first without a name ends it */
-    int64_t lease_ms;                                     /* renewed while a call works; 0: 60 s */
-    int64_t retention_ms;                                 /* from the finish; 0: 24 h; ONCE_NEVER */
-    uint32_t attempts_max;                                /* a completer's; then the record becomes unknown. 0: 20 */
+
+    int64_t lease_ms;       /* renewed while a call works; 0: 60 s */
+    int64_t retention_ms;   /* from the finish; 0: 24 h; ONCE_NEVER */
+    uint32_t attempts_max;  /* a completer's; then the record becomes unknown. 0: 20 */
     uint32_t crashes_max;   /* attempts that just ended, of anybody; then likewise. 0: 5 */
     int64_t backoff_ms;     /* before the second try; doubles, with jitter. 0: 1 s */
     int64_t backoff_ms_max; /* 0: 5 min */
@@ -259,8 +261,8 @@ ONCE_API ONCE_CHECKED once_result once_flow_complete(const struct once_flow *flo
                                                      struct once_flow_round *round, struct once_flow_swept *swept,
                                                      struct once_error *err);
 
-/* The same in a loop, with `pause_ms` between rounds, until `stop` (asked at least once a second, and
- * after every step) says so. What a step did, or why it failed, is told to `each`, which may be NULL. */
+/* The same in a loop, with `pause_ms` between rounds, until `stop` (asked after every step, and ten times a second
+ * during a pause) says so. What a step did, or why it failed, is told to `each`, which may be NULL. */
 typedef bool once_flow_stop_fn(void *arg);
 typedef void once_flow_each_fn(void *arg, once_result result, const struct once_flow_swept *swept,
                                const struct once_error *err);
