@@ -16,7 +16,8 @@ fenced, lock = [0], threading.Lock()
 
 def stop_at(case, point, options):
     """A shop that stops at the point, with a client that waits for its answer."""
-    first = case.orders("--lease", "300", "--threads", "1", *options, env={"ONCE_CRASH": point + ":stop"})
+    # A third of it must be enough to get there on a busy machine: stopped in the middle of a renewal it holds the database.
+    first = case.orders("--lease", "2400", "--threads", "1", *options, env={"ONCE_CRASH": point + ":stop"})
     answers = []
     client = threading.Thread(target=lambda: answers.append(case.post(first)))
     client.start()
