@@ -120,7 +120,8 @@ static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
                   op->request->verb == ONCE_VERB_RESOLVE;
-    return ending && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_DONE;
+    bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
+    return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
 }
 
 static void count_operation(struct once_stats *c, const struct once_op *op)

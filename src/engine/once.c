@@ -111,6 +111,8 @@ static once_result check_request(const struct once_request *in, struct once_requ
                 return once_fail(err, ONCE_INVALID, "a verdict of done needs a final outcome");
         }
         return once_resolve_check(&in->resolve, err);
+    case ONCE_VERB_TAKE_OVER:
+        return once_lease_check(in->take_over.lease_ms, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)in->verb);
 }
@@ -129,6 +131,9 @@ static void name_record(const struct once *once, struct job *job)
     case ONCE_VERB_RESOLVE:
         once_record_id(secret, r->resolve.tenant, r->resolve.key, job->op.record);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        memcpy(job->op.record, r->take_over.seen.record, 16);
+        break;
     default:
         memcpy(job->op.record, r->grant.record, 16);
     }
@@ -138,7 +143,6 @@ static void name_record(const struct once *once, struct job *job)
 static once_result job_prepare(const struct once *once, const struct once_request *request, struct job *job,
                                struct once_buf *encoded, struct once_error *err)
 {
-    static const uint8_t none[16];
     once_result r = check_request(request, &job->request, err);
     if (r != ONCE_OK)
         return r;
@@ -146,11 +150,12 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     job->op.request = &job->request;
     name_record(once, job);
     if (request->verb == ONCE_VERB_CLAIM) {
-        if (memcmp(job->request.claim.nonce, none, 16) == 0)
-            once_os_random(job->request.claim.nonce, 16);
+        once_os_nonce(job->request.claim.nonce);
         if (job->request.claim.wait_ms > 0)
             job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
+    if (request->verb == ONCE_VERB_TAKE_OVER)
+        once_os_nonce(job->request.take_over.nonce);
     if (request->verb == ONCE_VERB_RESOLVE || request->verb == ONCE_VERB_ADVANCE)
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
@@ -296,6 +301,12 @@ once_result once_claim(struct once *once, const struct once_claim *claim, struct
                        struct once_error *err)
 {
     return call(once, &(struct once_request){ .verb = ONCE_VERB_CLAIM, .claim = *claim }, reply, err);
+}
+
+once_result once_take_over(struct once *once, const struct once_take_over *take_over, struct once_reply *reply,
+                           struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_TAKE_OVER, .take_over = *take_over }, reply, err);
 }
 
 once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,

@@ -280,6 +280,22 @@ static void take_resolve(struct source *s, struct once_resolve *v)
     v->reason = take_span(s);
 }
 
+static void put_take_over(struct once_buf *b, const struct once_take_over *t)
+{
+    put_bytes(b, t->seen.record, sizeof t->seen.record);
+    once_buf_add_u64(b, t->seen.fence);
+    put_i64(b, t->lease_ms);
+    put_bytes(b, t->nonce, sizeof t->nonce);
+}
+
+static void take_take_over(struct source *s, struct once_take_over *t)
+{
+    take_bytes(s, t->seen.record, sizeof t->seen.record);
+    t->seen.fence = take_u64(s);
+    t->lease_ms = take_i64(s);
+    take_bytes(s, t->nonce, sizeof t->nonce);
+}
+
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
 {
     const struct once_request *r = &call->request;
@@ -312,6 +328,9 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_RESOLVE:
         put_resolve(buf, &r->resolve);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        put_take_over(buf, &r->take_over);
+        break;
     }
     end(buf, begin);
 }
@@ -321,7 +340,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_RESOLVE);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -348,6 +367,9 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
         break;
     case ONCE_VERB_RESOLVE:
         take_resolve(&s, &r->resolve);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        take_take_over(&s, &r->take_over);
         break;
     default:
         s.bad = true;
