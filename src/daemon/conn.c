@@ -244,6 +244,7 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         free(call);
         return r;
     }
+    c->hub->submitted = true;
     if (call->verb == ONCE_VERB_CLAIM) { /* its callback comes later, on this thread */
         memcpy(call->nonce, wire.request.claim.nonce, sizeof call->nonce);
         enter_claim(c->hub, call);
@@ -335,6 +336,8 @@ static bool receive(struct conn *c)
         c->in.len += (size_t)n;
         c->hub->buffered += (size_t)n;
         parse(c);
+        if (n < READ_LEN) /* that was all; epoll tells of more */
+            return true;
     }
     return true;
 }

@@ -444,7 +444,7 @@ static void *writer(void *arg)
 
 /* ------------------------------------------------------------------ the callers' side */
 
-once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
 {
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
@@ -452,7 +452,8 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
-        wake(lane);
+        if (!quietly)
+            wake(lane);
     }
     pthread_mutex_unlock(&e->lock);
     if (stopped)
@@ -460,6 +461,30 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (full)
         return once_fail(err, ONCE_BUSY, "%u operations are waiting already; try again later", e->queue_max);
     return ONCE_OK;
+}
+
+once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, false, err);
+}
+
+once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, true, err);
+}
+
+void engine_kick(struct engine *e)
+{
+    bool rests[LANES_MAX];
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        rests[i] = e->lanes[i].first != NULL && e->lanes[i].idle;
+        e->lanes[i].idle = e->lanes[i].idle && !rests[i];
+    }
+    pthread_mutex_unlock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        if (rests[i])
+            pthread_cond_signal(&e->lanes[i].work); /* without the lock, which it needs at once */
 }
 
 once_result engine_call(struct engine *e, struct job *job, struct once_error *err)

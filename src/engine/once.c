@@ -244,8 +244,10 @@ static struct job *job_detach(const struct job *job)
     return own;
 }
 
+typedef once_result submit_fn(struct engine *engine, struct job *job, struct once_error *err);
+
 static once_result submit(struct once *once, const struct once_request *request, const uint8_t *nonce, bool again,
-                          once_done_fn *done, void *arg, struct once_error *err)
+                          submit_fn *hand_over, once_done_fn *done, void *arg, struct once_error *err)
 {
     struct job job = { .kind = JOB_OPERATION };
     struct once_buf encoded;
@@ -262,7 +264,7 @@ static once_result submit(struct once *once, const struct once_request *request,
     own->op.again = again;
     if (nonce != NULL)
         memcpy(own->op.nonce, nonce, sizeof own->op.nonce);
-    r = engine_submit(once->engine, own, err);
+    r = hand_over(once->engine, own, err);
     if (r != ONCE_OK)
         free(own);
     return r;
@@ -271,13 +273,18 @@ static once_result submit(struct once *once, const struct once_request *request,
 once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
                         struct once_error *err)
 {
-    return submit(once, request, NULL, false, done, arg, err);
+    return submit(once, request, NULL, false, engine_submit, done, arg, err);
 }
 
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err)
 {
-    return submit(once, request, nonce, again, done, arg, err);
+    return submit(once, request, nonce, again, engine_submit_quietly, done, arg, err);
+}
+
+void once_kick(struct once *once)
+{
+    engine_kick(once->engine);
 }
 
 int once_eventfd(const struct once *once)
