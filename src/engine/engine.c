@@ -19,6 +19,7 @@
 enum {
     LANES_MAX = 2,
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
+    GATHER_REST_MAX = 31,        /* batches that are not gathered for, after it was in vain */
 };
 
 struct engine {
@@ -322,16 +323,11 @@ static void use_lanes(struct engine *e, unsigned count)
 
 /* ------------------------------------------------------------------ the writers */
 
-/* Callers that were just answered are about to come back: a commit for the two fastest
- * would make all others wait for the next. So the writer waits for those it answered and
- * those who came meanwhile to be together in one batch; but no longer than half of
- * what the last step took, and not when nobody comes. Without this the callers fall into
- * two halves that take turns, which on a slow disk halves the throughput. */
-static void gather(struct lane *lane)
+/* Waits, with the lock given up in between, until all who are expected are there, or it has been
+ * long enough. */
+static void await_callers(struct lane *lane)
 {
     struct engine *e = lane->engine;
-    if (lane->queued >= lane->expected || lane->expected < 2)
-        return;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
     uint32_t seen = lane->queued;
     while (now - start < lane->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
@@ -345,6 +341,30 @@ static void gather(struct lane *lane)
             grown = now;
         seen = lane->queued;
     }
+}
+
+/* Callers that were just answered are about to come back: a commit for the two fastest
+ * would make all others wait for the next. So the writer waits for those it answered and
+ * those who came meanwhile to be together in one batch; but no longer than half of
+ * what the last step took, and not when nobody comes. Without this the callers fall into
+ * two halves that take turns, which on a slow disk halves the throughput.
+ * Callers with a long way to go (a gateway's: to its upstream and back) cannot be waited for.
+ * Where less than half of those who were missing came, the next batches go without: one, three,
+ * seven, and so on. */
+static void gather(struct lane *lane)
+{
+    if (lane->queued >= lane->expected || lane->expected < 2)
+        return;
+    if (lane->gather_rest > 0) {
+        lane->gather_rest--;
+        return;
+    }
+    size_t enough = (lane->queued + lane->expected + 1) / 2;
+    await_callers(lane);
+    lane->gather_pause = lane->queued >= enough                 ? 0
+                         : lane->gather_pause < GATHER_REST_MAX ? 2 * lane->gather_pause + 1
+                                                                : GATHER_REST_MAX;
+    lane->gather_rest = lane->gather_pause;
 }
 
 static void wait_for_work(struct lane *lane)

@@ -225,12 +225,11 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     return n;
 }
 
-/* A job of its own with all its bytes, in one piece of memory. */
-static struct job *job_detach(const struct job *job)
+/* A job of its own with all its bytes, in one piece of memory; the one given points there, too. */
+static struct job *job_detach(struct job *job)
 {
-    struct job copy = *job;
     once_span *spans[8];
-    size_t n = borrowed(&copy, spans), total = 0;
+    size_t n = borrowed(job, spans), total = 0;
     for (size_t i = 0; i < n; i++)
         total += spans[i]->len;
     struct job *own = malloc(sizeof *own + total);
@@ -239,7 +238,7 @@ static struct job *job_detach(const struct job *job)
     uint8_t *at = (uint8_t *)(own + 1);
     for (size_t i = 0; i < n; i++)
         copy_in(&at, spans[i]);
-    *own = copy;
+    *own = *job;
     own->op.request = &own->request;
     return own;
 }
