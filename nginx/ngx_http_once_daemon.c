@@ -80,7 +80,7 @@ struct ngx_http_once_call_s {
     ngx_http_once_daemon_t  *daemon;
     enum once_verb           verb;
     once_span                frame;     /* behind this structure, or in again */
-    struct once_buf          again;     /* the frame, marked as sent before */
+    struct once_buf          again;     /* one that is large, or marked as sent before */
     ngx_event_t              timer;     /* until the asker is told; then, until it is forgotten */
     ngx_msec_t               again_at;  /* the store was busy: not before */
     ngx_http_once_done_pt    handler;   /* NULL: nobody asks any more */
@@ -202,6 +202,7 @@ ngx_http_once_call_t *
 ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request,
     ngx_msec_t timeout, ngx_http_once_done_pt handler, void *data)
 {
+    size_t                 len;
     struct wire_call       wire;
     ngx_http_once_call_t  *call;
 
@@ -223,18 +224,25 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
         ngx_memcpy(wire.request.claim.nonce, wire.nonce, sizeof wire.nonce);
     }
 
-    ngx_http_once_empty(&d->frame);
+    once_buf_clear(&d->frame);
     wire_put_call(&d->frame, d->next_id, &wire);
 
-    call = d->frame.result == ONCE_OK ? ngx_alloc(sizeof(ngx_http_once_call_t) + d->frame.len, ngx_cycle->log) : NULL;
+    len = d->frame.len <= NGX_HTTP_ONCE_READ_LEN ? d->frame.len : 0;
+    call = d->frame.result == ONCE_OK ? ngx_alloc(sizeof(ngx_http_once_call_t) + len, ngx_cycle->log) : NULL;
     if (call == NULL) {
         return NULL;
     }
 
     ngx_memzero(call, sizeof(ngx_http_once_call_t));
-    ngx_memcpy(call + 1, d->frame.ptr, d->frame.len);
-    call->frame = once_span_of(call + 1, d->frame.len);
-    once_buf_init(&call->again, WIRE_FRAME_LEN_MAX + 4);
+    ngx_memcpy(call + 1, d->frame.ptr, len);
+    call->frame = once_span_of(call + 1, len);
+    call->again.max = d->frame.max;
+
+    if (len == 0) {  /* a large one is not copied */
+        call->again = d->frame;
+        call->frame = once_buf_span(&d->frame);
+        once_buf_init(&d->frame, d->frame.max);
+    }
 
     call->daemon = d;
     call->verb = request->verb;
