@@ -246,6 +246,7 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         free(call);
         return r;
     }
+    c->hub->submitted = true;
     if (asks_for_grant(call)) { /* its callback comes later, on this thread */
         bool claim = call->verb == ONCE_VERB_CLAIM;
         memcpy(call->nonce, claim ? wire.request.claim.nonce : wire.request.take_over.nonce, sizeof call->nonce);
@@ -338,6 +339,8 @@ static bool receive(struct conn *c)
         c->in.len += (size_t)n;
         c->hub->buffered += (size_t)n;
         parse(c);
+        if (n < READ_LEN) /* that was all; epoll tells of more */
+            return true;
     }
     return true;
 }

@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "daemon/conn.h"
+#include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
 
@@ -142,6 +143,10 @@ static void turn(struct server *s, int wait_ms)
     if (s->hub.roomier) {
         s->hub.roomier = false;
         go_on_all(s);
+    }
+    if (s->hub.submitted) {
+        s->hub.submitted = false;
+        once_kick(s->options.once);
     }
     conn_bury(&s->hub);
 }

@@ -230,12 +230,11 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     return n;
 }
 
-/* A job of its own with all its bytes, in one piece of memory. */
-static struct job *job_detach(const struct job *job)
+/* A job of its own with all its bytes, in one piece of memory; the one given points there, too. */
+static struct job *job_detach(struct job *job)
 {
-    struct job copy = *job;
     once_span *spans[8];
-    size_t n = borrowed(&copy, spans), total = 0;
+    size_t n = borrowed(job, spans), total = 0;
     for (size_t i = 0; i < n; i++)
         total += spans[i]->len;
     struct job *own = malloc(sizeof *own + total);
@@ -244,13 +243,15 @@ static struct job *job_detach(const struct job *job)
     uint8_t *at = (uint8_t *)(own + 1);
     for (size_t i = 0; i < n; i++)
         copy_in(&at, spans[i]);
-    *own = copy;
+    *own = *job;
     own->op.request = &own->request;
     return own;
 }
 
+typedef once_result submit_fn(struct engine *engine, struct job *job, struct once_error *err);
+
 static once_result submit(struct once *once, const struct once_request *request, const uint8_t *nonce, bool again,
-                          once_done_fn *done, void *arg, struct once_error *err)
+                          submit_fn *hand_over, once_done_fn *done, void *arg, struct once_error *err)
 {
     struct job job = { .kind = JOB_OPERATION };
     struct once_buf encoded;
@@ -267,7 +268,7 @@ static once_result submit(struct once *once, const struct once_request *request,
     own->op.again = again;
     if (nonce != NULL)
         memcpy(own->op.nonce, nonce, sizeof own->op.nonce);
-    r = engine_submit(once->engine, own, err);
+    r = hand_over(once->engine, own, err);
     if (r != ONCE_OK)
         free(own);
     return r;
@@ -276,13 +277,18 @@ static once_result submit(struct once *once, const struct once_request *request,
 once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
                         struct once_error *err)
 {
-    return submit(once, request, NULL, false, done, arg, err);
+    return submit(once, request, NULL, false, engine_submit, done, arg, err);
 }
 
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err)
 {
-    return submit(once, request, nonce, again, done, arg, err);
+    return submit(once, request, nonce, again, engine_submit_quietly, done, arg, err);
+}
+
+void once_kick(struct once *once)
+{
+    engine_kick(once->engine);
 }
 
 int once_eventfd(const struct once *once)

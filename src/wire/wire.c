@@ -5,6 +5,8 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <endian.h>
+
 static const uint8_t magic[4] = { 'O', 'N', 'C', 'E' };
 
 /* ------------------------------------------------------------------ reading */
@@ -26,33 +28,30 @@ static const uint8_t *take(struct source *s, size_t len)
     return at;
 }
 
-static uint64_t take_number(struct source *s, size_t len)
-{
-    const uint8_t *at = take(s, len);
-    uint64_t value = 0;
-    for (size_t i = 0; at != NULL && i < len; i++)
-        value = value << 8 | at[i];
-    return value;
-}
-
 static uint8_t take_u8(struct source *s)
 {
-    return (uint8_t)take_number(s, 1);
+    const uint8_t *at = take(s, 1);
+    return at != NULL ? *at : 0;
 }
 
 static uint32_t take_u32(struct source *s)
 {
-    return (uint32_t)take_number(s, 4);
+    const uint8_t *at = take(s, 4);
+    return at != NULL ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3] : 0;
 }
 
 static uint64_t take_u64(struct source *s)
 {
-    return take_number(s, 8);
+    const uint8_t *at = take(s, 8);
+    uint64_t value = 0;
+    if (at != NULL)
+        memcpy(&value, at, 8);
+    return be64toh(value);
 }
 
 static int64_t take_i64(struct source *s)
 {
-    return (int64_t)take_number(s, 8);
+    return (int64_t)take_u64(s);
 }
 
 static void take_bytes(struct source *s, uint8_t *out, size_t len)
