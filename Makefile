@@ -58,7 +58,7 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
 
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
-	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --timeout-multiplier 0
+	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --no-suite slow --timeout-multiplier 0
 
 bench: deps ## how fast the stores are here, as ratios (a release build)
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
