@@ -39,8 +39,7 @@ slow: deps all ## those that take their time
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres --no-suite slow \
-		--no-suite serve # its nginx would need the sanitizer's library before our module
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps

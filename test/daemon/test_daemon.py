@@ -363,7 +363,8 @@ def expiry__goes_on_while_questions_are_asked(d):
 def descriptors__that_run_out_are_waited_for(d):
     d.end()
     limited = "ulimit -n 24; exec \"$0\" \"$@\""
-    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet"],
+    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet",
+                            "--http", "off"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     d.p.stdout.readline()
     waiting = [d.client(greet=False) for _ in range(30)]

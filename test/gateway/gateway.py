@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.dont_write_bytecode = True
 from upstream import Upstream
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import sanitized
 from ports import free_port
 
 BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
@@ -256,11 +257,10 @@ def without_http():
     return ["--http", "off"] if "--http" in text else []
 
 
-def nginx_environment():
-    """NGINX would be sockets to inherit. nginx itself leaks at its end, on purpose."""
+def nginx_environment(folder=None):
+    """NGINX would be sockets to inherit. What a sanitizer finds is written into the folder."""
     environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
-    if os.environ.get("ONCE_NGINX_PRELOAD"):
-        environment.update(LD_PRELOAD=os.environ["ONCE_NGINX_PRELOAD"], ASAN_OPTIONS="detect_leaks=0,detect_odr_violation=0")
+    environment.update(sanitized.environment(folder))
     return environment
 
 
@@ -392,7 +392,7 @@ http {
                 self.port, self.port2, self.port3 = free_port(), free_port(), free_port()
             self.write_configuration()
             with open(self.path("nginx.stderr"), "ab") as log:
-                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(),
+                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(self.folder),
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 wait_for(lambda: self.accepts() or self.nginx.poll() is not None, "nginx to listen")
@@ -452,7 +452,7 @@ http {
     def alarms(self):
         text = self.text("error.log") + self.text("nginx.stderr") + (self.daemon.said() if os.path.exists(self.daemon.log) else "")
         return [line for line in text.splitlines()
-                if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))]
+                if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))] + sanitized.findings(self.folder)
 
     # -------- asking
 
