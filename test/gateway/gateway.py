@@ -406,7 +406,7 @@ http {
        "user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
        "upstream": self.upstream.port, "refusing": self.upstream.refusing_port, "http": self.http.replace("UPSTREAM", str(self.upstream.port)), "port": self.port,
        "listen": self.listen.replace("PORT2", str(self.port2)).replace("PORT3", str(self.port3)), "server": self.server,
-       "locations": "\n".join(location.text() for location in self.locations)}
+       "locations": "\n".join(location.text() for location in self.locations).replace("ROOT;", self.folder + ";")}
 
     def write_configuration(self):
         with open(self.path("nginx.conf"), "w", encoding="utf-8") as file:
