@@ -310,54 +310,6 @@ static void open__role_that_may_not_use_the_schema_is_refused(void)
 
 /* ------------------------------------------------------------------ sharing */
 
-static void E4__many_handles_work_together(void)
-{
-    struct once *second = NULL;
-    CHECK(once_open(suite.url, &suite.options, &second, NULL) == ONCE_OK);
-    struct once_grant grant = granted(.key = ONCE_LIT("a"));
-    struct once_claim claim = { .key = ONCE_LIT("a") };
-    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("by the other") };
-    struct once_reply reply;
-    EXPECT(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_IN_PROGRESS);
-    once_reply_release(&reply);
-    EXPECT(once_finish(second, grant, &outcome, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
-    once_reply_release(&reply);
-    EXPECT(span_equal(do_claim(.key = ONCE_LIT("a"))->record.body, ONCE_LIT("by the other")));
-    uint64_t last = grant.fence;
-    for (int i = 0; i < 10; i++) {
-        claim.key = numbered("k", i);
-        CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
-        EXPECT(reply.record.grant.fence > last);
-        last = granted(.key = numbered("l", i)).fence;
-        EXPECT(last > reply.record.grant.fence);
-        EXPECT(do_claim(.key = numbered("k", i))->arm == ONCE_ARM_IN_PROGRESS);
-        once_reply_release(&reply);
-    }
-    once_close(second);
-}
-
-static void forget(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
-{
-    (void)arg, (void)result, (void)err;
-    once_reply_release(reply);
-}
-
-static void wait__hears_of_an_outcome_from_another_handle(void)
-{
-    struct once *second = NULL;
-    CHECK(once_open(suite.url, &suite.options, &second, NULL) == ONCE_OK);
-    struct once_claim claim = { .key = ONCE_LIT("a") };
-    struct once_reply reply;
-    CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
-    struct once_request finish = { .verb = ONCE_VERB_FINISH,
-                                   .grant = reply.record.grant,
-                                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
-    once_reply_release(&reply);
-    CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);
-    EXPECT(do_claim(.key = ONCE_LIT("a"), .wait_ms = 30000)->arm == ONCE_ARM_REPLAY);
-    once_close(second);
-}
-
 /* Somebody's own transaction claims a key and takes its time. */
 static void busy__key_held_by_a_transaction_fails_alone(void)
 {
@@ -366,7 +318,7 @@ static void busy__key_held_by_a_transaction_fails_alone(void)
     reopen_with((struct once_options){ .poll = true });
     struct once_claim held = { .key = ONCE_LIT("held") };
     struct once_request other = { .verb = ONCE_VERB_CLAIM, .claim = { .key = ONCE_LIT("free") } };
-    CHECK(once_submit(suite.once, &other, forget, NULL, NULL) == ONCE_OK);
+    CHECK(once_submit(suite.once, &other, forget_answer, NULL, NULL) == ONCE_OK);
     struct once_reply reply;
     once_result r = once_claim(suite.once, &held, &reply, NULL);
     EXPECT(r == ONCE_BUSY || (sut.loses_answers && r == ONCE_UNKNOWN));
@@ -520,8 +472,6 @@ const struct suite_case sut_cases[] = {
     CASE(open__what_cannot_be_trusted_is_refused_with_the_reason),
     CASE(open__database_that_is_not_there_is_refused),
     CASE(open__role_that_may_not_use_the_schema_is_refused),
-    CASE(E4__many_handles_work_together),
-    CASE(wait__hears_of_an_outcome_from_another_handle),
     CASE(busy__key_held_by_a_transaction_fails_alone),
     CASE(K10__lost_connection_is_settled_and_made_again),
     CASE(K7__what_is_wanted_outlives_the_ring),
