@@ -37,6 +37,10 @@ static const char *const names[] = {
     "migrate.committed",
     /* once daemon */
     "daemon.answer",
+    /* once reconcile */
+    "reconcile.page",
+    "reconcile.looked",
+    "reconcile.resolved",
     NULL,
 };
 
