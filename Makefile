@@ -39,8 +39,7 @@ slow: deps all ## those that take their time
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow \
-		--no-suite serve # its nginx would need the sanitizer's library before our module
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
@@ -58,7 +57,7 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
 
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
-	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --timeout-multiplier 0
+	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --no-suite slow --timeout-multiplier 0
 
 model: deps ## the model of the protocol, larger than in the tests: make model SIZE=2
 	@model/check --size $(SIZE)

@@ -521,7 +521,7 @@ struct once_filter {
 };
 
 struct once_page {
-    struct once_record *records; /* newest first; without checkpoint, headers and body */
+    struct once_record *records; /* newest first; without checkpoint, headers, body, body_dropped */
     size_t count;
     uint64_t next; /* 0: that was all. A page may be short, or empty, and not the last: a
                       call looks at a bounded number of rows */

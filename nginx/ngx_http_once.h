@@ -205,6 +205,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   observed:1;
     unsigned                   guarded:1;  /* its upstream is tried once, and so on */
     unsigned                   blocked:1;  /* r->blocked counts us */
+    unsigned                   handed:1;   /* X-Accel-Redirect: its answer is made by nginx itself */
 };
 
 extern ngx_module_t   ngx_http_once_module;

@@ -328,6 +328,18 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
+/* Did the upstream say that it is done, and that nginx is to answer with content of its own
+ * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
+static ngx_uint_t
+ngx_http_once_is_handed(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
+           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
+           && r->content_handler == NULL && !r->error_page && !r->err_status;
+}
+
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -348,6 +360,11 @@ ngx_http_once_handler(ngx_http_request_t *r)
             return ngx_http_once_act(ctx);
 
         case NGX_HTTP_ONCE_HELD:  /* in another location now */
+            if (ngx_http_once_is_handed(r)) {
+                ctx->handed = 1;
+                return NGX_DECLINED;
+            }
+
             if (ngx_http_once_was_sent(ctx)) {
                 ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                               "once: a claimed request was sent upstream and is redirected to \"%V\"; "

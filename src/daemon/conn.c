@@ -218,7 +218,7 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION, .shared = c->hub->once->store->shared };
+    struct wire_welcome welcome = { .version = WIRE_VERSION };
     memcpy(welcome.secret, c->hub->once->store->secret.key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);

@@ -33,6 +33,7 @@ struct engine {
     pthread_cond_t rested; /* a lane put its batch down */
     struct tuner tuner;
     bool stopping;
+    bool impatient;                        /* no claim waits any more */
     bool stopped;                          /* nothing more is taken */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
@@ -149,7 +150,7 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
     for (size_t i = 0; i < count; i++)
-        if (!parking_take(&lane->parking, jobs[i], now))
+        if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++)
@@ -373,6 +374,8 @@ static void wait_for_work(struct lane *lane)
     struct engine *e = lane->engine;
     while (lane->first == NULL && lane->ready == NULL && !e->stopping) {
         once_time next = parking_next(&lane->parking);
+        if (next != ONCE_NEVER && e->impatient)
+            break;
         lane->idle = true;
         if (next == ONCE_NEVER) {
             pthread_cond_wait(&lane->work, &e->lock);
@@ -425,7 +428,7 @@ static size_t next_batch(struct lane *lane, bool *stop)
         use_lanes(e, 1);
     if (!stopping)
         gather(lane);
-    parking_due(&lane->parking, once_os_monotonic_ms(), stopping, &lane->ready);
+    parking_due(&lane->parking, once_os_monotonic_ms(), stopping || e->impatient, &lane->ready);
     size_t count = take_batch(lane);
     lane->busy = count > 0;
     *stop = count == 0 && stopping;
@@ -624,14 +627,27 @@ static void dispatch_all(struct engine *e)
     }
 }
 
+static void wake_all(struct engine *e)
+{
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        pthread_cond_signal(&e->lanes[i].work);
+}
+
+void engine_end_waits(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->impatient = true;
+    wake_all(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
 void engine_stop(struct engine *e)
 {
     if (e->poll)
         dispatch_all(e);
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
-    for (unsigned i = 0; i < LANES_MAX; i++)
-        pthread_cond_signal(&e->lanes[i].work);
+    wake_all(e);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->lanes[0].thread, NULL);
     if (e->lanes[1].started) {

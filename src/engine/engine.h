@@ -67,6 +67,8 @@ once_result engine_start(struct once_store *store, const struct once_options *op
 /* Answers everything that was submitted, also by callbacks meanwhile, then stops: claims
  * that wait are told IN_PROGRESS. Does not close the store. */
 void engine_stop(struct engine *engine);
+/* For good: claims that wait are asked once more and told what is, and none waits from now on. */
+void engine_end_waits(struct engine *engine);
 
 /* The job belongs to the engine until it is answered. ONCE_BUSY: the queue is full. */
 once_result engine_submit(struct engine *engine, struct job *job, struct once_error *err);

@@ -389,6 +389,11 @@ once_result once_history(struct once *once, once_span tenant, once_span key, str
     return once_history_of(once, record, history, err);
 }
 
+void once_end_waits(struct once *once)
+{
+    engine_end_waits(once->engine);
+}
+
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,
                             struct once_error *err)
 {

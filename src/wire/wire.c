@@ -198,7 +198,6 @@ void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welco
     size_t begin = wire_begin(buf, id, WIRE_WELCOME);
     once_buf_add_u32(buf, welcome->version);
     put_bytes(buf, welcome->secret, sizeof welcome->secret);
-    put_u8(buf, welcome->shared);
     end(buf, begin);
 }
 
@@ -207,7 +206,6 @@ once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, st
     struct source s = { .left = payload };
     welcome->version = take_u32(&s);
     take_bytes(&s, welcome->secret, sizeof welcome->secret);
-    welcome->shared = take_bool(&s);
     return taken(&s, "welcome", err);
 }
 

@@ -64,7 +64,6 @@ struct wire_hello {
 struct wire_welcome {
     uint32_t version;
     uint8_t secret[32]; /* names records, salts fingerprints */
-    bool shared;        /* others may write to the store, too */
 };
 
 /* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */

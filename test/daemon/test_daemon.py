@@ -145,6 +145,47 @@ def socket__stale_is_replaced_live_is_not(d):
     ok(d.end() == 0 and not os.path.exists(d.path), "SIGTERM removes it")
 
 
+def socket__is_taken_by_one_of_many_that_start_at_once(d):
+    """Each with a store of its own, over the socket of one that was killed: what one of them has made
+    the others leave alone, and the one that says it is ready is the one that is reached."""
+    d.end(signal.SIGKILL)
+    wrong = []
+    for round_ in range(8):
+        daemons = [subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/many-%d.db" % (d.folder, i), "--socket", d.path,
+                                     "--quiet", "--http", "off"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for i in range(6)]
+        ready = [p for p in daemons if p.stdout.readline()]
+        c = d.client()
+        c.ask(w.claim("round %d" % round_))
+        pid = struct.unpack("iii", c.s.getsockopt(w.socket.SOL_SOCKET, w.socket.SO_PEERCRED, 12))[0]
+        if [p.pid for p in ready] != [pid]:
+            wrong.append("round %d: %s are ready, %d is reached" % (round_, [p.pid for p in ready], pid))
+        c.close()
+        for p in daemons:
+            p.send_signal(signal.SIGKILL) if p in ready else None
+            said = p.communicate()[1]
+            if p not in ready and (p.returncode != 69 or "already" not in said):
+                wrong.append("round %d: exit %d: %s" % (round_, p.returncode, said))
+    ok(not wrong, "one is ready, the others say that it is there", *wrong)
+    d.start()
+
+
+def socket__of_the_next_is_not_removed_by_the_last(d):
+    """One that stops listens no more, and another takes the path while it still drains."""
+    c = d.client()
+    grant = c.ask(w.claim("a")).grant
+    d.p.send_signal(signal.SIGSTOP)
+    c.send(w.finish(grant, b"x"))
+    d.p.send_signal(signal.SIGTERM)
+    os.unlink(d.path)
+    last, d.store = d.p, "sqlite:" + d.folder + "/next.db"
+    d.start()
+    last.send_signal(signal.SIGCONT)
+    last.communicate()
+    ok(last.returncode == 0 and os.path.exists(d.path) and d.client().ask(w.claim("b")).arm == w.EXECUTE,
+       "the next one is reached after the last one's end")
+
+
 # ------------------------------------------------------------------ load
 
 def backpressure__many_calls_before_the_first_answer_is_read(d):
@@ -343,7 +384,8 @@ def expiry__goes_on_while_questions_are_asked(d):
 def descriptors__that_run_out_are_waited_for(d):
     d.end()
     limited = "ulimit -n 24; exec \"$0\" \"$@\""
-    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet"],
+    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet",
+                            "--http", "off"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     d.p.stdout.readline()
     waiting = [d.client(greet=False) for _ in range(30)]
@@ -403,6 +445,22 @@ def end__sigterm_answers_what_was_taken(d):
     c = d.client()
     lost = [i for i in answered if c.ask(w.lookup("k%d" % i)).arm != w.FOUND]
     ok(not lost, "everything answered is there (K4)", lost)
+
+
+def end__sigterm_does_not_wait_for_those_who_wait(d):
+    holder, waiter = d.client(), d.client()
+    grant = holder.ask(w.claim("a", lease_ms=3600000)).grant
+    waiter.send(w.claim("a", wait_ms=3600000))
+    waiter.send(w.claim("b", 2))
+    waiter.get()  # the second: the first is in
+    waiter.s.settimeout(SECONDS)
+    d.p.send_signal(signal.SIGTERM)
+    answer = waiter.get()
+    # Before that it went away unanswered, after the ten seconds of a drain.
+    ok(answer is not None and answer.arm == w.IN_PROGRESS, "a claim that waits is told in progress", answer)
+    ok(waiter.get() is None and d.end() == 0, "and that is the end")
+    d.start()
+    ok(d.client().ask(w.finish(grant, b"x")).arm == w.DONE, "the holder finishes with the next daemon")
 
 
 def end__kill_loses_nothing_acknowledged(d):

@@ -169,7 +169,7 @@ zombie__successor_still_running_is_75_or_waits() {
     command='echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
     for wait in 0s 60s; do
         rm -f ready.* go.*
-        spawn sh -c 'exec "$0" run --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+        spawn env ONCE_TRACE=trace.$wait sh -c 'exec "$0" run --store "trace+$ONCE_STORE" --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
         first=$!
         await '[ -e ready.1 ]'
         kill -STOP $first
@@ -183,7 +183,7 @@ zombie__successor_still_running_is_75_or_waits() {
             expect_exit $first 75 'exit status of the first, without --wait'
             : >go.2
         else
-            sleep 1.5 # the library looks for half a second by itself; it must go on looking
+            await '[ "$(grep -c lookup trace.60s)" -ge 16 ]' # longer than the library by itself would
             is_alive $first || fault 'the first did not wait'
             : >go.2
             expect_exit $first 0 'exit status of the first, with --wait'

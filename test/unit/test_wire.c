@@ -575,8 +575,6 @@ static void values__that_do_not_exist_are_refused(void)
         struct once_history history = { .events = &event, .count = 1 };
         TRY(WIRE_EVENTS, wire_put_events(&buf, 1, &history), 0, ONCE_STATE_UNKNOWN);
         TRY(WIRE_EXPIRED, (wire_put_expired(&buf, 1, 1, false), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
-        struct wire_welcome welcome = { .version = 1 };
-        TRY(WIRE_WELCOME, (wire_put_welcome(&buf, 1, &welcome), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
         TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);

@@ -235,7 +235,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         wire_put_hello(buf, id, &(struct wire_hello){ any_u32(), any_span() });
         break;
     case WIRE_WELCOME: {
-        struct wire_welcome welcome = { .version = any_u32(), .shared = toss() };
+        struct wire_welcome welcome = { .version = any_u32() };
         any_bytes(welcome.secret, sizeof welcome.secret);
         wire_put_welcome(buf, id, &welcome);
         break;
