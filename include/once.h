@@ -516,6 +516,7 @@ struct once_filter {
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
     int64_t age_ms_min; /* created at least this long ago */
+    bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
     uint64_t before;    /* continue a listing: once_page.next */
     uint32_t limit;     /* records at most; 0: 100 */
 };
@@ -528,6 +529,14 @@ struct once_page {
     void *memory;
 };
 
+/*
+ * A listing by `abandoned` is oldest first, and cheap where there is little to find: the handle sweeps
+ * over each attempt once, in steps of 10000 of a call (the first listing after once_open() begins at the
+ * oldest; until it is through, pages have a `next`), remembers those that are not finished (262144 at most, of them
+ * half failed ones) and afterwards looks only at what came since and at those of them whose lease should be over,
+ * 1024 of a call. A lease that was ended early is noticed within 10 s. What it shows
+ * may have changed since: once_take_over() compares.
+ */
 ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
                                             struct once_error *err);
 ONCE_API void once_page_release(struct once_page *page);

@@ -11,6 +11,7 @@
 #include "core/outcome.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "engine/finder.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
 #include "os/os.h"
@@ -55,6 +56,8 @@ once_result once_open(const char *url, const struct once_options *options, struc
         r = engine_start(once->store, &complete, &once->engine, err);
     if (r == ONCE_OK)
         r = keeper_create(once, &once->keeper, err);
+    if (r == ONCE_OK && (once->finder = finder_create()) == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
     if (r != ONCE_OK) {
         once_close(once);
         return r;
@@ -79,6 +82,7 @@ void once_close(struct once *once)
     if (once->engine != NULL)
         engine_stop(once->engine);
     once_store_close(once->store);
+    finder_free(once->finder);
     free(once);
 }
 
@@ -359,6 +363,8 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
         return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
         return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
+    if (f.abandoned && once->store->finds)
+        return finder_list(once->finder, once->engine, &f, page, err);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
     return engine_call(once->engine, &job, err);
 }

@@ -158,6 +158,92 @@ static void K10__take_over_repeated_with_its_nonce_is_the_same_grant(void)
     EXPECT(do_take_over(old, .nonce = { 8 })->arm == ONCE_ARM_FENCED); /* abandoned again, but not what was seen */
 }
 
+/* ------------------------------------------------------------------ finding them */
+
+/* All that is abandoned, in pages of `limit`; keeps the records of the last page only. */
+static size_t count_abandoned(uint32_t limit, once_span key, size_t *times)
+{
+    struct once_filter filter = { .abandoned = true, .limit = limit };
+    size_t count = 0;
+    uint64_t last = 0;
+    *times = 0;
+    do {
+        const struct once_page *page = do_list(filter);
+        for (size_t i = 0; i < page->count; i++) {
+            const struct once_record *r = &page->records[i];
+            EXPECT(r->grant.fence > last); /* oldest first, and none twice */
+            last = r->grant.fence;
+            EXPECT(!r->lease_live &&
+                   (r->state == ONCE_STATE_RUNNING || (r->state == ONCE_STATE_FAILED && r->retryable)));
+        }
+        count += page->count;
+        *times += times_listed(page, key);
+        filter.before = page->next;
+    } while (filter.before != 0);
+    return count;
+}
+
+static bool is_abandoned(once_span key)
+{
+    size_t times;
+    count_abandoned(0, key, &times);
+    return times > 0;
+}
+
+static void find__every_state_a_record_can_be_in(void)
+{
+    once_span live = ONCE_LIT("live"), over = ONCE_LIT("over"), failed = ONCE_LIT("failed"), final = ONCE_LIT("final");
+    once_span unknown = ONCE_LIT("unknown"), freed = ONCE_LIT("freed"), renewed = ONCE_LIT("renewed");
+    EXPECT(!is_abandoned(over));
+    struct once_grant grant = granted(.key = renewed, .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN);
+    struct once_grant dead = granted(.key = over, .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN);
+    granted(.key = live, .lease_ms = 60000);
+    do_finish(granted(.key = failed, .retention_ms = 100000), .state = ONCE_STATE_FAILED, .retryable = true);
+    do_finish(granted(.key = final), .state = ONCE_STATE_FAILED, .status = 402);
+    do_finish(granted(.key = unknown), .state = ONCE_STATE_UNKNOWN);
+    do_release(granted(.key = freed));
+    EXPECT(!is_abandoned(over) && is_abandoned(failed));
+    clock_advance(900);
+    do_extend(grant, 60000);
+    clock_advance(100);
+    size_t times;
+    EXPECT(count_abandoned(0, over, &times) == 2 && times == 1);
+    EXPECT(count_abandoned(1, failed, &times) == 2 && times == 1);
+    EXPECT(count_abandoned(0, over, &times) == 2 && times == 1); /* until somebody takes it */
+    struct once_grant taken = do_take_over(dead, .lease_ms = 500)->record.grant;
+    EXPECT(!is_abandoned(over));
+    clock_advance(500);
+    EXPECT(is_abandoned(over));
+    const struct once_page *page =
+        do_list((struct once_filter){ .abandoned = true, .states = 1u << ONCE_STATE_RUNNING });
+    EXPECT(page->count == 1 && same_grant(page->records[0].grant, taken) && span_equal(page->records[0].key, over));
+    succeed(do_take_over(taken)->record.grant, ONCE_LIT("x"));
+    EXPECT(count_abandoned(0, over, &times) == 1 && times == 0);
+    clock_advance(60000);
+    EXPECT(is_abandoned(renewed) && is_abandoned(live) && is_abandoned(failed));
+    reopen();
+    clock_advance(1); /* a daemon that sees a client go ends its lease then, also one that was over */
+    EXPECT(count_abandoned(0, live, &times) == 3 && times == 1);
+    clock_advance(100000); /* K8: the failure expires */
+    EXPECT(count_abandoned(0, failed, &times) == 2 && times == 0);
+}
+
+/* Among many that are finished, in pages, in the order in which they were begun. */
+static void find__the_few_among_the_many(void)
+{
+    size_t times, many = sut.loses_answers ? 60 : 300;
+    for (int i = 0; i < (int)many; i++) {
+        struct once_grant grant = granted(.key = numbered("k", i), .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN);
+        if (i % 10 != 0)
+            succeed(grant, ONCE_LIT("x"));
+        if (i == 25)
+            EXPECT(count_abandoned(0, A, &times) == 0);
+    }
+    clock_advance(1000);
+    for (uint32_t limit = 1; limit <= 1000; limit *= 10)
+        EXPECT(count_abandoned(limit, numbered("k", 50), &times) == many / 10 && times == 1);
+}
+
 static void invalid__a_lease_out_of_range_is_refused(void)
 {
     struct once_grant old = abandon(A, ONCE_TAKEOVER_RERUN);
@@ -177,6 +263,8 @@ const struct suite_case take_over_cases[] = {
     CASE(K7__take_over_of_anything_else_changes_nothing),
     CASE(K1__of_many_takers_one_gets_it),
     CASE(K10__take_over_repeated_with_its_nonce_is_the_same_grant),
+    CASE(find__every_state_a_record_can_be_in),
+    CASE(find__the_few_among_the_many),
     CASE(invalid__a_lease_out_of_range_is_refused),
     { NULL, NULL },
 };

@@ -69,3 +69,67 @@ END $$;
 COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid) IS
     'Take over an abandoned record just as it was seen. arm: execute | probe | unknown (escalated) | fenced (it is not '
     'as it was seen) | absent';
+
+-- Attempts that nobody has finished: running, or failed and retryable, of the first `span` fences after
+-- `after` that have any, in the order of fences. The last row has no record: `fence` is then how far this looked,
+-- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
+-- `horizon` up to below `edge`: fences are not committed in their order.
+CREATE FUNCTION once.loose(after bigint, span bigint)
+RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off AS $$
+DECLARE
+    low   bigint := after;
+    width bigint := 16 * span;
+BEGIN
+    PERFORM once.hold_ring();
+    SELECT q.last_value + 15 INTO newest FROM once.fence q;
+    -- What expired long ago left no rows: wider and wider steps up to the first that is there, and back.
+    WHILE low + width < newest AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
+        low := low + width;
+        width := width * 2;
+    END LOOP;
+    WHILE width > 16 * span LOOP
+        width := width / 2;
+        IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
+            low := low + width;
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    SELECT c.record, c.fence,
+           CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) ELSE 0 END,
+           r.state IS NOT NULL, NULL::bigint, NULL::bigint, NULL::bigint
+      FROM once.claim c
+      LEFT JOIN LATERAL (SELECT w.state FROM once.result w WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) r ON true
+      LEFT JOIN LATERAL (SELECT w.lease_until FROM once.progress w WHERE w.fence = c.fence AND w.slot = c.slot
+                         OFFSET 0) p ON r.state IS NULL
+     WHERE c.fence > low AND c.fence <= low + width AND (r.state IS NULL OR r.state & 31 = 19)
+     ORDER BY c.fence;
+    record := NULL;
+    fence := least(low + width, newest);
+    due := once.now_ms();
+    failed := NULL;
+    horizon := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    edge := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+    RETURN NEXT;
+END $$;
+
+-- These records as they are, in this order and without their bodies; arm 'absent' where one is gone.
+CREATE FUNCTION once.look_many(records uuid[]) RETURNS TABLE (n bigint, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    s      once.stored;
+BEGIN
+    PERFORM once.hold_ring();
+    FOR i IN 1 .. cardinality(records) LOOP
+        s := once.newest(records[i]);
+        n := i;
+        answer := CASE WHEN once.is_gone(s, now_ms) THEN once.answer_of('absent', NULL, now_ms)
+                       ELSE once.answer_of('found', s, now_ms) END;
+        answer.headers := NULL;
+        answer.body := NULL;
+        answer.checkpoint := NULL;
+        RETURN NEXT;
+    END LOOP;
+END $$;

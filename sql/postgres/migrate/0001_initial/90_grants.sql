@@ -44,6 +44,8 @@ GRANT EXECUTE ON FUNCTION
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint),
+    once.loose(bigint, bigint),
+    once.look_many(uuid[]),
     once.history(uuid),
     once.check_rows(bigint, bigint),
     once.check_counts(bigint, bigint),
