@@ -11,8 +11,8 @@
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
- * upstream before the claim is durable, nothing to the client before the finish is; and a claimed
- * request is sent upstream at most once.
+ * upstream before the claim is durable (and, with intent, before the mark is), nothing to the client
+ * before the finish is; and a claimed request is sent upstream at most once.
  */
 #ifndef NGX_HTTP_ONCE_H
 #define NGX_HTTP_ONCE_H
@@ -150,6 +150,7 @@ typedef enum {
     NGX_HTTP_ONCE_WAITING,      /* for the daemon to be connected */
     NGX_HTTP_ONCE_CLAIMING,
     NGX_HTTP_ONCE_DECIDED,      /* ctx->reply says what is to be done */
+    NGX_HTTP_ONCE_MARKING,      /* claimed with intent: that it is about to be sent is being stored */
     NGX_HTTP_ONCE_HELD,         /* claimed: the upstream works, or will */
     NGX_HTTP_ONCE_SETTLING,     /* finish or release under way, the answer is withheld */
     NGX_HTTP_ONCE_DONE          /* everything passes */
@@ -190,6 +191,7 @@ struct ngx_http_once_ctx_s {
     struct once_buf            body;       /* the answer so far */
     ngx_chain_t               *rest;       /* what did not fit */
 
+    unsigned                   marked:1;   /* that it is about to be sent is stored */
     unsigned                   sent:1;     /* at least a byte may have gone upstream */
     unsigned                   failed:1;   /* the upstream's answer broke off */
     unsigned                   dropped:1;  /* too large, or of uncertain end: not kept */

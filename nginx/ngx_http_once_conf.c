@@ -23,7 +23,6 @@ static char *ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void
 static char *ngx_http_once_set_final(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
@@ -70,7 +69,7 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_max_response", NGX_CONF_TAKE1, ngx_http_once_set_max_response, max_response),
     ngx_http_once_command("once_replay_headers", NGX_CONF_1MORE, ngx_http_once_set_replay_headers, replay_headers),
     ngx_http_once_command("once_forward", NGX_CONF_FLAG, ngx_conf_set_flag_slot, forward),
-    ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_http_once_set_intent, intent),
+    ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_conf_set_flag_slot, intent),
     ngx_http_once_enum("once_store_down", store_down, ngx_http_once_store_downs),
     ngx_http_once_command("once_pass", NGX_CONF_TAKE1, ngx_http_once_set_pass, pass),
 
@@ -486,21 +485,6 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     return NGX_CONF_OK;
-}
-
-static char *
-ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    char                      *rv;
-    ngx_http_once_loc_conf_t  *olcf = conf;
-
-    rv = ngx_conf_set_flag_slot(cf, cmd, conf);
-
-    if (rv == NGX_CONF_OK && olcf->intent) {
-        return "is not there yet: a claim counts as the intent to send, use \"once_intent off\"";
-    }
-
-    return rv;
 }
 
 static char *

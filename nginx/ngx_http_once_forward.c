@@ -156,6 +156,7 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
     }
 
     if (record->recovery_point.len > 0
+        && !once_span_starts(record->recovery_point, ONCE_LIT("once:"))  /* between the gateway and the store */
         && ngx_http_once_push_request_header(list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
                                              record->recovery_point.len) != NGX_OK)
     {

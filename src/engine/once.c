@@ -205,6 +205,7 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     case ONCE_VERB_CLAIM:
         spans[n++] = &r->claim.tenant;
         spans[n++] = &r->claim.key;
+        spans[n++] = &r->claim.request;
         break;
     case ONCE_VERB_ADVANCE:
         spans[n++] = &r->advance.point;
@@ -342,7 +343,14 @@ once_result once_release(struct once *once, struct once_grant grant, struct once
 once_result once_lookup(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
                         struct once_error *err)
 {
-    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } }, reply, err);
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } }, reply, err);
+}
+
+once_result once_lookup_request(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
+                                struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, true } };
+    return call(once, &request, reply, err);
 }
 
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,

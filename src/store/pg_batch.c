@@ -64,7 +64,8 @@ static enum kind kind_of(const struct once_op *op)
 {
     if (op->request->verb == ONCE_VERB_FINISH)
         return op->again ? KIND_FINISH_AGAIN : KIND_FINISH;
-    return op->request->verb == ONCE_VERB_CLAIM ? KIND_CLAIM : KIND_OTHER;
+    bool plain = op->request->verb == ONCE_VERB_CLAIM && op->request->claim.request.len == 0;
+    return plain ? KIND_CLAIM : KIND_OTHER;
 }
 
 static bool is_finish(enum kind kind)

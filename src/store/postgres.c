@@ -275,7 +275,11 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     pg_params_init(&p);
     pg_add_int(&p, PG_INT4, budget);
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
+    once_result result = ask(s, "SELECT once.drop_requests($1)", &p, &r, err);
+    PQclear(r);
+    r = NULL;
+    if (result == ONCE_OK)
+        result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
     if (result == ONCE_OK) { /* a slot is emptied as a whole: tell of it in steps */
         s->emptied += (uint64_t)pg_int(r, 0, 0);
         *removed = s->emptied < budget ? s->emptied : budget;

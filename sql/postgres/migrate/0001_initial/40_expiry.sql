@@ -33,6 +33,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
         SELECT r.* FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
+    ), requests AS (
+        DELETE FROM once.request q WHERE q.slot = from_slot AND q.record = ANY (records) RETURNING q.*
+    ), moved_requests AS (
+        INSERT INTO once.request (record, fence, slot, request) SELECT record, fence, 0, request FROM requests
     ), moved_claims AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                                 retention_ms, fingerprint, tenant, key)
@@ -94,7 +98,8 @@ BEGIN
          WHERE c.slot = gone AND NOT EXISTS (SELECT FROM once.result r WHERE r.fence = c.fence AND r.slot = gone)));
     SELECT count(*) INTO removed FROM once.claim c
      WHERE c.slot = gone AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence);
-    EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s', gone, gone, gone);
+    EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s, once.request_%s', gone, gone, gone,
+                   gone);
     UPDATE once.slot SET closed_at = NULL WHERE slot = gone;
     UPDATE once.ring SET current = current;
     RETURN removed;
