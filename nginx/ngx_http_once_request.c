@@ -474,6 +474,7 @@ static void
 ngx_http_once_begin(void *data)
 {
     once_result           result;
+    struct once_buf       stored;
     struct once_error     err;
     struct once_request   request;
     ngx_http_once_ctx_t  *ctx = data;
@@ -526,6 +527,7 @@ ngx_http_once_begin(void *data)
     }
 
     ngx_memzero(&request, sizeof(request));
+    once_buf_init(&stored, ONCE_REQUEST_LEN_MAX);
 
     if (ctx->observed) {
         request.verb = ONCE_VERB_LOOKUP;
@@ -542,12 +544,19 @@ ngx_http_once_begin(void *data)
         request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.takeover = ctx->conf->takeover;
         request.claim.intent = ctx->conf->intent;
+
+        if (ctx->conf->complete.len > 0) {
+            ngx_http_once_stored_request(ctx, &stored);
+            request.claim.request = once_buf_span(&stored);
+        }
     }
 
     ctx->state = NGX_HTTP_ONCE_CLAIMING;
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request,
                                    NGX_HTTP_ONCE_CLAIM_MS + (ctx->observed ? 0 : ctx->conf->wait_ms),
                                    ngx_http_once_claimed, ctx);
+    once_buf_release(&stored);
+
     if (ctx->call == NULL) {
         ngx_http_once_decide(ctx, ONCE_BUSY, "too many requests are waiting");
     }
@@ -586,7 +595,9 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->headers = ngx_http_once_keep(pool, record->headers);
     record->body = ngx_http_once_keep(pool, record->body);
     record->recovery_point = ngx_http_once_keep(pool, record->recovery_point);
-    record->checkpoint = once_span_of(NULL, 0);
+    record->checkpoint = record->checkpoint.len <= NGX_HTTP_ONCE_CHECKPOINT_MAX
+                         ? ngx_http_once_keep(pool, record->checkpoint) : once_span_of(NULL, 0);
+    record->request = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
 

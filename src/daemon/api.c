@@ -393,6 +393,8 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     if (api == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "out of memory for the HTTP listener");
     api->once = options->once;
+    api->counters.escalations = options->escalations;
+    api->counters.completer = options->completer;
     api->guard.hosts = options->hosts;
     api->guard.host_count = options->host_count;
     api->budget.max = options->bytes_max > 0 ? options->bytes_max : BYTES_MAX;

@@ -27,7 +27,9 @@ enum { API_STATUS_COUNT = 600 };
 
 /* What is counted: of HTTP, the rest is once_stats(). */
 struct api_counters {
-    once_time started_ms; /* once_os_monotonic_ms() */
+    const struct escalate_counters *escalations; /* NULL: there is no such thing here */
+    const struct completer_counters *completer;  /* the same */
+    once_time started_ms;                        /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */
     _Atomic uint64_t connections_ever; /* accepted */

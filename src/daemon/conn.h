@@ -31,6 +31,8 @@ struct hub {
     struct conn *large; /* over that bound: the one that may still be read from */
     bool roomier;       /* there is room again: others may be read from */
     bool stopping;      /* nothing more is taken in */
+    void (*escalated)(void *arg, struct once_grant grant, const char *why); /* a record became unknown; may be NULL */
+    void *escalated_arg;
 };
 
 struct conn {

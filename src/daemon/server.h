@@ -25,6 +25,8 @@ struct server_options {
     uid_t users[SERVER_USERS_MAX]; /* besides our own and root */
     size_t user_count;
     int signals; /* a signalfd: what comes there ends the server */
+    void (*escalated)(void *arg, struct once_grant grant, const char *why); /* a record became unknown; may be NULL */
+    void *escalated_arg;
 };
 
 struct server;

@@ -37,6 +37,10 @@ static const char *const names[] = {
     "migrate.committed",
     /* once daemon */
     "daemon.answer",
+    "completer.taken",
+    "completer.sending",
+    "completer.answered",
+    "completer.finished",
     NULL,
 };
 
