@@ -66,7 +66,6 @@ bool once_header_is_of_one_hop(once_span name)
         "trailer",
         "transfer-encoding",
         "upgrade",
-        "host",
         "content-length",
         "expect",
         "date",

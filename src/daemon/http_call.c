@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#define UNIX "http://unix:" /* then the socket's path, as nginx writes it */
+
 enum { CONNECT_MS = 10000, LINES_MAX = 200, URL_LEN_MAX = 2000 };
 
 once_result http_call_init(struct once_error *err)
@@ -25,6 +27,8 @@ once_result http_url_check(const char *url, struct once_error *err)
     if ((!http && !https) || strlen(url) > URL_LEN_MAX || strpbrk(url, " \t\r\n#?") != NULL)
         return once_fail(err, ONCE_INVALID, "'%.100s' is no http:// or https:// URL without a query", url);
     const char *host = url + (http ? 7 : 8);
+    if (http && strncmp(host, "unix:/", 6) == 0)
+        return ONCE_OK;
     size_t len = strcspn(host, "/");
     if (len == 0 || memchr(host, '@', len) != NULL)
         return once_fail(err, ONCE_INVALID, "'%.100s' names no host, or has credentials in it", url);
@@ -238,6 +242,8 @@ static void perform(CURL *curl, const struct http_call *call, struct receiver *r
     char error[CURL_ERROR_SIZE] = "";
     set_up(curl, call, r, error);
     curl_easy_setopt(curl, CURLOPT_URL, url);
+    if (strncmp(call->url, UNIX, strlen(UNIX)) == 0)
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, call->url + strlen(UNIX));
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     judge(curl, curl_easy_perform(curl), r, error);
@@ -249,14 +255,15 @@ void http_call(const struct http_call *call, struct http_answer *answer)
     once_buf_init(&answer->headers, ONCE_HEADERS_LEN_MAX);
     once_buf_init(&answer->body, call->body_max);
     struct receiver r = { .call = call, .answer = answer };
-    size_t base = strlen(call->url);
-    while (base > 0 && call->target.len > 0 && call->url[base - 1] == '/')
+    const char *place = strncmp(call->url, UNIX, strlen(UNIX)) == 0 ? "http://localhost" : call->url;
+    size_t base = strlen(place);
+    while (base > 0 && call->target.len > 0 && place[base - 1] == '/')
         base--;
     char *url = NULL, *method = NULL;
     struct curl_slist *headers = make_headers(call);
     CURL *curl = curl_easy_init();
     bool ready = curl != NULL && headers != NULL &&
-                 asprintf(&url, "%.*s%.*s", (int)base, call->url, ONCE_SPAN_ARGS(call->target)) >= 0 &&
+                 asprintf(&url, "%.*s%.*s", (int)base, place, ONCE_SPAN_ARGS(call->target)) >= 0 &&
                  asprintf(&method, "%.*s", ONCE_SPAN_ARGS(call->method)) >= 0;
     if (ready)
         perform(curl, call, &r, url, method, headers);

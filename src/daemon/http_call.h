@@ -15,7 +15,7 @@
 #include "core/buf.h"
 
 struct http_call {
-    const char *url; /* scheme://host[:port][/prefix] */
+    const char *url; /* scheme://host[:port][/prefix], or http://unix:/PATH */
     once_span method;
     once_span target;   /* after the URL; may be empty */
     once_span lines[3]; /* header lines "Name: value\r\n"; later ones win over none */
