@@ -552,7 +552,7 @@ struct once_page {
  * over each attempt once, in steps of 10000 of a call (the first listing after once_open() begins at the
  * oldest; until it is through, pages have a `next`), remembers those that are not finished (262144 at most, of them
  * half failed ones) and afterwards looks only at what came since and at those of them whose lease should be over,
- * 1024 of a call. A lease that was ended early is noticed within 10 s. What it shows
+ * 1024 of a call. A lease that was ended early, and a failure before its end, are noticed within 5 s. What it shows
  * may have changed since: once_take_over() compares.
  */
 ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,

@@ -44,6 +44,8 @@ static const char help[] =
     "                     clients are never stored. Not readable by others\n"
     "  --complete-timeout TIME\n"
     "                     for an answer to one of these; default 60s\n"
+    "  --complete-lease TIME\n"
+    "                     how soon another daemon goes on after one that died; default 30s\n"
     "  --complete-attempts N\n"
     "                     of one record, all in all; then it is unknown; default 10\n"
     "  --complete-crashes N\n"
@@ -68,6 +70,7 @@ enum {
     OPTION_COMPLETE,
     OPTION_IDENTITY,
     OPTION_TIMEOUT,
+    OPTION_LEASE,
     OPTION_ATTEMPTS,
     OPTION_CRASHES,
     OPTION_WEBHOOK,
@@ -157,15 +160,15 @@ static bool set_number(struct daemon *d, const char *option, const char *text, u
     return true;
 }
 
-static bool set_timeout(struct daemon *d, const char *text)
+static bool set_time(struct daemon *d, const char *option, const char *text, int64_t *out)
 {
     struct once_error err;
     int64_t ms = 0;
-    if (once_duration_parse(once_span_str(text), false, &ms, &err) != ONCE_OK || ms < 1 || ms > 3600 * 1000) {
-        once_cli_usage(&d->cli, "--complete-timeout takes up to 1h, not '%.60s'", text);
+    if (once_duration_parse(once_span_str(text), false, &ms, &err) != ONCE_OK || ms < 1000 || ms > 3600 * 1000) {
+        once_cli_usage(&d->cli, "--%s takes 1s to 1h, not '%.60s'", option, text);
         return false;
     }
-    d->complete.timeout_ms = ms;
+    *out = ms;
     return true;
 }
 
@@ -295,6 +298,7 @@ int once_cli_daemon(int argc, char **argv)
         { "complete", required_argument, NULL, OPTION_COMPLETE },
         { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
         { "complete-timeout", required_argument, NULL, OPTION_TIMEOUT },
+        { "complete-lease", required_argument, NULL, OPTION_LEASE },
         { "complete-attempts", required_argument, NULL, OPTION_ATTEMPTS },
         { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
         { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
@@ -303,7 +307,7 @@ int once_cli_daemon(int argc, char **argv)
     };
     struct daemon d = { .cli = { .verb = "daemon", .help = help },
                         .http = ONCE_API_LISTEN_DEFAULT,
-                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000 } };
+                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     const char *socket = NULL;
     for (int c; (c = once_cli_next(&d.cli, argc, argv, "", options)) != -1;) {
         bool good = true;
@@ -316,7 +320,9 @@ int once_cli_daemon(int argc, char **argv)
         else if (c == OPTION_COMPLETE || c == OPTION_IDENTITY)
             good = set_upstream(&d, c, optarg);
         else if (c == OPTION_TIMEOUT)
-            good = set_timeout(&d, optarg);
+            good = set_time(&d, "complete-timeout", optarg, &d.complete.timeout_ms);
+        else if (c == OPTION_LEASE)
+            good = set_time(&d, "complete-lease", optarg, &d.complete.lease_ms);
         else if (c == OPTION_ATTEMPTS)
             good = set_number(&d, "complete-attempts", optarg, &d.complete.attempts_max);
         else if (c == OPTION_CRASHES)

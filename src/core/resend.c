@@ -102,7 +102,7 @@ bool once_header_line(once_span *lines, once_span *name, once_span *value)
     once_span_cut(line, ':', name, value);
     while (value->len > 0 && value->ptr[0] == ' ')
         *value = once_span_skip(*value, 1);
-    if (value->len > 0 && value->ptr[value->len - 1] == '\r')
+    while (value->len > 0 && strchr("\r \t", value->ptr[value->len - 1]) != NULL)
         value->len--;
     return true;
 }

@@ -304,9 +304,8 @@ static void execute(struct attempt *a)
 
 static void hold_and_execute(struct attempt *a)
 {
-    const struct once_record *r = &a->reply.record;
     struct keeper *keeper = a->c->options.once->keeper;
-    if (keeper_add(keeper, &a->kept, a->grant, r->lease_until - r->claimed_at, NULL) != ONCE_OK) {
+    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
@@ -317,7 +316,9 @@ static void hold_and_execute(struct attempt *a)
 static void complete(struct completer *c, const struct task *task)
 {
     struct attempt a = { .c = c };
-    struct once_take_over take_over = { .seen = task->seen, .intent = task->takeover != ONCE_TAKEOVER_RERUN };
+    struct once_take_over take_over = { .seen = task->seen,
+                                        .lease_ms = c->options.lease_ms,
+                                        .intent = task->takeover != ONCE_TAKEOVER_RERUN };
     if (once_take_over(c->options.once, &take_over, &a.reply, NULL) != ONCE_OK)
         return; /* seen again, later */
     a.grant = a.reply.record.grant;

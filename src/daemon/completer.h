@@ -35,6 +35,7 @@ struct completer_options {
     size_t count;
     uint32_t attempts_max, crashes_max;
     int64_t timeout_ms; /* of one request */
+    int64_t lease_ms;   /* how soon another may go on after a daemon that died; renewed while it works */
 };
 
 struct completer_counters {

@@ -47,7 +47,8 @@ struct receiver {
     const struct http_call *call;
     struct http_answer *answer;
     unsigned lengths; /* Content-Length lines */
-    bool chunked, bad;
+    bool chunked;
+    bool headers_ended; /* of the last answer: libcurl takes those that break off for whole */
 };
 
 static bool is_name(once_span name, const char *wanted)
@@ -74,9 +75,11 @@ static size_t on_header(char *bytes, size_t size, size_t count, void *arg)
     if (once_span_starts(line, ONCE_LIT("HTTP/"))) {
         once_buf_clear(&r->answer->headers);
         r->lengths = 0;
-        r->chunked = false;
+        r->chunked = r->headers_ended = false;
         return line.len;
     }
+    r->headers_ended =
+        r->headers_ended || once_span_equal(line, ONCE_LIT("\r\n")) || once_span_equal(line, ONCE_LIT("\n"));
     if (memchr(line.ptr, ':', line.len) == NULL || !once_header_line(&line, &name, &value))
         return size * count;
     r->lengths += is_name(name, "Content-Length");
@@ -224,16 +227,17 @@ static void judge(CURL *curl, CURLcode code, struct receiver *r, const char *err
         return;
     }
     a->end = HTTP_ANSWERED;
-    if (status < 200 || status > 599 || r->lengths > 1 || a->headers.result == ONCE_NO_MEMORY) {
+    if (status < 200 || status > 599 || r->lengths > 1 || !r->headers_ended || a->headers.result == ONCE_NO_MEMORY) {
         a->end = HTTP_BROKEN;
-        snprintf(a->error, sizeof a->error, "an answer with status %ld and %u lengths", status, r->lengths);
+        snprintf(a->error, sizeof a->error, "an answer with status %ld, %u lengths and %s headers", status, r->lengths,
+                 r->headers_ended ? "whole" : "broken");
     }
     bool certain = r->lengths == 1 || r->chunked || status == 204 || status == 304;
     a->dropped = a->dropped || !certain || a->headers.result != ONCE_OK;
-    if (a->dropped) {
+    if (a->headers.result != ONCE_OK)
         once_buf_clear(&a->headers);
+    if (a->dropped)
         once_buf_clear(&a->body);
-    }
 }
 
 static void perform(CURL *curl, const struct http_call *call, struct receiver *r, const char *url, const char *method,

@@ -14,7 +14,7 @@ enum {
     SWEEP_ROOM = 4096,  /* found by one step */
     LOOKS_AT_ONCE = 64, /* then others have their turn at the store */
     LOOKS_MAX = 1024,   /* of one listing */
-    RECHECK_MS = 10000, /* a lease may be ended early: its holder was seen to be gone */
+    RECHECK_MS = 5000,  /* a lease may be ended early, and what ran may have failed: long before it is over */
 };
 
 struct finder {
@@ -70,6 +70,12 @@ static bool make_room(struct finder *f)
     return true;
 }
 
+/* When to look at one that has a lease. */
+static once_time look_at(once_time lease_until, once_time now)
+{
+    return lease_until < now + RECHECK_MS ? lease_until : now + RECHECK_MS;
+}
+
 /* A store whose commits do not come in the order of fences tells of the newest more than once. */
 static bool add(struct finder *f, const struct once_loose *loose)
 {
@@ -82,6 +88,7 @@ static bool add(struct finder *f, const struct once_loose *loose)
         return false;
     memmove(f->loose + at + 1, f->loose + at, (f->count - at) * sizeof *loose);
     f->loose[at] = *loose;
+    f->loose[at].due = look_at(loose->due, f->now);
     f->count++;
     f->failed += loose->failed;
     return true;
@@ -100,15 +107,15 @@ static once_result sweep(struct finder *f, struct engine *engine, struct once_er
         return once_fail(err, ONCE_NO_MEMORY, "no memory to find abandoned records");
     struct job job = { .kind = JOB_SWEEP, .sweep = &w };
     once_result r = engine_call(engine, &job, err);
+    if (r == ONCE_OK)
+        f->now = w.now;
     for (size_t i = 0; r == ONCE_OK && !full && i < w.count; i++)
         if (!add(f, &w.found[i]))
             r = once_fail(err, ONCE_NO_MEMORY, "no memory to find abandoned records");
     if (r == ONCE_OK && !full)
         f->after = w.after;
-    if (r == ONCE_OK) {
+    if (r == ONCE_OK)
         f->more = w.more && !full;
-        f->now = w.now;
-    }
     free(w.found);
     return r;
 }
@@ -123,7 +130,7 @@ static bool judge(struct once_loose *loose, const struct once_record *record, on
     *keep = running || (record->state == ONCE_STATE_FAILED && record->retryable);
     if (!running || !record->lease_live)
         return *keep;
-    loose->due = record->lease_until < now + RECHECK_MS ? record->lease_until : now + RECHECK_MS;
+    loose->due = look_at(record->lease_until, now);
     return false;
 }
 

@@ -402,6 +402,18 @@ static void find__every_state_a_record_can_be_in(void)
     EXPECT(count_abandoned(0, failed, &times) == 2 && times == 0);
 }
 
+/* Swept over while it ran, with a long lease; then its lease was ended, or it failed. */
+static void find__what_ended_before_its_lease(void)
+{
+    struct once_grant short_one = granted(.key = ONCE_LIT("short"), .lease_ms = 3600000);
+    struct once_grant failed = granted(.key = ONCE_LIT("failed"), .lease_ms = 3600000);
+    EXPECT(!is_abandoned(ONCE_LIT("short")) && !is_abandoned(ONCE_LIT("failed")));
+    do_extend(short_one, 1);
+    do_finish(failed, .state = ONCE_STATE_FAILED, .retryable = true);
+    clock_advance(5000);
+    EXPECT(is_abandoned(ONCE_LIT("short")) && is_abandoned(ONCE_LIT("failed")));
+}
+
 /* Among many that are finished, in pages, in the order in which they were begun. */
 static void find__the_few_among_the_many(void)
 {
@@ -446,6 +458,7 @@ const struct suite_case take_over_cases[] = {
     CASE(request__of_what_is_not_finished_outlives_all_expiry),
     CASE(request__over_its_limit_is_refused),
     CASE(find__every_state_a_record_can_be_in),
+    CASE(find__what_ended_before_its_lease),
     CASE(find__the_few_among_the_many),
     CASE(invalid__a_lease_out_of_range_is_refused),
     { NULL, NULL },

@@ -73,7 +73,7 @@ class Case:
         self.gateway.start()
 
     def completing(self):
-        return ["--complete", "app=http://127.0.0.1:%d" % self.gateway.upstream.port, *self.more]
+        return ["--complete", "app=http://127.0.0.1:%d" % self.gateway.upstream.port, "--complete-lease", "1s", *self.more]
 
     def complete(self, daemon=None):
         """From now on."""
