@@ -182,6 +182,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     api_input_int(in, "wait_ms", 0, API_WAIT_MS_MAX, &claim->wait_ms);
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
+    api_input_bool(in, "intent", &claim->intent);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);
 }

@@ -364,7 +364,7 @@ def a_request_that_kills_whoever_sends_it_is_not_sent_for_ever():
         daemon.end()
         daemon.arguments = c.completing()
         for _ in range(3):
-            daemon.start(env={"ONCE_CRASH": "completer.sending:1:kill"})
+            daemon.start(env={"ONCE_CRASH": "completer.sending:1:kill"}, ready=False)  # it may not come to that
             daemon.process.wait(BOUND_S)
             daemon.process.stdout.close()
         daemon.start(env={"ONCE_CRASH": "completer.sending:1:kill"})
@@ -391,7 +391,7 @@ def a_daemon_that_dies_in_the_middle_is_followed_by_another():
             if c.gateway.record(token)["state"] != "running":
                 continue  # answered before the worker died
             daemon.arguments = c.completing()
-            daemon.start(env={"ONCE_CRASH": point + ":1:kill"})
+            daemon.start(env={"ONCE_CRASH": point + ":1:kill"}, ready=False)
             expect_equal(daemon.process.wait(BOUND_S), -signal.SIGKILL, "the daemon's end at " + point)
             daemon.process.stdout.close()
             daemon.start()
