@@ -535,6 +535,7 @@ struct once_filter {
     once_span key_prefix;
     int64_t age_ms_min; /* created at least this long ago */
     bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
+    bool with_request;  /* of these, only what has a stored request */
     uint64_t before;    /* continue a listing: once_page.next */
     uint32_t limit;     /* records at most; 0: 100 */
 };

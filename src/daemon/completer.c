@@ -384,7 +384,7 @@ static bool offer(struct completer *c, const struct once_record *r)
 
 static void look(struct completer *c)
 {
-    struct once_filter filter = { .abandoned = true, .limit = PAGE_LEN };
+    struct once_filter filter = { .abandoned = true, .with_request = true, .limit = PAGE_LEN };
     bool room = true;
     for (int i = 0; room && i < PAGES_MAX && !atomic_load(&c->stopping); i++) {
         struct once_page page;
@@ -392,7 +392,7 @@ static void look(struct completer *c)
             return;
         once_time now = once_os_clock.wall(NULL);
         for (size_t n = 0; room && n < page.count; n++)
-            if (page.records[n].has_request && is_due(&page.records[n], now))
+            if (is_due(&page.records[n], now))
                 room = offer(c, &page.records[n]);
         filter.before = page.next;
         once_page_release(&page);

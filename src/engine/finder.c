@@ -141,7 +141,7 @@ static once_result look(struct finder *f, struct engine *engine, const struct on
     struct once_loose wanted[LOOKS_AT_ONCE];
     size_t index[LOOKS_AT_ONCE], count = 0, room = filter->limit - g->count;
     for (; *at < f->count && count < LOOKS_AT_ONCE && count < room; (*at)++)
-        if (f->loose[*at].due <= f->now) {
+        if (f->loose[*at].due <= f->now && (f->loose[*at].has_request || !filter->with_request)) {
             index[count] = *at;
             wanted[count++] = f->loose[*at];
         }
@@ -153,7 +153,8 @@ static once_result look(struct finder *f, struct engine *engine, const struct on
     for (size_t i = 0; r == ONCE_OK && i < count; i++) {
         struct once_loose *loose = &f->loose[index[i]];
         bool keep = false;
-        if (judge(loose, &page.records[i], f->now, &keep) && gather_matches(filter, &page.records[i], f->now))
+        if (judge(loose, &page.records[i], f->now, &keep) && gather_matches(filter, &page.records[i], f->now) &&
+            (page.records[i].has_request || !filter->with_request))
             gather_record(g, &page.records[i]);
         if (!keep) {
             f->failed -= loose->failed;

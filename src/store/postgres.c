@@ -180,7 +180,8 @@ static once_result sweep(struct once_store *base, struct once_sweep *w, struct o
         struct once_loose *loose = &w->found[w->count++];
         *loose = (struct once_loose){ .fence = (uint64_t)pg_int(r, row, 1),
                                       .due = pg_int(r, row, 2),
-                                      .failed = pg_bool(r, row, 3) };
+                                      .failed = pg_bool(r, row, 3),
+                                      .has_request = pg_bool(r, row, 7) };
         once_span record = pg_bytes(r, row, 0);
         memcpy(loose->record, record.ptr, record.len < 16 ? record.len : 16);
     }

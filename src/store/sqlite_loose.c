@@ -43,7 +43,9 @@ static once_result sweep(struct sqlite_store *s, struct once_sweep *w, struct on
         sqlite_attempt_read(&s->protocol, &q, &a);
         const struct once_record *record = &a.stored.record;
         struct once_loose *loose = &w->found[w->count++];
-        *loose = (struct once_loose){ .fence = record->grant.fence, .failed = a.has_result };
+        *loose = (struct once_loose){ .fence = record->grant.fence,
+                                      .failed = a.has_result,
+                                      .has_request = a.stored.has_request };
         loose->due = record->lease_live ? record->lease_until : 0;
         memcpy(loose->record, record->grant.record, sizeof loose->record);
     }

@@ -42,6 +42,7 @@ struct once_loose {
     uint64_t fence;
     once_time due; /* when its lease is over; 0: it is, or has none */
     bool failed;
+    bool has_request; /* perhaps: those without need not be looked at by who wants one */
 };
 
 /* One step over the attempts after fence `after`, in the order of fences; ONCE_LIST_SCAN_MAX at most. */

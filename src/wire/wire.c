@@ -496,6 +496,7 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     put_span(buf, filter->key_prefix);
     put_i64(buf, filter->age_ms_min);
     put_u8(buf, filter->abandoned);
+    put_u8(buf, filter->with_request);
     once_buf_add_u64(buf, filter->before);
     once_buf_add_u32(buf, filter->limit);
     end(buf, begin);
@@ -511,6 +512,7 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     filter->key_prefix = take_span(&s);
     filter->age_ms_min = take_i64(&s);
     filter->abandoned = take_bool(&s);
+    filter->with_request = take_bool(&s);
     filter->before = take_u64(&s);
     filter->limit = take_u32(&s);
     return taken(&s, "list", err);

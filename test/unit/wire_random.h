@@ -259,6 +259,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         once_span tenant = any_span();
         struct once_filter filter = { .states = any_u32(),
                                       .abandoned = toss(),
+                                      .with_request = toss(),
                                       .tenant = toss() ? &tenant : NULL,
                                       .key_prefix = any_span(),
                                       .age_ms_min = any_i64(),

@@ -158,7 +158,8 @@ COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid) IS
 -- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
 -- `horizon` up to below `edge`: fences are not committed in their order.
 CREATE FUNCTION once.loose(after bigint, span bigint)
-RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint)
+RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint,
+               stored boolean)   -- perhaps with a request
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off AS $$
 DECLARE
@@ -181,7 +182,8 @@ BEGIN
     RETURN QUERY
     SELECT c.record, c.fence,
            CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) ELSE 0 END,
-           r.state IS NOT NULL, NULL::bigint, NULL::bigint, NULL::bigint
+           r.state IS NOT NULL, NULL::bigint, NULL::bigint, NULL::bigint,
+           EXISTS (SELECT FROM once.request q WHERE q.record = c.record AND q.slot = c.slot)
       FROM once.claim c
       LEFT JOIN LATERAL (SELECT w.state FROM once.result w WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) r ON true
       LEFT JOIN LATERAL (SELECT w.lease_until FROM once.progress w WHERE w.fence = c.fence AND w.slot = c.slot
@@ -192,6 +194,7 @@ BEGIN
     fence := least(low + width, newest);
     due := once.now_ms();
     failed := NULL;
+    stored := NULL;
     horizon := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     edge := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
     RETURN NEXT;

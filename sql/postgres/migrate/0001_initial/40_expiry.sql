@@ -34,7 +34,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
     ), requests AS (
-        DELETE FROM once.request q WHERE q.slot = from_slot AND q.record = ANY (records) RETURNING q.*
+        DELETE FROM once.request q USING claims c
+         WHERE q.record = c.record AND q.fence = c.fence AND q.slot = from_slot RETURNING q.*
     ), moved_requests AS (
         INSERT INTO once.request (record, fence, slot, request) SELECT record, fence, 0, request FROM requests
     ), moved_claims AS (
