@@ -228,6 +228,8 @@ static int serve_all(struct daemon *d, struct server *server)
         return once_cli_error(&d->cli, &err, "complete");
     struct once_api_options options = { .once = d->options.once,
                                         .listen = d->http,
+                                        .escalated = on_escalated,
+                                        .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
                                         .completer = completer != NULL ? completer_counters(completer) : NULL };
     if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {

@@ -5,6 +5,7 @@
 #define ONCE_DAEMON_API_CALL_H
 
 #include "daemon/api_answer.h"
+#include "daemon/unknown.h"
 #include "once.h"
 
 #include <stdatomic.h>
@@ -47,6 +48,8 @@ struct api_call {
     once_span body;
     const char *query; /* behind the "?", as it came; NULL: none */
     struct api_counters *counters;
+    unknown_fn *escalated; /* may be NULL */
+    void *escalated_arg;
     struct api_budget *budget;
     uint64_t charged;           /* to the budget; given back when the request is over */
     const _Atomic bool *ending; /* the listener stops: do not wait */

@@ -91,6 +91,15 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
     once_reply_release(reply);
 }
 
+/* Whoever makes a record unknown is noted, over HTTP too. */
+static void note_unknown(const struct api_call *call, enum once_verb verb, once_result result,
+                         const struct once_reply *reply)
+{
+    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply) : NULL;
+    if (why != NULL)
+        call->escalated(call->escalated_arg, reply->record.grant, why);
+}
+
 /* What every verb ends with. */
 static void answer_result(struct api_call *call, once_result result, struct once_reply *reply,
                           const struct once_error *err)
@@ -227,6 +236,7 @@ void api_claim(struct api_call *call)
             r = make_fingerprint(call->once, &claim, &request, &err);
         if (r == ONCE_OK)
             r = claim_in_steps(call, &claim, &reply, &err);
+        note_unknown(call, ONCE_VERB_CLAIM, r, &reply);
         if (reply.record.state != ONCE_STATE_NONE) {
             reply.record.tenant = claim.tenant;
             reply.record.key = claim.key; /* also where the store does not keep it */
@@ -306,8 +316,11 @@ void api_finish(struct api_call *call)
         read_grant(&in, &grant);
         read_outcome(&in, &outcome);
     }
-    if (accept(call, &in))
-        answer_result(call, once_finish(call->once, grant, &outcome, &reply, &err), &reply, &err);
+    if (accept(call, &in)) {
+        once_result r = once_finish(call->once, grant, &outcome, &reply, &err);
+        note_unknown(call, ONCE_VERB_FINISH, r, &reply);
+        answer_result(call, r, &reply, &err);
+    }
     api_input_release(&in);
 }
 

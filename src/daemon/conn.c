@@ -5,7 +5,6 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "engine/handle.h"
-#include "os/os.h"
 #include "os/point.h"
 
 #include <errno.h>
@@ -20,7 +19,6 @@ enum {
     READS_MAX = 4,           /* then the others have their turn */
     OUT_LEN_MAX = 8 << 20,   /* waits to be read by the client before we stop reading from it */
     OUT_LEN_FULL = 64 << 20, /* then also what is under way gets no bodies any more */
-    FRESH_MS = 10000,        /* told of twice is not told of: the fence is remembered */
     SMALL_LEN_MAX = 1 << 20, /* half a frame of this size is always read on */
 };
 #define BUFFERED_MAX (256ull << 20)
@@ -148,18 +146,12 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
         held_remove(&c->hub->held, call->fence);
 }
 
-/* A claim that finds it unknown may be the one that made it so: if that is not long ago. */
 static void note_unknown(const struct call *call, const struct once_reply *reply)
 {
     struct hub *hub = call->conn->hub;
-    if (hub->escalated == NULL)
-        return;
-    const struct once_record *r = &reply->record;
-    if (call->verb == ONCE_VERB_FINISH && reply->arm == ONCE_ARM_DONE && r->state == ONCE_STATE_UNKNOWN)
-        hub->escalated(hub->escalated_arg, r->grant, "its holder says that nobody can know");
-    else if (asks_for_grant(call) && reply->arm == ONCE_ARM_UNKNOWN && r->status == 0 &&
-             once_os_clock.wall(NULL) - r->finished_at < FRESH_MS)
-        hub->escalated(hub->escalated_arg, r->grant, "its holder is gone, something may have been sent");
+    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply) : NULL;
+    if (why != NULL)
+        hub->escalated(hub->escalated_arg, reply->record.grant, why);
 }
 
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks

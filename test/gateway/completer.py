@@ -102,6 +102,10 @@ class Case:
         for client in begun:
             client.close()
 
+    def ask(self, path, token, **named):
+        """As soon as the gateway has found the daemon again."""
+        return self.gateway.ask_until(lambda answer: answer.code() != "store-unavailable", path, token, token, **named)
+
     def record(self, token):
         return self.gateway.record(token) or {"state": "absent"}
 
@@ -171,7 +175,7 @@ def abandoned_request_is_sent_again_with_the_same_child_key():
                 expect(name not in last, "%s was sent again: %s" % (name, last))
             expect(("POST", "/rerun/held?q=1&r=%2F") == c.gateway.upstream.seen[-1][1:3], "the target: %s" % (c.gateway.upstream.seen,))
         # The client comes back, and is told what the completer got.
-        answer = c.gateway.ask("/rerun/held?q=1&r=%2F", token, token, headers=[("Content-Type", "application/json")])
+        answer = c.ask("/rerun/held?q=1&r=%2F", token, headers=[("Content-Type", "application/json")])
         expect(answer.status == 201 and answer.replayed, "the retry: %s" % answer)
         expect_equal(json.loads(answer.body)["effect"], len(sent), "the answer's effect")
         expect_equal(answer.get("Content-Type"), "application/json", "the kept header")
@@ -204,15 +208,15 @@ def retryable_failure_is_tried_again_until_it_succeeds():
     c = Case()
     try:
         token = new_token("fails")
-        answer = c.gateway.ask("/rerun/fails_once", token, token)
+        answer = c.ask("/rerun/fails_once", token)
         expect_equal(answer.status, 503, "the first answer")
         record = c.wait_state(token, "succeeded")
         expect_equal((record["attempt"], record["status"], c.gateway.effects(token)), (2, 200, 2), "attempts, status, effects")
         token = new_token("resets")
-        answer = c.gateway.ask("/rerun/resets_once", token, token)
+        answer = c.ask("/rerun/resets_once", token)
         expect_equal(answer.code(), "upstream-failed", "the first answer")
         c.wait_state(token, "succeeded")
-        answer = c.gateway.ask("/rerun/resets_once", token, token)
+        answer = c.ask("/rerun/resets_once", token)
         expect(answer.replayed and answer.body == b"well 2", "the retry: %s" % answer)
     finally:
         c.end()
@@ -230,7 +234,7 @@ def declined_is_an_outcome_and_is_not_sent_again():
         c.complete()
         c.wait_state(token, "succeeded")
         final = new_token("402")
-        expect_equal(c.gateway.ask("/rerun/status_402", final, final).status, 402, "declined")
+        expect_equal(c.ask("/rerun/status_402", final).status, 402, "declined")
         expect_equal((c.record(final)["state"], c.gateway.effects(final)), ("failed", 1), "a final failure")
     finally:
         c.end()
@@ -280,7 +284,7 @@ def escalated_and_told_and_resolved():
         expect(one in listed and two in listed, "keys list --state unknown: %s" % listed)
         # One happened, says a person: that is the answer. The other did not: the completer, or a retry, sends it again.
         resolve(c, one, "--done", "--status", "201", "--reason", "the provider has it")
-        answer = c.gateway.ask("/escalate/held", one, one, headers=[("Content-Type", "application/json")])
+        answer = c.ask("/escalate/held", one, headers=[("Content-Type", "application/json")])
         expect(answer.status == 201 and answer.replayed, "after 'done': %s" % answer)
         c.gateway.upstream.open_gate(two)
         resolve(c, two, "--not-done", "--reason", "the provider does not have it")
@@ -300,11 +304,11 @@ def a_finish_as_unknown_is_told_too():
     c = Case("--escalate-webhook", hook.url)
     try:
         token = new_token("broken")
-        answer = c.gateway.ask("/escalate/length_too_long", token, token)
+        answer = c.ask("/escalate/length_too_long", token)
         expect_equal(answer.code(), "outcome-unknown", "the first answer")
         wait_for(lambda: len(hook.told) == 1, "the webhook")
         for _ in range(3):
-            expect_equal(c.gateway.ask("/escalate/length_too_long", token, token).code(), "outcome-unknown", "a retry")
+            expect_equal(c.ask("/escalate/length_too_long", token).code(), "outcome-unknown", "a retry")
         expect_equal(c.gateway.effects(token), 1, "effects")
         told = json.loads(hook.told[0][1])
         expect_equal((told["key"], told["status"]), (token, 502), "what was told")
@@ -312,6 +316,29 @@ def a_finish_as_unknown_is_told_too():
         record = c.wait_state(token, "unknown")  # the completer sent it again, and it broke off again
         wait_for(lambda: len(hook.told) == 2, "the webhook, of the second time")
         expect_equal(c.gateway.effects(token), 2, "effects")
+    finally:
+        c.end()
+        hook.shutdown()
+
+
+@case
+def what_a_service_says_over_http_is_told_too():
+    hook, port = Hook(), free_port()
+    c = Case("--escalate-webhook", hook.url, "--http", "127.0.0.1:%d" % port)
+    try:
+        def post(path, **members):
+            request = urllib.request.Request("http://127.0.0.1:%d/v1/%s" % (port, path), json.dumps(members).encode(),
+                                             {"Content-Type": "application/json"})
+            return json.load(urllib.request.urlopen(request))
+        claim = post("claim", tenant="shop", key="by-json", intent=True)
+        expect_equal(post("finish", record=claim["record"], fence=claim["fence"], state="unknown", status=504)["arm"], "done", "the finish")
+        gone = post("claim", tenant="shop", key="gone", lease_ms=1)
+        expect_equal(gone["arm"], "execute", "a claim whose holder goes")
+        wait_for(lambda: post("claim", tenant="shop", key="gone")["arm"] == "unknown", "the lease's end")
+        post("claim", tenant="shop", key="gone")
+        wait_for(lambda: len(hook.told) == 2, "the webhook")
+        told = sorted((body["tenant"], body["key"]) for body in (json.loads(text) for _, text in hook.told))
+        expect_equal(told, [("shop", "by-json"), ("shop", "gone")], "what was told")
     finally:
         c.end()
         hook.shutdown()
@@ -343,7 +370,7 @@ def attempts_have_a_limit():
     c = Case("--complete-attempts", "3")
     try:
         token = new_token("limit")
-        expect_equal(c.gateway.ask("/rerun/status_503", token, token).status, 503, "the first answer")
+        expect_equal(c.ask("/rerun/status_503", token).status, 503, "the first answer")
         c.wait_state(token, "unknown")
         expect_equal(c.gateway.effects(token), 3, "effects")
         expect("too many attempts" in c.gateway.daemon.said(), "the log")
@@ -398,7 +425,7 @@ def a_daemon_that_dies_in_the_middle_is_followed_by_another():
             record = c.wait_state(token, "succeeded")
             effects = c.gateway.effects(token)
             expect(effects <= record["attempt"], "more effects than attempts: %d, %s" % (effects, record))
-            answer = c.gateway.ask("/rerun/held", token, token, headers=[("Content-Type", "application/json")])
+            answer = c.ask("/rerun/held", token, headers=[("Content-Type", "application/json")])
             expect(answer.replayed and answer.status == 201, "the retry: %s" % answer)
         finally:
             c.end()
