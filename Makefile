@@ -10,7 +10,7 @@ LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
 HTTP ?=
 
-.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep install tidy clean
+.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep model install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -39,7 +39,7 @@ slow: deps all ## those that take their time
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres --no-suite slow \
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow \
 		--no-suite serve # its nginx would need the sanitizer's library before our module
 	@$(MAKE) --no-print-directory tsan
 
@@ -59,6 +59,9 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
 	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --timeout-multiplier 0
+
+model: deps ## the model of the protocol, larger than in the tests: make model SIZE=2
+	@model/check --size $(SIZE)
 
 bench: deps ## how fast the stores are here, as ratios (a release build)
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true

@@ -638,7 +638,11 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
     ctx->replayed = 1;
     ctx->expires_at = record->expires_at;
 
-    if (record->grant.fence == 0) {
+    /* gone, or by now the key stands for another request (K6) */
+    if (record->grant.fence == 0
+        || ngx_memcmp(&record->fingerprint, &ctx->fingerprint, sizeof(ctx->fingerprint)) != 0)
+    {
+        ctx->expires_at = 0;
         return ngx_http_once_send_store_down(r, "another attempt took over; try again");
     }
 

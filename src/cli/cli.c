@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -192,6 +193,15 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
     if (r == ONCE_INVALID)
         err.result = ONCE_UNAVAILABLE;
     return r == ONCE_OK ? ONCE_EXIT_OK : once_cli_error(cli, &err, "open the store");
+}
+
+void once_cli_actor(char *out, size_t size)
+{
+    const struct passwd *user = getpwuid(getuid());
+    if (user != NULL)
+        snprintf(out, size, "%s", user->pw_name);
+    else
+        snprintf(out, size, "uid %ld", (long)getuid());
 }
 
 int once_cli_finish(const struct once_cli *cli, int exit)

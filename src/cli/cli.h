@@ -87,6 +87,9 @@ enum once_cli_open {
 /* Opens cli->store, or the default. 0, or the exit code after a message. */
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);
 
+/* Who is at it, for the audit trail: the user's name, or number. */
+void once_cli_actor(char *out, size_t size);
+
 /* Flushes stdout; what could not be written turns 0 into ONCE_EXIT_IO. */
 int once_cli_finish(const struct once_cli *cli, int exit);
 

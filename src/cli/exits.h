@@ -14,6 +14,7 @@ enum once_exit {
     ONCE_EXIT_FOUND = 1,        /* problems were found; no such key; nothing to resolve */
     ONCE_EXIT_USAGE = 64,       /* the command line, or a value in it, is wrong */
     ONCE_EXIT_MISMATCH = 65,    /* the key belongs to another command */
+    ONCE_EXIT_INPUT = 66,       /* what the other side says was not readable, or not all of it */
     ONCE_EXIT_UNAVAILABLE = 69, /* the store was not reached; nothing was changed */
     ONCE_EXIT_UNKNOWN = 70,     /* it may have happened; or the store is damaged */
     ONCE_EXIT_OS = 71,          /* no memory, no process; nothing was changed */

@@ -5,8 +5,6 @@
 #include "core/span.h"
 
 #include <inttypes.h>
-#include <pwd.h>
-#include <unistd.h>
 
 /* clang-format off */
 static const char help_resolve[] =
@@ -95,7 +93,7 @@ struct resolve {
     struct once_resolve word;
     bool done, not_done, status_given, failed, body_given;
     struct once_buf body;
-    char actor[256];
+    char actor[ONCE_ACTOR_LEN_MAX + 1];
 };
 
 static bool parse_option(struct resolve *resolve, int option)
@@ -128,16 +126,6 @@ static bool parse_option(struct resolve *resolve, int option)
     default:
         return once_cli_number(cli, "--fence", 1, UINT64_MAX, &resolve->word.fence);
     }
-}
-
-static void name_actor(struct resolve *resolve)
-{
-    const struct passwd *user = getpwuid(getuid());
-    if (user != NULL)
-        snprintf(resolve->actor, sizeof resolve->actor, "%s", user->pw_name);
-    else
-        snprintf(resolve->actor, sizeof resolve->actor, "uid %ld", (long)getuid());
-    resolve->word.actor = once_span_str(resolve->actor);
 }
 
 /* What was asked for is complete and consistent. */
@@ -223,7 +211,8 @@ static int run(struct resolve *resolve, int argc, char **argv, const struct opti
         word->outcome.state = resolve->failed ? ONCE_STATE_FAILED : ONCE_STATE_SUCCEEDED;
         word->outcome.body = once_buf_span(&resolve->body);
     }
-    name_actor(resolve);
+    once_cli_actor(resolve->actor, sizeof resolve->actor);
+    word->actor = once_span_str(resolve->actor);
     return tell(resolve);
 }
 

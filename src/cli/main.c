@@ -21,6 +21,7 @@ static const struct verb {
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
+    { "reconcile", once_cli_reconcile, "compare the records with what the other side says" },
     { "key", once_cli_key_new, "print a new key" },
     { "bench", once_cli_bench, "measure a store on this machine" },
     { "check", once_cli_check, "verify a store" },
@@ -42,9 +43,10 @@ static int print_help(void)
          "'once help VERB' or 'once VERB --help' tells more; 'once --version' the version.\n"
          "\n"
          "exit codes of all verbs: 0 done; 1 problems found, or no such key; 64 usage; 65 the key\n"
-         "belongs to another command; 69 store unavailable; 70 it may have happened, or the store\n"
-         "is damaged; 71 no memory or process; 74 output not written; 75 in progress or busy;\n"
-         "77 not the holder any more; 'once run' also exits as its command did\n"
+         "belongs to another command; 66 the other side was not readable; 69 store unavailable;\n"
+         "70 it may have happened, or the store is damaged; 71 no memory or process; 74 output\n"
+         "not written; 75 in progress or busy; 77 not the holder any more; 'once run' also exits\n"
+         "as its command did\n"
          "\n"
          "example: once run --key order-17 -- ./charge --amount 100");
     return ONCE_EXIT_OK;

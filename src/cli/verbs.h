@@ -14,6 +14,7 @@ int once_cli_keys_release(int argc, char **argv);
 int once_cli_keys_resolve(int argc, char **argv);
 int once_cli_keys_show(int argc, char **argv);
 int once_cli_migrate(int argc, char **argv);
+int once_cli_reconcile(int argc, char **argv);
 int once_cli_run(int argc, char **argv);
 int once_cli_serve(int argc, char **argv);
 

@@ -30,7 +30,8 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    uint8_t nonce[16]; /* CLAIM, TAKE_OVER */
+    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
+    uint8_t nonce[16]; /* the same */
     struct call *next; /* the same: in its bucket */
 };
 
@@ -48,6 +49,9 @@ static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
 static void enter_claim(struct hub *hub, struct call *call)
 {
     struct call **bucket = bucket_of(hub, call->nonce);
+    for (struct call *other = *bucket; other != NULL; other = other->next)
+        if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
+            other->is_twin = call->is_twin = true;
     call->next = *bucket;
     *bucket = call;
 }
@@ -59,15 +63,6 @@ static void leave_claim(struct hub *hub, struct call *call)
             *at = call->next;
             return;
         }
-}
-
-/* Was the same claim sent again, over another connection, and is not answered yet? */
-static bool is_asked_again(struct hub *hub, const struct call *call)
-{
-    for (const struct call *other = *bucket_of(hub, call->nonce); other != NULL; other = other->next)
-        if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
-            return true;
-    return false;
 }
 
 static void die(struct conn *c)
@@ -156,10 +151,11 @@ static void note_unknown(const struct call *call, const struct once_reply *reply
 
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
  * again, the release comes first, for a record's operations keep their order; and one who asked
- * already gets the same grant, which must not be taken from him. */
+ * already gets the same grant, which must not be taken from him (K1). Perhaps he has it already: claims
+ * that wait are not answered in the order in which they came. */
 static void give_back(struct hub *hub, const struct call *call, once_result result, const struct once_reply *reply)
 {
-    if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || is_asked_again(hub, call))
+    if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
     if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)

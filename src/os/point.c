@@ -41,6 +41,10 @@ static const char *const names[] = {
     "completer.sending",
     "completer.answered",
     "completer.finished",
+    /* once reconcile */
+    "reconcile.page",
+    "reconcile.looked",
+    "reconcile.resolved",
     NULL,
 };
 

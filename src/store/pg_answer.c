@@ -89,7 +89,7 @@ static once_result read_answer(const PGresult *r, int row, int at, struct once_o
 /* ------------------------------------------------------------------ many at a time */
 
 enum { CLAIMS_N, CLAIMS_AT, CLAIMS_GRANTED, CLAIMS_FENCES, CLAIMS_ANSWER };
-enum { FINISHES_N, FINISHES_DONE, FINISHES_TIMES, FINISHES_SEEN, FINISHES_RETENTIONS, FINISHES_ANSWER };
+enum { FINISHES_N, FINISHES_AT, FINISHES_DONE, FINISHES_ODD, FINISHES_TIMES, FINISHES_RETENTIONS, FINISHES_ANSWER };
 
 static once_result not_ours(struct once_error *err)
 {
@@ -101,18 +101,19 @@ static bool has_columns(const PGresult *r, int answer)
     return PQnfields(r) == answer + PG_ANSWER_COUNT && PQntuples(r) >= 1;
 }
 
-/* The rows after the first: each names its operation by its position, from 1. */
-static once_result read_rest(const PGresult *r, int answer, struct once_op *const *ops, size_t count,
-                             struct once_error *err)
+/* A row of one operation, named by its position, from 1. */
+static once_result read_one(const PGresult *r, int row, int answer, struct once_op *const *ops, size_t count,
+                            struct once_error *err)
 {
-    once_result result = ONCE_OK;
-    for (int row = 1; row < PQntuples(r) && result == ONCE_OK; row++) {
-        int64_t n = pg_int(r, row, 0);
-        if (n < 1 || (size_t)n > count)
-            return not_ours(err);
-        result = read_answer(r, row, answer, ops[n - 1], err);
-    }
-    return result;
+    int64_t n = pg_int(r, row, 0);
+    if (n < 1 || (size_t)n > count)
+        return not_ours(err);
+    return read_answer(r, row, answer, ops[n - 1], err);
+}
+
+static bool is_of_many(const PGresult *r, int row)
+{
+    return PQgetisnull(r, row, 0);
 }
 
 /* A fresh claim, as it was asked for. */
@@ -136,21 +137,31 @@ static once_result grant(struct once_op *op, uint64_t fence, once_time now, stru
     return once_reply_set(&op->reply, ONCE_ARM_EXECUTE, &record, err);
 }
 
-once_result pg_read_claims(const PGresult *r, struct once_op *const *ops, size_t count, struct once_error *err)
+/* Fences of these records; of all, where they are not said. */
+static once_result read_grants(const PGresult *r, int row, struct once_op *const *ops, size_t count,
+                               struct once_error *err)
 {
-    if (!has_columns(r, CLAIMS_ANSWER))
-        return not_ours(err);
-    struct pg_array granted = pg_array(r, 0, CLAIMS_GRANTED, 16), fences = pg_array(r, 0, CLAIMS_FENCES, 8);
-    once_time now = pg_int(r, 0, CLAIMS_AT);
-    once_result result = granted.count == fences.count ? ONCE_OK : not_ours(err);
+    bool all = PQgetisnull(r, row, CLAIMS_GRANTED);
+    struct pg_array granted = pg_array(r, row, CLAIMS_GRANTED, 16), fences = pg_array(r, row, CLAIMS_FENCES, 8);
+    once_time now = pg_int(r, row, CLAIMS_AT);
+    once_result result = fences.count == (all ? count : granted.count) ? ONCE_OK : not_ours(err);
     size_t at = 0;
-    for (size_t i = 0; i < granted.count && result == ONCE_OK; i++) {
+    for (size_t i = 0; i < fences.count && result == ONCE_OK; i++) {
         /* Of several claims of one record it is the first that was inserted. */
-        while (at < count && memcmp(ops[at]->record, pg_array_at(&granted, i), 16) != 0)
+        while (!all && at < count && memcmp(ops[at]->record, pg_array_at(&granted, i), 16) != 0)
             at++;
         result = at < count ? grant(ops[at++], (uint64_t)pg_array_int64(&fences, i), now, err) : not_ours(err);
     }
-    return result == ONCE_OK ? read_rest(r, CLAIMS_ANSWER, ops, count, err) : result;
+    return result;
+}
+
+once_result pg_read_claims(const PGresult *r, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    once_result result = has_columns(r, CLAIMS_ANSWER) ? ONCE_OK : not_ours(err);
+    for (int row = 0; row < PQntuples(r) && result == ONCE_OK; row++)
+        result = is_of_many(r, row) ? read_grants(r, row, ops, count, err)
+                                    : read_one(r, row, CLAIMS_ANSWER, ops, count, err);
+    return result;
 }
 
 static once_result finish(struct once_op *op, once_time finished_at, int64_t retention_ms, struct once_error *err)
@@ -171,25 +182,42 @@ static once_result finish(struct once_op *op, once_time finished_at, int64_t ret
     return once_reply_set(&op->reply, ONCE_ARM_DONE, &record, err);
 }
 
-once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, size_t count, struct once_error *err)
+/* Those that are done; of the odd ones among them also when, and their retention, unless both are
+ * as they were granted. */
+static once_result read_done(const PGresult *r, int row, struct once_op *const *ops, const struct pg_grant *granted,
+                             size_t count, struct once_error *err)
 {
-    if (!has_columns(r, FINISHES_ANSWER))
-        return not_ours(err);
-    struct pg_array done = pg_array(r, 0, FINISHES_DONE, 8), times = pg_array(r, 0, FINISHES_TIMES, 8);
-    struct pg_array seen = pg_array(r, 0, FINISHES_SEEN, 8), kept = pg_array(r, 0, FINISHES_RETENTIONS, 8);
-    once_result result = done.count == times.count && seen.count == kept.count ? ONCE_OK : not_ours(err);
-    size_t at = 0, claim = 0;
+    struct pg_array done = pg_array(r, row, FINISHES_DONE, 8), odd = pg_array(r, row, FINISHES_ODD, 8);
+    struct pg_array times = pg_array(r, row, FINISHES_TIMES, 8), kept = pg_array(r, row, FINISHES_RETENTIONS, 8);
+    bool whole = odd.count == times.count && (kept.count == odd.count || kept.count == 0);
+    once_result result = whole ? ONCE_OK : not_ours(err);
+    size_t at = 0, next = 0;
     for (size_t i = 0; i < done.count && result == ONCE_OK; i++) {
         int64_t fence = pg_array_int64(&done, i);
         while (at < count && (int64_t)ops[at]->request->grant.fence != fence)
             at++;
-        while (claim < seen.count && pg_array_int64(&seen, claim) != fence)
-            claim++;
-        result = at < count && claim < seen.count
-                     ? finish(ops[at++], pg_array_int64(&times, i), pg_array_int64(&kept, claim), err)
-                     : not_ours(err);
+        if (at == count)
+            return not_ours(err);
+        while (next < odd.count && pg_array_int64(&odd, next) < fence) /* it was not done */
+            next++;
+        bool is_odd = next < odd.count && pg_array_int64(&odd, next) == fence;
+        once_time finished_at = is_odd ? pg_array_int64(&times, next) : pg_int(r, row, FINISHES_AT);
+        int64_t retention = is_odd && kept.count > 0 ? pg_array_int64(&kept, next)
+                            : granted != NULL        ? granted[at].retention_ms
+                                                     : ONCE_RETENTION_MS_DEFAULT;
+        result = finish(ops[at++], finished_at, retention, err);
     }
-    return result == ONCE_OK ? read_rest(r, FINISHES_ANSWER, ops, count, err) : result;
+    return result;
+}
+
+once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, const struct pg_grant *granted,
+                             size_t count, struct once_error *err)
+{
+    once_result result = has_columns(r, FINISHES_ANSWER) ? ONCE_OK : not_ours(err);
+    for (int row = 0; row < PQntuples(r) && result == ONCE_OK; row++)
+        result = is_of_many(r, row) ? read_done(r, row, ops, granted, count, err)
+                                    : read_one(r, row, FINISHES_ANSWER, ops, count, err);
+    return result;
 }
 
 once_result pg_read_other(const PGresult *r, struct once_op *op, struct once_error *err)

@@ -19,6 +19,27 @@ static int64_t takeover_code(const struct once_claim *claim)
     return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
 }
 
+/* Leases, retentions, takeovers: not at all where they are all the usual. */
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    bool leases = false, retentions = false, takeovers = false;
+    for (size_t i = 0; i < count; i++) {
+        const struct once_claim *claim = &ops[i]->request->claim;
+        leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
+        retentions = retentions || claim->retention_ms != ONCE_RETENTION_MS_DEFAULT;
+        takeovers = takeovers || takeover_code(claim) != ONCE_TAKEOVER_ESCALATE;
+    }
+    leases ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; leases && i < count; i++)
+        pg_array_int(p, PG_INT8, ops[i]->request->claim.lease_ms);
+    retentions ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; retentions && i < count; i++)
+        pg_array_int(p, PG_INT8, ops[i]->request->claim.retention_ms);
+    takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
+    for (size_t i = 0; takeovers && i < count; i++)
+        pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
+}
+
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
@@ -35,15 +56,7 @@ once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t
     pg_array_begin(&p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
-    pg_array_begin(&p, PG_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT8, ops[i]->request->claim.lease_ms);
-    pg_array_begin(&p, PG_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT8, ops[i]->request->claim.retention_ms);
-    pg_array_begin(&p, PG_INT4, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT4, takeover_code(&ops[i]->request->claim));
+    add_terms(&p, ops, count);
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
@@ -58,7 +71,8 @@ static int64_t state_code(const struct once_outcome *o)
     return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
 }
 
-once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
+                            size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
@@ -68,6 +82,9 @@ once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size
     pg_array_begin(&p, PG_INT8, count);
     for (size_t i = 0; i < count; i++)
         pg_array_int(&p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
+    granted != NULL ? pg_array_begin(&p, PG_INT8, count) : pg_array_absent(&p, PG_INT8);
+    for (size_t i = 0; granted != NULL && i < count; i++)
+        pg_array_int(&p, PG_INT8, granted[i].claimed_at);
     pg_array_begin(&p, PG_INT4, count);
     for (size_t i = 0; i < count; i++)
         pg_array_int(&p, PG_INT4, state_code(&ops[i]->request->outcome));

@@ -8,10 +8,13 @@
 #define ONCE_STORE_PG_ASK_H
 
 #include "store/pg_conn.h"
+#include "store/pg_grants.h"
 #include "store/store.h"
 
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
-once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
+/* granted: of each, where this process was granted all of them; else NULL. */
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
+                            size_t count, struct once_error *err);
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err);
 
 #endif

@@ -47,30 +47,35 @@ static once_result send_clock(struct pg_conn *pg, struct once_error *err)
 
 /* The operations of a batch, in the order in which they are sent: all claims in one statement,
  * all finishes in the next (those that were sent before apart, as a daemon's clients say: their
- * call looks at more than what is newest), then the rest. Those of one record keep their order: where that
- * takes one back to an earlier kind of statement, it begins another stage. */
+ * call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one record keep
+ * their order: where that takes one back to an earlier kind of statement, it begins another stage. */
 struct batch {
     struct item {
         struct once_op *op;
         size_t index;
         unsigned stage;
-        enum kind { KIND_CLAIM, KIND_FINISH_AGAIN, KIND_FINISH, KIND_OTHER } kind;
+        enum kind { KIND_CLAIM, KIND_FINISH_AGAIN, KIND_FINISH, KIND_FINISH_GRANTED, KIND_OTHER } kind;
+        struct pg_grant granted; /* KIND_FINISH_GRANTED */
     } * items;
-    struct once_op **ops; /* of the items */
+    struct once_op **ops;     /* of the items */
+    struct pg_grant *granted; /* likewise */
     size_t count;
 };
 
-static enum kind kind_of(const struct once_op *op)
+static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
 {
-    if (op->request->verb == ONCE_VERB_FINISH)
-        return op->again ? KIND_FINISH_AGAIN : KIND_FINISH;
-    bool plain = op->request->verb == ONCE_VERB_CLAIM && op->request->claim.request.len == 0;
-    return plain ? KIND_CLAIM : KIND_OTHER;
+    if (op->request->verb == ONCE_VERB_CLAIM)
+        return op->request->claim.request.len == 0 ? KIND_CLAIM : KIND_OTHER;
+    if (op->request->verb != ONCE_VERB_FINISH)
+        return KIND_OTHER;
+    if (op->again)
+        return KIND_FINISH_AGAIN;
+    return pg->direct && pg_grants_find(pg->grants, &op->request->grant, granted) ? KIND_FINISH_GRANTED : KIND_FINISH;
 }
 
 static bool is_finish(enum kind kind)
 {
-    return kind == KIND_FINISH || kind == KIND_FINISH_AGAIN;
+    return kind == KIND_FINISH || kind == KIND_FINISH_AGAIN || kind == KIND_FINISH_GRANTED;
 }
 
 static int by_record(const void *left, const void *right)
@@ -101,19 +106,23 @@ static void batch_release(struct batch *b)
 {
     free(b->items);
     free(b->ops);
+    free(b->granted);
 }
 
-static bool batch_init(struct batch *b, struct once_op *const *ops, size_t count)
+static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op *const *ops, size_t count)
 {
     *b = (struct batch){ .items = calloc(count, sizeof *b->items),
                          .ops = calloc(count, sizeof *b->ops),
+                         .granted = calloc(count, sizeof *b->granted),
                          .count = count };
-    if (b->items == NULL || b->ops == NULL) {
+    if (b->items == NULL || b->ops == NULL || b->granted == NULL) {
         batch_release(b);
         return false;
     }
-    for (size_t i = 0; i < count; i++)
-        b->items[i] = (struct item){ .op = ops[i], .index = i, .kind = kind_of(ops[i]) };
+    for (size_t i = 0; i < count; i++) {
+        b->items[i] = (struct item){ .op = ops[i], .index = i };
+        b->items[i].kind = kind_of(pg, ops[i], &b->items[i].granted);
+    }
     qsort(b->items, count, sizeof *b->items, by_record);
     for (size_t i = 1; i < count; i++) {
         struct item *before = &b->items[i - 1], *at = &b->items[i];
@@ -121,8 +130,10 @@ static bool batch_init(struct batch *b, struct once_op *const *ops, size_t count
             at->stage = before->stage + (at->kind < before->kind);
     }
     qsort(b->items, count, sizeof *b->items, by_statement);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         b->ops[i] = b->items[i].op;
+        b->granted[i] = b->items[i].granted;
+    }
     return true;
 }
 
@@ -134,6 +145,12 @@ static size_t batch_statement(const struct batch *b, size_t at)
         while (end < b->count && b->items[end].kind == b->items[at].kind && b->items[end].stage == b->items[at].stage)
             end++;
     return end - at;
+}
+
+/* Of the statement that begins at `at`. */
+static const struct pg_grant *batch_granted(const struct batch *b, size_t at)
+{
+    return b->items[at].kind == KIND_FINISH_GRANTED ? b->granted + at : NULL;
 }
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
@@ -148,7 +165,7 @@ static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct 
         if (b->items[at].kind == KIND_CLAIM)
             r = pg_ask_claims(pg, b->ops + at, count, err);
         else if (is_finish(b->items[at].kind))
-            r = pg_ask_finishes(pg, b->ops + at, count, err);
+            r = pg_ask_finishes(pg, b->ops + at, batch_granted(b, at), count, err);
         else
             r = pg_ask_other(pg, b->ops[at], err);
     }
@@ -196,13 +213,15 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
     PQclear(receive(pg, receipt, err));
 }
 
-static void receive_answers(struct pg_conn *pg, enum kind kind, struct once_op *const *ops, size_t count,
-                            struct receipt *receipt, struct once_error *err)
+static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at, size_t count, struct receipt *receipt,
+                            struct once_error *err)
 {
+    enum kind kind = b->items[at].kind;
+    struct once_op *const *ops = b->ops + at;
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
         receipt->result = kind == KIND_CLAIM ? pg_read_claims(r, ops, count, err)
-                          : is_finish(kind)  ? pg_read_finishes(r, ops, count, err)
+                          : is_finish(kind)  ? pg_read_finishes(r, ops, batch_granted(b, at), count, err)
                                              : pg_read_other(r, ops[0], err);
     PQclear(r);
 }
@@ -232,7 +251,7 @@ static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, s
         receive_plain(pg, &receipt, err);
     for (size_t at = 0, count; at < b->count; at += count) {
         count = batch_statement(b, at);
-        receive_answers(pg, b->items[at].kind, b->ops + at, count, &receipt, err);
+        receive_answers(pg, b, at, count, &receipt, err);
     }
     pg->warned = false;
     receive_plain(pg, &receipt, err); /* COMMIT */
@@ -281,6 +300,14 @@ static bool has_written(const struct batch *b)
     return false;
 }
 
+/* So that their finishes need not be looked up. */
+static void remember_grants(struct pg_conn *pg, const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->ops[i]->reply.arm == ONCE_ARM_EXECUTE || b->ops[i]->reply.arm == ONCE_ARM_PROBE)
+            pg_grants_add(pg->grants, &b->ops[i]->reply.record);
+}
+
 /* One try. *again: the same transaction may succeed if repeated. */
 static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wrote, bool *again,
                              struct once_error *err)
@@ -311,6 +338,7 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
     if (pg_conn_meet_server(pg, err) != ONCE_OK)
         return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
     *wrote = has_written(b);
+    remember_grants(pg, b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
 }
@@ -319,7 +347,7 @@ once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_
                            struct once_error *err)
 {
     struct batch b;
-    if (!batch_init(&b, ops, count))
+    if (!batch_init(&b, pg, ops, count))
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a batch");
     *wrote = false;
     once_result r = ONCE_OK;

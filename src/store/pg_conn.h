@@ -16,6 +16,7 @@
 #include "core/limits.h"
 #include "core/mac.h"
 #include "once.h"
+#include "store/pg_grants.h"
 #include "store/pg_param.h"
 #include "store/pg_statement.h"
 
@@ -32,6 +33,7 @@ struct pg_conn {
     char *url;
     struct once_mac secret;
     const struct once_clock *clock;            /* of the tests' own; NULL: the database's */
+    struct pg_grants *grants;                  /* the store's; NULL: for migrations */
     bool warned;                               /* a WARNING came since this was last cleared */
     bool direct;                               /* no pooler between us and the server */
     bool silent;                               /* lost for not answering */

@@ -37,6 +37,7 @@ static void begin(struct pg_params *p, Oid type)
     p->starts[p->count] = p->bytes.len;
     p->types[p->count] = type;
     p->formats[p->count] = 1;
+    p->absent[p->count] = false;
     p->count++;
 }
 
@@ -70,6 +71,12 @@ void pg_array_begin(struct pg_params *p, Oid element_type, size_t count)
     once_buf_add_u32(&p->bytes, 1); /* lower bound */
 }
 
+void pg_array_absent(struct pg_params *p, Oid element_type)
+{
+    begin(p, array_of(element_type));
+    p->absent[p->count - 1] = true;
+}
+
 void pg_array_int(struct pg_params *p, Oid type, int64_t value)
 {
     once_buf_add_u32(&p->bytes, type == PG_INT8 ? 8 : 4);
@@ -89,7 +96,7 @@ static once_result complete(struct pg_params *p, struct once_error *err)
     for (int i = 0; i < p->count; i++) {
         size_t end = i + 1 < p->count ? p->starts[i + 1] : p->bytes.len;
         /* libpq takes NULL for NULL, but empty is not absent. */
-        p->values[i] = end > p->starts[i] ? (const char *)p->bytes.ptr + p->starts[i] : "";
+        p->values[i] = p->absent[i] ? NULL : end > p->starts[i] ? (const char *)p->bytes.ptr + p->starts[i] : "";
         p->lengths[i] = (int)(end - p->starts[i]);
     }
     return ONCE_OK;

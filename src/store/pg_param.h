@@ -19,7 +19,7 @@ struct pg_params {
     struct once_buf bytes;
     int count;
     size_t starts[PG_PARAMS_MAX];
-    size_t element_count_at; /* of the array being written */
+    bool absent[PG_PARAMS_MAX]; /* NULL */
     const char *values[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX], formats[PG_PARAMS_MAX];
     Oid types[PG_PARAMS_MAX];
@@ -30,6 +30,7 @@ void pg_params_release(struct pg_params *p);
 void pg_add_int(struct pg_params *p, Oid type, int64_t value); /* PG_INT4 or PG_INT8 */
 void pg_add_bytes(struct pg_params *p, Oid type, once_span bytes);
 void pg_array_begin(struct pg_params *p, Oid element_type, size_t count);
+void pg_array_absent(struct pg_params *p, Oid element_type); /* NULL in place of an array */
 void pg_array_int(struct pg_params *p, Oid type, int64_t value);
 void pg_array_bytes(struct pg_params *p, once_span bytes);
 /* Sends `sql` with them, in pipeline mode. */

@@ -63,6 +63,7 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
 {
     struct postgres_store *s = (struct postgres_store *)base;
     *fate = ONCE_FATE_UNSURE;
+    pg_grants_forget(s->pg.grants);
     once_result r = pg_conn_open(&s->pg, err);
     if (r == ONCE_OK)
         r = pg_conn_barrier(&s->pg, err);
@@ -376,6 +377,8 @@ static void close_store(struct once_store *base)
 {
     struct postgres_store *s = (struct postgres_store *)base;
     pg_conn_close(&s->pg);
+    if (s->first == s)
+        pg_grants_free(s->pg.grants);
     free(s->pg.url);
     explicit_bzero(&s->base.secret, sizeof s->base.secret);
     free(s);
@@ -412,6 +415,11 @@ static once_result open_handle(const char *url, const struct once_clock *clock, 
     s->base.finds = true;
     s->first = first != NULL ? first : s;
     s->pg.clock = clock;
+    s->pg.grants = first != NULL ? first->pg.grants : pg_grants_new();
+    if (s->pg.grants == NULL) {
+        close_store(&s->base);
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a store");
+    }
     once_result r = pg_conn_open(&s->pg, err);
     if (r == ONCE_OK)
         r = pg_conn_barrier(&s->pg, err);

@@ -235,6 +235,27 @@ def holder__that_asks_again_keeps_its_grant(d):
     ok(b.ask(w.claim("h")).body() == b"mine", "and is replayed")
 
 
+def holder__that_asked_again_and_was_answered_first_keeps_its_grant(d):
+    """Its claim waits twice in the engine, of two connections, and the one over the living connection is
+    answered first: the other, which gets the same grant, is for nobody, but must not give it back. The
+    first is asked again in between, when the holder's lease would have ended, and so comes after the second."""
+    keys = ["t%d" % i for i in range(20)]
+    a, first, second = d.client(), d.client(), d.client()
+    grants = [a.ask(w.claim(key, lease_ms=500)).grant for key in keys]
+    claims = b"".join(w.claim(key, number=i, takeover=w.RERUN, lease_ms=3600000, wait_ms=60000, nonce=os.urandom(16))
+                      for i, key in enumerate(keys))
+    first.send(claims)
+    first.close()
+    for grant in grants:
+        a.ask(w.call(w.EXTEND, struct.pack("!q", 2000), *grant))
+    second.send(claims)
+    arms = {second.get().arm for _ in keys}
+    ok(arms == {w.EXECUTE}, "it is granted when the lease is over", arms)
+    d.client().ask(w.claim("marker"))  # in a batch after whatever was done about the first
+    arms = {second.ask(w.claim(key, takeover=w.RERUN)).arm for key in keys}
+    ok(arms == {w.IN_PROGRESS}, "and to nobody else (K1)", arms)
+
+
 def holder__that_finished_leaves_nothing_to_end(d):
     a, b = d.client(), d.client()
     grant = a.ask(w.claim("f", takeover=w.RERUN)).grant

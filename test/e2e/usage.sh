@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve' 'reconcile')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -79,6 +79,43 @@ serve
 serve --upstream x
 serve --upstream http://x --listen x
 serve --upstream http://x extra
+reconcile
+reconcile extra
+reconcile --from x.csv
+reconcile --from x --key k
+reconcile --from x.csv --key k extra
+reconcile --from x.csv --key k --exec y
+reconcile --from x.csv --key k --format xml
+reconcile --from x.csv --key k --separator ab
+reconcile --from x.csv --key /~2
+reconcile --from x.csv --key k --call ''
+reconcile --from x.csv --key k --jobs 2
+reconcile --from x.csv --key k --outcome o
+reconcile --from x.csv --key k --done a
+reconcile --from x.csv --key k --outcome o --done '*' --not-done '*'
+reconcile --from x.csv --key k --compare a
+reconcile --from x.csv --key k --since yesterday
+reconcile --from x.csv --key k --since 1h --until 2h
+reconcile --from x.csv --key k --grace never
+reconcile --from x.csv --key k --resolve maybe
+reconcile --from x.csv --key k --resolve done
+reconcile --from x.csv --key k --resolve not-done
+reconcile --from x.csv --key k --resolve not-done --complete-until 2999-01-01
+reconcile --from x.csv --key k --resolve not-done --complete-until 1h --status 0
+reconcile --from x.csv --key k --resolve done --status 0 --answer '*'
+reconcile --from x.csv --key k --resolve done --status 0 --apply --dry-run
+reconcile --from x.csv --key k --apply
+reconcile --from x.jsonl --key k --no-header
+reconcile --exec ''
+reconcile --exec x --key k
+reconcile --exec x --complete-until 1h
+reconcile --exec x --jobs 65
+reconcile --exec x --timeout 0s
+reconcile --exec x --header 'A: b'
+reconcile --url https://example.invalid/
+reconcile --url https://{key}.example.invalid/
+reconcile --url ftp://example.invalid/{key}
+reconcile --url https://example.invalid/{key} --header x
 END
     [ ! -e once.db ] || fault 'a mistake made a store'
 }

@@ -133,6 +133,7 @@ def run_expiry():
         key, record, fence = make()
         age_ring()
         psql("SELECT once.expire()")
+        psql("SELECT once.sweep_slot(s.slot, 1000) FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL")
         a.run("BEGIN; SELECT pg_advisory_xact_lock(8031153)")
         a.run("SELECT once.empty_slot(s.slot) FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY "
               "s.closed_at")
@@ -150,11 +151,12 @@ def run_locked_newest():
     key = "k%d" % next(_keys)
     record, fence = psql("SELECT record, fence FROM once.claim('', '%s', retention => NULL)" % key).split("|")
     psql("SELECT once.finish('%s', %s, 503, state => 'failed', retryable => true)" % (record, fence))
-    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
     slot = psql("SELECT slot FROM once.claim WHERE record = '%s'" % record)
+    age_ring()
     a.run("BEGIN")
     equal(a.run(claim(key)), "execute", "claim/move: the first")
-    equal(b.run("SELECT once.move_finished(%s::smallint, 100)" % slot), "0", "claim/move: what is locked is not moved")
+    equal(b.run("SELECT once.sweep_slot(%s::smallint, 100)" % slot), "f", "claim/move: a look at all of the slot")
+    equal(slot_of(record), slot, "claim/move: what is locked is not moved")
     a.run("COMMIT")
     equal(psql("SELECT count(DISTINCT slot), count(*) FROM once.claim WHERE record = '%s'" % record), "1|2",
           "claim/move: the record is in one piece")
@@ -191,7 +193,7 @@ def run_moved():
     """A finish whose statement began before somebody else closed its turn, and which waits for
     another record of its batch while that is moved, or deleted (K3, K5)."""
     many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
-            "ARRAY['%s','%s']::uuid[], ARRAY[%s,%s]::bigint[], ARRAY[2,2], ARRAY[200,200], ARRAY['','']::bytea[], "
+            "ARRAY['%s','%s']::uuid[], ARRAY[%s,%s]::bigint[], NULL, ARRAY[2,2], ARRAY[200,200], ARRAY['','']::bytea[], "
             "ARRAY['one','two']::bytea[], false)")
     for name, make, then in (("finish/finish and move", in_closed_slot, "0"), ("finish/finish and delete", in_slot_0, "")):
         a, b = Session(), Session()
@@ -199,18 +201,42 @@ def run_moved():
         _, r1, f1 = held()
         a.run("BEGIN")
         equal(a.run(finishing(r1, f1)), "done|x", "%s: the first" % name)
-        b.send(many % (r1, record, f1, fence))
+        b.send(many % (record, r1, fence, f1))   # the newest slot's first
         equal(b.blocks(), True, "%s: the second waits" % name)
         equal(psql(finishing(record, fence, "other")), "done|other", "%s: somebody closes its other turn" % name)
         psql("SELECT pg_sleep(0.01); SELECT once.expire()")
         equal(slot_of(record), then, "%s: which goes from where it was" % name)
         a.run("COMMIT")
-        equal(b.get(), "{} 1fenced 2fenced", "%s: the second changes nothing" % name)
+        equal(b.get(), "{} {} 1fenced 2fenced", "%s: the second changes nothing" % name)
         equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "%s: nothing is left over" % name)
         equal(psql("SELECT convert_from(body, 'UTF8') FROM once.lookup('', '%s')" % key), "other" if then else "",
               "%s: what stands" % name)
         a.close()
         b.close()
+
+
+def run_granted():
+    """A finish by who was granted it does not look at the claim. Where that was moved since, it is
+    found there, also when its slot takes claims again (K3, K7); and the faster one wins (K5)."""
+    many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
+            "ARRAY['%s']::uuid[], ARRAY[%s]::bigint[], ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], ARRAY['']::bytea[], "
+            "ARRAY['granted']::bytea[], false)")
+    for name, said, body, before in (("in its slot", "{%s}", "granted", ""), ("after another", "{} {} 1fenced", "x", F),
+                                     ("moved", "{} {} 1done", "granted", "move"), ("slot in use again", "{} {} 1done", "granted", "turn")):
+        key, record, fence = held()
+        slot = slot_of(record)
+        psql("UPDATE once.ring SET period_ms = 1")
+        while before in ("move", "turn") and slot_of(record) != "0":
+            psql("SELECT once.expire()")
+        while before == "turn" and psql("SELECT current FROM once.ring") != slot:
+            held()   # what has no claims is not turned
+            psql("SELECT once.expire()")
+        psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
+        if before == F:
+            psql(F.format(r=record, f=fence))
+        equal(psql(many % (record, fence)), said.replace("%s", fence), "granted, %s: said" % name)
+        equal(psql("SELECT convert_from(body, 'UTF8') FROM once.lookup('', '%s')" % key), body, "granted, %s: stands" % name)
+        equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "granted, %s: nothing is left over" % name)
 
 
 def run_large():
@@ -223,7 +249,7 @@ def run_large():
         PERFORM once.claim_many(ARRAY(SELECT once.record_id('', k) FROM unnest(names) k), array_fill(''::bytea, ARRAY[n]),
             names, array_fill(decode(repeat('00', 32), 'hex'), ARRAY[n]), array_fill(60000::bigint, ARRAY[n]),
             array_fill(1::bigint, ARRAY[n]), array_fill(1, ARRAY[n]), ARRAY(SELECT gen_random_uuid() FROM unnest(names)));
-        PERFORM once.finish_many(array_agg(c.record), array_agg(c.fence), array_fill(2, ARRAY[n]), array_fill(200, ARRAY[n]),
+        PERFORM once.finish_many(array_agg(c.record), array_agg(c.fence), NULL, array_fill(2, ARRAY[n]), array_fill(200, ARRAY[n]),
             array_fill(''::bytea, ARRAY[n]), array_fill(''::bytea, ARRAY[n]), false)
            FROM once.claim c WHERE c.key = ANY (names); END $$""" % (count, count))
     psql("UPDATE once.ring SET period_ms = 1")
@@ -244,6 +270,7 @@ run_pairs()
 run_expiry()
 run_locked_newest()
 run_moved()
+run_granted()
 run_large()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")

@@ -61,14 +61,24 @@ CREATE TABLE once.ring (
     current   smallint NOT NULL,
     opened_at bigint NOT NULL,
     period_ms bigint NOT NULL CHECK (period_ms > 0),
-    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 6)
+    slots     smallint NOT NULL CHECK (slots BETWEEN 3 AND 6),
+    closed    smallint[] NOT NULL DEFAULT '{}',             -- of once.slot, where one look finds it
+    since     bigint[] NOT NULL DEFAULT '{0,0,0,0,0,0}'     -- likewise, of slots 1 to 6
 );
 
 -- Slot 0 is closed as soon as it has rows. Whoever looks for a record looks in the current
 -- slot and in the closed ones.
 CREATE TABLE once.slot (
     slot      smallint PRIMARY KEY,
-    closed_at bigint        -- NULL: empty, or current
+    closed_at bigint,                   -- NULL: empty, or current
+    since     bigint NOT NULL DEFAULT 0,-- a fence before all that were granted here after it was emptied
+    swept_to  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- up to where expiry has looked
+    swept     bigint NOT NULL DEFAULT 0 -- records past their retention so far
+);
+
+-- Records of the slot being emptied that expiry has to look at again.
+CREATE TABLE once.leftover (
+    record uuid PRIMARY KEY
 );
 
 -- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
@@ -88,9 +98,9 @@ CREATE TABLE once.claim (
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
     retention_ms bigint,                 -- NULL: 24 h; -1: never expires
-    fingerprint  bytea NOT NULL CHECK (length(fingerprint) = 32),
-    tenant       bytea NOT NULL CHECK (length(tenant) <= 255),
-    key          bytea CHECK (length(key) BETWEEN 1 AND 255),   -- NULL: key texts are not kept
+    fingerprint  bytea NOT NULL,         -- 32 bytes
+    tenant       bytea NOT NULL,         -- up to 255 bytes
+    key          bytea,                  -- up to 255 bytes; NULL: key texts are not kept
     PRIMARY KEY (record, turn, slot)
 ) PARTITION BY LIST (slot);
 

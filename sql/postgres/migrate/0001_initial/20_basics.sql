@@ -80,8 +80,8 @@ $$;
 -- the end of the transaction; 8031153 is "once" to this database. What it protects must be
 -- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
 -- SERIALIZABLE) cannot do that: where the ring turned after its snapshot, the row lock fails
--- with a serialisation error (40001), and the caller begins anew.
-CREATE FUNCTION once.hold_ring() RETURNS void
+-- with a serialisation error (40001), and the caller begins anew. Returns the time.
+CREATE FUNCTION once.hold_ring() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(8031153);
@@ -94,6 +94,10 @@ BEGIN
        current_setting('transaction_read_only') = 'off' THEN
         PERFORM once.barrier();
     END IF;
+    IF coalesce(current_setting('once.now_ms', true), '') <> '' THEN
+        RETURN once.now_ms();
+    END IF;
+    RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 END $$;
 
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void

@@ -209,6 +209,21 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM once.progress p USING gone g WHERE p.fence = g.fence AND p.slot = of_slot
 $$;
 
+-- The bounds of what names a record, said by name. (As CHECKs of the table they would be read anew
+-- by every statement.)
+CREATE FUNCTION once.fits(tenant bytea, key bytea, fingerprint bytea) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF length(fingerprint) IS DISTINCT FROM 32 THEN
+        RAISE EXCEPTION 'fingerprint has % bytes, not 32', coalesce(length(fingerprint), 0) USING ERRCODE = '22023';
+    ELSIF coalesce(length(tenant), 256) > 255 THEN
+        RAISE EXCEPTION 'tenant is % bytes long, the limit is 255', length(tenant) USING ERRCODE = '22023';
+    ELSIF length(key) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'key has % bytes, not 1 to 255', length(key) USING ERRCODE = '22023';
+    END IF;
+    RETURN true;
+END $$;
+
 -- A fresh claim in the current slot; false if somebody has the key. Waits for a transaction
 -- that is just claiming it.
 CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
@@ -238,6 +253,7 @@ DECLARE
     arm text;
     unsent boolean;
 BEGIN
+    PERFORM once.fits(tenant, key, fingerprint);
     PERFORM once.hold_ring();
     FOR tries IN 1..10 LOOP
         s := once.newest(wanted);

@@ -1,16 +1,128 @@
 -- Group commit: what a daemon calls with all that has queued.
 --
--- One statement inserts everything that is fresh, in the order in which it was given: by
--- record, against deadlocks; finishes by fence. What it did not insert is read in a new
--- statement, which sees what was there; most of that only needs an answer (replay, in progress, ...), the rest is decided one by
--- one by the functions above. Plans are pinned to index probes: a batch is small, the tables
--- are not, and their statistics may be of yesterday.
+-- Everything comes in arrays, in one order: claims by record, finishes by fence, so that two
+-- batches do not wait for each other. What is fresh, and what is finished by who holds it, is
+-- nearly all there is; it goes by the short way: one INSERT into the very tables of its slot,
+-- without ON CONFLICT, which would look into the index twice and write a second log record for
+-- each row. If that meets somebody else's row after all, nothing of it stays, and the long way
+-- decides: ON CONFLICT DO NOTHING, and what that did not insert is read in a new statement, which
+-- sees what was there. Most of that only needs an answer (replay, in progress, ...), the rest is
+-- decided one by one by the functions above.
+--
+-- Plans are pinned to index probes: a batch is small, the tables are not, and their statistics
+-- may be of yesterday.
 --
 -- The first row of an answer is for all that went as usual, in arrays: a row of its own for
 -- each of them would cost more than the work. The caller knows what it asked for, so what it
--- gets is the fences and the time. Each further row has n, the position of another operation,
--- and its answer.
+-- gets is the time and what it cannot know. The second is like it, for what a finish did the long
+-- way. Each other row has n, the position of another operation, and its answer.
 
+-- What closed turns that went as usual, and those whose end is not at this time or whose
+-- retention is not the usual one.
+CREATE TYPE once.closing AS (done bigint[], odd bigint[], times bigint[], retentions bigint[]);
+
+-- The short ways, for each slot of the ring. They run inside claim_many and finish_many only, as
+-- the owner and with their settings. NULL: not one of them, see above.
+DO $do$
+BEGIN
+    FOR slot IN 1..6 LOOP
+        -- Fresh claims, but for those that are known from other slots. In a slot a record begins
+        -- with turn 1. What is there is not even tried: a batch of replays writes nothing, not
+        -- even a fence.
+        EXECUTE format($template$
+CREATE FUNCTION once.put_claims_%1$s(at bigint, known uuid[], records uuid[], tenants bytea[], keys bytea[],
+                                     fingerprints bytea[], leases bigint[], retentions bigint[], takeovers integer[],
+                                     nonces uuid[])
+RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fences bigint[];
+BEGIN
+    WITH inserted AS (
+        INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+                                     fingerprint, tenant, key)
+        SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, 1),
+               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000),
+               CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
+                          coalesce(length(a.key) BETWEEN 1 AND 255, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
+                    THEN a.fingerprint END, a.tenant, a.key
+          FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
+                       unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
+                       unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
+                OFFSET 0) a
+         WHERE a.record <> ALL (known) AND NOT EXISTS (SELECT FROM once.claim_%1$s c WHERE c.record = a.record)
+        RETURNING fence
+    )
+    SELECT coalesce(array_agg(w.fence), '{}') INTO fences FROM inserted w;
+    RETURN fences;
+EXCEPTION
+    WHEN unique_violation THEN
+        RETURN NULL;
+END $$ $template$, slot);
+
+        -- Turns that the caller itself was granted, in this tenure of the slot: that their claims
+        -- are there is known, so they are not looked at.
+        EXECUTE format($template$
+CREATE FUNCTION once.close_granted_%1$s(now_ms bigint, since bigint, held bigint[], claimed bigint[], states integer[],
+                                        statuses integer[], headers bytea[], bodies bytea[])
+RETURNS once.closing
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    closing once.closing;
+BEGIN
+    WITH inserted AS (
+        INSERT INTO once.result_%1$s (fence, finished_at, status, slot, state, headers, body)
+        SELECT u.fence, greatest(now_ms, u.claimed_at), u.status, %1$s, u.state, nullif(u.headers, ''),
+               nullif(u.body, '')
+          FROM (SELECT unnest(held) AS fence, unnest(claimed) AS claimed_at, unnest(states) AS state,
+                       unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
+         WHERE u.fence & 15 = %1$s AND u.fence > since
+        RETURNING fence, finished_at
+    )
+    SELECT coalesce(array_agg(w.fence), '{}'), array_agg(w.fence) FILTER (WHERE w.finished_at <> now_ms),
+           array_agg(w.finished_at) FILTER (WHERE w.finished_at <> now_ms), NULL
+      INTO closing FROM inserted w;
+    RETURN closing;
+EXCEPTION
+    WHEN unique_violation THEN
+        RETURN NULL;
+END $$ $template$, slot);
+
+        -- Any others. A fence names the slot that its claim was made in.
+        EXECUTE format($template$
+CREATE FUNCTION once.close_claimed_%1$s(now_ms bigint, records uuid[], held bigint[], states integer[],
+                                        statuses integer[], headers bytea[], bodies bytea[])
+RETURNS once.closing
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    closing once.closing;
+BEGIN
+    WITH claims AS MATERIALIZED (
+        SELECT u.*, greatest(now_ms, c.claimed_at) AS finished_at, c.retention_ms,
+               c.retention_ms IS NOT NULL OR c.claimed_at > now_ms AS odd
+          FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
+                       unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
+          JOIN once.claim_%1$s c ON c.record = u.record AND c.fence = u.fence
+    ), inserted AS (
+        INSERT INTO once.result_%1$s (fence, finished_at, status, slot, state, headers, body)
+        SELECT c.fence, c.finished_at, c.status, %1$s, c.state, nullif(c.headers, ''), nullif(c.body, '')
+          FROM claims c
+        RETURNING fence
+    )
+    SELECT i.fences, c.fences, c.times, c.retentions INTO closing
+      FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
+           (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
+                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions
+              FROM claims c WHERE c.odd) c;
+    RETURN closing;
+EXCEPTION
+    WHEN unique_violation THEN
+        RETURN NULL;
+END $$ $template$, slot);
+    END LOOP;
+END $do$;
+
+-- Leases, retentions and takeovers may be NULL: all the usual.
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
 RETURNS TABLE (n integer, at bigint, granted uuid[], fences bigint[], answer once.answer)
@@ -20,38 +132,55 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     current smallint;
-    live    smallint[];   -- slots that may have rows
-    known   uuid[];       -- records that are there
-    rest_of integer[] := '{}';   -- positions
+    closed  smallint[];
+    live    smallint[];           -- slots that may have rows
+    known   uuid[] := '{}';       -- records that are in closed ones
+    rest_of integer[] := '{}';    -- positions
     g       integer := 1;
     rest    record;
 BEGIN
-    PERFORM once.hold_ring();
-    at := once.now_ms();
-    SELECT r.current, ARRAY(SELECT s.slot FROM once.slot s WHERE s.closed_at IS NOT NULL OR s.slot = r.current)
-      INTO current, live FROM once.ring r;
-    -- What is there is not even tried: a batch of replays writes nothing, not even a fence.
-    known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
-    -- In the current slot a record begins with turn 1, so its index decides.
-    WITH inserted AS (
-        INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
-                                fingerprint, tenant, key)
-        SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, a.takeover,
-               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.fingerprint, a.tenant, a.key
-          FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
-                       unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
-                       unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
-                OFFSET 0) a
-         WHERE a.record <> ALL (known)
-        ON CONFLICT (record, turn, slot) DO NOTHING
-        RETURNING record, fence
-    )
-    SELECT coalesce(array_agg(w.record), '{}'), coalesce(array_agg(w.fence), '{}') INTO granted, fences
-      FROM inserted w;
-    RETURN NEXT;
-    IF cardinality(granted) = cardinality(records) THEN
+    at := once.hold_ring();
+    SELECT r.current, r.closed INTO current, closed FROM once.ring r;
+    IF closed <> '{}' THEN
+        known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (closed));
+    END IF;
+    CASE current
+        WHEN 1 THEN fences := once.put_claims_1(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 2 THEN fences := once.put_claims_2(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 3 THEN fences := once.put_claims_3(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 4 THEN fences := once.put_claims_4(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 5 THEN fences := once.put_claims_5(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 6 THEN fences := once.put_claims_6(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+    END CASE;
+    IF cardinality(fences) = cardinality(records) THEN
+        RETURN NEXT;   -- granted is NULL: all of them, in this order
         RETURN;
     END IF;
+    live := closed || current;
+    IF fences IS NULL THEN   -- somebody was faster, or a record is here twice
+        known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
+        WITH inserted AS (
+            INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+                                    fingerprint, tenant, key)
+            SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, 1),
+                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000),
+                   CASE WHEN once.fits(a.tenant, a.key, a.fingerprint) THEN a.fingerprint END, a.tenant, a.key
+              FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
+                           unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
+                           unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
+                    OFFSET 0) a
+             WHERE a.record <> ALL (known)
+            ON CONFLICT (record, turn, slot) DO NOTHING
+            RETURNING record, fence
+        )
+        SELECT coalesce(array_agg(w.record), '{}'), coalesce(array_agg(w.fence), '{}') INTO granted, fences
+          FROM inserted w;
+    ELSE
+        granted := ARRAY(SELECT c.record FROM once.claim c
+                          WHERE c.record = ANY (records) AND c.slot = current AND c.fence = ANY (fences)
+                          ORDER BY c.fence);
+    END IF;
+    RETURN NEXT;
     -- Both are in order. Where a caller's are not, its own grant is among the others too, and
     -- found by its nonce.
     FOR i IN 1 .. cardinality(records) LOOP
@@ -81,61 +210,97 @@ BEGIN
         n := rest.i;
         answer := rest.answer;
         IF answer.arm IS NULL THEN
-            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], leases[n], retentions[n],
-                                        takeovers[n], nonces[n]);
+            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], 60000),
+                                        coalesce(retentions[n], 86400000), coalesce(takeovers[n], 1), nonces[n]);
         END IF;
         RETURN NEXT;
     END LOOP;
 END $$;
 
-CREATE FUNCTION once.finish_many(records uuid[], held bigint[], states integer[], statuses integer[],
+-- claimed: when they were claimed, if the caller itself was granted them; NULL: it does not know.
+CREATE FUNCTION once.finish_many(records uuid[], held bigint[], claimed bigint[], states integer[], statuses integer[],
                                  headers bytea[], bodies bytea[], again boolean)
-RETURNS TABLE (n integer, done bigint[], times bigint[], seen bigint[], retentions bigint[], answer once.answer)
+RETURNS TABLE (n integer, at bigint, done bigint[], odd bigint[], times bigint[], retentions bigint[],
+               answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    now_ms bigint;
-    others integer[] := '{}';
-    d      integer := 1;
+    newest  integer := held[cardinality(held)] & 15;   -- its slot
+    since   bigint;
+    closing once.closing;
+    all_done bigint[];
+    others  integer[] := '{}';
+    d       integer := 1;
 BEGIN
-    PERFORM once.hold_ring();
-    now_ms := once.now_ms();
-    -- A fence names the slot that its claim was made in. What is in slot 0 is closed one by one
-    -- (once.close_turn).
+    at := once.hold_ring();
+    IF claimed IS NOT NULL THEN
+        SELECT r.since[newest] INTO since FROM once.ring r;
+        CASE newest
+            WHEN 1 THEN closing := once.close_granted_1(at, since, held, claimed, states, statuses, headers, bodies);
+            WHEN 2 THEN closing := once.close_granted_2(at, since, held, claimed, states, statuses, headers, bodies);
+            WHEN 3 THEN closing := once.close_granted_3(at, since, held, claimed, states, statuses, headers, bodies);
+            WHEN 4 THEN closing := once.close_granted_4(at, since, held, claimed, states, statuses, headers, bodies);
+            WHEN 5 THEN closing := once.close_granted_5(at, since, held, claimed, states, statuses, headers, bodies);
+            WHEN 6 THEN closing := once.close_granted_6(at, since, held, claimed, states, statuses, headers, bodies);
+            ELSE closing := NULL;
+        END CASE;
+    ELSE
+        CASE newest
+            WHEN 1 THEN closing := once.close_claimed_1(at, records, held, states, statuses, headers, bodies);
+            WHEN 2 THEN closing := once.close_claimed_2(at, records, held, states, statuses, headers, bodies);
+            WHEN 3 THEN closing := once.close_claimed_3(at, records, held, states, statuses, headers, bodies);
+            WHEN 4 THEN closing := once.close_claimed_4(at, records, held, states, statuses, headers, bodies);
+            WHEN 5 THEN closing := once.close_claimed_5(at, records, held, states, statuses, headers, bodies);
+            WHEN 6 THEN closing := once.close_claimed_6(at, records, held, states, statuses, headers, bodies);
+            ELSE closing := NULL;
+        END CASE;
+    END IF;
+    done := coalesce(closing.done, '{}');
+    odd := closing.odd;
+    times := closing.times;
+    retentions := closing.retentions;
+    RETURN NEXT;
+    IF cardinality(done) = cardinality(held) THEN
+        RETURN;
+    END IF;
+    -- Of other slots; or somebody was faster with one of them. What is in slot 0 is closed one by
+    -- one (once.close_turn).
     WITH claims AS MATERIALIZED (
-        SELECT u.*, c.slot, greatest(now_ms, c.claimed_at) AS finished_at, c.retention_ms
+        SELECT u.*, c.slot, greatest(finish_many.at, c.claimed_at) AS finished_at, c.retention_ms
           FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
                        unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
           JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
                              AND c.slot > 0
+         WHERE u.fence <> ALL (done)
     ), inserted AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
         SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')
           FROM claims c
         ON CONFLICT (fence, slot) DO NOTHING
-        RETURNING fence, finished_at
+        RETURNING fence
     )
-    SELECT i.fences, i.times, c.fences, c.retentions INTO done, times, seen, retentions
-      FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences, coalesce(array_agg(w.finished_at), '{}') AS times
-              FROM inserted w) i,
-           (SELECT array_agg(c.fence) AS fences, array_agg(coalesce(c.retention_ms, 86400000)) AS retentions
-              FROM claims c) c;
+    SELECT i.fences, c.fences, c.times, c.retentions INTO closing
+      FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
+           (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
+                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions FROM claims c) c;
+    all_done := ARRAY(SELECT f FROM unnest(done || closing.done) f ORDER BY f);
+    done := closing.done;
+    odd := closing.odd;
+    times := closing.times;
+    retentions := closing.retentions;
     RETURN NEXT;
-    IF cardinality(done) = cardinality(held) THEN
-        RETURN;
-    END IF;
     FOR i IN 1 .. cardinality(held) LOOP
-        IF held[i] = done[d] THEN
+        IF held[i] = all_done[d] THEN
             d := d + 1;
         ELSE
             others := others || i;
         END IF;
     END LOOP;
     done := NULL;
+    odd := NULL;
     times := NULL;
-    seen := NULL;
     retentions := NULL;
     FOREACH n IN ARRAY others LOOP
         answer := once.finish_record(records[n], held[n], states[n], statuses[n], headers[n], bodies[n], again);

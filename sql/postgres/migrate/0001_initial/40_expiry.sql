@@ -2,21 +2,26 @@
 -- expired, except in slot 0, where what outlives the ring was moved.
 --
 -- K7: only what is finished and past its retention goes; everything else in a slot is moved
--- to slot 0 first. Finished records are moved in batches beside the traffic; the few
--- unfinished ones, and the TRUNCATE, under the ring's exclusive lock, which waits for nobody
--- longer than its lock_timeout.
+-- to slot 0 first. A slot that is out of use gets no new lives, so it is gone through beside the
+-- traffic, a bounded number of records at a time (once.slot.swept_to says how far): finished
+-- records that are still wanted are moved. The few that are unfinished are moved under the ring's
+-- exclusive lock, with the TRUNCATE: its length does not depend on that of the slot, and it waits
+-- for nobody longer than its lock_timeout.
 --
 -- Who begins a turn of an existing record locks its newest claim's row. So what is moved or
 -- deleted beside the traffic is chosen in two statements: the first locks the rows that were
 -- newest when it began, the second keeps those that still are, and now stay so. In one
 -- statement a turn that was begun in between would lose its earlier ones.
 --
--- Whole slots are gone through claim by claim, each result by its key (LATERAL): left to itself,
--- a planner without statistics, or one that hopes for a LIMIT, goes through all claims for each
--- result.
---
 -- Turning and emptying also write the ring's row, for transactions with an older snapshot
 -- (once.hold_ring).
+
+-- Tells everybody which slots are in use. Under the exclusive lock.
+CREATE FUNCTION once.note_slots() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE once.ring SET closed = ARRAY(SELECT s.slot FROM once.slot s WHERE s.closed_at IS NOT NULL ORDER BY s.slot),
+                         since = ARRAY(SELECT s.since FROM once.slot s WHERE s.slot > 0 ORDER BY s.slot)
+$$;
 
 -- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
 -- change them meanwhile. But a finish that takes no lock may still see them where they were:
@@ -51,83 +56,116 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT fence, 0, lease_until, point, points, calls, checkpoint FROM progresses
 $$;
 
--- Which of these are still the newest claims of their records?
-CREATE FUNCTION once.still_newest(records uuid[], fences bigint[]) RETURNS uuid[]
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(array_agg(u.record), '{}') FROM unnest(records, fences) AS u (record, fence)
-     WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.fence > u.fence)
-$$;
-
--- Moves at most `most` finished records that are still wanted out of a slot. Returns how many
--- were looked at: 0 means that none is left, or that the rest is locked just now.
-CREATE FUNCTION once.move_finished(from_slot smallint, most integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+-- What a slot has of the next records after `after`, by their newest claims: `gone` is finished
+-- and past its retention; `here`: the newest claim is in this slot.
+CREATE FUNCTION once.sweep(of_slot smallint, after uuid, most integer)
+RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashagg = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    now_ms  bigint := once.now_ms();
-    records uuid[];
-    fences  bigint[];
+    now_ms bigint := once.now_ms();
 BEGIN
-    SELECT array_agg(w.record), array_agg(w.fence) INTO records, fences FROM (
-        SELECT c.record, c.fence FROM once.claim c
-         CROSS JOIN LATERAL (SELECT w.state, w.finished_at FROM once.result w
-                              WHERE w.fence = c.fence AND w.slot = from_slot OFFSET 0) r
-         WHERE c.slot = from_slot AND r.state & 15 IN (2, 3, 4)
-           AND (r.state & 15 = 4 OR c.retention_ms < 0 OR
-                r.finished_at + coalesce(c.retention_ms, 86400000) > now_ms)
-           AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
-         LIMIT most
-           FOR UPDATE OF c SKIP LOCKED) w;
-    IF records IS NULL THEN
-        RETURN 0;
-    END IF;
-    PERFORM once.move_lives(from_slot, once.still_newest(records, fences));
-    RETURN cardinality(records);
+    RETURN QUERY
+        SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms)
+          FROM (SELECT c.record FROM once.claim c WHERE c.slot = of_slot AND c.record > after
+                 GROUP BY c.record ORDER BY c.record LIMIT most) w
+         CROSS JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = w.record ORDER BY s.fence DESC LIMIT 1) x;
 END $$;
 
--- Under the exclusive lock: moves what is unfinished and empties the slot for good. Returns
--- how many records went with it; NULL: there is something to be moved first.
-CREATE FUNCTION once.empty_slot(gone smallint) RETURNS bigint
+-- Locks those claims that nobody else holds just now. Returns the records of which they are still
+-- the newest, and now stay so.
+CREATE FUNCTION once.lock_still_newest(of_slot smallint, records uuid[], fences bigint[]) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    locked bigint[];
+BEGIN
+    locked := ARRAY(SELECT c.fence FROM once.claim c
+                     WHERE c.slot = of_slot AND c.record = ANY (records) AND c.fence = ANY (fences)
+                     ORDER BY c.record FOR UPDATE SKIP LOCKED);
+    RETURN ARRAY(SELECT u.record FROM unnest(records, fences) AS u (record, fence)
+                  WHERE u.fence = ANY (locked)
+                    AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.fence > u.fence));
+END $$;
+
+-- Goes through the next `most` records of a slot that is out of use: moves what is finished and
+-- still wanted, and writes down in once.leftover what has to be looked at again: unfinished, or
+-- locked just now. What is past its retention stays so, and is counted. Returns whether none was left.
+CREATE FUNCTION once.sweep_slot(of_slot smallint, most integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    last     uuid;
+    looked   integer;
+    over     integer;
+    finished uuid[];
+    fences   bigint[];
+    open     uuid[];
+    moved    uuid[] := '{}';
+BEGIN
+    SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*), count(*) FILTER (WHERE w.here AND w.gone),
+           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
+           array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
+           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished)
+      INTO last, looked, over, finished, fences, open
+      FROM once.slot s, once.sweep(of_slot, s.swept_to, most) w WHERE s.slot = of_slot;
+    IF looked = 0 THEN
+        RETURN true;
+    END IF;
+    IF finished IS NOT NULL THEN
+        moved := once.lock_still_newest(of_slot, finished, fences);
+        PERFORM once.move_lives(of_slot, moved);
+    END IF;
+    INSERT INTO once.leftover (record)
+    SELECT l FROM unnest(finished || open) l WHERE l <> ALL (moved) ON CONFLICT DO NOTHING;
+    UPDATE once.slot SET swept_to = last, swept = swept + over WHERE slot = of_slot;
+    RETURN false;
+END $$;
+
+-- Under the exclusive lock, after all of it was gone through: moves what was left over and is
+-- still wanted, and empties the slot for good. Returns how many records went with it.
+CREATE FUNCTION once.empty_slot(gone smallint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     removed bigint;
 BEGIN
-    IF once.move_finished(gone, 1) > 0 THEN
-        RETURN NULL;
+    IF EXISTS (SELECT FROM once.slot s, once.claim c WHERE s.slot = gone AND c.slot = gone AND c.record > s.swept_to) THEN
+        RAISE EXCEPTION 'slot % was not gone through', gone;
     END IF;
     PERFORM once.move_lives(gone, (
-        SELECT array_agg(c.record) FROM once.claim c
-         WHERE c.slot = gone AND NOT EXISTS (SELECT FROM once.result r WHERE r.fence = c.fence AND r.slot = gone)));
-    SELECT count(*) INTO removed FROM once.claim c
-     WHERE c.slot = gone AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence);
+        SELECT array_agg(l.record) FROM once.leftover l
+         CROSS JOIN LATERAL once.newest(l.record) n
+         WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())));
+    SELECT s.swept INTO removed FROM once.slot s WHERE s.slot = gone;
+    removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
     EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s, once.request_%s', gone, gone, gone,
                    gone);
-    UPDATE once.slot SET closed_at = NULL WHERE slot = gone;
-    UPDATE once.ring SET current = current;
+    DELETE FROM once.leftover;
+    -- A holder of one that was moved must not find its slot here any more.
+    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), swept_to = '00000000-0000-0000-0000-000000000000', swept = 0
+     WHERE slot = gone;
+    PERFORM once.note_slots();
     RETURN removed;
 END $$;
 
--- Slot 0: what outlived the ring goes row by row.
+-- Slot 0: what outlived the ring goes row by row. Goes through the next `most` records, and around.
 CREATE FUNCTION once.delete_due(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now_ms  bigint := once.now_ms();
+    last    uuid;
+    looked  integer;
     records uuid[];
     fences  bigint[];
 BEGIN
-    SELECT array_agg(d.record), array_agg(d.fence) INTO records, fences FROM (
-        SELECT c.record, c.fence FROM once.claim c
-         CROSS JOIN LATERAL (SELECT w.state, w.finished_at FROM once.result w
-                              WHERE w.fence = c.fence AND w.slot = 0 OFFSET 0) r
-         WHERE c.slot = 0
-           AND (r.state & 15 = 5 OR (r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0
-               AND r.finished_at + coalesce(c.retention_ms, 86400000) <= now_ms))
-           AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
-         LIMIT most
-           FOR UPDATE OF c SKIP LOCKED) d;
+    SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
+           array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone)
+      INTO last, looked, records, fences
+      FROM once.slot s, once.sweep(0::smallint, s.swept_to, most) w WHERE s.slot = 0;
+    UPDATE once.slot SET swept_to = CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END
+     WHERE slot = 0 AND swept_to IS DISTINCT FROM CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END;
     IF records IS NULL THEN
         RETURN 0;
     END IF;
-    records := once.still_newest(records, fences);
+    records := once.lock_still_newest(0::smallint, records, fences);
     PERFORM once.delete_claims(0::smallint, records);
     RETURN cardinality(records);
 END $$;
@@ -163,14 +201,13 @@ BEGIN
         IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
             PERFORM pg_advisory_xact_lock(8031153);
             UPDATE once.slot SET closed_at = 0 WHERE slot = 0;
-            UPDATE once.ring r SET current = r.current;
+            PERFORM once.note_slots();
             RETURN;
         END IF;
-        IF once.move_finished(oldest, budget) > 0 THEN
-            RETURN;
+        IF once.sweep_slot(oldest, budget) THEN
+            PERFORM pg_advisory_xact_lock(8031153);
+            removed := once.empty_slot(oldest);
         END IF;
-        PERFORM pg_advisory_xact_lock(8031153);
-        removed := coalesce(once.empty_slot(oldest), 0);
         RETURN;
     END IF;
     IF now_ms >= ring.opened_at + ring.period_ms AND
@@ -179,11 +216,12 @@ BEGIN
         PERFORM pg_advisory_xact_lock(8031153);
         UPDATE once.ring SET current = next, opened_at = now_ms;
         UPDATE once.slot SET closed_at = now_ms WHERE slot = ring.current;
+        PERFORM once.note_slots();
         more := true;
         RETURN;
     END IF;
     removed := once.delete_due(budget);
-    more := removed = budget;
+    more := removed > 0;
 EXCEPTION
     WHEN lock_not_available THEN   -- a long transaction is in the way; another time
         removed := 0;

@@ -43,7 +43,7 @@ GRANT EXECUTE ON FUNCTION
     once.extend_record(uuid, bigint, bigint),
     once.advance_record(uuid, bigint, text, bytea, uuid),
     once.finish_record(uuid, bigint, integer, integer, bytea, bytea, boolean),
-    once.finish_many(uuid[], bigint[], integer[], integer[], bytea[], bytea[], boolean),
+    once.finish_many(uuid[], bigint[], bigint[], integer[], integer[], bytea[], bytea[], boolean),
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint),
