@@ -14,7 +14,7 @@
 /* ---------------------------------------------------------------- fingerprint */
 
 /* The body as one piece of memory; *mapped and *copied say what is to be given back. */
-static ngx_int_t
+ngx_int_t
 ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
 {
     off_t         size;
@@ -82,6 +82,18 @@ ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, 
     }
 
     return NGX_OK;
+}
+
+void
+ngx_http_once_unmap_body(const once_span *body, void *mapped, void *copied)
+{
+    if (mapped != NULL) {
+        munmap(mapped, body->len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
 }
 
 static ngx_uint_t
@@ -202,14 +214,7 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
         ngx_explicit_memzero(&salt, sizeof(salt));
     }
 
-    if (mapped != NULL) {
-        munmap(mapped, http.body.len);
-    }
-
-    if (copied != NULL) {
-        ngx_free(copied);
-    }
-
+    ngx_http_once_unmap_body(&http.body, mapped, copied);
     return result;
 }
 
@@ -348,13 +353,7 @@ ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
         }
     }
 
-    if (mapped != NULL) {
-        munmap(mapped, body.len);
-    }
-
-    if (copied != NULL) {
-        ngx_free(copied);
-    }
+    ngx_http_once_unmap_body(&body, mapped, copied);
 
     return NGX_OK;
 }

@@ -5,10 +5,13 @@
  *     Once-Fence           grows with every grant: a service can refuse older ones
  *     Once-Attempt         1 for the first
  *     Once-Recovery-Point  how far an earlier attempt came, where it said so
+ *     Once-Checkpoint      what it kept there, as ":base64:" (RFC 9651), up to 4096 bytes of it
  */
 #include "ngx_http_once.h"
 
 #include "core/span.h"
+
+#define NGX_HTTP_ONCE_NAMES  5
 
 ngx_uint_t
 ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
@@ -56,6 +59,9 @@ static ngx_http_once_name_t  ngx_http_once_attempt_name = {
 static ngx_http_once_name_t  ngx_http_once_point_name = {
     ngx_string("Once-Recovery-Point"), (u_char *) "once-recovery-point", 0
 };
+static ngx_http_once_name_t  ngx_http_once_checkpoint_name = {
+    ngx_string("Once-Checkpoint"), (u_char *) "once-checkpoint", 0
+};
 
 static ngx_int_t
 ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, ngx_http_once_name_t *name,
@@ -98,12 +104,12 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h, *copy;
 
-    static ngx_str_t  names[] = {
+    static ngx_str_t  names[NGX_HTTP_ONCE_NAMES] = {
         ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
-        ngx_string("Once-Recovery-Point")
+        ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
     };
 
-    for (j = 0; j < 4; j++) {
+    for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
         found += ngx_http_once_find_header(r, &names[j], NULL);
     }
 
@@ -128,7 +134,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             i = 0;
         }
 
-        for (j = 0; j < 4; j++) {
+        for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
             if (h[i].key.len == names[j].len
                 && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
             {
@@ -136,7 +142,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             }
         }
 
-        if (j == 4) {
+        if (j == NGX_HTTP_ONCE_NAMES) {
             copy = ngx_list_push(&list);
             if (copy == NULL) {
                 return NGX_ERROR;
@@ -151,6 +157,28 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     }
 
     return NGX_OK;
+}
+
+static ngx_int_t
+ngx_http_once_push_checkpoint(ngx_list_t *list, ngx_pool_t *pool, once_span checkpoint)
+{
+    u_char     *text;
+    ngx_str_t   plain, coded;
+
+    plain.data = (u_char *) (uintptr_t) checkpoint.ptr;
+    plain.len = checkpoint.len;
+
+    text = ngx_pnalloc(pool, ngx_base64_encoded_length(plain.len) + 2);
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    text[0] = ':';
+    coded.data = text + 1;
+    ngx_encode_base64(&coded, &plain);
+    text[coded.len + 1] = ':';
+
+    return ngx_http_once_push_request_header(list, pool, &ngx_http_once_checkpoint_name, text, coded.len + 2);
 }
 
 ngx_int_t
@@ -175,6 +203,14 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
         || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_attempt_name, text,
                                              ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
     {
+        return NGX_ERROR;
+    }
+
+    if (once_span_starts(record->recovery_point, ONCE_LIT("once:"))) {
+        return NGX_OK;  /* between the gateway and the store */
+    }
+
+    if (record->checkpoint.len > 0 && ngx_http_once_push_checkpoint(list, r->pool, record->checkpoint) != NGX_OK) {
         return NGX_ERROR;
     }
 

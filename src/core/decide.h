@@ -37,6 +37,10 @@ struct once_decision once_decide_claim(const struct once_stored *stored, const s
 struct once_decision once_decide_take_over(const struct once_stored *stored, const struct once_take_over *take_over,
                                            bool again, once_time now);
 
+/* May an attempt after this one (NULL: there is none) rely on its own intent? Not where the one before may have sent
+ * something and nobody knows: no mark of a later attempt can say that it did not. */
+bool once_intent_holds(const struct once_stored *before);
+
 /* May an operator's verdict be written over this record? DONE, or what stands in the way. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);
 

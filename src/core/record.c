@@ -86,8 +86,8 @@ once_result once_reply_set(struct once_reply *reply, enum once_arm arm, const st
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
     if (record != NULL) {
         struct once_record copy = *record;
-        once_span *spans[] = { &copy.tenant,     &copy.key,     &copy.recovery_point,
-                               &copy.checkpoint, &copy.headers, &copy.body };
+        once_span *spans[] = { &copy.tenant,  &copy.key,  &copy.recovery_point, &copy.checkpoint,
+                               &copy.headers, &copy.body, &copy.request };
         size_t total = 0;
         for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
             total += spans[i]->len;

@@ -15,6 +15,8 @@ struct once_stored {
     struct once_record record;
     uint8_t nonce[16]; /* of the claim that made this grant */
     int64_t lease_ms;  /* as claimed: what a renewal asks for again */
+    bool intent;       /* its holder records a point before it sends, and nobody before it may have sent */
+    bool has_request;  /* a request is stored with it */
     bool probing;      /* the grant was a PROBE: a repeated claim is told so again */
     bool released;     /* nothing of it happened; as good as absent (K7: it is not deleted for that) */
 };

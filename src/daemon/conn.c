@@ -30,8 +30,8 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    bool is_twin;      /* while it was under way the same one came over another connection */
-    uint8_t nonce[16]; /* CLAIM, TAKE_OVER */
+    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
+    uint8_t nonce[16]; /* the same */
     struct call *next; /* the same: in its bucket */
 };
 
@@ -141,6 +141,14 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
         held_remove(&c->hub->held, call->fence);
 }
 
+static void note_unknown(const struct call *call, const struct once_reply *reply)
+{
+    struct hub *hub = call->conn->hub;
+    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply) : NULL;
+    if (why != NULL)
+        hub->escalated(hub->escalated_arg, reply->record.grant, why);
+}
+
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
  * again, the release comes first, for a record's operations keep their order; and one who asked
  * already gets the same grant, which must not be taken from him (K1). Perhaps he has it already: claims
@@ -162,6 +170,8 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     if (asks_for_grant(call))
         leave_claim(c->hub, call);
     ONCE_POINT("daemon.answer");
+    if (result == ONCE_OK)
+        note_unknown(call, reply);
     if (c->fd < 0) {
         give_back(c->hub, call, result, reply);
         if (c->pending == 0)

@@ -168,6 +168,10 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
     switch (job->kind) {
     case JOB_LIST:
         return once_store_list(lane->store, job->list.filter, job->list.page, err);
+    case JOB_SWEEP:
+        return once_store_sweep(lane->store, job->sweep, err);
+    case JOB_LOOK:
+        return once_store_look(lane->store, job->look.wanted, job->look.count, job->look.page, err);
     case JOB_HISTORY:
         return once_store_history(lane->store, job->history.record, job->history.history, err);
     case JOB_EXPIRE:

@@ -22,7 +22,17 @@
 #include <semaphore.h>
 
 /* What the writer is asked to do. Operations go into batches, the rest run by themselves. */
-enum job_kind { JOB_OPERATION, JOB_LIST, JOB_HISTORY, JOB_EXPIRE, JOB_CHECK, JOB_STATS, JOB_BARRIER };
+enum job_kind {
+    JOB_OPERATION,
+    JOB_LIST,
+    JOB_SWEEP,
+    JOB_LOOK,
+    JOB_HISTORY,
+    JOB_EXPIRE,
+    JOB_CHECK,
+    JOB_STATS,
+    JOB_BARRIER
+};
 
 struct job {
     enum job_kind kind;
@@ -36,6 +46,12 @@ struct job {
             const struct once_filter *filter;
             struct once_page *page;
         } list;
+        struct once_sweep *sweep;
+        struct {
+            const struct once_loose *wanted;
+            size_t count;
+            struct once_page *page;
+        } look;
         struct {
             uint8_t record[16];
             struct once_history *history;

@@ -7,11 +7,13 @@
 #include "engine/engine.h"
 
 struct keeper;
+struct finder;
 
 struct once {
     struct once_store *store; /* the writer's, but for its secret, which never changes */
     struct engine *engine;
     struct keeper *keeper; /* renews leases for once_run() */
+    struct finder *finder; /* finds abandoned records, where the store does not list them itself */
 };
 
 /* The public calls as a daemon makes them for others: with the nonce that the asker gave its

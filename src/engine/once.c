@@ -11,6 +11,7 @@
 #include "core/outcome.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "engine/finder.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
 #include "os/os.h"
@@ -55,6 +56,8 @@ once_result once_open(const char *url, const struct once_options *options, struc
         r = engine_start(once->store, &complete, &once->engine, err);
     if (r == ONCE_OK)
         r = keeper_create(once, &once->keeper, err);
+    if (r == ONCE_OK && (once->finder = finder_create()) == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
     if (r != ONCE_OK) {
         once_close(once);
         return r;
@@ -79,6 +82,7 @@ void once_close(struct once *once)
     if (once->engine != NULL)
         engine_stop(once->engine);
     once_store_close(once->store);
+    finder_free(once->finder);
     free(once);
 }
 
@@ -201,6 +205,7 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     case ONCE_VERB_CLAIM:
         spans[n++] = &r->claim.tenant;
         spans[n++] = &r->claim.key;
+        spans[n++] = &r->claim.request;
         break;
     case ONCE_VERB_ADVANCE:
         spans[n++] = &r->advance.point;
@@ -344,7 +349,14 @@ once_result once_release(struct once *once, struct once_grant grant, struct once
 once_result once_lookup(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
                         struct once_error *err)
 {
-    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } }, reply, err);
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } }, reply, err);
+}
+
+once_result once_lookup_request(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
+                                struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, true } };
+    return call(once, &request, reply, err);
 }
 
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
@@ -365,6 +377,8 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
         return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
         return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
+    if (f.abandoned && once->store->finds)
+        return finder_list(once->finder, once->engine, &f, page, err);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
     return engine_call(once->engine, &job, err);
 }

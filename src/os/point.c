@@ -44,6 +44,10 @@ static const char *const names[] = {
     "flow.called",
     /* once daemon */
     "daemon.answer",
+    "completer.taken",
+    "completer.sending",
+    "completer.answered",
+    "completer.finished",
     /* once reconcile */
     "reconcile.page",
     "reconcile.looked",

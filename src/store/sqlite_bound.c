@@ -173,7 +173,7 @@ once_result once_sqlite_lookup(struct once_sqlite *b, once_span tenant, once_spa
                                struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } };
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } };
     once_result r = once_name_check(tenant, key, err);
     if (r != ONCE_OK)
         return r;

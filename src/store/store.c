@@ -232,6 +232,25 @@ once_result once_store_history(struct once_store *store, const uint8_t record[16
     return store->ops->history(store, record, history, err);
 }
 
+once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep, struct once_error *err)
+{
+    assert(store->finds);
+    assert(sweep->count == 0 && sweep->room > 0);
+    once_result r = store->ops->sweep(store, sweep, err);
+    assert(r != ONCE_OK || sweep->count <= sweep->room);
+    return r;
+}
+
+once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
+                            struct once_page *page, struct once_error *err)
+{
+    assert(store->finds);
+    assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
+    once_result r = store->ops->look(store, wanted, count, page, err);
+    assert(r != ONCE_OK || page->count == count);
+    return r;
+}
+
 once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
                               struct once_error *err)
 {

@@ -240,6 +240,8 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_i64(b, c->retention_ms);
     put_i64(b, c->wait_ms);
     put_u8(b, c->takeover);
+    put_u8(b, c->intent);
+    put_span(b, c->request);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
@@ -252,6 +254,8 @@ static void take_claim(struct source *s, struct once_claim *c)
     c->retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
+    c->intent = take_bool(s);
+    c->request = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
 
@@ -282,6 +286,7 @@ static void put_take_over(struct once_buf *b, const struct once_take_over *t)
     put_bytes(b, t->seen.record, sizeof t->seen.record);
     once_buf_add_u64(b, t->seen.fence);
     put_i64(b, t->lease_ms);
+    put_u8(b, t->intent);
     put_bytes(b, t->nonce, sizeof t->nonce);
 }
 
@@ -290,6 +295,7 @@ static void take_take_over(struct source *s, struct once_take_over *t)
     take_bytes(s, t->seen.record, sizeof t->seen.record);
     t->seen.fence = take_u64(s);
     t->lease_ms = take_i64(s);
+    t->intent = take_bool(s);
     take_bytes(s, t->nonce, sizeof t->nonce);
 }
 
@@ -321,6 +327,7 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_LOOKUP:
         put_span(buf, r->lookup.tenant);
         put_span(buf, r->lookup.key);
+        put_u8(buf, r->lookup.request);
         break;
     case ONCE_VERB_RESOLVE:
         put_resolve(buf, &r->resolve);
@@ -361,6 +368,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     case ONCE_VERB_LOOKUP:
         r->lookup.tenant = take_span(&s);
         r->lookup.key = take_span(&s);
+        r->lookup.request = take_bool(&s);
         break;
     case ONCE_VERB_RESOLVE:
         take_resolve(&s, &r->resolve);
@@ -387,6 +395,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
     put_u8(b, r->lease_live);
+    put_u8(b, r->has_request);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
@@ -400,6 +409,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_span(b, r->checkpoint);
     put_span(b, r->headers);
     put_span(b, r->body);
+    put_span(b, r->request);
 }
 
 static void take_record(struct source *s, struct once_record *r)
@@ -414,6 +424,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
     r->lease_live = take_bool(s);
+    r->has_request = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
@@ -427,6 +438,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->checkpoint = take_span(s);
     r->headers = take_span(s);
     r->body = take_span(s);
+    r->request = take_span(s);
 }
 
 void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *reply)
@@ -480,6 +492,8 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     put_span(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
     put_span(buf, filter->key_prefix);
     put_i64(buf, filter->age_ms_min);
+    put_u8(buf, filter->abandoned);
+    put_u8(buf, filter->with_request);
     once_buf_add_u64(buf, filter->before);
     once_buf_add_u32(buf, filter->limit);
     end(buf, begin);
@@ -494,6 +508,8 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     s.bad = s.bad || (filter->tenant == NULL && tenant->len > 0);
     filter->key_prefix = take_span(&s);
     filter->age_ms_min = take_i64(&s);
+    filter->abandoned = take_bool(&s);
+    filter->with_request = take_bool(&s);
     filter->before = take_u64(&s);
     filter->limit = take_u32(&s);
     return taken(&s, "list", err);

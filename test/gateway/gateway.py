@@ -268,7 +268,7 @@ class Daemon:
     """`once daemon` on a store, with its socket in a folder."""
 
     def __init__(self, folder, store, name="once"):
-        self.folder, self.store = folder, store
+        self.folder, self.store, self.arguments = folder, store, []
         self.socket = os.path.join(folder, name + ".sock")
         self.log = os.path.join(folder, name + ".daemon.log")
         self.process = None
@@ -277,7 +277,8 @@ class Daemon:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONCE_")}
         environment.update(env or {})
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *without_http()],
+            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *self.arguments,
+                                             *(without_http() if "--http" not in self.arguments else [])],
                                             cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=log, text=True)
         if not ready:

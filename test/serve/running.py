@@ -64,6 +64,29 @@ def test_end__a_request_in_flight_is_finished(world):
     gateway.nothing_left()
 
 
+def test_complete__what_a_killed_worker_left_is_sent_again(world):
+    need_module()
+    gateway = world.serve("--complete", "--takeover", "rerun", "--lease", "1s").ready()
+    wait_for("an answer", answers(gateway))
+    before = gateway.service.count
+    thread = threading.Thread(target=lambda: request(gateway.port, "/wait", "left", body=b"order"))
+    thread.start()
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    for pid in gateway.workers():
+        os.kill(pid, signal.SIGKILL)
+    thread.join()
+    gateway.service.go_on.set()
+
+    def done():
+        _, out, _ = world.once("keys", "list", "--json", "--store", "once:" + gateway.socket())
+        return "succeeded" in out
+    wait_for("the daemon to finish it", done)
+    equal(gateway.service.count, before + 2, "requests that reached the service")
+    status, headers, body = wait_for("an answer", lambda: request(gateway.port, "/wait", "left", body=b"order"))
+    equal((status, body), (201, b"number %d host 127.0.0.1:%d\n" % (before + 2, gateway.port)), "the retry")
+    gateway.end()
+
+
 def test_end__a_second_signal_hurries(world):
     world.tolerate = r"open socket #\d+ left|aborting$"  # what nginx says when it is cut off while it quits
     need_module()
