@@ -311,6 +311,24 @@ struct once_claim {
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
                                              struct once_reply *reply, struct once_error *err);
 
+struct once_take_over {
+    struct once_grant seen; /* what was looked at: the newest grant, by a listing or a look-up */
+    int64_t lease_ms;       /* 0: as the attempt before had it */
+    uint8_t nonce[16];      /* as a claim's */
+};
+
+/*
+ * Take over exactly what was seen: for those who finish what others left behind. The record's
+ * newest grant must be `seen`, and it must be running with its lease over, or failed and
+ * retryable. Then, as the claim that made `seen` said:
+ *   failed, retryable             EXECUTE (next attempt)
+ *   running, lease over           by the stored takeover: EXECUTE, PROBE, or UNKNOWN, which is then stored
+ * with recovery point and checkpoint in the reply. Everything else changes nothing: FENCED with the
+ * record as it is, ABSENT if it is gone. Never begins a new life of a record and never replays.
+ */
+ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
+                                                 struct once_reply *reply, struct once_error *err);
+
 /* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. */
 ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms,
                                               struct once_reply *reply, struct once_error *err);
@@ -366,6 +384,7 @@ enum once_verb {
     ONCE_VERB_RELEASE,
     ONCE_VERB_LOOKUP,
     ONCE_VERB_RESOLVE,
+    ONCE_VERB_TAKE_OVER,
 };
 
 /* The calls above as data: fill in what the verb's function takes. */
@@ -375,6 +394,7 @@ struct once_request {
     union {
         struct once_claim claim;
         struct once_resolve resolve;
+        struct once_take_over take_over;
         struct once_outcome outcome; /* FINISH */
         struct {
             int64_t lease_ms;
@@ -588,6 +608,9 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_bind(struct sqlite3 *db, const str
 ONCE_API void once_sqlite_unbind(struct once_sqlite *bound);
 ONCE_API ONCE_CHECKED once_result once_sqlite_claim(struct once_sqlite *bound, const struct once_claim *claim,
                                                     struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_take_over(struct once_sqlite *bound,
+                                                        const struct once_take_over *take_over,
+                                                        struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_advance(struct once_sqlite *bound, struct once_grant grant,
                                                       once_span point, once_span checkpoint, struct once_reply *reply,
                                                       struct once_error *err);
@@ -598,6 +621,21 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_release(struct once_sqlite *bound,
                                                       struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_lookup(struct once_sqlite *bound, once_span tenant, once_span key,
                                                      struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_extend(struct once_sqlite *bound, struct once_grant grant,
+                                                     int64_t lease_ms, struct once_reply *reply,
+                                                     struct once_error *err);
+/* once_list() of what is in your database. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_list(struct once_sqlite *bound, const struct once_filter *filter,
+                                                   struct once_page *page, struct once_error *err);
+/* Is this grant still the newest, its record running? ONCE_INVALID ("fenced: ...") if not: roll back. So that a
+ * worker that was only thought dead has no effect either, not just no outcome. Holds until a transaction that was
+ * begun with BEGIN IMMEDIATE ends. In SQL, also in triggers, the same is the function once_guard(record, fence),
+ * there on a bound connection: it fails the statement, or is 1. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_guard(struct once_sqlite *bound, struct once_grant grant,
+                                                    struct once_error *err);
+/* once_child_key() where the store is your database. */
+ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struct once_grant *grant, once_span call,
+                                    char out[ONCE_CHILD_KEY_LEN + 1]);
 
 #ifdef __cplusplus
 }

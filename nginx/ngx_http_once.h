@@ -4,6 +4,7 @@
  *     ngx_http_once_module.c    registration, variables
  *     ngx_http_once_conf.c      directives, and what is refused when they are read
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
+ *     ngx_http_once_nonce.c     random bytes that name a call
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
@@ -121,6 +122,8 @@ void ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d);
 ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
 void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
 const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
+/* of the tenant without a name */
+const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
 
 /*
  * Asks the daemon. The handler is called once: with the answer, or after `timeout` with
@@ -131,6 +134,7 @@ const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
 ngx_http_once_call_t *ngx_http_once_call(ngx_http_once_daemon_t *d,
     const struct once_request *request, ngx_msec_t timeout,
     ngx_http_once_done_pt handler, void *data);
+ngx_int_t ngx_http_once_nonce(uint8_t nonce[16]);
 /* The one who asked is gone. */
 void ngx_http_once_call_disown(ngx_http_once_call_t *call);
 

@@ -37,9 +37,29 @@ ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *val
     return count;
 }
 
+/* a field name, with what nginx knows of each */
+typedef struct {
+    ngx_str_t                  name;
+    u_char                    *lowcase;
+    ngx_uint_t                 hash;     /* of that; 0: not made yet */
+} ngx_http_once_name_t;
+
+static ngx_http_once_name_t  ngx_http_once_key_name = {
+    ngx_string("Once-Key"), (u_char *) "once-key", 0
+};
+static ngx_http_once_name_t  ngx_http_once_fence_name = {
+    ngx_string("Once-Fence"), (u_char *) "once-fence", 0
+};
+static ngx_http_once_name_t  ngx_http_once_attempt_name = {
+    ngx_string("Once-Attempt"), (u_char *) "once-attempt", 0
+};
+static ngx_http_once_name_t  ngx_http_once_point_name = {
+    ngx_string("Once-Recovery-Point"), (u_char *) "once-recovery-point", 0
+};
+
 static ngx_int_t
-ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char *name, const u_char *value,
-    size_t len)
+ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, ngx_http_once_name_t *name,
+    const u_char *value, size_t len)
 {
     ngx_table_elt_t  *h;
 
@@ -48,15 +68,18 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char
         return NGX_ERROR;
     }
 
-    h->key.len = ngx_strlen(name);
-    h->key.data = (u_char *) name;
-    h->lowcase_key = ngx_pnalloc(pool, h->key.len);
+    if (name->hash == 0) {
+        name->hash = ngx_hash_key(name->lowcase, name->name.len);
+    }
+
+    h->key = name->name;
+    h->lowcase_key = name->lowcase;
+    h->hash = name->hash;
     h->value.data = ngx_pnalloc(pool, len + 1);
-    if (h->lowcase_key == NULL || h->value.data == NULL) {
+    if (h->value.data == NULL) {
         return NGX_ERROR;
     }
 
-    h->hash = ngx_hash_strlow(h->lowcase_key, h->key.data, h->key.len);
     h->value.len = len;
     *ngx_cpymem(h->value.data, value, len) = '\0';
 #if (nginx_version >= 1023000)
@@ -146,17 +169,17 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
                                   ONCE_LIT("upstream") }, 3, mac);
     ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
 
-    if (ngx_http_once_push_request_header(list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
-        || ngx_http_once_push_request_header(list, r->pool, "Once-Fence", text,
+    if (ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_key_name, text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_fence_name, text,
                                              ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
-        || ngx_http_once_push_request_header(list, r->pool, "Once-Attempt", text,
+        || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_attempt_name, text,
                                              ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     if (record->recovery_point.len > 0
-        && ngx_http_once_push_request_header(list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
+        && ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_point_name, record->recovery_point.ptr,
                                              record->recovery_point.len) != NGX_OK)
     {
         return NGX_ERROR;

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,6 +126,7 @@ static int run(struct daemon *d)
     if (error != 0)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
     int exit = ONCE_EXIT_OK;
     if (once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)

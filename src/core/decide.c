@@ -48,6 +48,25 @@ struct once_decision once_decide_claim(const struct once_stored *stored, const s
     }
 }
 
+struct once_decision once_decide_take_over(const struct once_stored *stored, const struct once_take_over *take_over,
+                                           bool again, once_time now)
+{
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+        return (struct once_decision){ ONCE_ARM_ABSENT, ONCE_CHANGE_NONE };
+    const struct once_record *r = &stored->record;
+    if (r->state == ONCE_STATE_RUNNING && memcmp(stored->nonce, take_over->nonce, sizeof stored->nonce) == 0)
+        return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
+    if (r->grant.fence == take_over->seen.fence) {
+        if (r->state == ONCE_STATE_RUNNING && !r->lease_live)
+            return decide_abandoned(r->takeover);
+        if (r->state == ONCE_STATE_FAILED && r->retryable)
+            return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
+        if (r->state == ONCE_STATE_UNKNOWN && again) /* an escalation makes no grant: this is what it leaves */
+            return (struct once_decision){ ONCE_ARM_UNKNOWN, ONCE_CHANGE_NONE };
+    }
+    return (struct once_decision){ ONCE_ARM_FENCED, ONCE_CHANGE_NONE };
+}
+
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now)
 {
     if (stored == NULL || stored->released || once_stored_is_expired(stored, now))

@@ -5,11 +5,23 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <stdio.h>
+
 void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16])
 {
     uint8_t mac[ONCE_MAC_LEN];
     once_mac_parts(secret, (once_span[]){ ONCE_LIT("once record 1"), tenant, key }, 3, mac);
     memcpy(out, mac, 16);
+}
+
+void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], once_span call,
+                       char out[ONCE_CHILD_KEY_LEN + 1])
+{
+    uint8_t mac[ONCE_MAC_LEN];
+    once_span parts[] = { ONCE_LIT("once child 1"), once_span_of(record, 16), call };
+    once_mac_parts(secret, parts, 3, mac);
+    for (int i = 0; i < ONCE_CHILD_KEY_LEN / 2; i++)
+        snprintf(out + 2 * i, 3, "%02x", mac[i]);
 }
 
 bool once_stored_is_expired(const struct once_stored *stored, once_time now)

@@ -30,10 +30,16 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    bool is_twin;      /* CLAIM: while it was under way the same one came over another connection */
-    uint8_t nonce[16]; /* CLAIM */
-    struct call *next; /* CLAIM: in its bucket */
+    bool is_twin;      /* while it was under way the same one came over another connection */
+    uint8_t nonce[16]; /* CLAIM, TAKE_OVER */
+    struct call *next; /* the same: in its bucket */
 };
+
+/* May it be answered by a grant? */
+static bool asks_for_grant(const struct call *call)
+{
+    return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_TAKE_OVER;
+}
 
 static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
 {
@@ -128,7 +134,8 @@ bool conn_is_quiet(const struct conn *c)
 static void note_grant(struct conn *c, const struct call *call, const struct once_reply *reply)
 {
     bool granted = reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE;
-    if (call->verb == ONCE_VERB_CLAIM && granted && call->rerun)
+    bool rerun = call->verb == ONCE_VERB_TAKE_OVER ? reply->record.takeover == ONCE_TAKEOVER_RERUN : call->rerun;
+    if (asks_for_grant(call) && granted && rerun)
         held_add(&c->hub->held, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE)
         held_remove(&c->hub->held, call->fence);
@@ -140,7 +147,7 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
  * that wait are not answered in the order in which they came. */
 static void give_back(struct hub *hub, const struct call *call, once_result result, const struct once_reply *reply)
 {
-    if (call->verb != ONCE_VERB_CLAIM || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
+    if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
     if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
@@ -152,7 +159,7 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     struct call *call = arg;
     struct conn *c = call->conn;
     c->pending--;
-    if (call->verb == ONCE_VERB_CLAIM)
+    if (asks_for_grant(call))
         leave_claim(c->hub, call);
     ONCE_POINT("daemon.answer");
     if (c->fd < 0) {
@@ -239,8 +246,10 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         free(call);
         return r;
     }
-    if (call->verb == ONCE_VERB_CLAIM) { /* its callback comes later, on this thread */
-        memcpy(call->nonce, wire.request.claim.nonce, sizeof call->nonce);
+    c->hub->submitted = true;
+    if (asks_for_grant(call)) { /* its callback comes later, on this thread */
+        bool claim = call->verb == ONCE_VERB_CLAIM;
+        memcpy(call->nonce, claim ? wire.request.claim.nonce : wire.request.take_over.nonce, sizeof call->nonce);
         enter_claim(c->hub, call);
     }
     return ONCE_OK;
@@ -330,6 +339,8 @@ static bool receive(struct conn *c)
         c->in.len += (size_t)n;
         c->hub->buffered += (size_t)n;
         parse(c);
+        if (n < READ_LEN) /* that was all; epoll tells of more */
+            return true;
     }
     return true;
 }

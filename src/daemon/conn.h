@@ -31,6 +31,7 @@ struct hub {
     struct conn *large; /* over that bound: the one that may still be read from */
     bool roomier;       /* there is room again: others may be read from */
     bool stopping;      /* nothing more is taken in */
+    bool submitted;     /* calls that the engine was not kicked for yet */
 };
 
 struct conn {

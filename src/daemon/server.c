@@ -149,6 +149,10 @@ static void turn(struct server *s, int wait_ms)
         s->hub.roomier = false;
         go_on_all(s);
     }
+    if (s->hub.submitted) {
+        s->hub.submitted = false;
+        once_kick(s->options.once);
+    }
     conn_bury(&s->hub);
 }
 

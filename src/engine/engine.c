@@ -19,6 +19,7 @@
 enum {
     LANES_MAX = 2,
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
+    GATHER_REST_MAX = 31,        /* batches that are not gathered for, after it was in vain */
 };
 
 struct engine {
@@ -121,7 +122,8 @@ static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
                   op->request->verb == ONCE_VERB_RESOLVE;
-    return ending && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_DONE;
+    bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
+    return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
 }
 
 static void count_operation(struct once_stats *c, const struct once_op *op)
@@ -323,16 +325,11 @@ static void use_lanes(struct engine *e, unsigned count)
 
 /* ------------------------------------------------------------------ the writers */
 
-/* Callers that were just answered are about to come back: a commit for the two fastest
- * would make all others wait for the next. So the writer waits for those it answered and
- * those who came meanwhile to be together in one batch; but no longer than half of
- * what the last step took, and not when nobody comes. Without this the callers fall into
- * two halves that take turns, which on a slow disk halves the throughput. */
-static void gather(struct lane *lane)
+/* Waits, with the lock given up in between, until all who are expected are there, or it has been
+ * long enough. */
+static void await_callers(struct lane *lane)
 {
     struct engine *e = lane->engine;
-    if (lane->queued >= lane->expected || lane->expected < 2)
-        return;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
     uint32_t seen = lane->queued;
     while (now - start < lane->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
@@ -346,6 +343,30 @@ static void gather(struct lane *lane)
             grown = now;
         seen = lane->queued;
     }
+}
+
+/* Callers that were just answered are about to come back: a commit for the two fastest
+ * would make all others wait for the next. So the writer waits for those it answered and
+ * those who came meanwhile to be together in one batch; but no longer than half of
+ * what the last step took, and not when nobody comes. Without this the callers fall into
+ * two halves that take turns, which on a slow disk halves the throughput.
+ * Callers with a long way to go (a gateway's: to its upstream and back) cannot be waited for.
+ * Where less than half of those who were missing came, the next batches go without: one, three,
+ * seven, and so on. */
+static void gather(struct lane *lane)
+{
+    if (lane->queued >= lane->expected || lane->expected < 2)
+        return;
+    if (lane->gather_rest > 0) {
+        lane->gather_rest--;
+        return;
+    }
+    size_t enough = (lane->queued + lane->expected + 1) / 2;
+    await_callers(lane);
+    lane->gather_pause = lane->queued >= enough                 ? 0
+                         : lane->gather_pause < GATHER_REST_MAX ? 2 * lane->gather_pause + 1
+                                                                : GATHER_REST_MAX;
+    lane->gather_rest = lane->gather_pause;
 }
 
 static void wait_for_work(struct lane *lane)
@@ -447,7 +468,7 @@ static void *writer(void *arg)
 
 /* ------------------------------------------------------------------ the callers' side */
 
-once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
 {
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
@@ -455,7 +476,8 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
-        wake(lane);
+        if (!quietly)
+            wake(lane);
     }
     pthread_mutex_unlock(&e->lock);
     if (stopped)
@@ -463,6 +485,30 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (full)
         return once_fail(err, ONCE_BUSY, "%u operations are waiting already; try again later", e->queue_max);
     return ONCE_OK;
+}
+
+once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, false, err);
+}
+
+once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, true, err);
+}
+
+void engine_kick(struct engine *e)
+{
+    bool rests[LANES_MAX];
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        rests[i] = e->lanes[i].first != NULL && e->lanes[i].idle;
+        e->lanes[i].idle = e->lanes[i].idle && !rests[i];
+    }
+    pthread_mutex_unlock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        if (rests[i])
+            pthread_cond_signal(&e->lanes[i].work); /* without the lock, which it needs at once */
 }
 
 once_result engine_call(struct engine *e, struct job *job, struct once_error *err)

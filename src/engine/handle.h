@@ -15,9 +15,11 @@ struct once {
 };
 
 /* The public calls as a daemon makes them for others: with the nonce that the asker gave its
- * operation and whether it was sent before; by record; one step of a check at a time. */
+ * operation and whether it was sent before, to be followed by a kick when all were submitted that
+ * are there; by record; one step of a check at a time. */
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err);
+void once_kick(struct once *once);
 /* Before the end: no claim waits for another's outcome any more, also none that comes later. */
 void once_end_waits(struct once *once);
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,

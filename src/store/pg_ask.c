@@ -144,6 +144,13 @@ once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct on
     case ONCE_VERB_RESOLVE:
         r = ask_resolve(pg, op, &p, err);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        pg_add_int(&p, PG_INT8, (int64_t)q->take_over.seen.fence);
+        pg_add_int(&p, PG_INT8, q->take_over.lease_ms);
+        pg_add_bytes(&p, PG_UUID, once_span_of(q->take_over.nonce, sizeof q->take_over.nonce));
+        pg_add_int(&p, PG_INT4, op->again);
+        r = pg_send(pg->conn, ANSWER "once.take_over_record($1, $2, $3, $4, $5 = 1) a", &p, err);
+        break;
     default:
         abort();
     }

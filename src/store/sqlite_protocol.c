@@ -176,10 +176,34 @@ static once_result claim_create(struct sqlite_protocol *p, struct once_op *op, s
     return r == ONCE_OK ? answer(op, ONCE_ARM_EXECUTE, &record, err) : r;
 }
 
+/* What a taker of exactly this record does not say is as the last claim said it (ADR 7). */
+static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const struct once_op *op,
+                                            const struct sqlite_attempt *old)
+{
+    const struct once_take_over *t = &op->request->take_over;
+    const struct once_record *r = &old->stored.record;
+    struct sqlite_claim c = {
+        .takeover = r->takeover,
+        .claimed_at = p->now,
+        .lease_ms = t->lease_ms != 0 ? t->lease_ms : old->stored.lease_ms,
+        .boot = p->db->boot,
+        .retention_ms = r->retention_ms,
+        .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
+        .fingerprint = r->fingerprint,
+        .tenant = r->tenant,
+        .key = r->key,
+    };
+    memcpy(c.nonce, t->nonce, sizeof c.nonce);
+    memcpy(c.grant.record, op->record, 16);
+    c.grant.fence = sqlite_index_next_fence(p->index);
+    return c;
+}
+
 static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
                               const struct sqlite_attempt *old, struct once_error *err)
 {
-    struct sqlite_claim c = row_of_claim(p, op);
+    bool take_over = op->request->verb == ONCE_VERB_TAKE_OVER;
+    struct sqlite_claim c = take_over ? row_of_take_over(p, op, old) : row_of_claim(p, op);
     c.prev = (int64_t)old->stored.record.grant.fence;
     c.attempt = (int64_t)old->stored.record.attempt + 1;
     c.probing = arm == ONCE_ARM_PROBE;
@@ -188,6 +212,10 @@ static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enu
     struct once_record record = record_of_row(&c);
     record.recovery_point = old->stored.record.recovery_point;
     record.checkpoint = old->stored.record.checkpoint;
+    if (take_over) { /* who claims knows them */
+        record.tenant = c.tenant;
+        record.key = c.key;
+    }
     return r == ONCE_OK ? answer(op, arm, &record, err) : r;
 }
 
@@ -216,6 +244,7 @@ static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op,
     return r == ONCE_OK ? answer(op, ONCE_ARM_UNKNOWN, record, err) : r;
 }
 
+/* A claim, or a takeover of what was seen: they differ in how it is decided and in what is known. */
 static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_query query;
@@ -226,7 +255,10 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         unload(&query);
         return fail_op(op, r, err);
     }
-    struct once_decision d = once_decide_claim(found ? &attempt.stored : NULL, &op->request->claim, p->now);
+    const struct once_stored *stored = found ? &attempt.stored : NULL;
+    struct once_decision d = op->request->verb == ONCE_VERB_TAKE_OVER
+                                 ? once_decide_take_over(stored, &op->request->take_over, op->again, p->now)
+                                 : once_decide_claim(stored, &op->request->claim, p->now);
     op->not_in_effect = d.change != ONCE_CHANGE_RENEW;
     switch (d.change) {
     case ONCE_CHANGE_CREATE:
@@ -242,7 +274,7 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         r = claim_escalate(p, op, &attempt, err);
         break;
     case ONCE_CHANGE_NONE:
-        if (d.arm == ONCE_ARM_MISMATCH) /* K6: it learns nothing else */
+        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT) /* K6: it learns nothing else */
             r = answer(op, d.arm, NULL, err);
         else
             r = answer_stored(p, op, d.arm, &attempt, err);
@@ -622,6 +654,7 @@ once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, st
         return r;
     switch (op->request->verb) {
     case ONCE_VERB_CLAIM:
+    case ONCE_VERB_TAKE_OVER:
         return do_claim(p, op, err);
     case ONCE_VERB_EXTEND:
         return do_extend(p, op, err);

@@ -5,6 +5,8 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <endian.h>
+
 static const uint8_t magic[4] = { 'O', 'N', 'C', 'E' };
 
 /* ------------------------------------------------------------------ reading */
@@ -26,33 +28,30 @@ static const uint8_t *take(struct source *s, size_t len)
     return at;
 }
 
-static uint64_t take_number(struct source *s, size_t len)
-{
-    const uint8_t *at = take(s, len);
-    uint64_t value = 0;
-    for (size_t i = 0; at != NULL && i < len; i++)
-        value = value << 8 | at[i];
-    return value;
-}
-
 static uint8_t take_u8(struct source *s)
 {
-    return (uint8_t)take_number(s, 1);
+    const uint8_t *at = take(s, 1);
+    return at != NULL ? *at : 0;
 }
 
 static uint32_t take_u32(struct source *s)
 {
-    return (uint32_t)take_number(s, 4);
+    const uint8_t *at = take(s, 4);
+    return at != NULL ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3] : 0;
 }
 
 static uint64_t take_u64(struct source *s)
 {
-    return take_number(s, 8);
+    const uint8_t *at = take(s, 8);
+    uint64_t value = 0;
+    if (at != NULL)
+        memcpy(&value, at, 8);
+    return be64toh(value);
 }
 
 static int64_t take_i64(struct source *s)
 {
-    return (int64_t)take_number(s, 8);
+    return (int64_t)take_u64(s);
 }
 
 static void take_bytes(struct source *s, uint8_t *out, size_t len)
@@ -278,6 +277,22 @@ static void take_resolve(struct source *s, struct once_resolve *v)
     v->reason = take_span(s);
 }
 
+static void put_take_over(struct once_buf *b, const struct once_take_over *t)
+{
+    put_bytes(b, t->seen.record, sizeof t->seen.record);
+    once_buf_add_u64(b, t->seen.fence);
+    put_i64(b, t->lease_ms);
+    put_bytes(b, t->nonce, sizeof t->nonce);
+}
+
+static void take_take_over(struct source *s, struct once_take_over *t)
+{
+    take_bytes(s, t->seen.record, sizeof t->seen.record);
+    t->seen.fence = take_u64(s);
+    t->lease_ms = take_i64(s);
+    take_bytes(s, t->nonce, sizeof t->nonce);
+}
+
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
 {
     const struct once_request *r = &call->request;
@@ -310,6 +325,9 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_RESOLVE:
         put_resolve(buf, &r->resolve);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        put_take_over(buf, &r->take_over);
+        break;
     }
     end(buf, begin);
 }
@@ -319,7 +337,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_RESOLVE);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -346,6 +364,9 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
         break;
     case ONCE_VERB_RESOLVE:
         take_resolve(&s, &r->resolve);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        take_take_over(&s, &r->take_over);
         break;
     default:
         s.bad = true;

@@ -196,6 +196,13 @@ const struct once_reply *suite_resolve(const struct once_resolve *resolve)
     return &k->reply;
 }
 
+const struct once_reply *suite_take_over(const struct once_take_over *take_over)
+{
+    struct kept *k = keep();
+    must(once_take_over(suite.once, take_over, &k->reply, &suite.err), "once_take_over");
+    return &k->reply;
+}
+
 struct once_grant suite_granted(const char *file, int line, const struct once_claim *claim)
 {
     const struct once_reply *reply = suite_claim(claim);
@@ -431,8 +438,8 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct suite_case *const groups[] = {
-        claim_cases, finish_cases, progress_cases, resolve_cases, time_cases, name_cases,
-        look_cases,  async_cases,  run_cases,      shared_cases,  sut_cases,
+        claim_cases,     finish_cases, progress_cases, resolve_cases, time_cases,   name_cases,
+        take_over_cases, look_cases,   async_cases,    run_cases,     shared_cases, sut_cases,
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     clock_make();

@@ -85,6 +85,45 @@ static void decide__every_arm_in_its_order(void)
     }
 }
 
+static void decide__a_takeover_only_of_what_was_seen(void)
+{
+    static const struct {
+        const char *name;
+        enum kind kind;
+        enum once_takeover stored;
+        uint64_t seen;
+        bool again;
+        enum once_arm arm;
+        enum once_change change;
+    } rows[] = {
+        { "absent", ABSENT, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "K8 expired", EXPIRED, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "released", RELEASED, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "over, rerun", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
+        { "over, probe", RUNNING_OVER, ONCE_TAKEOVER_PROBE, 5, false, ARM(PROBE), CHANGE(TAKE) },
+        { "over, escalate", RUNNING_OVER, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "over, but not what was seen", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 4, false, ARM(FENCED), CHANGE(NONE) },
+        { "K1 live", RUNNING_LIVE, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "own nonce", RUNNING_OWN, ONCE_TAKEOVER_ESCALATE, 3, false, ARM(EXECUTE), CHANGE(RENEW) },
+        { "retryable", RETRYABLE, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
+        { "retryable, but not what was seen", RETRYABLE, ONCE_TAKEOVER_RERUN, 6, false, ARM(FENCED), CHANGE(NONE) },
+        { "K5 succeeded", SUCCEEDED, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K5 failed", FAILED, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K10 unknown", UNKNOWN, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K10 unknown, by this call", UNKNOWN, ONCE_TAKEOVER_ESCALATE, 5, true, ARM(UNKNOWN), CHANGE(NONE) },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(rows[i].kind, false);
+        stored.record.takeover = rows[i].stored;
+        struct once_take_over take_over = { .seen.fence = rows[i].seen };
+        memset(take_over.nonce, 1, sizeof take_over.nonce);
+        struct once_decision d =
+            once_decide_take_over(rows[i].kind == ABSENT ? NULL : &stored, &take_over, rows[i].again, NOW);
+        EXPECT_ROW(rows[i].name, d.arm == rows[i].arm);
+        EXPECT_ROW(rows[i].name, d.change == rows[i].change);
+    }
+}
+
 static void decide__a_verdict_only_where_nobody_knows(void)
 {
     static const struct {
@@ -110,6 +149,7 @@ int main(int argc, char **argv)
 {
     static const struct test tests[] = {
         TEST(decide__every_arm_in_its_order),
+        TEST(decide__a_takeover_only_of_what_was_seen),
         TEST(decide__a_verdict_only_where_nobody_knows),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -144,6 +144,9 @@ static bool same_request(const struct once_request *a, const struct once_request
         return once_span_equal(a->lookup.tenant, b->lookup.tenant) && once_span_equal(a->lookup.key, b->lookup.key);
     case ONCE_VERB_RESOLVE:
         return same_resolve(&a->resolve, &b->resolve);
+    case ONCE_VERB_TAKE_OVER:
+        return same_grant(&a->take_over.seen, &b->take_over.seen) && a->take_over.lease_ms == b->take_over.lease_ms &&
+               memcmp(a->take_over.nonce, b->take_over.nonce, sizeof a->take_over.nonce) == 0;
     }
     return false;
 }
@@ -152,11 +155,11 @@ static void round_trip__a_call_arrives_with_all_its_fields(void)
 {
     struct once_buf buf;
     once_buf_init(&buf, BUF_MAX);
-    for (unsigned i = 0; i < 7 * ROUNDS; i++) {
+    for (unsigned i = 0; i < 8 * ROUNDS; i++) {
         pool.len = 0;
         state_of_random = i;
         len_scale = 300;
-        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_RESOLVE)), got;
+        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_TAKE_OVER)), got;
         once_buf_clear(&buf);
         wire_put_call(&buf, i, &sent);
         struct wire_frame frame = frame_in(once_buf_span(&buf));

@@ -150,6 +150,11 @@ static struct wire_call any_call(enum once_verb verb)
                                             .reason = any_span() };
         any_outcome(&r->resolve.outcome);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        r->take_over = (struct once_take_over){ .seen.fence = any_u64(), .lease_ms = any_i64() };
+        any_bytes(r->take_over.seen.record, sizeof r->take_over.seen.record);
+        any_bytes(r->take_over.nonce, sizeof r->take_over.nonce);
+        break;
     }
     return c;
 }
@@ -236,7 +241,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_CALL: {
-        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_RESOLVE)));
+        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_TAKE_OVER)));
         wire_put_call(buf, id, &call);
         break;
     }

@@ -8,9 +8,11 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 -- For services.
 GRANT EXECUTE ON FUNCTION
     once.claim(text, text, bytea, interval, interval, text, uuid),
+    once.take_over(uuid, bigint, interval, uuid),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
     once.finish(uuid, bigint, integer, bytea, text, text, boolean),
+    once.guard(uuid, bigint),
     once.release(uuid, bigint),
     once.lookup(text, text),
     once.consume(text, text),
@@ -35,6 +37,7 @@ GRANT EXECUTE ON FUNCTION
     once.barrier(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid),
     once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[]),
+    once.take_over_record(uuid, bigint, bigint, uuid, boolean),
     once.extend_record(uuid, bigint, bigint),
     once.advance_record(uuid, bigint, text, bytea, uuid),
     once.finish_record(uuid, bigint, integer, integer, bytea, bytea, boolean),
@@ -42,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint),
+    once.unfinished(bigint, bigint),
     once.history(uuid),
     once.check_rows(bigint, bigint),
     once.check_counts(bigint, bigint),

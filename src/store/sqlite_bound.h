@@ -1,0 +1,15 @@
+/*
+ * sqlite_bound.h - what the rest of the library knows of a connection that a caller bound.
+ */
+#ifndef ONCE_STORE_SQLITE_BOUND_H
+#define ONCE_STORE_SQLITE_BOUND_H
+
+#include "core/mac.h"
+#include "once.h"
+
+/* Names records, salts fingerprints, derives child keys. */
+const struct once_mac *once_sqlite_secret(const struct once_sqlite *bound);
+/* The store's clock. */
+once_time once_sqlite_now(const struct once_sqlite *bound);
+
+#endif
