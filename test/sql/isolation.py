@@ -272,12 +272,46 @@ def run_large():
 
 
 migrated()
+def run_at_the_end_of_retention():
+    """A retryable failure gets its next turn just before its retention ends, by who holds its row while
+    its slot is gone through, or by a clock that was set back: that turn stays (K7, F30)."""
+    psql("UPDATE once.ring SET period_ms = 1; UPDATE once.store SET test_clock = true")
+    now = int(psql("SELECT once.now_ms()")) + 86400000
+    at = lambda ms, sql: psql("SET once.now_ms = '%d'; " % ms + sql)
+    again = "SELECT arm FROM once.claim('', '{k}', lease => '1 hour', retention => '3 s', takeover => 'rerun')"
+    for name in ("held", "clock set back"):
+        for now in range(now, now + 3000, 100):   # nothing else is left to be gone through
+            at(now, "SELECT once.expire()")
+        a = Session()
+        key = "k%d" % next(_keys)
+        record, fence = at(now, "SELECT record, fence FROM once.claim('', '%s', retention => '3 s')" % key).split("|")
+        at(now, "SELECT once.finish('%s', %s, 503, state => 'failed', retryable => true)" % (record, fence))
+        at(now + 100, "SELECT once.expire()")
+        if name == "held":
+            a.run("SET once.now_ms = '%d'" % (now + 2900))
+            a.run("BEGIN")
+            equal(a.run(again.format(k=key)), "execute", "end of retention, %s: the retry" % name)
+        at(now + 3100, "SELECT once.expire()")
+        if name == "held":
+            a.run("COMMIT")
+        else:
+            equal(at(now + 2900, again.format(k=key)), "execute", "end of retention, %s: the retry" % name)
+        for step in range(10):
+            at(now + 3200 + 100 * step, "SELECT once.expire()")
+        equal(at(now + 5000, again.format(k=key)), "in progress", "end of retention, %s: another" % name)
+        equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "end of retention, %s: nothing is left over" % name)
+        a.close()
+        now += 10000
+    psql("UPDATE once.store SET test_clock = false")
+
+
 run_pairs()
 run_expiry()
 run_locked_newest()
 run_moved()
 run_granted()
 run_large()
+run_at_the_end_of_retention()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")
 finish()

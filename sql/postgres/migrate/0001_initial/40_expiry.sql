@@ -57,9 +57,9 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- What a slot has of the next records after `after`, by their newest claims: `gone` is finished
--- and past its retention; `here`: the newest claim is in this slot.
+-- and past its retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow.
 CREATE FUNCTION once.sweep(of_slot smallint, after uuid, most integer)
-RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean)
+RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashagg = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -67,7 +67,8 @@ DECLARE
     now_ms bigint := once.now_ms();
 BEGIN
     RETURN QUERY
-        SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms)
+        SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms),
+               coalesce((x.s).state = 3 AND (x.s).retryable, false)
           FROM (SELECT c.record FROM once.claim c WHERE c.slot = of_slot AND c.record > after
                  GROUP BY c.record ORDER BY c.record LIMIT most) w
          CROSS JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = w.record ORDER BY s.fence DESC LIMIT 1) x;
@@ -88,9 +89,23 @@ BEGIN
                     AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.fence > u.fence));
 END $$;
 
+-- The claims of these records, which are locked. Their results stay until the slot is emptied, so
+-- that its index goes on to decide who closed a turn.
+CREATE FUNCTION once.drop_lives(of_slot smallint, records uuid[]) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH claims AS (
+        DELETE FROM once.claim c WHERE c.slot = of_slot AND c.record = ANY (records) RETURNING c.fence
+    ), requests AS (
+        DELETE FROM once.request q WHERE q.slot = of_slot AND q.record = ANY (records)
+    )
+    DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = of_slot
+$$;
+
 -- Goes through the next `most` records of a slot that is out of use: moves what is finished and
 -- still wanted, and writes down in once.leftover what has to be looked at again: unfinished, or
--- locked just now. What is past its retention stays so, and is counted. Returns whether none was left.
+-- locked just now. What is past its retention is counted: it gets no other turn here, for a new life
+-- begins in the current slot. Only a retryable failure might: who looked at the clock before its end,
+-- or whose clock is set back. So that is taken away. Returns whether none was left.
 CREATE FUNCTION once.sweep_slot(of_slot smallint, most integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -101,12 +116,18 @@ DECLARE
     fences   bigint[];
     open     uuid[];
     moved    uuid[] := '{}';
+    ended    uuid[];   -- retryable, and gone
+    ends     bigint[];
+    dropped  uuid[] := '{}';
 BEGIN
-    SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*), count(*) FILTER (WHERE w.here AND w.gone),
+    SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
+           count(*) FILTER (WHERE w.here AND w.gone AND NOT w.retryable),
            array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
            array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
-           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished)
-      INTO last, looked, over, finished, fences, open
+           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished),
+           array_agg(w.record) FILTER (WHERE w.here AND w.gone AND w.retryable),
+           array_agg(w.fence) FILTER (WHERE w.here AND w.gone AND w.retryable)
+      INTO last, looked, over, finished, fences, open, ended, ends
       FROM once.slot s, once.sweep(of_slot, s.swept_to, most) w WHERE s.slot = of_slot;
     IF looked = 0 THEN
         RETURN true;
@@ -115,9 +136,13 @@ BEGIN
         moved := once.lock_still_newest(of_slot, finished, fences);
         PERFORM once.move_lives(of_slot, moved);
     END IF;
+    IF ended IS NOT NULL THEN
+        dropped := once.lock_still_newest(of_slot, ended, ends);
+        PERFORM once.drop_lives(of_slot, dropped);
+    END IF;
     INSERT INTO once.leftover (record)
-    SELECT l FROM unnest(finished || open) l WHERE l <> ALL (moved) ON CONFLICT DO NOTHING;
-    UPDATE once.slot SET swept_to = last, swept = swept + over WHERE slot = of_slot;
+    SELECT l FROM unnest(finished || open || ended) l WHERE l <> ALL (moved || dropped) ON CONFLICT DO NOTHING;
+    UPDATE once.slot SET swept_to = last, swept = swept + over + cardinality(dropped) WHERE slot = of_slot;
     RETURN false;
 END $$;
 
