@@ -209,18 +209,18 @@
 #else
 #define SEEN_FENCE 1
 #endif
-#ifdef WITHOUT_PROBE_DOUBT
-#define PROBE_DOUBT 0 /* a probe without an answer is unknown, not a release */
+#ifdef WITHOUT_HANDED_ON
+#define HANDED_ON 0 /* a release says nothing of the one that was taken over: the record is left as it was found */
 #else
-#define PROBE_DOUBT 1
+#define HANDED_ON 1
+#endif
+#ifdef WITHOUT_POINT_KEPT
+#define POINT_KEPT 0 /* a release forgets no recovery point: with one, also a first attempt stays */
+#else
+#define POINT_KEPT 1
 #endif
 
 /* Not ours to enforce: what callers, callees and operators owe. */
-#ifdef WITHOUT_HONEST_RELEASE
-#define HONEST_RELEASE 0 /* only an attempt that did nothing at all is released */
-#else
-#define HONEST_RELEASE 1
-#endif
 #ifdef WITHOUT_CALLEE_FENCE
 #define CALLEE_FENCE 0 /* a callee that can be asked refuses older fences from then on */
 #else
@@ -264,6 +264,7 @@ byte taken_by; /* its nonce: which worker */
 bool live;     /* its lease */
 bool first;    /* attempt 1 */
 bool probing;
+bool doubt;    /* it took over one that may have called */
 byte point;
 byte answer; /* the outcome's bytes; each attempt would answer something else */
 byte print;  /* the fingerprint */
@@ -323,6 +324,7 @@ inline grant_it()
     live = true;
     taken_by = me;
     probing = false;
+    doubt = false;
     mine = fence;
     my_life = life;
     at = point;
@@ -338,7 +340,8 @@ inline no_holder()
 {
     live = false;
     taken_by = 0;
-    probing = false
+    probing = false;
+    doubt = false
 }
 
 inline no_record()
@@ -379,8 +382,9 @@ inline take_abandoned()
     :: ESCALATION && (POLICY == ESCALATE || (POLICY == MARK && point != START)) ->
         store_unknown();
         arm = IS_UNKNOWN
-    :: POLICY == PROBE -> take(); probing = true; arm = ASK
-    :: else -> take(); arm = EXECUTE
+    :: POLICY == PROBE -> take(); probing = true; doubt = HANDED_ON; arm = ASK
+    :: POLICY == MARK && point == START -> take(); arm = EXECUTE
+    :: else -> take(); doubt = HANDED_ON; arm = EXECUTE
     fi
 }
 
@@ -538,6 +542,16 @@ inline finish(outcome)
     }
 }
 
+/* It did nothing. What others did, or it did before, stays. */
+inline leave()
+{
+    if
+    :: doubt -> live = false
+    :: !doubt && ((first && (point == START || !POINT_KEPT)) || !FIRST_ONLY) -> no_record()
+    :: else -> no_holder(); st = FAILED
+    fi
+}
+
 inline release()
 {
     d_step {
@@ -545,10 +559,10 @@ inline release()
         :: did != DID_END && is_mine ->
             newest_only();
             did = DID_END;
-            no_holder();
+            leave();
             if
-            :: first || !FIRST_ONLY -> no_record()
-            :: else -> st = FAILED
+            :: st == RUNNING -> taken_by = NOBODY /* whoever released does not come back with that nonce */
+            :: else
             fi
         :: else
         fi;
@@ -621,7 +635,7 @@ inline may_die()
 inline begin_work()
 {
     if
-    :: arm == EXECUTE && faults < FAULTS -> faults++; printf("%d cannot begin\n", me); goto give_it_back
+    :: faults < FAULTS -> faults++; printf("%d cannot begin\n", me); goto give_it_back
     :: arm == EXECUTE -> goto book
     :: arm == ASK -> goto probe
     fi
@@ -727,8 +741,8 @@ probe: /* what happened? */
         printf("%d asks what happened: %e\n", me, got);
         if
         :: got == ANSWERED && at >= BOOKED -> goto done
-        :: got == BROKEN && PROBE_DOUBT -> goto doubt
-        :: got == BROKEN && !PROBE_DOUBT -> goto give_it_back
+        :: got == BROKEN -> goto in_doubt
+        :: got == BROKEN -> goto give_it_back
         :: else -> got = 0
         fi
     }
@@ -765,7 +779,7 @@ intend: /* the next phase is a foreign call: say so first */
             :: arm == FENCED -> be_fenced()
             fi
         }
-    :: POLICY == INTENT && is_intent(at) && HEED -> goto doubt
+    :: POLICY == INTENT && is_intent(at) && HEED -> goto in_doubt
     :: else
     fi;
 
@@ -800,9 +814,8 @@ intend: /* the next phase is a foreign call: say so first */
         if
         :: got == ANSWERED -> goto done
         :: got == BROKEN && (POLICY == RERUN || !DOUBT) -> goto failed
-        :: got == BROKEN && !(POLICY == RERUN || !DOUBT) -> goto doubt
-        :: got == REFUSED && HONEST_RELEASE
-        :: got == REFUSED && !HONEST_RELEASE -> goto give_it_back
+        :: got == BROKEN && !(POLICY == RERUN || !DOUBT) -> goto in_doubt
+        :: got == REFUSED
         fi
     }
 
@@ -821,6 +834,11 @@ withdraw:
     :: else
     fi;
 
+    if
+    :: got == REFUSED -> goto give_it_back /* this attempt called nobody: it may say so, or that it failed */
+    :: true
+    fi;
+
 failed:
     if
     :: true
@@ -834,7 +852,7 @@ failed:
         fi
     }
 
-doubt:
+in_doubt:
     if
     :: true
     fi;
@@ -842,7 +860,7 @@ doubt:
         may_die();
         finish(UNKNOWN);
         if
-        :: answer_lost; goto doubt
+        :: answer_lost; goto in_doubt
         :: goto over
         fi
     }
@@ -913,8 +931,7 @@ end:
     /* The daemon gives back what nobody heard of. */
     :: d_step { give_back != 0 ->
         if
-        :: fence == give_back && st == RUNNING && first -> no_record()
-        :: fence == give_back && st == RUNNING && !first -> no_holder(); st = FAILED
+        :: fence == give_back && st == RUNNING -> leave()
         :: else
         fi;
         printf("the daemon gives fence %d back: the record is %e\n", give_back, st);
