@@ -11,6 +11,7 @@
  *                       once.claim_record in 30_protocol.sql. A step of the store is atomic and durable: d_step
  *   extend, advance,    do_extend, do_advance, do_finish, do_release; load_held() is `is_mine`. PostgreSQL closes a
  *   finish, release     turn with a result and a takeover closes it as superseded: `st == RUNNING` here
+ *   leave()             once_decide_release(); in PostgreSQL once.release_record and once.abandon_record
  *   taken_by            the claim's nonce; `did` is the attempt's own row, by which an operation that is applied again
  *                       after a lost answer recognises itself (answer_if_done)
  *   take_over()         the completer of DESIGN 6. It is planned; this is what it has to keep to
