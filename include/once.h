@@ -558,12 +558,13 @@ struct once_page {
 };
 
 /*
- * A listing by `abandoned` is oldest first, and cheap where there is little to find: the handle sweeps
- * over each attempt once, in steps of 10000 of a call (the first listing after once_open() begins at the
- * oldest; until it is through, pages have a `next`), remembers those that are not finished (262144 at most, of them
- * half failed ones) and afterwards looks only at what came since and at those of them whose lease should be over,
- * 1024 of a call. A lease that was ended early, and a failure before its end, are noticed within 5 s. What it shows
- * may have changed since: once_take_over() compares.
+ * A listing by `abandoned` is oldest first, and does not go through what is finished again and again: the handle
+ * sweeps over each attempt once, one bounded step of a call (10000 attempts on SQLite, about 7 ms; 1000 on PostgreSQL,
+ * about 10 ms), and remembers those that are not finished (262144 at most, half of them failed ones). The first
+ * sweep after once_open() begins at the oldest attempt; until it is through, pages have a `next`. From then on a call
+ * costs what came since, and a look at those whose lease should be over, 1024 of a call. A lease that was ended early,
+ * and a failure before its lease's end, are noticed within 5 s. What is shown may have changed since: once_take_over()
+ * compares.
  */
 ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
                                             struct once_error *err);

@@ -24,6 +24,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+/* Attempts of one sweep: about 10 ms, for which the lane's batches wait. */
+enum { SWEEP_SPAN = 1000 };
+
 struct postgres_store {
     struct once_store base;
     struct pg_conn pg;
@@ -173,7 +176,7 @@ static once_result sweep(struct once_store *base, struct once_sweep *w, struct o
     struct pg_params p;
     pg_params_init(&p);
     pg_add_int(&p, PG_INT8, (int64_t)w->after);
-    pg_add_int(&p, PG_INT8, ONCE_LIST_SCAN_MAX);
+    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
     PGresult *r = NULL;
     once_result result = ask(s, "SELECT * FROM once.loose($1, $2)", &p, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
