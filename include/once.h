@@ -334,12 +334,14 @@ struct once_take_over {
  *   running, lease over           by the stored takeover: EXECUTE, PROBE, or UNKNOWN, which is then stored;
  *                                 but EXECUTE where its holder had intent and recorded no point
  * with recovery point, checkpoint and stored request in the reply. Everything else changes nothing: FENCED with the
- * record as it is, ABSENT if it is gone. Never begins a new life of a record and never replays.
+ * record as it is (see once_extend()), ABSENT if it is gone. Never begins a new life of a record and never replays.
  */
 ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
                                                  struct once_reply *reply, struct once_error *err);
 
-/* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. */
+/* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. Here and below
+ * FENCED has no record (state NONE) if that is gone, or if the key stands for another operation by now: another
+ * request's, or this one's in a later life of the key (K5, K6). */
 ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms,
                                               struct once_reply *reply, struct once_error *err);
 
@@ -358,7 +360,14 @@ ONCE_API ONCE_CHECKED once_result once_finish(struct once *once, struct once_gra
                                               const struct once_outcome *outcome, struct once_reply *reply,
                                               struct once_error *err);
 
-/* Give it back: this attempt definitely had no effect. DONE or FENCED. */
+/*
+ * Give it back: this attempt definitely had no effect. DONE or FENCED. It says nothing of others (ADR 8):
+ *   a first attempt, no recovery point      the key is free, for anything
+ *   it took over a running one, which may   running, its lease over: the next claim's takeover
+ *   have sent something                     decides, as before
+ *   else                                    failed, retryable; the recovery point stays
+ * ONCE_POINT_SENDING alone counts as none.
+ */
 ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_grant grant, struct once_reply *reply,
                                                struct once_error *err);
 
@@ -448,7 +457,7 @@ struct once_attempt; /* one execution, inside a callback of once_run() */
 
 enum once_work {
     ONCE_WORK_ENDED = 1,   /* *outcome says how */
-    ONCE_WORK_NOT_STARTED, /* it certainly had no effect: the key is released */
+    ONCE_WORK_NOT_STARTED, /* it certainly had no effect: once_release() */
     ONCE_WORK_UNKNOWN,     /* something was sent, no complete answer came: escalate */
 };
 

@@ -11,6 +11,7 @@
  *                       once.claim_record in 30_protocol.sql. A step of the store is atomic and durable: d_step
  *   extend, advance,    do_extend, do_advance, do_finish, do_release; load_held() is `is_mine`. PostgreSQL closes a
  *   finish, release     turn with a result and a takeover closes it as superseded: `st == RUNNING` here
+ *   leave()             once_decide_release(); in PostgreSQL once.release_record and once.abandon_record
  *   taken_by            the claim's nonce; `did` is the attempt's own row, by which an operation that is applied again
  *                       after a lost answer recognises itself (answer_if_done)
  *   take_over()         the completer of DESIGN 6. It is planned; this is what it has to keep to
@@ -209,18 +210,18 @@
 #else
 #define SEEN_FENCE 1
 #endif
-#ifdef WITHOUT_PROBE_DOUBT
-#define PROBE_DOUBT 0 /* a probe without an answer is unknown, not a release */
+#ifdef WITHOUT_HANDED_ON
+#define HANDED_ON 0 /* a release says nothing of the one that was taken over: the record is left as it was found */
 #else
-#define PROBE_DOUBT 1
+#define HANDED_ON 1
+#endif
+#ifdef WITHOUT_POINT_KEPT
+#define POINT_KEPT 0 /* a release forgets no recovery point: with one, also a first attempt stays */
+#else
+#define POINT_KEPT 1
 #endif
 
 /* Not ours to enforce: what callers, callees and operators owe. */
-#ifdef WITHOUT_HONEST_RELEASE
-#define HONEST_RELEASE 0 /* only an attempt that did nothing at all is released */
-#else
-#define HONEST_RELEASE 1
-#endif
 #ifdef WITHOUT_CALLEE_FENCE
 #define CALLEE_FENCE 0 /* a callee that can be asked refuses older fences from then on */
 #else
@@ -264,6 +265,7 @@ byte taken_by; /* its nonce: which worker */
 bool live;     /* its lease */
 bool first;    /* attempt 1 */
 bool probing;
+bool doubt;    /* it took over one that may have called */
 byte point;
 byte answer; /* the outcome's bytes; each attempt would answer something else */
 byte print;  /* the fingerprint */
@@ -323,6 +325,7 @@ inline grant_it()
     live = true;
     taken_by = me;
     probing = false;
+    doubt = false;
     mine = fence;
     my_life = life;
     at = point;
@@ -338,7 +341,8 @@ inline no_holder()
 {
     live = false;
     taken_by = 0;
-    probing = false
+    probing = false;
+    doubt = false
 }
 
 inline no_record()
@@ -379,8 +383,9 @@ inline take_abandoned()
     :: ESCALATION && (POLICY == ESCALATE || (POLICY == MARK && point != START)) ->
         store_unknown();
         arm = IS_UNKNOWN
-    :: POLICY == PROBE -> take(); probing = true; arm = ASK
-    :: else -> take(); arm = EXECUTE
+    :: POLICY == PROBE -> take(); probing = true; doubt = HANDED_ON; arm = ASK
+    :: POLICY == MARK && point == START -> take(); arm = EXECUTE
+    :: else -> take(); doubt = HANDED_ON; arm = EXECUTE
     fi
 }
 
@@ -538,6 +543,16 @@ inline finish(outcome)
     }
 }
 
+/* It did nothing. What others did, or it did before, stays. */
+inline leave()
+{
+    if
+    :: doubt -> live = false
+    :: !doubt && ((first && (point == START || !POINT_KEPT)) || !FIRST_ONLY) -> no_record()
+    :: else -> no_holder(); st = FAILED
+    fi
+}
+
 inline release()
 {
     d_step {
@@ -545,10 +560,10 @@ inline release()
         :: did != DID_END && is_mine ->
             newest_only();
             did = DID_END;
-            no_holder();
+            leave();
             if
-            :: first || !FIRST_ONLY -> no_record()
-            :: else -> st = FAILED
+            :: st == RUNNING -> taken_by = NOBODY /* whoever released does not come back with that nonce */
+            :: else
             fi
         :: else
         fi;
@@ -621,7 +636,7 @@ inline may_die()
 inline begin_work()
 {
     if
-    :: arm == EXECUTE && faults < FAULTS -> faults++; printf("%d cannot begin\n", me); goto give_it_back
+    :: faults < FAULTS -> faults++; printf("%d cannot begin\n", me); goto give_it_back
     :: arm == EXECUTE -> goto book
     :: arm == ASK -> goto probe
     fi
@@ -727,8 +742,8 @@ probe: /* what happened? */
         printf("%d asks what happened: %e\n", me, got);
         if
         :: got == ANSWERED && at >= BOOKED -> goto done
-        :: got == BROKEN && PROBE_DOUBT -> goto doubt
-        :: got == BROKEN && !PROBE_DOUBT -> goto give_it_back
+        :: got == BROKEN -> goto in_doubt
+        :: got == BROKEN -> goto give_it_back
         :: else -> got = 0
         fi
     }
@@ -765,7 +780,7 @@ intend: /* the next phase is a foreign call: say so first */
             :: arm == FENCED -> be_fenced()
             fi
         }
-    :: POLICY == INTENT && is_intent(at) && HEED -> goto doubt
+    :: POLICY == INTENT && is_intent(at) && HEED -> goto in_doubt
     :: else
     fi;
 
@@ -800,9 +815,8 @@ intend: /* the next phase is a foreign call: say so first */
         if
         :: got == ANSWERED -> goto done
         :: got == BROKEN && (POLICY == RERUN || !DOUBT) -> goto failed
-        :: got == BROKEN && !(POLICY == RERUN || !DOUBT) -> goto doubt
-        :: got == REFUSED && HONEST_RELEASE
-        :: got == REFUSED && !HONEST_RELEASE -> goto give_it_back
+        :: got == BROKEN && !(POLICY == RERUN || !DOUBT) -> goto in_doubt
+        :: got == REFUSED
         fi
     }
 
@@ -821,6 +835,11 @@ withdraw:
     :: else
     fi;
 
+    if
+    :: got == REFUSED -> goto give_it_back /* this attempt called nobody: it may say so, or that it failed */
+    :: true
+    fi;
+
 failed:
     if
     :: true
@@ -834,7 +853,7 @@ failed:
         fi
     }
 
-doubt:
+in_doubt:
     if
     :: true
     fi;
@@ -842,7 +861,7 @@ doubt:
         may_die();
         finish(UNKNOWN);
         if
-        :: answer_lost; goto doubt
+        :: answer_lost; goto in_doubt
         :: goto over
         fi
     }
@@ -913,8 +932,7 @@ end:
     /* The daemon gives back what nobody heard of. */
     :: d_step { give_back != 0 ->
         if
-        :: fence == give_back && st == RUNNING && first -> no_record()
-        :: fence == give_back && st == RUNNING && !first -> no_holder(); st = FAILED
+        :: fence == give_back && st == RUNNING -> leave()
         :: else
         fi;
         printf("the daemon gives fence %d back: the record is %e\n", give_back, st);

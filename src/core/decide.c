@@ -80,6 +80,25 @@ struct once_decision once_decide_take_over(const struct once_stored *stored, con
     return (struct once_decision){ ONCE_ARM_FENCED, ONCE_CHANGE_NONE };
 }
 
+/* Only that it was about to send: of that a release says that it did not. Other points are phases whose local
+ * writes are committed (K11). */
+static bool is_mark_only(once_span points)
+{
+    once_span line, rest, name, call;
+    once_span_cut(points, '\n', &line, &rest);
+    once_span_cut(line, ' ', &name, &call);
+    return rest.len == 0 && once_span_equal(name, ONCE_LIT(ONCE_POINT_SENDING));
+}
+
+enum once_left once_decide_release(const struct once_stored *stored, once_span points)
+{
+    if (stored->doubt)
+        return ONCE_LEFT_ABANDONED;
+    if (stored->record.attempt == 1 && (points.len == 0 || is_mark_only(points)))
+        return ONCE_LEFT_FREE;
+    return ONCE_LEFT_RETRYABLE;
+}
+
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now)
 {
     if (stored == NULL || stored->released || once_stored_is_expired(stored, now))

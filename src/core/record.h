@@ -18,6 +18,7 @@ struct once_stored {
     bool intent;       /* its holder records a point before it sends, and nobody before it may have sent */
     bool has_request;  /* a request is stored with it */
     bool probing;      /* the grant was a PROBE: a repeated claim is told so again */
+    bool doubt;        /* it took over one that was running and may have sent something */
     bool released;     /* nothing of it happened; as good as absent (K7: it is not deleted for that) */
 };
 

@@ -152,6 +152,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->stored.probing = (c.flags & SQLITE_FLAG_PROBING) != 0;
     out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;
     out->stored.has_request = (c.flags & SQLITE_FLAG_REQUEST) != 0;
+    out->stored.doubt = (c.flags & SQLITE_FLAG_DOUBT) != 0;
     memcpy(out->stored.nonce, c.nonce, 16);
     struct once_record *r = &out->stored.record;
     r->grant = c.grant;
@@ -176,8 +177,11 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->progress_sum_is_right = !renewed || progress_sum(&progress) == sqlite_column_int(q, P_SUM);
     out->has_result = !sqlite_column_is_null(q, R_STATE);
     r->has_request = out->stored.has_request;
-    if (out->has_result) {
+    if (out->has_result)
         result_columns_read(q, out);
+    bool ended = out->has_result && !out->superseded;
+    out->given_back = !ended && renewed && progress.lease_until == c.claimed_at; /* no lease is that short */
+    if (out->has_result) {
         r->has_request = r->has_request && (r->retryable || r->state == ONCE_STATE_UNKNOWN);
         return;
     }

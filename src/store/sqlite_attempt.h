@@ -18,6 +18,7 @@ enum {
     SQLITE_FLAG_PROBING = 1,
     SQLITE_FLAG_INTENT = 2,
     SQLITE_FLAG_REQUEST = 4,
+    SQLITE_FLAG_DOUBT = 8,
     /* In once_result, beside enum once_state: */
     SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
@@ -60,6 +61,7 @@ struct sqlite_attempt {
     bool has_result;
     bool sum_is_right;          /* of the claim */
     bool progress_sum_is_right; /* also where there is none; a listing does not read enough to tell */
+    bool given_back;            /* released, and left running with its lease over */
     bool superseded;            /* its result only says that a later attempt took over */
     bool superseded_expiry;     /* has a result that does not expire by itself */
 };

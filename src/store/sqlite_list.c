@@ -93,9 +93,9 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
                                          .state = ONCE_STATE_RUNNING });
     if (a->has_result)
         gather_event(t, (struct once_event){ .at = r->finished_at,
-                                             .what = a->stored.released ? "released"
-                                                     : a->superseded    ? "superseded"
-                                                                        : "finished",
+                                             .what = a->stored.released || (a->superseded && a->given_back) ? "released"
+                                                     : a->superseded ? "superseded"
+                                                                     : "finished",
                                              .fence = r->grant.fence,
                                              .attempt = r->attempt,
                                              .state = a->stored.released || a->superseded ? ONCE_STATE_NONE : r->state,

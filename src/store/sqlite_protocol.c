@@ -121,11 +121,33 @@ static once_result answer_stored(struct sqlite_protocol *p, struct once_op *op, 
     return answer(op, arm, &attempt->stored.record, err);
 }
 
+/* Is this grant of the same life of the key? Another request's record (K6), or this one's in another life (K5), is no
+ * answer for whoever held it. */
+static once_result is_same_life(struct sqlite_protocol *p, struct once_grant grant, const struct once_record *newest,
+                                bool *same, struct once_error *err)
+{
+    *same = grant.fence == newest->grant.fence;
+    if (*same)
+        return ONCE_OK;
+    struct sqlite_query q = sqlite_query(p->db, SQL_claim_life);
+    sqlite_bind_int(&q, (int64_t)grant.fence);
+    if (sqlite_step(&q))
+        *same = once_span_equal(sqlite_column_span(&q, 0), once_span_of(newest->grant.record, 16)) &&
+                once_span_equal(sqlite_column_span(&q, 1), once_span_of(newest->fingerprint.bytes, 32)) &&
+                sqlite_column_int(&q, 2) == newest->created_at;
+    return sqlite_end(&q, "read an attempt", err);
+}
+
 /* K3: the loser answers from what is stored; what is gone (K8) is not shown any more. */
 static once_result answer_fenced(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *attempt,
                                  struct once_error *err)
 {
-    if (attempt->stored.released || once_stored_is_expired(&attempt->stored, p->now))
+    bool take_over = op->request->verb == ONCE_VERB_TAKE_OVER, same = false;
+    struct once_grant grant = take_over ? op->request->take_over.seen : op->request->grant;
+    once_result r = is_same_life(p, grant, &attempt->stored.record, &same, err);
+    if (r != ONCE_OK)
+        return r;
+    if (!same || attempt->stored.released || once_stored_is_expired(&attempt->stored, p->now))
         return answer(op, ONCE_ARM_FENCED, NULL, err);
     return answer_stored(p, op, ONCE_ARM_FENCED, attempt, err);
 }
@@ -258,7 +280,7 @@ static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enu
     if (arm == ONCE_ARM_PROBE)
         c.flags |= SQLITE_FLAG_PROBING;
     if (!once_intent_holds(&old->stored))
-        c.flags &= ~SQLITE_FLAG_INTENT;
+        c.flags = (c.flags & ~SQLITE_FLAG_INTENT) | SQLITE_FLAG_DOUBT;
     once_result r = hand_request_on(p, op, old, &c, err);
     if (r == ONCE_OK)
         r = sqlite_attempt_succeed(p, old, &c, err);
@@ -329,6 +351,8 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
     case ONCE_CHANGE_NONE:
         if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT) /* K6: it learns nothing else */
             r = answer(op, d.arm, NULL, err);
+        else if (d.arm == ONCE_ARM_FENCED)
+            r = answer_fenced(p, op, &attempt, err);
         else
             r = answer_stored(p, op, d.arm, &attempt, err);
         break;
@@ -404,8 +428,10 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
 static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt)
 {
     const struct once_record *r = &attempt->stored.record;
-    if (attempt->stored.released)
+    if (attempt->stored.released || attempt->given_back)
         return true;
+    if (!attempt->has_result)
+        return false;
     return r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0 &&
            sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !r->body_dropped && r->headers.len == 0 &&
            r->body.len == 0;
@@ -436,7 +462,7 @@ static bool is_done(struct sqlite_protocol *p, const struct once_op *op, struct 
     case ONCE_VERB_FINISH:
         return own->has_result && is_same_outcome(p, own, &op->request->outcome, op->outcome);
     case ONCE_VERB_RELEASE:
-        return own->has_result && is_release(p, own);
+        return is_release(p, own);
     default:
         return false;
     }
@@ -560,19 +586,21 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
     return r;
 }
 
-/* The attempt had no effect. If it was the first, the key is free again, for anything; an
- * earlier attempt may have had effects, so then the record stays and may be run again. */
+/* The attempt had no effect. What others before it may have had decides what is left. */
 static once_result write_release(struct sqlite_protocol *p, const struct sqlite_attempt *attempt,
                                  struct once_grant grant, struct once_error *err)
 {
     struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
-    bool first = attempt->stored.record.attempt == 1;
-    once_time expires_at = first ? p->now : once_expiry(ONCE_STATE_FAILED, attempt->stored.record.retention_ms, p->now);
+    enum once_left left = once_decide_release(&attempt->stored, attempt->points);
+    if (left == ONCE_LEFT_ABANDONED)
+        return sqlite_lease_put(p, attempt, attempt->stored.record.claimed_at, err);
+    bool free = left == ONCE_LEFT_FREE;
+    once_time expires_at = free ? p->now : once_expiry(ONCE_STATE_FAILED, attempt->stored.record.retention_ms, p->now);
     once_result r = ONCE_OK;
-    if (first && attempt->stored.has_request)
+    if (free && attempt->stored.has_request)
         r = sqlite_request_drop(p, grant.fence, err);
     return r != ONCE_OK ? r
-                        : sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
+                        : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
                                                 expires_at, err);
 }
 
@@ -582,11 +610,10 @@ static once_result do_release(struct sqlite_protocol *p, struct once_op *op, str
     struct sqlite_attempt attempt;
     bool held = false;
     once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        if (is_release(p, &attempt))
-            r = answer(op, ONCE_ARM_DONE, NULL, err);
-        else
-            r = answer_fenced(p, op, &attempt, err);
+    if (held && is_release(p, &attempt)) {
+        r = answer(op, ONCE_ARM_DONE, NULL, err);
+    } else if (held && attempt.has_result) {
+        r = answer_fenced(p, op, &attempt, err);
     } else if (held) {
         op->not_in_effect = true;
         r = write_release(p, &attempt, attempt.stored.record.grant, err);

@@ -72,7 +72,10 @@ status, _, problem = server.ask("POST", "/v1/advance", {**grant(claim), "point":
 equal((status, problem["code"]), (400, "invalid"), "points go forward only", problem)
 released = post("release", **grant(claim))
 equal(released, {"arm": "done"}, "giving it back")
-has(look("phases"), "leaves nothing", arm="absent")
+has(look("phases"), "forgets no recovery point", arm="found", state="failed", retryable=True, recovery_point="p2")
+claim = post("claim", key="nothing")
+equal(post("release", **grant(claim)), {"arm": "done"}, "giving back what did nothing")
+has(look("nothing"), "leaves nothing", arm="absent")
 
 # leases that are over
 for takeover, arm, attempt in ("rerun", "execute", 2), ("probe", "probe", 2), ("escalate", "unknown", 1):

@@ -294,6 +294,29 @@ static void K10__release_and_the_next_claim_of_one_batch_both_work(void)
     }
 }
 
+static void K10__release_into_doubt_and_the_next_claim_of_one_batch_both_work(void)
+{
+    for (int round = 0; round < 6; round++) {
+        heard_reset();
+        once_span key = numbered("k", round);
+        granted(.key = key, .lease_ms = 1000);
+        clock_advance(1000);
+        struct once_grant grant = granted(.key = key, .takeover = ONCE_TAKEOVER_RERUN);
+        for (int i = 0; i < round % 3; i++)
+            do_lookup(key);
+        gate_close();
+        once_result r = submit(&(struct once_request){ .verb = ONCE_VERB_RELEASE, .grant = grant }, 0);
+        struct once_request claim = { .verb = ONCE_VERB_CLAIM,
+                                      .claim = { .key = key, .takeover = ONCE_TAKEOVER_PROBE } };
+        if (r == ONCE_OK)
+            r = submit(&claim, 1);
+        gate_open();
+        CHECK(r == ONCE_OK && heard_all(2));
+        EXPECT(heard.answers[0].arm == ONCE_ARM_DONE);
+        EXPECT(heard.answers[1].arm == ONCE_ARM_PROBE);
+    }
+}
+
 static void async__full_queue_says_busy_and_nothing_is_called_back(void)
 {
     enum { ROOM = 4 };
@@ -661,6 +684,7 @@ const struct suite_case async_cases[] = {
     CASE(K1__of_many_submitted_at_once_one_executes),
     CASE(K10__advances_and_finish_of_one_batch_are_each_done),
     CASE(K10__release_and_the_next_claim_of_one_batch_both_work),
+    CASE(K10__release_into_doubt_and_the_next_claim_of_one_batch_both_work),
     CASE(async__full_queue_says_busy_and_nothing_is_called_back),
     CASE(async__invalid_requests_are_refused_and_not_called_back),
     CASE(async__callback_may_submit_more),

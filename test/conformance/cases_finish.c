@@ -105,6 +105,57 @@ static void K3__grant_of_an_earlier_life_of_the_key_is_fenced(void)
     EXPECT(same_record(before, &do_lookup(A)->record));
 }
 
+/* K5, K6: the key stands for something else by now, and that is not for whoever held it before. */
+static void expect_nothing_shown(const char *row, struct once_grant old)
+{
+    const struct once_record *before = &do_lookup(A)->record;
+    CHECK(before->state != ONCE_STATE_NONE);
+    for (enum verb v = 0; v < VERBS; v++) {
+        const struct once_reply *reply = do_verb(v, old);
+        EXPECT_ROW(row, reply->arm == ONCE_ARM_FENCED);
+        EXPECT_ROW(row, reply->record.state == ONCE_STATE_NONE && reply->record.grant.fence == 0);
+        EXPECT_ROW(row, reply->record.body.len == 0 && reply->record.checkpoint.len == 0);
+    }
+    EXPECT_ROW(row, same_record(before, &do_lookup(A)->record));
+}
+
+static void K6__fenced_holder_is_not_shown_another_requests_record(void)
+{
+    struct once_grant older = granted(.key = A, .lease_ms = 1000, .retention_ms = 10, .fingerprint = print_of(1));
+    clock_advance(1000);
+    struct once_grant newer =
+        granted(.key = A, .retention_ms = 10, .fingerprint = print_of(1), .takeover = ONCE_TAKEOVER_RERUN);
+    succeed(newer, ONCE_LIT("kept for 10 ms"));
+    clock_advance(10);
+    struct once_grant stranger = granted(.key = A, .fingerprint = print_of(2));
+    expect_nothing_shown("older, running", older);
+    expect_nothing_shown("newer, running", newer);
+    do_expire_all(0);
+    expect_nothing_shown("older, reaped", older);
+    do_advance(stranger, ONCE_LIT("secret"), ONCE_LIT("of the stranger"));
+    succeed(stranger, ONCE_LIT("the stranger's"));
+    expect_nothing_shown("older, finished", older);
+    expect_nothing_shown("newer, finished", newer);
+    reopen();
+    expect_nothing_shown("older, reopened", older);
+}
+
+static void K5__fenced_holder_is_not_shown_another_life(void)
+{
+    struct once_grant old = granted(.key = A, .lease_ms = 1000);
+    clock_advance(1000);
+    CHECK(do_resolve(.key = A, .verdict = ONCE_VERDICT_RELEASE, .reason = ONCE_LIT("r"))->arm == ONCE_ARM_DONE);
+    struct once_grant next = granted(.key = A, .lease_ms = 1000);
+    expect_nothing_shown("running", old);
+    EXPECT(do_take_over(old)->record.state == ONCE_STATE_NONE);
+    clock_advance(1000);
+    struct once_grant last = granted(.key = A, .takeover = ONCE_TAKEOVER_RERUN);
+    succeed(last, ONCE_LIT("of this life"));
+    expect_nothing_shown("finished", old);
+    for (enum verb v = 0; v < VERBS; v++) /* its own life's it is shown */
+        EXPECT_ROW(verb_names[v], span_equal(do_verb(v, next)->record.body, ONCE_LIT("of this life")));
+}
+
 static void K3__released_grant_is_fenced_and_shows_no_record(void)
 {
     struct once_grant grant = granted(.key = A);
@@ -473,10 +524,139 @@ static void K7__release_of_a_later_attempt_keeps_the_record(void)
     EXPECT(do_release(second)->arm == ONCE_ARM_DONE);
     EXPECT(do_lookup(A)->arm == ONCE_ARM_FOUND);
     EXPECT(do_claim(.key = A, .fingerprint = print_of(2))->arm == ONCE_ARM_MISMATCH);
-    const struct once_reply *third = do_claim(.key = A, .fingerprint = print_of(1));
+    const struct once_reply *third = do_claim(.key = A, .fingerprint = print_of(1), .takeover = ONCE_TAKEOVER_RERUN);
     EXPECT(third->arm == ONCE_ARM_EXECUTE && third->record.attempt == 3);
     EXPECT(span_equal(third->record.recovery_point, ONCE_LIT("charged")));
     EXPECT(span_equal(third->record.checkpoint, ONCE_LIT("ch_17")));
+}
+
+static const struct doubt_row {
+    const char *name;
+    enum once_takeover first, second; /* who was abandoned; who took over and released */
+    enum once_takeover third;
+    enum once_arm arm; /* of the third */
+} doubt_rows[] = {
+    { "probed, probe", ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_PROBE, ONCE_ARM_PROBE },
+    { "probed, escalate", ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_ESCALATE, ONCE_ARM_UNKNOWN },
+    { "rerun, probe", ONCE_TAKEOVER_ESCALATE, ONCE_TAKEOVER_RERUN, ONCE_TAKEOVER_PROBE, ONCE_ARM_PROBE },
+    { "rerun, escalate", ONCE_TAKEOVER_ESCALATE, ONCE_TAKEOVER_RERUN, ONCE_TAKEOVER_ESCALATE, ONCE_ARM_UNKNOWN },
+    { "rerun, rerun", ONCE_TAKEOVER_RERUN, ONCE_TAKEOVER_RERUN, ONCE_TAKEOVER_RERUN, ONCE_ARM_EXECUTE },
+};
+
+/* K10: it did nothing itself; what the one before it did is as unknown as it was. */
+static void K10__release_of_what_took_over_a_running_one_leaves_it_abandoned(void)
+{
+    for (size_t i = 0; i < LENGTH(doubt_rows); i++) {
+        const struct doubt_row *row = &doubt_rows[i];
+        once_span key = numbered("k", (int)i);
+        struct once_grant first = granted(.key = key, .lease_ms = 1000, .takeover = row->first);
+        clock_advance(1000);
+        struct once_grant second = granted(.key = key, .intent = true, .takeover = row->second);
+        clock_advance(10);
+        EXPECT_ROW(row->name, do_release(second)->arm == ONCE_ARM_DONE);
+        EXPECT_ROW(row->name, do_release(second)->arm == ONCE_ARM_DONE);
+        const struct once_record *left = &do_lookup(key)->record;
+        EXPECT_ROW(row->name, left->state == ONCE_STATE_RUNNING && !left->lease_live && left->attempt == 2);
+        EXPECT_ROW(row->name, same_grant(left->grant, second));
+        EXPECT_ROW(row->name, do_release(first)->arm == ONCE_ARM_FENCED);
+        if (i % 2 == 0)
+            reopen();
+        const struct once_reply *third = do_claim(.key = key, .takeover = row->third);
+        EXPECT_ROW(row->name, third->arm == row->arm);
+        if (third->arm == ONCE_ARM_UNKNOWN)
+            continue;
+        EXPECT_ROW(row->name, third->record.attempt == 3);
+        /* It is handed on, however often it is given back; a definite failure ends it. */
+        EXPECT_ROW(row->name, do_release(third->record.grant)->arm == ONCE_ARM_DONE);
+        EXPECT_ROW(row->name, do_lookup(key)->record.state == ONCE_STATE_RUNNING);
+        struct once_grant fourth = granted(.key = key, .takeover = row->third);
+        do_finish(fourth, .state = ONCE_STATE_FAILED, .retryable = true, .status = 503);
+        struct once_grant fifth = granted(.key = key);
+        EXPECT_ROW(row->name, do_release(fifth)->arm == ONCE_ARM_DONE);
+        const struct once_record *retryable = &do_lookup(key)->record;
+        EXPECT_ROW(row->name, retryable->state == ONCE_STATE_FAILED && retryable->retryable);
+        EXPECT_ROW(row->name, do_claim(.key = key)->arm == ONCE_ARM_EXECUTE);
+    }
+}
+
+static void K10__release_after_take_over_leaves_it_as_it_was_seen(void)
+{
+    struct once_grant first =
+        granted(.key = A, .lease_ms = 1000, .takeover = ONCE_TAKEOVER_PROBE, .request = ONCE_LIT("r"));
+    clock_advance(1000);
+    const struct once_reply *second = do_take_over(first);
+    CHECK(second->arm == ONCE_ARM_PROBE);
+    EXPECT(do_release(second->record.grant)->arm == ONCE_ARM_DONE);
+    EXPECT(do_lookup(A)->record.state == ONCE_STATE_RUNNING);
+    for (int i = 0; i < 12; i++) { /* K7: it is not finished, and stays */
+        clock_advance(6 * 3600 * 1000);
+        do_expire_all(0);
+    }
+    const struct once_reply *third = do_take_over(second->record.grant);
+    CHECK(third->arm == ONCE_ARM_PROBE);
+    EXPECT(third->record.attempt == 3 && span_equal(third->record.request, ONCE_LIT("r")));
+    succeed(third->record.grant, ONCE_LIT("asked"));
+}
+
+/* Released while it waited to be taken over: not a holder that died. */
+static void K10__release_is_told_where_it_left_a_record_abandoned(void)
+{
+    granted(.key = A, .lease_ms = 1000);
+    clock_advance(1000);
+    do_release(granted(.key = A, .takeover = ONCE_TAKEOVER_RERUN));
+    granted(.key = A, .takeover = ONCE_TAKEOVER_RERUN);
+    const struct once_history *history = do_history(A);
+    int released = 0, superseded = 0;
+    for (size_t i = 0; i < history->count; i++) {
+        released += strcmp(history->events[i].what, "released") == 0 && history->events[i].attempt == 2;
+        superseded += strcmp(history->events[i].what, "superseded") == 0 && history->events[i].attempt == 1;
+    }
+    EXPECT(released == 1 && superseded == 1);
+}
+
+/* With intent and without a point nothing was sent, so there is nothing to be unsure of. */
+static void K10__release_after_one_that_sent_nothing_is_a_failure_to_retry(void)
+{
+    granted(.key = A, .lease_ms = 1000, .intent = true);
+    clock_advance(1000);
+    struct once_grant second = granted(.key = A);
+    EXPECT(do_release(second)->arm == ONCE_ARM_DONE);
+    EXPECT(do_lookup(A)->record.state == ONCE_STATE_FAILED && do_lookup(A)->record.retryable);
+    EXPECT(do_claim(.key = A)->arm == ONCE_ARM_EXECUTE);
+}
+
+/* K11: a phase's local writes committed with its advance. */
+static void K11__release_of_a_first_attempt_keeps_its_recovery_point(void)
+{
+    struct once_grant first = granted(.key = A, .fingerprint = print_of(1), .request = ONCE_LIT("r"));
+    do_advance(first, ONCE_LIT("booked"), ONCE_LIT("b_1"));
+    EXPECT(do_release(first)->arm == ONCE_ARM_DONE);
+    EXPECT(do_release(first)->arm == ONCE_ARM_DONE);
+    const struct once_record *left = &do_lookup(A)->record;
+    EXPECT(left->state == ONCE_STATE_FAILED && left->retryable);
+    EXPECT(do_finish(first, .state = ONCE_STATE_SUCCEEDED)->arm == ONCE_ARM_FENCED);
+    EXPECT(do_claim(.key = A, .fingerprint = print_of(2))->arm == ONCE_ARM_MISMATCH);
+    const struct once_reply *second = do_take_over(first);
+    CHECK(second->arm == ONCE_ARM_EXECUTE);
+    EXPECT(second->record.attempt == 2 && span_equal(second->record.request, ONCE_LIT("r")));
+    EXPECT(span_equal(second->record.recovery_point, ONCE_LIT("booked")));
+    EXPECT(span_equal(second->record.checkpoint, ONCE_LIT("b_1")));
+}
+
+/* That it was about to send is all that such an attempt says, and that it did not send is what its release says. */
+static void K7__release_of_a_first_attempt_with_a_mark_only_frees_the_key(void)
+{
+    struct once_grant grant = granted(.key = A, .fingerprint = print_of(1), .intent = true);
+    do_advance(grant, ONCE_LIT(ONCE_POINT_SENDING), ONCE_LIT(""));
+    EXPECT(do_release(grant)->arm == ONCE_ARM_DONE);
+    EXPECT(do_release(grant)->arm == ONCE_ARM_DONE);
+    EXPECT(do_lookup(A)->arm == ONCE_ARM_ABSENT);
+    const struct once_reply *next = do_claim(.key = A, .fingerprint = print_of(2));
+    EXPECT(next->arm == ONCE_ARM_EXECUTE && next->record.attempt == 1 && next->record.recovery_point.len == 0);
+    do_advance(next->record.grant, ONCE_LIT("booked"), ONCE_LIT("b_1"));
+    do_advance(next->record.grant, ONCE_LIT(ONCE_POINT_SENDING), ONCE_LIT(""));
+    EXPECT(do_release(next->record.grant)->arm == ONCE_ARM_DONE);
+    EXPECT(do_lookup(A)->record.state == ONCE_STATE_FAILED);
 }
 
 const struct suite_case finish_cases[] = {
@@ -485,6 +665,8 @@ const struct suite_case finish_cases[] = {
     CASE(K3__fence_that_was_never_given_is_fenced),
     CASE(K3__record_that_never_was_is_fenced_and_empty),
     CASE(K3__grant_of_an_earlier_life_of_the_key_is_fenced),
+    CASE(K6__fenced_holder_is_not_shown_another_requests_record),
+    CASE(K5__fenced_holder_is_not_shown_another_life),
     CASE(K3__released_grant_is_fenced_and_shows_no_record),
     CASE(K8__record_past_its_retention_shows_no_outcome_to_a_fenced_holder),
     CASE(K5__finish_repeated_identically_is_done_with_the_same_times),
@@ -504,5 +686,11 @@ const struct suite_case finish_cases[] = {
     CASE(outcome__impossible_ones_are_refused),
     CASE(K7__release_of_a_first_attempt_frees_the_key_for_anything),
     CASE(K7__release_of_a_later_attempt_keeps_the_record),
+    CASE(K10__release_of_what_took_over_a_running_one_leaves_it_abandoned),
+    CASE(K10__release_after_take_over_leaves_it_as_it_was_seen),
+    CASE(K10__release_is_told_where_it_left_a_record_abandoned),
+    CASE(K10__release_after_one_that_sent_nothing_is_a_failure_to_retry),
+    CASE(K11__release_of_a_first_attempt_keeps_its_recovery_point),
+    CASE(K7__release_of_a_first_attempt_with_a_mark_only_frees_the_key),
     { NULL, NULL },
 };

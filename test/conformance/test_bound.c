@@ -425,6 +425,42 @@ static void bound__release_frees_the_key(void)
     tear_down();
 }
 
+/* K10: what the attempt before did is as unknown as it was; K5: a later life is not shown to an earlier one's holder.
+ */
+static void bound__release_speaks_for_its_own_attempt(void)
+{
+    set_up("WAL");
+    struct once_claim claim = {
+        .key = ONCE_LIT("a"), .lease_ms = 1000, .retention_ms = 1000, .takeover = ONCE_TAKEOVER_PROBE
+    };
+    struct once_grant grants[4];
+    struct once_reply reply;
+    for (int i = 0; i < 4; i++) {
+        CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+        CHECK(once_sqlite_claim(bound, &claim, &reply, &err) == ONCE_OK);
+        EXPECT(reply.arm == (i == 0 ? ONCE_ARM_EXECUTE : ONCE_ARM_PROBE));
+        grants[i] = reply.record.grant;
+        once_reply_release(&reply);
+        if (i == 1 || i == 2) {
+            EXPECT(once_sqlite_release(bound, grants[i], &reply, &err) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
+            once_reply_release(&reply);
+        }
+        CHECK(sql(db, "COMMIT") == SQLITE_OK);
+        if (i == 0)
+            now_ms += 1000;
+    }
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    EXPECT(finish_with(bound, grants[3], "asked") == ONCE_ARM_DONE);
+    now_ms += 1000;
+    CHECK(once_sqlite_claim(bound, &claim, &reply, &err) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+    once_reply_release(&reply);
+    EXPECT(once_sqlite_extend(bound, grants[0], 0, &reply, &err) == ONCE_OK && reply.arm == ONCE_ARM_FENCED);
+    EXPECT(reply.record.state == ONCE_STATE_NONE);
+    once_reply_release(&reply);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    tear_down();
+}
+
 static void bound__callers_own_tables_and_marks_are_left_alone(void)
 {
     set_up("DELETE");
@@ -617,6 +653,7 @@ int main(int argc, char **argv)
         TEST(bound__phases_of_one_key_commit_one_by_one),
         TEST(bound__taken_over_just_as_it_was_seen),
         TEST(bound__release_frees_the_key),
+        TEST(bound__release_speaks_for_its_own_attempt),
         TEST(bound__callers_own_tables_and_marks_are_left_alone),
         TEST(bound__newer_tables_are_refused),
         TEST(K1__database_of_a_caller_is_not_opened_as_an_own_file_by_an_owner),

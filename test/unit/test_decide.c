@@ -2,6 +2,7 @@
  * test_decide.c - the arms of a claim, as a table over every kind of record (DESIGN 5).
  */
 #include "core/decide.h"
+#include "core/span.h"
 
 #include "../test.h"
 
@@ -163,6 +164,34 @@ static void decide__intent_counts_only_after_what_is_certain(void)
     }
 }
 
+static void decide__a_release_speaks_for_its_own_attempt(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t attempt;
+        bool doubt;
+        const char *points;
+        enum once_left left;
+    } rows[] = {
+        { "first", 1, false, "", ONCE_LEFT_FREE },
+        { "first, marked", 1, false, "once:sending 00000000\n", ONCE_LEFT_FREE },
+        { "first, a point", 1, false, "booked 00000000\n", ONCE_LEFT_RETRYABLE },
+        { "first, a point, then marked", 1, false, "booked 00000000\nonce:sending 00000000\n", ONCE_LEFT_RETRYABLE },
+        { "first, marked, then a point", 1, false, "once:sending 00000000\nbooked 00000000\n", ONCE_LEFT_RETRYABLE },
+        { "first, nearly a mark", 1, false, "once:sendin 00000000\n", ONCE_LEFT_RETRYABLE },
+        { "later, after a failure", 2, false, "", ONCE_LEFT_RETRYABLE },
+        { "later, after a failure, marked", 2, false, "once:sending 00000000\n", ONCE_LEFT_RETRYABLE },
+        { "K10 after one that may have sent", 2, true, "", ONCE_LEFT_ABANDONED },
+        { "K10 the same with a point", 9, true, "booked 00000000\n", ONCE_LEFT_ABANDONED },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(RUNNING_LIVE, false);
+        stored.record.attempt = rows[i].attempt;
+        stored.doubt = rows[i].doubt;
+        EXPECT_ROW(rows[i].name, once_decide_release(&stored, once_span_str(rows[i].points)) == rows[i].left);
+    }
+}
+
 static void decide__a_verdict_only_where_nobody_knows(void)
 {
     static const struct {
@@ -190,6 +219,7 @@ int main(int argc, char **argv)
         TEST(decide__every_arm_in_its_order),
         TEST(decide__a_takeover_only_of_what_was_seen),
         TEST(decide__intent_counts_only_after_what_is_certain),
+        TEST(decide__a_release_speaks_for_its_own_attempt),
         TEST(decide__a_verdict_only_where_nobody_knows),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);

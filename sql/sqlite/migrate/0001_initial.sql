@@ -28,7 +28,8 @@ CREATE TABLE once_claim (
     record              BLOB NOT NULL CHECK (length(record) = 16),
     prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
-    flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request
+    flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
+                                           -- 8: after one that was running and may have sent something
     takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 3),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,

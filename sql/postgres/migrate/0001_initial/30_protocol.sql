@@ -311,13 +311,18 @@ BEGIN
     RAISE EXCEPTION 'record % changes faster than it can be claimed', wanted USING ERRCODE = '40001';
 END $$;
 
--- What stands, for somebody who is not the holder. What is gone (K8) is not shown any more.
-CREATE FUNCTION once.fenced(wanted uuid, n bigint) RETURNS once.answer
+-- What stands, for somebody who is not the holder. What is gone (K8) is not shown any more, nor what is another
+-- operation's by now: another request's (K6), or this one's in another life of the key (K5).
+CREATE FUNCTION once.fenced(wanted uuid, held bigint, n bigint) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s once.stored := once.newest(wanted);
+    s   once.stored := once.newest(wanted);
+    own once.stored := once.claimed(wanted, held);
 BEGIN
-    RETURN once.answer_of('fenced', CASE WHEN NOT once.is_gone(s, n) THEN s END, n);
+    IF once.is_gone(s, n) OR own.fence IS NULL OR own.created_at <> s.created_at OR own.fingerprint <> s.fingerprint THEN
+        RETURN once.answer_of('fenced', NULL, n);
+    END IF;
+    RETURN once.answer_of('fenced', s, n);
 END $$;
 
 CREATE FUNCTION once.extend_record(wanted uuid, held bigint, lease_ms bigint) RETURNS once.answer
@@ -330,7 +335,7 @@ BEGIN
     s := once.lock_newest(wanted);
     n := once.now_ms();
     IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
-        RETURN once.fenced(wanted, n);
+        RETURN once.fenced(wanted, held, n);
     END IF;
     INSERT INTO once.progress AS p (fence, slot, lease_until)
     VALUES (s.fence, s.slot, n + coalesce(nullif(lease_ms, 0), s.lease_ms))
@@ -361,7 +366,7 @@ BEGIN
         RETURN once.answer_of('done', once.claimed(wanted, held), n);
     END IF;
     IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
-        RETURN once.fenced(wanted, n);
+        RETURN once.fenced(wanted, held, n);
     END IF;
     IF s.point IS NOT DISTINCT FROM new_point THEN   -- once more, with another checkpoint
         s.calls[cardinality(s.calls)] := call;
@@ -417,31 +422,62 @@ BEGIN
        once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', own, n);
     END IF;
-    RETURN once.fenced(wanted, n);
+    RETURN once.fenced(wanted, held, n);
 END $$;
 
--- Definitely not executed. A first attempt frees the key; a later one may be run again.
+-- Did this claim take over one that was running and may have sent something?
+CREATE FUNCTION once.is_in_doubt(wanted uuid, held bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM once.claim c WHERE c.record = wanted AND c.fence = held AND c.takeover & 64 <> 0);
+END $$;
+
+-- A release of such a claim says nothing of the one before. So the record is left as it was found: running, its lease
+-- over, and that since it was claimed, which tells it from any lease that ends by itself.
+CREATE FUNCTION once.abandon_record(wanted uuid, held bigint, again boolean) RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s   once.stored := once.lock_newest(wanted);
+    own once.stored := once.claimed(wanted, held);
+    n   bigint := once.now_ms();
+BEGIN
+    IF s.fence = held AND s.state IS NULL THEN
+        INSERT INTO once.progress AS p (fence, slot, lease_until) VALUES (s.fence, s.slot, s.claimed_at)
+        ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
+        RETURN once.answer_of('done', NULL, n);
+    END IF;
+    IF again AND own.state = 6 AND own.lease_until = own.claimed_at THEN
+        RETURN once.answer_of('done', NULL, n);
+    END IF;
+    RETURN once.fenced(wanted, held, n);
+END $$;
+
+-- Definitely not executed: this attempt, nothing is said of others. A first one frees the key, unless it passed a
+-- recovery point, whose local writes are committed (K11; that it was about to send is none); else it may be run again.
 CREATE FUNCTION once.release_record(wanted uuid, held bigint, again boolean) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s   once.stored;
-    own once.stored;
-    n   bigint;
+    s       once.stored;
+    own     once.stored;
+    n       bigint;
+    left_as integer;
 BEGIN
     PERFORM once.hold_ring();
     n := once.now_ms();
+    IF once.is_in_doubt(wanted, held) THEN
+        RETURN once.abandon_record(wanted, held, again);
+    END IF;
     own := once.claimed(wanted, held);
-    IF own.fence IS NOT NULL AND
-       once.close_turn(own, (CASE own.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
+    left_as := CASE WHEN own.attempt = 1 AND coalesce(own.points = ARRAY['once:sending'], true) THEN 21 ELSE 19 END;
+    IF own.fence IS NOT NULL AND once.close_turn(own, left_as, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
     s := once.newest(wanted);
     own := once.claimed(wanted, held);
-    IF (s.fence = held OR again) AND
-       once.is_outcome(own, (CASE own.attempt WHEN 1 THEN 5 ELSE 3 END) + 16, 0, NULL, NULL) THEN
+    IF (s.fence = held OR again) AND once.is_outcome(own, left_as, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
-    RETURN once.fenced(wanted, n);
+    RETURN once.fenced(wanted, held, n);
 END $$;
 
 CREATE FUNCTION once.lookup_record(wanted uuid) RETURNS once.answer

@@ -15,11 +15,11 @@ BEGIN
 END $$;
 
 -- As it is stored with the turn after one whose lease was over. Where that one may have sent something, no mark of a
--- later one can say that it did not: then intent does not count.
+-- later one can say that it did not: then intent does not count, and a release does not say that nothing was (64).
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
-                ELSE (takeover & 15) + CASE WHEN takeover & 15 = 3 THEN 16 ELSE 0 END END
+                ELSE (takeover & 15) + CASE WHEN takeover & 15 = 3 THEN 16 ELSE 0 END + 64 END
 $$;
 
 -- The request that is stored with the life of this claim.
@@ -106,19 +106,19 @@ BEGIN
         RETURN a;
     END IF;
     IF s.fence IS DISTINCT FROM seen THEN
-        RETURN once.fenced(wanted, n);
+        RETURN once.fenced(wanted, seen, n);
     END IF;
     IF s.state = 4 AND again THEN
         RETURN once.answer_of('unknown', s, n);
     END IF;
     IF NOT (coalesce(s.state = 3 AND s.retryable, false) OR (s.state IS NULL AND s.lease_until <= n)) THEN
-        RETURN once.fenced(wanted, n);
+        RETURN once.fenced(wanted, seen, n);
     END IF;
     IF s.state IS NULL THEN
         unsent := once.is_unsent(s);
         -- Its holder may be finishing just now, without a lock: one of us closes the turn.
         IF NOT once.close_turn(s, CASE WHEN s.takeover = 1 AND NOT unsent THEN 4 ELSE 6 END, 0, NULL, NULL) THEN
-            RETURN once.fenced(wanted, n);
+            RETURN once.fenced(wanted, seen, n);
         END IF;
         IF s.takeover = 1 AND NOT unsent THEN
             RETURN once.answer_of('unknown', once.newest(wanted), n);

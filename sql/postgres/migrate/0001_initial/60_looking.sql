@@ -57,10 +57,14 @@ BEGIN
      WHERE c.record = wanted AND c.fence >= life
        AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
     UNION ALL
-    SELECT r.finished_at, CASE r.state & 15 WHEN 5 THEN 'released' WHEN 6 THEN 'superseded' ELSE 'finished' END,
+    SELECT r.finished_at,
+           CASE r.state & 15 WHEN 5 THEN 'released'
+                             WHEN 6 THEN CASE WHEN p.lease_until = c.claimed_at THEN 'released' ELSE 'superseded' END
+                             ELSE 'finished' END,
            c.fence, coalesce(c.attempt, 1), CASE WHEN r.state & 15 IN (5, 6) THEN 0 ELSE r.state & 15 END, r.status,
            ''::bytea, ''::bytea
       FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
+      LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
      WHERE c.record = wanted AND c.fence >= life
        AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
      ORDER BY 1, 3, 5
