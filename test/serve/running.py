@@ -67,6 +67,7 @@ def test_end__a_request_in_flight_is_finished(world):
 
 def test_complete__what_a_killed_worker_left_is_sent_again(world):
     need_module()
+    world.tolerate = "exited on signal 9"
     gateway = world.serve("--complete", "--takeover", "rerun", "--lease", "1s").ready()
     wait_for("an answer", answers(gateway))
     before = gateway.service.count
