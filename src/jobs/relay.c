@@ -223,6 +223,10 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     *took = 0;
     relay->alone = !relay->alone; /* suspects must not keep everything else waiting */
     once_result r = ops->take(relay->outbox, relay->lease_ms, relay->batch_len, relay->alone, &batch, err);
+    if (r == ONCE_OK && batch.count == 0 && !relay->alone) { /* there may be suspects only */
+        ops->batch_release(&batch);
+        r = ops->take(relay->outbox, relay->lease_ms, relay->batch_len, true, &batch, err);
+    }
     if (r != ONCE_OK || batch.count == 0) {
         if (r == ONCE_OK)
             ops->batch_release(&batch);

@@ -32,6 +32,12 @@ class Relay:
     def alive(self):
         return self.p.poll() is None
 
+    def stop_by_itself(self):
+        """Waits for its end; its exit status, negative: the signal."""
+        self.p.stdout.read()
+        self.p.stdout.close()
+        return self.p.wait()
+
     def stop(self):
         """Its exit status, and what it said."""
         if self.alive():

@@ -107,6 +107,8 @@ BEGIN
     IF seqs IS NULL THEN
         RETURN;
     END IF;
+    -- Only lanes that something is returned of: the relay gives back no others.
+    SELECT array_agg(DISTINCT o.lane) INTO lanes FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs);
     UPDATE once.outbox_lane l
        SET fence = l.fence + 1, lease_until = now_ms + lease_ms, taken_at = now_ms, relay = outbox_take.relay,
            flight = ARRAY(SELECT o.seq FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (seqs) ORDER BY o.seq)
