@@ -10,6 +10,8 @@ once_result outbox_open(const char *url, struct outbox **out, struct once_error 
     struct outbox *o = NULL;
     if (strncmp(url, "postgresql:", 11) == 0 || strncmp(url, "postgres:", 9) == 0)
         o = outbox_pg_create(url);
+    else if (strncmp(url, "sqlite:", 7) == 0)
+        o = outbox_sqlite_create(url + 7);
     else
         return once_fail(err, ONCE_INVALID,
                          "'%s' is no database with an outbox: postgresql://..., or sqlite:PATH of the database that "

@@ -6,6 +6,7 @@
  * live in the caller's database; its journal mode, its locking and its durability are the
  * caller's. Nothing is remembered between transactions that a roll back could make wrong.
  */
+#include "store/sqlite_bound.h"
 #include "core/decide.h"
 #include "core/err.h"
 #include "core/limits.h"
@@ -59,6 +60,11 @@ void once_sqlite_unbind(struct once_sqlite *b)
     sqlite_db_release(&b->db);
     once_buf_release(&b->protocol.scratch);
     free(b);
+}
+
+struct sqlite_db *sqlite_bound_db(struct once_sqlite *b)
+{
+    return &b->db;
 }
 
 /* A savepoint around each call: one that fails halfway leaves the caller's transaction as

@@ -102,7 +102,7 @@ def storm():
     kills = crashes = 0
     while any(w.is_alive() for w in writers) or kills < 6 * SIZE:
         time.sleep(rng.random() * 0.3)  # a moment at random is the point
-        if rng.random() < 0.12 and crashes < 2 * SIZE:
+        if kills >= 3 * (crashes + 1) and crashes < 2 * SIZE:
             restart("immediate")
             crashes += 1
         else:
