@@ -3,7 +3,14 @@
 
 #include <string.h>
 
-static const struct sink_ops *const all[] = { &sink_https, &sink_http };
+static const struct sink_ops *const all[] = {
+    &sink_https,
+    &sink_http,
+#if ONCE_HAVE_NATS
+    &sink_nats,
+    &sink_nats_tls,
+#endif
+};
 
 const struct sink_ops *sink_ops_of(const char *url)
 {
@@ -15,5 +22,9 @@ const struct sink_ops *sink_ops_of(const char *url)
 
 const char *sink_schemes(void)
 {
-    return "https://, http://";
+#if ONCE_HAVE_NATS
+    return "https://, http://, nats://, tls://";
+#else
+    return "https://, http:// (this program was built without libnats)";
+#endif
 }

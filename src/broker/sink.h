@@ -25,6 +25,7 @@ struct sink_options {
     const char *url;
     const char *secret_file; /* webhooks: keys to sign with; NULL: unsigned */
     const char *ca_file;     /* trusted besides nothing else; NULL: the system's */
+    const char *nats_creds;  /* NATS: a file with credentials; NULL: none */
     int64_t timeout_ms;      /* of one publish, connecting included */
     sink_done_fn *done;
     void *arg;
@@ -53,5 +54,8 @@ const struct sink_ops *sink_ops_of(const char *url);
 const char *sink_schemes(void);
 
 extern const struct sink_ops sink_http, sink_https;
+#if ONCE_HAVE_NATS
+extern const struct sink_ops sink_nats, sink_nats_tls;
+#endif
 
 #endif

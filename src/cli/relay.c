@@ -22,13 +22,15 @@ static const char help[] =
     "of them the same routes.\n"
     "\n"
     "  --route P=SINK     messages whose topic matches P go to SINK; * is any characters, the\n"
-    "                     first route that matches counts. SINK: a URL of https://, http://\n"
+    "                     first route that matches counts. SINK: https://... or http://...,\n"
+    "                     a webhook; nats://HOST[:PORT] or tls://HOST[:PORT], JetStream\n"
     "  --secret-file F    sign webhooks with the keys in F: lines whsec_BASE64, 4 at most\n"
     "  --ca-file F        trust the certificates in F instead of the system's\n"
+    "  --nats-creds F     the credentials for NATS\n"
     "  --timeout DUR      for one publish; default 10s\n"
     "  --attempts N       refusals after which a message is dead; default 20\n"
     "  --crashes N        relays that may die of a message before it is dead; default 5\n"
-    "  --backoff DUR      wait up to that after a first failure, doubled after each; default 500ms\n"
+    "  --backoff DUR      wait up to that after a failure, doubled each time; default 500ms\n"
     "  --backoff-max DUR  but no longer than this; default 10m\n"
     "  --batch N          messages to take at a time, up to 1000; default 500\n"
     "  --lease DUR        after which messages of a relay that died are taken over; at least\n"
@@ -50,6 +52,7 @@ enum {
     OPTION_ROUTE = ONCE_CLI_OWN,
     OPTION_SECRET_FILE,
     OPTION_CA_FILE,
+    OPTION_NATS_CREDS,
     OPTION_TIMEOUT,
     OPTION_ATTEMPTS,
     OPTION_CRASHES,
@@ -69,6 +72,7 @@ static const struct option options[] = {
     { "route", required_argument, NULL, OPTION_ROUTE },
     { "secret-file", required_argument, NULL, OPTION_SECRET_FILE },
     { "ca-file", required_argument, NULL, OPTION_CA_FILE },
+    { "nats-creds", required_argument, NULL, OPTION_NATS_CREDS },
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
     { "attempts", required_argument, NULL, OPTION_ATTEMPTS },
     { "crashes", required_argument, NULL, OPTION_CRASHES },
@@ -154,6 +158,9 @@ static bool parse_option(struct job *job, int option)
         return true;
     case OPTION_CA_FILE:
         job->sink.ca_file = optarg;
+        return true;
+    case OPTION_NATS_CREDS:
+        job->sink.nats_creds = optarg;
         return true;
     case OPTION_TIMEOUT:
         return duration(job, "--timeout", 1, HOUR_MS / 2, &job->sink.timeout_ms);
