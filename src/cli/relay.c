@@ -45,7 +45,7 @@ static const char help[] =
     "exit: 0 drained, or ended by INT or TERM after settling what was under way; 64 usage;\n"
     "      69 the database was not reached at the start\n"
     "\n"
-    "example: once relay --store postgresql://db/shop --route 'orders.*=https://hooks.example/in'\n";
+    "example: once relay --store postgresql://db/shop --route '*=https://hooks.example/in'\n";
 /* clang-format on */
 
 enum {

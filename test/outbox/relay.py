@@ -206,6 +206,7 @@ def a_poisoned_relay():
         victims.append(relay)
         until(lambda: outbox_is_empty() or not relay.alive(), "a relay's end")
         relay.stop()
+        psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")  # its lease is over
     equal(psql("SELECT convert_from(payload, 'UTF8'), crashes, refusals FROM once.outbox_dead"), "m7|2|0", "dead for its crashes, only it")
     equal(sorted(set(hook.firsts())), sorted("m%d" % n for n in range(1, 21) if n != 7), "all others arrived")
     hook.stop()
@@ -219,7 +220,7 @@ def a_high_rate_leaves_no_bloat():
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), *QUICK)
     largest = 0
-    for n in range(12):
+    for n in range(8):
         psql("SELECT count(once.enqueue('t', NULL, convert_to(repeat('x', 300), 'UTF8'))) FROM generate_series(1, 250)")
         until(outbox_is_empty, "a part published")
         slots = psql("SELECT current FROM once.outbox_ring")
@@ -227,8 +228,8 @@ def a_high_rate_leaves_no_bloat():
         largest = max(largest, int(psql("SELECT sum(pg_total_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")))
     relay.stop()
     old.run("COMMIT")
-    ok(largest < 4 * 65536 + 900000, "3000 messages of 400 bytes, with an old snapshot: the tables stay small", largest, slots)
-    equal(len(set(m["id"] for m in hook.confirmed)), 3000, "all arrived")
+    ok(largest < 4 * 65536 + 900000, "2000 messages of 400 bytes, with an old snapshot: the tables stay small", largest, slots)
+    equal(len(set(m["id"] for m in hook.confirmed)), 2000, "all arrived")
     for _ in range(3):
         psql("SELECT once.outbox_upkeep()")
     ok(int(psql("SELECT sum(pg_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")) <= 2 * 65536 + 200000, "and are given back")
