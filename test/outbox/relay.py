@@ -172,6 +172,24 @@ def not_before_its_time():
 
 
 @case
+def a_sleeping_relay_is_woken():
+    hook = Receiver()
+    idle = lambda: psql("SELECT idle FROM once.outbox_ring") == "t"
+    listener = Session()
+    listener.run("LISTEN once_outbox")
+    psql("UPDATE once.outbox_ring SET idle = false")
+    enqueue("t", "k", "1")
+    ok("notification" not in listener.run("SELECT 1"), "nobody sleeps: commits do not wait for a notification")
+    relay = Relay(url("test"), "--route", "t=" + hook.url(), *QUICK)
+    until(lambda: idle() and outbox_is_empty(), "its sleep")
+    enqueue("t", "k", "2")
+    until(lambda: "notification" in listener.run("SELECT 1"), "a notification")
+    until(outbox_is_empty, "the message")
+    equal(hook.firsts(), ["1", "2"], "a relay that sleeps is woken by NOTIFY")
+    relay.stop(), listener.close(), hook.stop()
+
+
+@case
 def tls_is_verified():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
