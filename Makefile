@@ -5,12 +5,13 @@ PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
 FUZZ_SECONDS ?= 60
-# of `make run`: the gateway, the demo service's port, where the JSON API listens
+# of `make run`: the gateway, the ports of the services, where the JSON API listens
 LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
+SHOP ?= 9001
 HTTP ?=
 
-.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep install tidy clean
+.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep model install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -25,7 +26,7 @@ $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
 run: deps all ## the gateway, a demo service behind it, and a list of things to try
-	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" $(if $(HTTP),--http "$(HTTP)")
+	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" --shop "$(SHOP)" $(if $(HTTP),--http "$(HTTP)")
 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
@@ -39,8 +40,7 @@ slow: deps all ## those that take their time
 check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite postgres --no-suite slow \
-		--no-suite serve # its nginx would need the sanitizer's library before our module
+	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
@@ -58,7 +58,10 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
 
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
-	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --timeout-multiplier 0
+	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --no-suite slow --timeout-multiplier 0
+
+model: deps ## the model of the protocol, larger than in the tests: make model SIZE=2
+	@model/check --size $(SIZE)
 
 bench: deps ## how fast the stores are here, as ratios (a release build)
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true

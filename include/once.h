@@ -88,7 +88,8 @@ typedef int64_t once_time;
 #define ONCE_CHECKPOINT_LEN_MAX (64 << 10) /* bytes kept with a recovery point */
 #define ONCE_HEADERS_LEN_MAX (64 << 10)    /* bytes of stored header lines */
 #define ONCE_BODY_LEN_MAX (16 << 20)       /* bytes of a stored body */
-#define ONCE_REASON_LEN_MAX 1000           /* bytes of an operator's reason; the actor has 255 */
+#define ONCE_REQUEST_LEN_MAX ((1 << 20) + ONCE_HEADERS_LEN_MAX) /* bytes of a stored request */
+#define ONCE_REASON_LEN_MAX 1000                                /* bytes of an operator's reason; the actor has 255 */
 #define ONCE_LEASE_MS_DEFAULT 60000
 #define ONCE_LEASE_MS_MAX (24LL * 3600 * 1000)
 #define ONCE_RETENTION_MS_DEFAULT (24LL * 3600 * 1000)
@@ -188,7 +189,8 @@ struct once_record {
     enum once_state state;
     bool retryable;
     bool body_dropped;
-    bool lease_live; /* RUNNING only: the holder's lease is not over */
+    bool lease_live;  /* RUNNING only: the holder's lease is not over */
+    bool has_request; /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
     enum once_takeover takeover;
     uint32_t attempt; /* 1 for the first */
     int32_t status;
@@ -200,6 +202,7 @@ struct once_record {
     once_time expires_at;  /* 0 while running; ONCE_NEVER */
     once_span recovery_point, checkpoint;
     once_span headers, body;
+    once_span request; /* only in the reply of once_take_over() and once_lookup_request() */
 };
 
 /* What the store answered. */
@@ -293,6 +296,10 @@ struct once_claim {
     int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER */
     int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
     enum once_takeover takeover;
+    bool intent;       /* you will record a recovery point, e.g. ONCE_POINT_SENDING, before you send
+                          anything: until then whoever takes over knows that nothing was sent */
+    once_span request; /* kept until it is finished, for whoever takes over. Yours: leave credentials out.
+                          Empty: what an earlier attempt stored stays */
     uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
                           its nonce after a lost answer returns the same grant */
 };
@@ -305,15 +312,39 @@ struct once_claim {
  *   failed, retryable             EXECUTE (next attempt)
  *   unknown                       UNKNOWN
  *   running, lease live           IN_PROGRESS
- *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN
+ *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN; but EXECUTE
+ *                                 where its holder had intent and recorded no point: nothing was sent
  * EXECUTE and PROBE are answered after the claim is durable (K4).
  */
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
                                              struct once_reply *reply, struct once_error *err);
 
+struct once_take_over {
+    struct once_grant seen; /* what was looked at: the newest grant, by a listing or a look-up */
+    int64_t lease_ms;       /* 0: as the attempt before had it */
+    bool intent;            /* as a claim's */
+    uint8_t nonce[16];      /* as a claim's */
+};
+
+/*
+ * Take over exactly what was seen: for those who finish what others left behind. The record's
+ * newest grant must be `seen`, and it must be running with its lease over, or failed and
+ * retryable. Then, as the claim that made `seen` said:
+ *   failed, retryable             EXECUTE (next attempt)
+ *   running, lease over           by the stored takeover: EXECUTE, PROBE, or UNKNOWN, which is then stored;
+ *                                 but EXECUTE where its holder had intent and recorded no point
+ * with recovery point, checkpoint and stored request in the reply. Everything else changes nothing: FENCED with the
+ * record as it is, ABSENT if it is gone. Never begins a new life of a record and never replays.
+ */
+ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
+                                                 struct once_reply *reply, struct once_error *err);
+
 /* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. */
 ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms,
                                               struct once_reply *reply, struct once_error *err);
+
+/* The point of those who only say that they are about to send. Names that begin with "once:" are reserved. */
+#define ONCE_POINT_SENDING "once:sending"
 
 /* Record a recovery point and its checkpoint, which the next attempt will find.
  * Forward only (K11): a point that was passed before is refused with ONCE_INVALID,
@@ -334,6 +365,10 @@ ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_gr
 /* Read without touching. FOUND or ABSENT. */
 ONCE_API ONCE_CHECKED once_result once_lookup(struct once *once, once_span tenant, once_span key,
                                               struct once_reply *reply, struct once_error *err);
+
+/* The same, with the request that is stored with it. */
+ONCE_API ONCE_CHECKED once_result once_lookup_request(struct once *once, once_span tenant, once_span key,
+                                                      struct once_reply *reply, struct once_error *err);
 
 /* An operator's word on a record that is unknown, or running with its lease over. */
 enum once_verdict {
@@ -366,6 +401,7 @@ enum once_verb {
     ONCE_VERB_RELEASE,
     ONCE_VERB_LOOKUP,
     ONCE_VERB_RESOLVE,
+    ONCE_VERB_TAKE_OVER,
 };
 
 /* The calls above as data: fill in what the verb's function takes. */
@@ -375,6 +411,7 @@ struct once_request {
     union {
         struct once_claim claim;
         struct once_resolve resolve;
+        struct once_take_over take_over;
         struct once_outcome outcome; /* FINISH */
         struct {
             int64_t lease_ms;
@@ -384,6 +421,7 @@ struct once_request {
         } advance;
         struct {
             once_span tenant, key;
+            bool request; /* the stored one, too */
         } lookup;
     };
 };
@@ -496,18 +534,29 @@ struct once_filter {
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
     int64_t age_ms_min; /* created at least this long ago */
+    bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
+    bool with_request;  /* of these, only what has a stored request */
     uint64_t before;    /* continue a listing: once_page.next */
     uint32_t limit;     /* records at most; 0: 100 */
 };
 
 struct once_page {
-    struct once_record *records; /* newest first; without checkpoint, headers and body */
+    struct once_record *records; /* newest first; without checkpoint, headers, body, body_dropped */
     size_t count;
     uint64_t next; /* 0: that was all. A page may be short, or empty, and not the last: a
                       call looks at a bounded number of rows */
     void *memory;
 };
 
+/*
+ * A listing by `abandoned` is oldest first, and does not go through what is finished again and again: the handle
+ * sweeps over each attempt once, one bounded step of a call (10000 attempts on SQLite, about 7 ms; 1000 on PostgreSQL,
+ * about 10 ms), and remembers those that are not finished (262144 at most, half of them failed ones). The first
+ * sweep after once_open() begins at the oldest attempt; until it is through, pages have a `next`. From then on a call
+ * costs what came since, and a look at those whose lease should be over, 1024 of a call. A lease that was ended early,
+ * and a failure before its lease's end, are noticed within 5 s. What is shown may have changed since: once_take_over()
+ * compares.
+ */
 ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
                                             struct once_error *err);
 ONCE_API void once_page_release(struct once_page *page);
@@ -588,6 +637,9 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_bind(struct sqlite3 *db, const str
 ONCE_API void once_sqlite_unbind(struct once_sqlite *bound);
 ONCE_API ONCE_CHECKED once_result once_sqlite_claim(struct once_sqlite *bound, const struct once_claim *claim,
                                                     struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_take_over(struct once_sqlite *bound,
+                                                        const struct once_take_over *take_over,
+                                                        struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_advance(struct once_sqlite *bound, struct once_grant grant,
                                                       once_span point, once_span checkpoint, struct once_reply *reply,
                                                       struct once_error *err);
@@ -598,6 +650,21 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_release(struct once_sqlite *bound,
                                                       struct once_reply *reply, struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_sqlite_lookup(struct once_sqlite *bound, once_span tenant, once_span key,
                                                      struct once_reply *reply, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_sqlite_extend(struct once_sqlite *bound, struct once_grant grant,
+                                                     int64_t lease_ms, struct once_reply *reply,
+                                                     struct once_error *err);
+/* once_list() of what is in your database. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_list(struct once_sqlite *bound, const struct once_filter *filter,
+                                                   struct once_page *page, struct once_error *err);
+/* Is this grant still the newest, its record running? ONCE_INVALID ("fenced: ...") if not: roll back. So that a
+ * worker that was only thought dead has no effect either, not just no outcome. Holds until a transaction that was
+ * begun with BEGIN IMMEDIATE ends. In SQL, also in triggers, the same is the function once_guard(record, fence),
+ * there on a bound connection: it fails the statement, or is 1. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_guard(struct once_sqlite *bound, struct once_grant grant,
+                                                    struct once_error *err);
+/* once_child_key() where the store is your database. */
+ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struct once_grant *grant, once_span call,
+                                    char out[ONCE_CHILD_KEY_LEN + 1]);
 
 /* ---------------------------------------------------------------- messages */
 

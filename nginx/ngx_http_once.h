@@ -4,15 +4,17 @@
  *     ngx_http_once_module.c    registration, variables
  *     ngx_http_once_conf.c      directives, and what is refused when they are read
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
+ *     ngx_http_once_nonce.c     random bytes that name a call
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
+ *     ngx_http_once_resend.c    the request as it is stored for the completer
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
- * upstream before the claim is durable, nothing to the client before the finish is; and a claimed
- * request is sent upstream at most once.
+ * upstream before the claim is durable (and, with intent, before the mark is), nothing to the client
+ * before the finish is; and a claimed request is sent upstream at most once.
  */
 #ifndef NGX_HTTP_ONCE_H
 #define NGX_HTTP_ONCE_H
@@ -32,6 +34,9 @@
 #define NGX_HTTP_ONCE_REQUIRED  3
 
 #define NGX_HTTP_ONCE_STATUS_MAX  600
+
+/* handed upstream up to this length: a header must fit a service's buffers; longer ones are fetched */
+#define NGX_HTTP_ONCE_CHECKPOINT_MAX  4096
 
 typedef struct ngx_http_once_daemon_s  ngx_http_once_daemon_t;
 typedef struct ngx_http_once_call_s    ngx_http_once_call_t;
@@ -76,6 +81,8 @@ typedef struct {
     ngx_array_t               *replay_headers; /* ngx_str_t */
     ngx_flag_t                 forward;
     ngx_flag_t                 intent;
+    ngx_str_t                  complete;       /* the upstream's name at the daemon; empty: off */
+    ngx_array_t               *complete_headers; /* ngx_str_t: stored, besides the usual ones */
     ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
     ngx_str_t                  pass;           /* a named location, or empty */
     u_char                    *file;           /* where `once` was said */
@@ -121,6 +128,8 @@ void ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d);
 ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
 void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
 const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
+/* of the tenant without a name */
+const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
 
 /*
  * Asks the daemon. The handler is called once: with the answer, or after `timeout` with
@@ -131,6 +140,7 @@ const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
 ngx_http_once_call_t *ngx_http_once_call(ngx_http_once_daemon_t *d,
     const struct once_request *request, ngx_msec_t timeout,
     ngx_http_once_done_pt handler, void *data);
+ngx_int_t ngx_http_once_nonce(uint8_t nonce[16]);
 /* The one who asked is gone. */
 void ngx_http_once_call_disown(ngx_http_once_call_t *call);
 
@@ -150,6 +160,7 @@ typedef enum {
     NGX_HTTP_ONCE_WAITING,      /* for the daemon to be connected */
     NGX_HTTP_ONCE_CLAIMING,
     NGX_HTTP_ONCE_DECIDED,      /* ctx->reply says what is to be done */
+    NGX_HTTP_ONCE_MARKING,      /* claimed with intent: that it is about to be sent is being stored */
     NGX_HTTP_ONCE_HELD,         /* claimed: the upstream works, or will */
     NGX_HTTP_ONCE_SETTLING,     /* finish or release under way, the answer is withheld */
     NGX_HTTP_ONCE_DONE          /* everything passes */
@@ -190,6 +201,7 @@ struct ngx_http_once_ctx_s {
     struct once_buf            body;       /* the answer so far */
     ngx_chain_t               *rest;       /* what did not fit */
 
+    unsigned                   marked:1;   /* that it is about to be sent is stored */
     unsigned                   sent:1;     /* at least a byte may have gone upstream */
     unsigned                   failed:1;   /* the upstream's answer broke off */
     unsigned                   dropped:1;  /* too large, or of uncertain end: not kept */
@@ -201,6 +213,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   observed:1;
     unsigned                   guarded:1;  /* its upstream is tried once, and so on */
     unsigned                   blocked:1;  /* r->blocked counts us */
+    unsigned                   handed:1;   /* X-Accel-Redirect: its answer is made by nginx itself */
 };
 
 extern ngx_module_t   ngx_http_once_module;
@@ -219,6 +232,11 @@ ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
 /* ctx->fingerprint, with the daemon's secret */
 once_result ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err);
+/* the body as one piece of memory, until it is given back */
+ngx_int_t ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied);
+void ngx_http_once_unmap_body(const once_span *body, void *mapped, void *copied);
+/* appends it; leaves `out` empty where it cannot be stored, and says so */
+void ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);

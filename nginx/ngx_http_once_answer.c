@@ -44,7 +44,9 @@ ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *
 ngx_int_t
 ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 {
-    u_char  buf[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];
+    static u_char  text[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];  /* of that second: */
+    static size_t  len;
+    static time_t  second;
 
     if (at == 0) {
         return NGX_OK;
@@ -54,8 +56,12 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
         return ngx_http_once_add_header(r, "Idempotency-Expires", (u_char *) "never", 5);
     }
 
-    return ngx_http_once_add_header(r, "Idempotency-Expires", buf,
-                                    ngx_http_time(buf, (time_t) (at / 1000)) - buf);
+    if (len == 0 || second != (time_t) (at / 1000)) {  /* most of one second's answers expire in one second */
+        second = (time_t) (at / 1000);
+        len = ngx_http_time(text, second) - text;
+    }
+
+    return ngx_http_once_add_header(r, "Idempotency-Expires", text, len);
 }
 
 /* Sends a header and a body of one piece, which lives as long as the request. */

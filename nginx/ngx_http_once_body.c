@@ -14,7 +14,7 @@
 /* ---------------------------------------------------------------- fingerprint */
 
 /* The body as one piece of memory; *mapped and *copied say what is to be given back. */
-static ngx_int_t
+ngx_int_t
 ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
 {
     off_t         size;
@@ -82,6 +82,18 @@ ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, 
     }
 
     return NGX_OK;
+}
+
+void
+ngx_http_once_unmap_body(const once_span *body, void *mapped, void *copied)
+{
+    if (mapped != NULL) {
+        munmap(mapped, body->len);
+    }
+
+    if (copied != NULL) {
+        ngx_free(copied);
+    }
 }
 
 static ngx_uint_t
@@ -168,7 +180,6 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
     ngx_http_request_t  *r = ctx->request;
 
     ngx_memzero(&http, sizeof(http));
-    snprintf(err->text, sizeof err->text, "the request's body could not be read");
 
     http.method = once_span_of(r->method_name.data, r->method_name.len);
     (void) once_span_cut(once_span_of(r->unparsed_uri.data, r->unparsed_uri.len), '?', &http.path, &http.query);
@@ -176,6 +187,7 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
     headers = ngx_array_create(r->pool, 4, sizeof(struct once_header));
 
     if (headers == NULL || ngx_http_once_fingerprinted_headers(ctx, headers) != NGX_OK) {
+        snprintf(err->text, sizeof err->text, "no memory for a fingerprint");
         return ONCE_NO_MEMORY;
     }
 
@@ -188,21 +200,21 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
         http.exclude_count = ctx->conf->exclude->nelts;
     }
 
-    if (ngx_http_once_whole_body(r, &http.body, &mapped, &copied) == NGX_OK) {
+    if (ngx_http_once_whole_body(r, &http.body, &mapped, &copied) != NGX_OK) {
+        snprintf(err->text, sizeof err->text, "the request's body could not be read");
+
+    } else if (ctx->tenant.len == 0) {
+        result = once_fingerprint_http_with(ngx_http_once_daemon_salt(ctx->conf->daemon), &http,
+                                            &ctx->fingerprint, err);
+
+    } else {
         once_fingerprint_salt(ngx_http_once_daemon_secret(ctx->conf->daemon),
                               once_span_of(ctx->tenant.data, ctx->tenant.len), &salt);
         result = once_fingerprint_http_with(&salt, &http, &ctx->fingerprint, err);
         ngx_explicit_memzero(&salt, sizeof(salt));
     }
 
-    if (mapped != NULL) {
-        munmap(mapped, http.body.len);
-    }
-
-    if (copied != NULL) {
-        ngx_free(copied);
-    }
-
+    ngx_http_once_unmap_body(&http.body, mapped, copied);
     return result;
 }
 
@@ -341,13 +353,7 @@ ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
         }
     }
 
-    if (mapped != NULL) {
-        munmap(mapped, body.len);
-    }
-
-    if (copied != NULL) {
-        ngx_free(copied);
-    }
+    ngx_http_once_unmap_body(&body, mapped, copied);
 
     return NGX_OK;
 }

@@ -239,7 +239,11 @@ ngx_http_once_header_lines(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
     ngx_table_elt_t      *h;
     ngx_http_request_t   *r = ctx->request;
 
+    u_char                date[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];
+    ngx_str_t             value;
+
     static ngx_str_t  type = ngx_string("Content-Type");
+    static ngx_str_t  modified = ngx_string("Last-Modified");
 
     if (r->headers_out.content_type.len > 0 && ngx_http_once_is_replayed(ctx, &type)) {
         once_buf_add(lines, ONCE_LIT("Content-Type: "));
@@ -253,6 +257,15 @@ ngx_http_once_header_lines(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
         }
 
         once_buf_add(lines, ONCE_LIT("\r\n"));
+    }
+
+    /* of a file that nginx sends, it has the time only */
+    if (r->headers_out.last_modified == NULL && r->headers_out.last_modified_time != -1
+        && ngx_http_once_is_replayed(ctx, &modified))
+    {
+        value.data = date;
+        value.len = ngx_http_time(date, r->headers_out.last_modified_time) - date;
+        ngx_http_once_add_line(lines, &modified, &value);
     }
 
     part = &r->headers_out.headers.part;
@@ -302,12 +315,13 @@ ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
 static ngx_int_t
 ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
 {
-    struct once_buf      lines;
     struct once_request  request;
+
+    static struct once_buf  lines = { .max = ONCE_HEADERS_LEN_MAX };  /* kept for the next */
 
     ngx_memzero(&request, sizeof(request));
     request.grant = ctx->grant;
-    once_buf_init(&lines, ONCE_HEADERS_LEN_MAX);
+    once_buf_clear(&lines);
 
     if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT) {
         request.verb = ONCE_VERB_RELEASE;
@@ -340,7 +354,6 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     ctx->state = NGX_HTTP_ONCE_SETTLING;
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
                                    ngx_http_once_settled, ctx);
-    once_buf_release(&lines);
 
     if (ctx->call == NULL) {
         ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0, "once: no memory to store an outcome");
@@ -445,6 +458,10 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->finalize_request = u->finalize_request;
         u->finalize_request = ngx_http_once_upstream_ended;
 
+    } else if (ctx->handed && status < 400) {
+        ctx->status = status;
+        ctx->capture = NGX_HTTP_ONCE_OUTCOME;
+
     } else if (ngx_http_once_was_sent(ctx)) {
         ctx->status = status == NGX_HTTP_GATEWAY_TIME_OUT ? status : NGX_HTTP_BAD_GATEWAY;
         ctx->capture = NGX_HTTP_ONCE_FAILURE;
@@ -458,7 +475,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->capture = NGX_HTTP_ONCE_OUTCOME;
     }
 
-    if (!ngx_http_once_end_is_certain(r) && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
+    if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->handed && !ngx_http_once_end_is_certain(r)) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                       "once: the upstream's answer has neither length nor chunks: whether it is complete "
                       "cannot be known, it is not kept");
@@ -623,6 +640,10 @@ ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
         out = cl;
     }
 
+    if (ctx->handed) {  /* the rest of the file waits in the copy filter: what we have comes before it */
+        return ngx_http_once_next_body_filter(r, out);
+    }
+
     return ngx_http_output_filter(r, out);
 }
 
@@ -638,7 +659,11 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
     ctx->replayed = 1;
     ctx->expires_at = record->expires_at;
 
-    if (record->grant.fence == 0) {
+    /* gone, or by now the key stands for another request (K6) */
+    if (record->grant.fence == 0
+        || ngx_memcmp(&record->fingerprint, &ctx->fingerprint, sizeof(ctx->fingerprint)) != 0)
+    {
+        ctx->expires_at = 0;
         return ngx_http_once_send_store_down(r, "another attempt took over; try again");
     }
 

@@ -8,6 +8,7 @@
 
 #include "core/duration.h"
 #include "core/json_pointer.h"
+#include "core/resend.h"
 #include "core/span.h"
 
 #define NGX_HTTP_ONCE_SOCKET  "/run/once/once.sock"
@@ -23,7 +24,7 @@ static char *ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void
 static char *ngx_http_once_set_final(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+static char *ngx_http_once_set_complete(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
@@ -70,7 +71,8 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_max_response", NGX_CONF_TAKE1, ngx_http_once_set_max_response, max_response),
     ngx_http_once_command("once_replay_headers", NGX_CONF_1MORE, ngx_http_once_set_replay_headers, replay_headers),
     ngx_http_once_command("once_forward", NGX_CONF_FLAG, ngx_conf_set_flag_slot, forward),
-    ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_http_once_set_intent, intent),
+    ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_conf_set_flag_slot, intent),
+    ngx_http_once_command("once_complete", NGX_CONF_1MORE, ngx_http_once_set_complete, complete),
     ngx_http_once_enum("once_store_down", store_down, ngx_http_once_store_downs),
     ngx_http_once_command("once_pass", NGX_CONF_TAKE1, ngx_http_once_set_pass, pass),
 
@@ -488,19 +490,68 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
+/* once_complete off | NAME [header=NAME]... */
 static char *
-ngx_http_once_set_intent(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_once_set_complete(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    char                      *rv;
+    once_span                  span;
+    ngx_str_t                 *name, word, *value = cf->args->elts;
+    ngx_uint_t                 i;
     ngx_http_once_loc_conf_t  *olcf = conf;
 
-    rv = ngx_conf_set_flag_slot(cf, cmd, conf);
-
-    if (rv == NGX_CONF_OK && olcf->intent) {
-        return "is not there yet: a claim counts as the intent to send, use \"once_intent off\"";
+    if (olcf->complete.data != NULL) {
+        return "is duplicate";
     }
 
-    return rv;
+    olcf->complete = value[1];
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        olcf->complete.len = 0;
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "is off, and says more";
+    }
+
+    if (!ngx_http_once_is_token(&value[1]) || value[1].len > ONCE_UPSTREAM_NAME_LEN_MAX) {
+        return ngx_http_once_bad(cf, &value[1], "it is off, or the name that the daemon has for the upstream "
+                                 "(once daemon --complete NAME=URL)");
+    }
+
+    olcf->complete_headers = ngx_array_create(cf->pool, 4, sizeof(ngx_str_t));
+    if (olcf->complete_headers == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        word = value[i];
+
+        if (word.len <= 7 || ngx_strncmp(word.data, "header=", 7) != 0) {
+            return ngx_http_once_bad(cf, &value[i], "it is header=NAME");
+        }
+
+        word.data += 7;
+        word.len -= 7;
+        span = once_span_of(word.data, word.len);
+
+        if (!ngx_http_once_is_token(&word)) {
+            return ngx_http_once_bad(cf, &value[i], "this is no header's name");
+        }
+
+        if (once_header_is_secret(span)) {
+            return ngx_http_once_bad(cf, &value[i], "credentials are never stored: the daemon sends its own "
+                                     "(once daemon --complete-identity)");
+        }
+
+        if (once_header_is_of_one_hop(span)) {
+            return ngx_http_once_bad(cf, &value[i], "this header belongs to one request only and is never stored");
+        }
+
+        name = ngx_array_push(olcf->complete_headers);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+        *name = word;
+    }
+
+    return NGX_CONF_OK;
 }
 
 static char *
@@ -787,6 +838,12 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_conf_merge_value(conf->forward, prev->forward, 1);
     ngx_conf_merge_value(conf->intent, prev->intent, 0);
+
+    if (conf->complete.data == NULL) {
+        conf->complete = prev->complete;
+        conf->complete_headers = prev->complete_headers;
+    }
+
     ngx_conf_merge_uint_value(conf->store_down, prev->store_down, NGX_HTTP_ONCE_REFUSE);
 
     /* once_pass is for the location it stands in: the one it names would go to itself */

@@ -13,11 +13,11 @@
  */
 #include "ngx_http_once.h"
 
+#include "core/fingerprint.h"
 #include "core/span.h"
 #include "wire/wire.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
 /* a burst of clients per worker; above it is said at once that there is no room */
 #define NGX_HTTP_ONCE_CALLS_MAX    16384
@@ -53,9 +53,11 @@ struct ngx_http_once_daemon_s {
     ngx_msec_t              backoff;
     ngx_msec_t              tried;      /* when connecting was last tried */
     struct once_mac         secret;
+    struct once_mac         salt;       /* of fingerprints where there is one tenant, without a name */
     ngx_uint_t              welcomed;   /* the secret is there */
 
     struct once_buf         out, in;
+    struct once_buf         frame;      /* the one that is made */
     size_t                  sent;       /* of out */
     size_t                  parsed;     /* of in */
 
@@ -77,7 +79,8 @@ struct ngx_http_once_call_s {
     ngx_queue_t              unsent;
     ngx_http_once_daemon_t  *daemon;
     enum once_verb           verb;
-    struct once_buf          frame;
+    once_span                frame;     /* behind this structure, or in again */
+    struct once_buf          again;     /* one that is large, or marked as sent before */
     ngx_event_t              timer;     /* until the asker is told; then, until it is forgotten */
     ngx_msec_t               again_at;  /* the store was busy: not before */
     ngx_http_once_done_pt    handler;   /* NULL: nobody asks any more */
@@ -91,6 +94,20 @@ static void ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
 static void ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d);
 
 /* ---------------------------------------------------------------- calls */
+
+/* Empty again; what one large frame needed is not kept for ever. */
+static void
+ngx_http_once_empty(struct once_buf *buf)
+{
+    size_t  max = buf->max;
+
+    if (buf->cap > 2 * NGX_HTTP_ONCE_OUT_LEN) {
+        once_buf_release(buf);
+        once_buf_init(buf, max);
+    }
+
+    once_buf_clear(buf);
+}
 
 static void
 ngx_http_once_call_free(ngx_http_once_call_t *call)
@@ -109,7 +126,7 @@ ngx_http_once_call_free(ngx_http_once_call_t *call)
     ngx_rbtree_delete(&d->calls, &call->node);
     d->count--;
     d->bytes -= call->frame.len;
-    once_buf_release(&call->frame);
+    once_buf_release(&call->again);
     ngx_free(call);
 }
 
@@ -185,6 +202,7 @@ ngx_http_once_call_t *
 ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request,
     ngx_msec_t timeout, ngx_http_once_done_pt handler, void *data)
 {
+    size_t                 len;
     struct wire_call       wire;
     ngx_http_once_call_t  *call;
 
@@ -195,16 +213,10 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
         }
     }
 
-    call = ngx_calloc(sizeof(ngx_http_once_call_t), ngx_cycle->log);
-    if (call == NULL) {
-        return NULL;
-    }
-
     wire.request = *request;
     wire.again = false;
 
-    if (getrandom(wire.nonce, sizeof wire.nonce, 0) != sizeof wire.nonce) {
-        ngx_free(call);
+    if (ngx_http_once_nonce(wire.nonce) != NGX_OK) {
         return NULL;
     }
 
@@ -212,13 +224,24 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
         ngx_memcpy(wire.request.claim.nonce, wire.nonce, sizeof wire.nonce);
     }
 
-    once_buf_init(&call->frame, WIRE_FRAME_LEN_MAX + 4);
-    wire_put_call(&call->frame, d->next_id, &wire);
+    once_buf_clear(&d->frame);
+    wire_put_call(&d->frame, d->next_id, &wire);
 
-    if (call->frame.result != ONCE_OK) {
-        once_buf_release(&call->frame);
-        ngx_free(call);
+    len = d->frame.len <= NGX_HTTP_ONCE_READ_LEN ? d->frame.len : 0;
+    call = d->frame.result == ONCE_OK ? ngx_alloc(sizeof(ngx_http_once_call_t) + len, ngx_cycle->log) : NULL;
+    if (call == NULL) {
         return NULL;
+    }
+
+    ngx_memzero(call, sizeof(ngx_http_once_call_t));
+    ngx_memcpy(call + 1, d->frame.ptr, len);
+    call->frame = once_span_of(call + 1, len);
+    call->again.max = d->frame.max;
+
+    if (len == 0) {  /* a large one is not copied */
+        call->again = d->frame;
+        call->frame = once_buf_span(&d->frame);
+        once_buf_init(&d->frame, d->frame.max);
     }
 
     call->daemon = d;
@@ -263,7 +286,7 @@ ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
     struct wire_call   wire;
     struct wire_frame  old;
 
-    if (wire_next(once_buf_span(&call->frame), &old, &used, NULL) != ONCE_OK
+    if (wire_next(call->frame, &old, &used, NULL) != ONCE_OK
         || used == 0
         || wire_get_call(old.payload, &wire, NULL) != ONCE_OK)
     {
@@ -276,7 +299,7 @@ ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
         wire.request.claim.wait_ms = 0;
     }
 
-    once_buf_init(&frame, call->frame.max);
+    once_buf_init(&frame, call->again.max);
     wire_put_call(&frame, old.id, &wire);
 
     if (frame.result != ONCE_OK) {
@@ -285,8 +308,9 @@ ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
     }
 
     call->daemon->bytes += frame.len - call->frame.len;
-    once_buf_release(&call->frame);
-    call->frame = frame;
+    once_buf_release(&call->again);
+    call->again = frame;
+    call->frame = once_buf_span(&frame);
 
     return NGX_OK;
 }
@@ -360,6 +384,7 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
         }
 
         once_mac_init(&d->secret, once_span_of(welcome.secret, sizeof welcome.secret));
+        once_fingerprint_salt(&d->secret, once_span_of(NULL, 0), &d->salt);
         ngx_explicit_memzero(welcome.secret, sizeof(welcome.secret));
 
         d->welcomed = 1;
@@ -387,9 +412,11 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
         return NGX_OK;  /* an extension that nobody waited for any more */
     }
 
-    ngx_memzero(&reply, sizeof(reply));
+    reply.result = ONCE_OK;
+    reply.err.text[0] = '\0';
 
     if (frame->type == WIRE_FAILED) {
+        ngx_memzero(&reply, sizeof(reply));
         reply.result = wire_get_failed(frame->payload, &reply.err);
         if (reply.result == ONCE_OK) {
             return NGX_ERROR;
@@ -405,20 +432,6 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
     ngx_http_once_call_answered(call, &reply);
 
     return NGX_OK;
-}
-
-/* Empty again; what one large frame needed is not kept for ever. */
-static void
-ngx_http_once_empty(struct once_buf *buf)
-{
-    size_t  max = buf->max;
-
-    if (buf->cap > 2 * NGX_HTTP_ONCE_OUT_LEN) {
-        once_buf_release(buf);
-        once_buf_init(buf, max);
-    }
-
-    once_buf_clear(buf);
 }
 
 /* All complete frames that were read. Handlers never disconnect: they only ask more. */
@@ -514,7 +527,7 @@ ngx_http_once_gather(ngx_http_once_daemon_t *d)
             continue;
         }
 
-        once_buf_add(&d->out, once_buf_span(&call->frame));
+        once_buf_add(&d->out, call->frame);
         if (d->out.result != ONCE_OK) {
             d->out.result = ONCE_OK;  /* it did not fit: next time */
             return;
@@ -722,6 +735,12 @@ ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
     return &d->secret;
 }
 
+const struct once_mac *
+ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d)
+{
+    return &d->salt;
+}
+
 /* ---------------------------------------------------------------- its life */
 
 ngx_http_once_daemon_t *
@@ -756,6 +775,7 @@ void
 ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
 {
     once_buf_init(&d->out, NGX_HTTP_ONCE_OUT_LEN + WIRE_FRAME_LEN_MAX + 4);
+    once_buf_init(&d->frame, WIRE_FRAME_LEN_MAX + 4);
     once_buf_init(&d->in, WIRE_FRAME_LEN_MAX + 4 + 2 * NGX_HTTP_ONCE_READ_LEN);
     ngx_rbtree_init(&d->calls, &d->sentinel, ngx_rbtree_insert_value);
     ngx_queue_init(&d->all);
@@ -874,5 +894,7 @@ ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d)
     d->state = NGX_HTTP_ONCE_DOWN;
     once_buf_release(&d->out);
     once_buf_release(&d->in);
+    once_buf_release(&d->frame);
     ngx_explicit_memzero(&d->secret, sizeof(d->secret));
+    ngx_explicit_memzero(&d->salt, sizeof(d->salt));
 }

@@ -5,10 +5,13 @@
  *     Once-Fence           grows with every grant: a service can refuse older ones
  *     Once-Attempt         1 for the first
  *     Once-Recovery-Point  how far an earlier attempt came, where it said so
+ *     Once-Checkpoint      what it kept there, as ":base64:" (RFC 9651), up to 4096 bytes of it
  */
 #include "ngx_http_once.h"
 
 #include "core/span.h"
+
+#define NGX_HTTP_ONCE_NAMES  5
 
 ngx_uint_t
 ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
@@ -37,9 +40,32 @@ ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *val
     return count;
 }
 
+/* a field name, with what nginx knows of each */
+typedef struct {
+    ngx_str_t                  name;
+    u_char                    *lowcase;
+    ngx_uint_t                 hash;     /* of that; 0: not made yet */
+} ngx_http_once_name_t;
+
+static ngx_http_once_name_t  ngx_http_once_key_name = {
+    ngx_string("Once-Key"), (u_char *) "once-key", 0
+};
+static ngx_http_once_name_t  ngx_http_once_fence_name = {
+    ngx_string("Once-Fence"), (u_char *) "once-fence", 0
+};
+static ngx_http_once_name_t  ngx_http_once_attempt_name = {
+    ngx_string("Once-Attempt"), (u_char *) "once-attempt", 0
+};
+static ngx_http_once_name_t  ngx_http_once_point_name = {
+    ngx_string("Once-Recovery-Point"), (u_char *) "once-recovery-point", 0
+};
+static ngx_http_once_name_t  ngx_http_once_checkpoint_name = {
+    ngx_string("Once-Checkpoint"), (u_char *) "once-checkpoint", 0
+};
+
 static ngx_int_t
-ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char *name, const u_char *value,
-    size_t len)
+ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, ngx_http_once_name_t *name,
+    const u_char *value, size_t len)
 {
     ngx_table_elt_t  *h;
 
@@ -48,15 +74,18 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, const char
         return NGX_ERROR;
     }
 
-    h->key.len = ngx_strlen(name);
-    h->key.data = (u_char *) name;
-    h->lowcase_key = ngx_pnalloc(pool, h->key.len);
+    if (name->hash == 0) {
+        name->hash = ngx_hash_key(name->lowcase, name->name.len);
+    }
+
+    h->key = name->name;
+    h->lowcase_key = name->lowcase;
+    h->hash = name->hash;
     h->value.data = ngx_pnalloc(pool, len + 1);
-    if (h->lowcase_key == NULL || h->value.data == NULL) {
+    if (h->value.data == NULL) {
         return NGX_ERROR;
     }
 
-    h->hash = ngx_hash_strlow(h->lowcase_key, h->key.data, h->key.len);
     h->value.len = len;
     *ngx_cpymem(h->value.data, value, len) = '\0';
 #if (nginx_version >= 1023000)
@@ -75,12 +104,12 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h, *copy;
 
-    static ngx_str_t  names[] = {
+    static ngx_str_t  names[NGX_HTTP_ONCE_NAMES] = {
         ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
-        ngx_string("Once-Recovery-Point")
+        ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
     };
 
-    for (j = 0; j < 4; j++) {
+    for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
         found += ngx_http_once_find_header(r, &names[j], NULL);
     }
 
@@ -105,7 +134,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             i = 0;
         }
 
-        for (j = 0; j < 4; j++) {
+        for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
             if (h[i].key.len == names[j].len
                 && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
             {
@@ -113,7 +142,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             }
         }
 
-        if (j == 4) {
+        if (j == NGX_HTTP_ONCE_NAMES) {
             copy = ngx_list_push(&list);
             if (copy == NULL) {
                 return NGX_ERROR;
@@ -128,6 +157,28 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     }
 
     return NGX_OK;
+}
+
+static ngx_int_t
+ngx_http_once_push_checkpoint(ngx_list_t *list, ngx_pool_t *pool, once_span checkpoint)
+{
+    u_char     *text;
+    ngx_str_t   plain, coded;
+
+    plain.data = (u_char *) (uintptr_t) checkpoint.ptr;
+    plain.len = checkpoint.len;
+
+    text = ngx_pnalloc(pool, ngx_base64_encoded_length(plain.len) + 2);
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    text[0] = ':';
+    coded.data = text + 1;
+    ngx_encode_base64(&coded, &plain);
+    text[coded.len + 1] = ':';
+
+    return ngx_http_once_push_request_header(list, pool, &ngx_http_once_checkpoint_name, text, coded.len + 2);
 }
 
 ngx_int_t
@@ -146,17 +197,25 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
                                   ONCE_LIT("upstream") }, 3, mac);
     ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
 
-    if (ngx_http_once_push_request_header(list, r->pool, "Once-Key", text, ONCE_CHILD_KEY_LEN) != NGX_OK
-        || ngx_http_once_push_request_header(list, r->pool, "Once-Fence", text,
+    if (ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_key_name, text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_fence_name, text,
                                              ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
-        || ngx_http_once_push_request_header(list, r->pool, "Once-Attempt", text,
+        || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_attempt_name, text,
                                              ngx_sprintf(text, "%uD", record->attempt) - text) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
+    if (once_span_starts(record->recovery_point, ONCE_LIT("once:"))) {
+        return NGX_OK;  /* between the gateway and the store */
+    }
+
+    if (record->checkpoint.len > 0 && ngx_http_once_push_checkpoint(list, r->pool, record->checkpoint) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     if (record->recovery_point.len > 0
-        && ngx_http_once_push_request_header(list, r->pool, "Once-Recovery-Point", record->recovery_point.ptr,
+        && ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_point_name, record->recovery_point.ptr,
                                              record->recovery_point.len) != NGX_OK)
     {
         return NGX_ERROR;

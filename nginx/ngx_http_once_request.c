@@ -101,7 +101,7 @@ ngx_http_once_cleanup(void *data)
         ngx_queue_remove(&ctx->waiter.queue);
     }
 
-    if (ctx->state == NGX_HTTP_ONCE_HELD
+    if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_MARKING
         || (ctx->state == NGX_HTTP_ONCE_DECIDED && ctx->reply.result == ONCE_OK
             && ctx->reply.arm == ONCE_ARM_EXECUTE && !ctx->observed))
     {
@@ -127,7 +127,7 @@ ngx_http_once_sweep(void)
         q = ngx_queue_head(&ngx_http_once_held);
         ctx = ngx_queue_data(q, ngx_http_once_ctx_t, queue);
 
-        if (ctx->state == NGX_HTTP_ONCE_HELD) {
+        if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_MARKING) {
             ngx_http_once_abandon(ctx);
 
         } else {
@@ -328,6 +328,18 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
+/* Did the upstream say that it is done, and that nginx is to answer with content of its own
+ * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
+static ngx_uint_t
+ngx_http_once_is_handed(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
+           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
+           && r->content_handler == NULL && !r->error_page && !r->err_status;
+}
+
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -348,6 +360,11 @@ ngx_http_once_handler(ngx_http_request_t *r)
             return ngx_http_once_act(ctx);
 
         case NGX_HTTP_ONCE_HELD:  /* in another location now */
+            if (ngx_http_once_is_handed(r)) {
+                ctx->handed = 1;
+                return NGX_DECLINED;
+            }
+
             if (ngx_http_once_was_sent(ctx)) {
                 ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                               "once: a claimed request was sent upstream and is redirected to \"%V\"; "
@@ -474,6 +491,7 @@ static void
 ngx_http_once_begin(void *data)
 {
     once_result           result;
+    struct once_buf       stored;
     struct once_error     err;
     struct once_request   request;
     ngx_http_once_ctx_t  *ctx = data;
@@ -526,6 +544,7 @@ ngx_http_once_begin(void *data)
     }
 
     ngx_memzero(&request, sizeof(request));
+    once_buf_init(&stored, ONCE_REQUEST_LEN_MAX);
 
     if (ctx->observed) {
         request.verb = ONCE_VERB_LOOKUP;
@@ -541,12 +560,20 @@ ngx_http_once_begin(void *data)
         request.claim.retention_ms = ctx->conf->retention_ms;
         request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.takeover = ctx->conf->takeover;
+        request.claim.intent = ctx->conf->intent;
+
+        if (ctx->conf->complete.len > 0) {
+            ngx_http_once_stored_request(ctx, &stored);
+            request.claim.request = once_buf_span(&stored);
+        }
     }
 
     ctx->state = NGX_HTTP_ONCE_CLAIMING;
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request,
                                    NGX_HTTP_ONCE_CLAIM_MS + (ctx->observed ? 0 : ctx->conf->wait_ms),
                                    ngx_http_once_claimed, ctx);
+    once_buf_release(&stored);
+
     if (ctx->call == NULL) {
         ngx_http_once_decide(ctx, ONCE_BUSY, "too many requests are waiting");
     }
@@ -585,7 +612,9 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->headers = ngx_http_once_keep(pool, record->headers);
     record->body = ngx_http_once_keep(pool, record->body);
     record->recovery_point = ngx_http_once_keep(pool, record->recovery_point);
-    record->checkpoint = once_span_of(NULL, 0);
+    record->checkpoint = record->checkpoint.len <= NGX_HTTP_ONCE_CHECKPOINT_MAX
+                         ? ngx_http_once_keep(pool, record->checkpoint) : once_span_of(NULL, 0);
+    record->request = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
 
@@ -651,6 +680,55 @@ ngx_http_once_hold(ngx_http_once_ctx_t *ctx)
     ctx->timer.data = ctx;
     ctx->timer.log = ngx_cycle->log;
     ngx_add_timer(&ctx->timer, ngx_max(ctx->conf->lease_ms / 3, 1));
+}
+
+/* ---------------------------------------------------------------- intent */
+
+static void
+ngx_http_once_marked(void *data, ngx_http_once_reply_t *reply)
+{
+    ngx_http_once_ctx_t  *ctx = data;
+
+    ctx->call = NULL;
+
+    if (reply->result == ONCE_OK && reply->arm == ONCE_ARM_DONE) {
+        ngx_http_once_unhold(ctx);
+        ctx->marked = 1;
+        ngx_http_once_resume(ctx);
+        return;
+    }
+
+    /* nothing was sent, and nothing will be */
+    ngx_http_once_abandon(ctx);
+    ngx_http_once_decide(ctx, ONCE_UNAVAILABLE, reply->result == ONCE_OK ? "another attempt took over"
+                                                                         : reply->err.text);
+}
+
+/* Before anything is sent, that it will be is made durable: whoever finds the claim without this
+ * mark knows that nothing was. An earlier attempt's mark, or point, says the same. */
+static ngx_int_t
+ngx_http_once_mark(ngx_http_once_ctx_t *ctx)
+{
+    struct once_request  request;
+
+    ngx_http_once_hold(ctx);
+    ctx->state = NGX_HTTP_ONCE_MARKING;
+    ctx->request->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_memzero(&request, sizeof(request));
+    request.verb = ONCE_VERB_ADVANCE;
+    request.grant = ctx->grant;
+    request.advance.point = ONCE_LIT(ONCE_POINT_SENDING);
+
+    ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_CLAIM_MS,
+                                   ngx_http_once_marked, ctx);
+    if (ctx->call == NULL) {
+        ngx_http_once_abandon(ctx);
+        ngx_http_finalize_request(ctx->request,
+                                  ngx_http_once_send_store_down(ctx->request, "it was not executed; try again"));
+    }
+
+    return NGX_DONE;
 }
 
 static ngx_int_t
@@ -754,6 +832,11 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
     }
 
     if (ctx->reply.result == ONCE_OK && ctx->reply.arm == ONCE_ARM_EXECUTE) {
+
+        if (ctx->conf->intent && !ctx->marked && record->recovery_point.len == 0) {
+            return ngx_http_once_mark(ctx);
+        }
+
         return ngx_http_once_execute(ctx);
     }
 

@@ -1,5 +1,7 @@
--- Results and progress whose claim is not there: nothing may leave such (K7).
+-- Results, progress and requests whose claim is not there: nothing may leave such (K7).
 SELECT 'result', fence FROM once_result WHERE fence NOT IN (SELECT fence FROM once_claim)
 UNION ALL
 SELECT 'progress', fence FROM once_progress WHERE fence NOT IN (SELECT fence FROM once_claim)
+UNION ALL
+SELECT 'request', fence FROM once_request WHERE fence NOT IN (SELECT fence FROM once_claim)
 LIMIT 1000

@@ -1,5 +1,5 @@
 -- The attempt ?1 with its progress and result. One row at most, three primary keys.
-SELECT c.record, c.prev, c.attempt, c.probing, c.takeover, ifnull(c.created_at, c.claimed_at), c.claimed_at,
+SELECT c.record, c.prev, c.attempt, c.flags, c.takeover, ifnull(c.created_at, c.claimed_at), c.claimed_at,
        c.lease_ms, c.boot, c.retention_ms, c.fingerprint_version, c.fingerprint, c.nonce, c.tenant, c.key, c.sum,
        p.lease_until, p.boot, p.point, p.points, p.checkpoint, p.sum,
        r.state, r.retryable, r.status, r.finished_at, r.expires_at, r.outcome, c.fence

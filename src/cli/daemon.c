@@ -6,11 +6,16 @@
 #include "cli/signals.h"
 #include "cli/store_url.h"
 #include "cli/verbs.h"
+#include "core/duration.h"
+#include "core/span.h"
 #include "daemon/api.h"
+#include "daemon/completer.h"
+#include "daemon/http_call.h"
 #include "daemon/server.h"
 
 #include <errno.h>
 #include <pwd.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +23,8 @@
 /* clang-format off */
 static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
+    "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
+    "                   [--escalate-webhook URL]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -30,6 +37,24 @@ static const char help[] =
     "                     own and root; may be given up to 16 times\n"
     "  --http ADDR        where the JSON API listens, or 'off'; default 127.0.0.1:7411. Port 0:\n"
     "                     any that is free\n"
+    "  --complete NAME=URL\n"
+    "                     finish abandoned requests of routes with `once_complete NAME`: take\n"
+    "                     them over and send what they stored to URL again; up to 16 times\n"
+    "  --complete-identity NAME=FILE\n"
+    "                     header lines, e.g. Authorization, that go with these: credentials of\n"
+    "                     clients are never stored. Not readable by others\n"
+    "  --complete-timeout TIME\n"
+    "                     for an answer to one of these; default 60s\n"
+    "  --complete-lease TIME\n"
+    "                     how soon another daemon goes on after one that died; default 30s\n"
+    "  --complete-attempts N\n"
+    "                     of one record, all in all; then it is unknown; default 10\n"
+    "  --complete-crashes N\n"
+    "                     of them that nobody ended; default 3\n"
+    "  --escalate-webhook URL\n"
+    "                     is told (POST, JSON) when a record becomes unknown\n"
+    "  --escalate-secret FILE\n"
+    "                     signs that, as Standard Webhooks has it: whsec_... or bytes\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
@@ -39,7 +64,19 @@ static const char help[] =
     "example: once daemon --store sqlite:/var/lib/once/once.db --allow www-data\n";
 /* clang-format on */
 
-enum { OPTION_SOCKET = ONCE_CLI_OWN, OPTION_ALLOW, OPTION_HTTP };
+enum {
+    OPTION_SOCKET = ONCE_CLI_OWN,
+    OPTION_ALLOW,
+    OPTION_HTTP,
+    OPTION_COMPLETE,
+    OPTION_IDENTITY,
+    OPTION_TIMEOUT,
+    OPTION_LEASE,
+    OPTION_ATTEMPTS,
+    OPTION_CRASHES,
+    OPTION_WEBHOOK,
+    OPTION_SECRET,
+};
 
 /* Calls that wait for the engine: of many connections. */
 enum { QUEUE_LEN = 32768, WAITER_LEN = 32768 };
@@ -50,6 +87,9 @@ struct daemon {
     struct once_signals signals;
     char socket[200];
     const char *http; /* NULL: off */
+    struct completer_options complete;
+    struct escalate_options escalate;
+    struct escalations *escalations;
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -68,6 +108,89 @@ static bool add_user(struct daemon *d, const char *name)
     }
     o->users[o->user_count++] = user != NULL ? user->pw_uid : (uid_t)number;
     return true;
+}
+
+/* "NAME=REST": the upstream of that name, a new one where there is none. NULL: said why not. */
+static struct completer_upstream *upstream_of(struct daemon *d, const char *option, const char *text, const char **rest)
+{
+    struct completer_options *o = &d->complete;
+    const char *equals = strchr(text, '=');
+    size_t len = equals != NULL ? (size_t)(equals - text) : 0;
+    if (len == 0 || len > ONCE_UPSTREAM_NAME_LEN_MAX || equals[1] == '\0' || strcspn(text, " \t/:") < len) {
+        once_cli_usage(&d->cli, "--%s takes NAME=VALUE, not '%.60s'", option, text);
+        return NULL;
+    }
+    *rest = equals + 1;
+    for (size_t i = 0; i < o->count; i++)
+        if (strlen(o->upstreams[i].name) == len && memcmp(o->upstreams[i].name, text, len) == 0)
+            return &o->upstreams[i];
+    if (o->count == COMPLETER_UPSTREAMS_MAX) {
+        once_cli_usage(&d->cli, "--complete can be given %d times", COMPLETER_UPSTREAMS_MAX);
+        return NULL;
+    }
+    struct completer_upstream *u = &o->upstreams[o->count++];
+    memcpy(u->name, text, len);
+    return u;
+}
+
+static bool set_upstream(struct daemon *d, int option, const char *text)
+{
+    const char *rest = NULL;
+    bool identity = option == OPTION_IDENTITY;
+    struct completer_upstream *u = upstream_of(d, identity ? "complete-identity" : "complete", text, &rest);
+    if (u == NULL)
+        return false;
+    const char **field = identity ? &u->identity : &u->url;
+    if (*field != NULL) {
+        once_cli_usage(&d->cli, "'%s' is given twice", u->name);
+        return false;
+    }
+    *field = rest;
+    return true;
+}
+
+static bool set_number(struct daemon *d, const char *option, const char *text, uint32_t *out)
+{
+    char *end = NULL;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || value < 1 || value > 1000) {
+        once_cli_usage(&d->cli, "--%s takes a number from 1 to 1000, not '%.60s'", option, text);
+        return false;
+    }
+    *out = (uint32_t)value;
+    return true;
+}
+
+static bool set_time(struct daemon *d, const char *option, const char *text, int64_t *out)
+{
+    struct once_error err;
+    int64_t ms = 0;
+    if (once_duration_parse(once_span_str(text), false, &ms, &err) != ONCE_OK || ms < 1000 || ms > 3600 * 1000) {
+        once_cli_usage(&d->cli, "--%s takes 1s to 1h, not '%.60s'", option, text);
+        return false;
+    }
+    *out = ms;
+    return true;
+}
+
+static bool check_completer(struct daemon *d)
+{
+    for (size_t i = 0; i < d->complete.count; i++)
+        if (d->complete.upstreams[i].url == NULL) {
+            once_cli_usage(&d->cli, "'%s' has an identity, but no --complete", d->complete.upstreams[i].name);
+            return false;
+        }
+    if (d->escalate.secret_file != NULL && d->escalate.webhook == NULL) {
+        once_cli_usage(&d->cli, "--escalate-secret is for --escalate-webhook");
+        return false;
+    }
+    return true;
+}
+
+static void on_escalated(void *arg, struct once_grant grant, const char *why)
+{
+    struct daemon *d = arg;
+    escalate_note(d->escalations, grant, why);
 }
 
 /* The default's directory is made where it can be. */
@@ -94,16 +217,24 @@ static bool choose_socket(struct daemon *d, const char *given)
     return true;
 }
 
-static int serve(struct daemon *d)
+/* Between opening and closing the server: listens, completes, serves. */
+static int serve_all(struct daemon *d, struct server *server)
 {
     struct once_error err;
-    struct server *server = NULL;
     struct once_api *api = NULL;
-    if (server_open(&d->options, &server, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "serve");
-    struct once_api_options options = { .once = d->options.once, .listen = d->http };
+    struct completer *completer = NULL;
+    d->complete.once = d->options.once;
+    d->complete.escalations = d->escalations;
+    if (d->complete.count > 0 && completer_start(&d->complete, &completer, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "complete");
+    struct once_api_options options = { .once = d->options.once,
+                                        .listen = d->http,
+                                        .escalated = on_escalated,
+                                        .escalated_arg = d,
+                                        .escalations = escalate_counters(d->escalations),
+                                        .completer = completer != NULL ? completer_counters(completer) : NULL };
     if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {
-        server_close(server);
+        completer_stop(completer);
         return once_cli_error(&d->cli, &err, "serve HTTP");
     }
     printf("once: ready: socket %s, http %s\n", d->socket, api != NULL ? once_api_address(api) : "off");
@@ -112,8 +243,31 @@ static int serve(struct daemon *d)
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
     once_api_stop(api);
-    server_close(server);
+    completer_stop(completer);
     return ONCE_EXIT_OK;
+}
+
+static int serve(struct daemon *d)
+{
+    struct once_error err;
+    struct server *server = NULL;
+    d->escalate.once = d->options.once;
+    if (http_call_init(&err) != ONCE_OK || escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
+        once_close(d->options.once);
+        return once_cli_error(&d->cli, &err, "escalate");
+    }
+    d->options.escalated = on_escalated;
+    d->options.escalated_arg = d;
+    if (server_open(&d->options, &server, &err) != ONCE_OK) {
+        escalate_stop(d->escalations); /* nothing was noted: it does not ask the store, which is closed */
+        escalate_free(d->escalations);
+        return once_cli_error(&d->cli, &err, "serve");
+    }
+    int exit = serve_all(d, server);
+    escalate_stop(d->escalations);
+    server_close(server); /* its last answers may note something */
+    escalate_free(d->escalations);
+    return exit;
 }
 
 static int run(struct daemon *d)
@@ -125,6 +279,7 @@ static int run(struct daemon *d)
     if (error != 0)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
     int exit = ONCE_EXIT_OK;
     if (once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
@@ -144,23 +299,50 @@ int once_cli_daemon(int argc, char **argv)
         { "socket", required_argument, NULL, OPTION_SOCKET },
         { "allow", required_argument, NULL, OPTION_ALLOW },
         { "http", required_argument, NULL, OPTION_HTTP },
+        { "complete", required_argument, NULL, OPTION_COMPLETE },
+        { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
+        { "complete-timeout", required_argument, NULL, OPTION_TIMEOUT },
+        { "complete-lease", required_argument, NULL, OPTION_LEASE },
+        { "complete-attempts", required_argument, NULL, OPTION_ATTEMPTS },
+        { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
+        { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
+        { "escalate-secret", required_argument, NULL, OPTION_SECRET },
         { 0 },
     };
-    struct daemon d = { .cli = { .verb = "daemon", .help = help }, .http = ONCE_API_LISTEN_DEFAULT };
+    struct daemon d = { .cli = { .verb = "daemon", .help = help },
+                        .http = ONCE_API_LISTEN_DEFAULT,
+                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     const char *socket = NULL;
     for (int c; (c = once_cli_next(&d.cli, argc, argv, "", options)) != -1;) {
+        bool good = true;
         if (c == OPTION_SOCKET)
             socket = optarg;
         else if (c == OPTION_HTTP)
             d.http = strcmp(optarg, "off") != 0 ? optarg : NULL;
-        else if (c != OPTION_ALLOW)
+        else if (c == OPTION_ALLOW)
+            good = add_user(&d, optarg);
+        else if (c == OPTION_COMPLETE || c == OPTION_IDENTITY)
+            good = set_upstream(&d, c, optarg);
+        else if (c == OPTION_TIMEOUT)
+            good = set_time(&d, "complete-timeout", optarg, &d.complete.timeout_ms);
+        else if (c == OPTION_LEASE)
+            good = set_time(&d, "complete-lease", optarg, &d.complete.lease_ms);
+        else if (c == OPTION_ATTEMPTS)
+            good = set_number(&d, "complete-attempts", optarg, &d.complete.attempts_max);
+        else if (c == OPTION_CRASHES)
+            good = set_number(&d, "complete-crashes", optarg, &d.complete.crashes_max);
+        else if (c == OPTION_WEBHOOK)
+            d.escalate.webhook = optarg;
+        else if (c == OPTION_SECRET)
+            d.escalate.secret_file = optarg;
+        else
             return d.cli.exit;
-        else if (!add_user(&d, optarg))
+        if (!good)
             return ONCE_EXIT_USAGE;
     }
     if (optind < argc)
         return once_cli_usage(&d.cli, "'%s' is too much", argv[optind]);
-    if (!choose_socket(&d, socket))
+    if (!check_completer(&d) || !choose_socket(&d, socket))
         return ONCE_EXIT_USAGE;
     return once_cli_finish(&d.cli, run(&d));
 }

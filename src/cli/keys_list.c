@@ -14,6 +14,8 @@ static const char help[] =
     "Lists records, newest first.\n"
     "\n"
     "  --state S[,S...]   running, succeeded, failed, unknown; default: all\n"
+    "  --abandoned        only what nobody is at: running with its lease over, or failed and\n"
+    "                     to be retried; oldest first\n"
     "  --tenant T         of this tenant only; '' is the single tenant; default: all\n"
     "  --prefix P         keys that begin with P\n"
     "  --older DUR        created at least this long ago\n"
@@ -34,6 +36,7 @@ static const char help[] =
 
 enum {
     OPTION_STATE = ONCE_CLI_OWN,
+    OPTION_ABANDONED,
     OPTION_PREFIX,
     OPTION_OLDER,
     OPTION_LIMIT,
@@ -48,6 +51,7 @@ static const struct option options[] = {
     ONCE_CLI_OPTION_JSON,
     ONCE_CLI_OPTION_QUIET,
     { "state", required_argument, NULL, OPTION_STATE },
+    { "abandoned", no_argument, NULL, OPTION_ABANDONED },
     { "prefix", required_argument, NULL, OPTION_PREFIX },
     { "older", required_argument, NULL, OPTION_OLDER },
     { "limit", required_argument, NULL, OPTION_LIMIT },
@@ -90,6 +94,9 @@ static bool parse_option(struct list *list, int option)
     switch (option) {
     case OPTION_STATE:
         return parse_states(list);
+    case OPTION_ABANDONED:
+        list->filter.abandoned = true;
+        return true;
     case OPTION_PREFIX:
         list->filter.key_prefix = once_span_str(optarg);
         return true;

@@ -283,6 +283,7 @@ static void print_json(const struct show *show)
     once_json_open(&json, NULL, '{');
     if (show->reply.arm == ONCE_ARM_FOUND) {
         once_record_listed_json(&json, &record, show->now);
+        once_json_bool(&json, "body_dropped", record.body_dropped);
         once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);

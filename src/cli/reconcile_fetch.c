@@ -43,7 +43,7 @@ static void looked(void *arg, once_result result, struct once_reply *reply, cons
 static bool submit(struct batch *batch, struct look *look)
 {
     const struct once_record *record = look->item->record;
-    const struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { record->tenant, record->key } };
+    const struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { record->tenant, record->key, false } };
     struct once_error err;
     pthread_mutex_lock(&batch->lock);
     batch->pending++;

@@ -43,6 +43,14 @@ static const char help[] =
     "  --takeover HOW     after a request whose end nobody saw: 'escalate' (the default)\n"
     "                     leaves it to a person, 'rerun' sends it again: for services that\n"
     "                     honour the derived key\n"
+    "  --intent           store before each request that it is about to be sent: what was not\n"
+    "                     sent when a gateway died is sent by a retry, also with 'escalate'\n"
+    "  --complete         store requests (never their credentials), and let the daemon finish\n"
+    "                     what nobody is at any more, as --takeover says\n"
+    "  --complete-identity FILE\n"
+    "                     header lines, e.g. Authorization, that it sends with them\n"
+    "  --escalate-webhook URL\n"
+    "                     is told when an outcome is unknown\n"
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
@@ -83,6 +91,10 @@ enum {
     OPTION_REQUIRED,
     OPTION_METHODS,
     OPTION_TAKEOVER,
+    OPTION_INTENT,
+    OPTION_COMPLETE,
+    OPTION_IDENTITY,
+    OPTION_WEBHOOK,
     OPTION_RETENTION,
     OPTION_LEASE,
     OPTION_WAIT,
@@ -108,6 +120,10 @@ static const struct option options[] = {
     { "required", no_argument, NULL, OPTION_REQUIRED },
     { "methods", required_argument, NULL, OPTION_METHODS },
     { "takeover", required_argument, NULL, OPTION_TAKEOVER },
+    { "intent", no_argument, NULL, OPTION_INTENT },
+    { "complete", no_argument, NULL, OPTION_COMPLETE },
+    { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
+    { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
     { "retention", required_argument, NULL, OPTION_RETENTION },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "wait", required_argument, NULL, OPTION_WAIT },
@@ -143,6 +159,9 @@ struct serve {
     struct once_serve_config config;
     char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *methods[METHODS_MAX];
+    const char *identity, *webhook;                               /* NULL: none */
+    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
+    char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
 };
 
 /* ---------------------------------------------------------------- the command line */
@@ -259,6 +278,8 @@ static bool parse_option(struct serve *serve, int c)
         return parse_duration(serve, "--timeout", false, 1, DAY_MS, &serve->config.timeout_ms);
     case OPTION_TLS_CERT:
         return parse_file(serve, "--tls-cert", serve->tls_cert, &serve->config.tls_cert);
+    case OPTION_IDENTITY:
+        return parse_file(serve, "--complete-identity", serve->identity_path, &serve->identity);
     case OPTION_TLS_KEY:
         return parse_file(serve, "--tls-key", serve->tls_key, &serve->config.tls_key);
     case OPTION_WORKERS:
@@ -272,10 +293,14 @@ static bool parse_option(struct serve *serve, int c)
         return serve->http_off || parse_listen(serve, "--http", &serve->http);
     default: /* those that are taken as they are */
         serve->config.required |= c == OPTION_REQUIRED;
+        serve->config.intent |= c == OPTION_INTENT;
+        serve->config.complete |= c == OPTION_COMPLETE;
         serve->config.log_requests |= c == OPTION_LOG_REQUESTS;
         serve->print_config |= c == OPTION_PRINT_CONFIG;
         if (c == OPTION_CONFIG)
             serve->wishes.config_dir = optarg;
+        else if (c == OPTION_WEBHOOK)
+            serve->webhook = optarg;
         else if (c == OPTION_USER)
             serve->wishes.user = optarg;
         else if (c == OPTION_NGINX)
@@ -304,6 +329,12 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (serve->identity != NULL && !serve->config.complete)
+        cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
+    else if ((serve->config.complete || serve->webhook != NULL) && cli->store != NULL &&
+             strncmp(cli->store, "once:", 5) == 0)
+        cli->exit = once_cli_usage(
+            cli, "--complete and --escalate-webhook: the daemon at %s runs already, give them to it", cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
@@ -500,7 +531,25 @@ static void tell_ready(void *arg, const char *http)
 
 /* ---------------------------------------------------------------- running */
 
-static void add_daemon(struct once_serve_child *daemon, const struct serve *serve)
+static void add_completer(struct once_serve_child *daemon, struct serve *serve)
+{
+    if (serve->config.complete) {
+        snprintf(serve->complete_option, sizeof serve->complete_option, "service=%s", serve->upstream.url);
+        once_serve_child_add(daemon, "--complete");
+        once_serve_child_add(daemon, serve->complete_option);
+    }
+    if (serve->identity != NULL) {
+        snprintf(serve->identity_option, sizeof serve->identity_option, "service=%s", serve->identity);
+        once_serve_child_add(daemon, "--complete-identity");
+        once_serve_child_add(daemon, serve->identity_option);
+    }
+    if (serve->webhook != NULL) {
+        once_serve_child_add(daemon, "--escalate-webhook");
+        once_serve_child_add(daemon, serve->webhook);
+    }
+}
+
+static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
 {
     const struct once_serve_place *place = &serve->place;
     /* This very program, even if its file was replaced meanwhile. */
@@ -518,6 +567,7 @@ static void add_daemon(struct once_serve_child *daemon, const struct serve *serv
         once_serve_child_add(daemon, place->workers.name);
         daemon->user = &place->daemon;
     }
+    add_completer(daemon, serve);
     /* Not as an argument, which every user of the machine can see: it may hold a password. */
     daemon->env_name = "ONCE_STORE";
     daemon->env_value = place->store;

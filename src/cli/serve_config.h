@@ -35,6 +35,7 @@ struct once_serve_config {
     unsigned workers;    /* 0: one per processor */
     unsigned files_max;  /* descriptors that a worker can have */
     bool required;
+    bool intent, complete;
     bool log_requests;
 };
 

@@ -26,7 +26,8 @@ void once_buf_clear(struct once_buf *buf)
     buf->result = ONCE_OK;
 }
 
-uint8_t *once_buf_reserve(struct once_buf *buf, size_t n)
+/* The slow part of once_buf_reserve(): more memory, or the reason why there is none. */
+uint8_t *once_buf__grow(struct once_buf *buf, size_t n)
 {
     assert(buf->len <= buf->max);
     if (buf->result != ONCE_OK)
@@ -48,40 +49,6 @@ uint8_t *once_buf_reserve(struct once_buf *buf, size_t n)
         buf->cap = cap;
     }
     return buf->ptr + buf->len;
-}
-
-void once_buf_add(struct once_buf *buf, once_span bytes)
-{
-    if (bytes.len == 0)
-        return;
-    uint8_t *to = once_buf_reserve(buf, bytes.len);
-    if (to != NULL) {
-        memcpy(to, bytes.ptr, bytes.len);
-        buf->len += bytes.len;
-    }
-}
-
-void once_buf_add_byte(struct once_buf *buf, uint8_t byte)
-{
-    once_buf_add(buf, (once_span){ &byte, 1 });
-}
-
-static void add_big_endian(struct once_buf *buf, uint64_t value, int width)
-{
-    uint8_t bytes[8];
-    for (int i = 0; i < width; i++)
-        bytes[i] = (uint8_t)(value >> (8 * (width - 1 - i)));
-    once_buf_add(buf, (once_span){ bytes, (size_t)width });
-}
-
-void once_buf_add_u32(struct once_buf *buf, uint32_t value)
-{
-    add_big_endian(buf, value, 4);
-}
-
-void once_buf_add_u64(struct once_buf *buf, uint64_t value)
-{
-    add_big_endian(buf, value, 8);
 }
 
 void once_buf_addf(struct once_buf *buf, const char *format, ...)

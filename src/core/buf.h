@@ -9,6 +9,8 @@
 
 #include "once.h"
 
+#include <string.h>
+
 struct once_buf {
     uint8_t *ptr;
     size_t len, cap, max;
@@ -18,13 +20,53 @@ struct once_buf {
 void once_buf_init(struct once_buf *buf, size_t max);
 void once_buf_release(struct once_buf *buf);
 void once_buf_clear(struct once_buf *buf); /* empty and ready again; keeps its memory */
-/* Room for n more bytes at ptr + len, or NULL. */
-uint8_t *once_buf_reserve(struct once_buf *buf, size_t n);
-void once_buf_add(struct once_buf *buf, once_span bytes);
-void once_buf_add_byte(struct once_buf *buf, uint8_t byte);
-void once_buf_add_u32(struct once_buf *buf, uint32_t value); /* big-endian */
-void once_buf_add_u64(struct once_buf *buf, uint64_t value); /* big-endian */
+uint8_t *once_buf__grow(struct once_buf *buf, size_t n);
 __attribute__((format(printf, 2, 3))) void once_buf_addf(struct once_buf *buf, const char *format, ...);
+
+/* What follows is inline: frames and canonical forms are made of many short pieces. */
+
+/* Room for n more bytes at ptr + len, or NULL. */
+static inline uint8_t *once_buf_reserve(struct once_buf *buf, size_t n)
+{
+    if (buf->result == ONCE_OK && n > 0 && n <= buf->cap - buf->len && n <= buf->max - buf->len)
+        return buf->ptr + buf->len;
+    return once_buf__grow(buf, n);
+}
+
+static inline void once_buf_add(struct once_buf *buf, once_span bytes)
+{
+    if (bytes.len == 0)
+        return;
+    uint8_t *to = once_buf_reserve(buf, bytes.len);
+    if (to != NULL) {
+        memcpy(to, bytes.ptr, bytes.len);
+        buf->len += bytes.len;
+    }
+}
+
+static inline void once_buf_add_byte(struct once_buf *buf, uint8_t byte)
+{
+    uint8_t *to = once_buf_reserve(buf, 1);
+    if (to != NULL) {
+        *to = byte;
+        buf->len++;
+    }
+}
+
+/* Big-endian. */
+static inline void once_buf_add_u32(struct once_buf *buf, uint32_t value)
+{
+    uint8_t bytes[4] = { (uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8), (uint8_t)value };
+    once_buf_add(buf, (once_span){ bytes, sizeof bytes });
+}
+
+/* Big-endian. */
+static inline void once_buf_add_u64(struct once_buf *buf, uint64_t value)
+{
+    uint8_t bytes[8] = { (uint8_t)(value >> 56), (uint8_t)(value >> 48), (uint8_t)(value >> 40), (uint8_t)(value >> 32),
+                         (uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),  (uint8_t)value };
+    once_buf_add(buf, (once_span){ bytes, sizeof bytes });
+}
 
 static inline once_span once_buf_span(const struct once_buf *buf)
 {

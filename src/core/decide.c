@@ -5,8 +5,21 @@
 #include "core/limits.h"
 #include "core/span.h"
 
-static struct once_decision decide_abandoned(enum once_takeover takeover)
+/* With intent, whoever sends has recorded a point before: without one, nothing was sent. */
+static bool is_unsent(const struct once_stored *stored)
 {
+    return stored->record.state == ONCE_STATE_RUNNING && stored->intent && stored->record.recovery_point.len == 0;
+}
+
+bool once_intent_holds(const struct once_stored *before)
+{
+    return before == NULL || before->record.state != ONCE_STATE_RUNNING || is_unsent(before);
+}
+
+static struct once_decision decide_abandoned(const struct once_stored *stored, enum once_takeover takeover)
+{
+    if (is_unsent(stored))
+        return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
     switch (takeover) {
     case ONCE_TAKEOVER_RERUN:
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
@@ -24,7 +37,7 @@ static struct once_decision decide_running(const struct once_stored *stored, con
         return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
     if (stored->record.lease_live)
         return (struct once_decision){ ONCE_ARM_IN_PROGRESS, ONCE_CHANGE_NONE };
-    return decide_abandoned(claim->takeover);
+    return decide_abandoned(stored, claim->takeover);
 }
 
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now)
@@ -46,6 +59,25 @@ struct once_decision once_decide_claim(const struct once_stored *stored, const s
     default:
         return decide_running(stored, claim);
     }
+}
+
+struct once_decision once_decide_take_over(const struct once_stored *stored, const struct once_take_over *take_over,
+                                           bool again, once_time now)
+{
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+        return (struct once_decision){ ONCE_ARM_ABSENT, ONCE_CHANGE_NONE };
+    const struct once_record *r = &stored->record;
+    if (r->state == ONCE_STATE_RUNNING && memcmp(stored->nonce, take_over->nonce, sizeof stored->nonce) == 0)
+        return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
+    if (r->grant.fence == take_over->seen.fence) {
+        if (r->state == ONCE_STATE_RUNNING && !r->lease_live)
+            return decide_abandoned(stored, r->takeover);
+        if (r->state == ONCE_STATE_FAILED && r->retryable)
+            return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
+        if (r->state == ONCE_STATE_UNKNOWN && again) /* an escalation makes no grant: this is what it leaves */
+            return (struct once_decision){ ONCE_ARM_UNKNOWN, ONCE_CHANGE_NONE };
+    }
+    return (struct once_decision){ ONCE_ARM_FENCED, ONCE_CHANGE_NONE };
 }
 
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now)
@@ -99,6 +131,9 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
                          (long long)ONCE_WAIT_MS_MAX);
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_PROBE)
         return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe", (int)in->takeover);
+    if (in->request.len > ONCE_REQUEST_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "request is %zu bytes long, the limit is %d", in->request.len,
+                         ONCE_REQUEST_LEN_MAX);
     *out = *in;
     if (out->lease_ms == 0)
         out->lease_ms = ONCE_LEASE_MS_DEFAULT;

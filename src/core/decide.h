@@ -1,5 +1,5 @@
 /*
- * decide.h - which of the seven arms a claim gets (DESIGN 5).
+ * decide.h - which of the seven arms a claim gets (DESIGN 5), and which a takeover.
  *
  * Pure: the record as it is, the claim, the time; out come the answer and the one
  * change to make. Every store decides with this, inside the transaction that makes
@@ -31,6 +31,15 @@ struct once_decision {
 
 /* `stored` is NULL where there is no record. */
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now);
+
+/* The same for whoever takes over what was seen, by the policy that is stored with it. `again`: the call
+ * was made before and its answer was lost. FENCED: the record is not as it was seen. */
+struct once_decision once_decide_take_over(const struct once_stored *stored, const struct once_take_over *take_over,
+                                           bool again, once_time now);
+
+/* May an attempt after this one (NULL: there is none) rely on its own intent? Not where the one before may have sent
+ * something and nobody knows: no mark of a later attempt can say that it did not. */
+bool once_intent_holds(const struct once_stored *before);
 
 /* May an operator's verdict be written over this record? DONE, or what stands in the way. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);

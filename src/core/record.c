@@ -5,11 +5,23 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <stdio.h>
+
 void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16])
 {
     uint8_t mac[ONCE_MAC_LEN];
     once_mac_parts(secret, (once_span[]){ ONCE_LIT("once record 1"), tenant, key }, 3, mac);
     memcpy(out, mac, 16);
+}
+
+void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], once_span call,
+                       char out[ONCE_CHILD_KEY_LEN + 1])
+{
+    uint8_t mac[ONCE_MAC_LEN];
+    once_span parts[] = { ONCE_LIT("once child 1"), once_span_of(record, 16), call };
+    once_mac_parts(secret, parts, 3, mac);
+    for (int i = 0; i < ONCE_CHILD_KEY_LEN / 2; i++)
+        snprintf(out + 2 * i, 3, "%02x", mac[i]);
 }
 
 bool once_stored_is_expired(const struct once_stored *stored, once_time now)
@@ -74,8 +86,8 @@ once_result once_reply_set(struct once_reply *reply, enum once_arm arm, const st
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
     if (record != NULL) {
         struct once_record copy = *record;
-        once_span *spans[] = { &copy.tenant,     &copy.key,     &copy.recovery_point,
-                               &copy.checkpoint, &copy.headers, &copy.body };
+        once_span *spans[] = { &copy.tenant,  &copy.key,  &copy.recovery_point, &copy.checkpoint,
+                               &copy.headers, &copy.body, &copy.request };
         size_t total = 0;
         for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
             total += spans[i]->len;

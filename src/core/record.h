@@ -15,12 +15,18 @@ struct once_stored {
     struct once_record record;
     uint8_t nonce[16]; /* of the claim that made this grant */
     int64_t lease_ms;  /* as claimed: what a renewal asks for again */
+    bool intent;       /* its holder records a point before it sends, and nobody before it may have sent */
+    bool has_request;  /* a request is stored with it */
     bool probing;      /* the grant was a PROBE: a repeated claim is told so again */
     bool released;     /* nothing of it happened; as good as absent (K7: it is not deleted for that) */
 };
 
 /* The 16-byte name of (tenant, key) in one store. */
 void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16]);
+
+/* The key for a foreign call on behalf of a record: the same on every attempt. */
+void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], once_span call,
+                       char out[ONCE_CHILD_KEY_LEN + 1]);
 
 /* K8: finished, and its retention is over at `now`. Running and unknown never expire. */
 bool once_stored_is_expired(const struct once_stored *stored, once_time now);

@@ -22,7 +22,6 @@ void once_record_json(struct once_json *json, const struct once_record *record)
         once_json_int(json, "status", record->status);
     else
         once_json_null(json, "status");
-    once_json_bool(json, "body_dropped", record->body_dropped);
     once_json_bytes(json, "recovery_point", record->recovery_point);
     if (record->retention_ms == ONCE_NEVER)
         once_json_null(json, "retention_ms");

@@ -5,7 +5,7 @@
 #include "core/json_out.h"
 #include "once.h"
 
-/* All but fingerprint, checkpoint, headers and body, which a listing does not have. */
+/* All but fingerprint, checkpoint, headers, body and whether that was kept, which a listing does not have. */
 void once_record_json(struct once_json *json, const struct once_record *record);
 
 #endif

@@ -45,6 +45,8 @@ enum {
 
 struct once_api {
     struct once *once;
+    unknown_fn *escalated;
+    void *escalated_arg;
     struct MHD_Daemon *server;
     int listener;
     pthread_t acceptor;
@@ -275,6 +277,8 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
     request->call = (struct api_call){
         .once = api->once,
         .counters = &api->counters,
+        .escalated = api->escalated,
+        .escalated_arg = api->escalated_arg,
         .budget = &api->budget,
         .ending = &api->ending,
         .fd = request->conn != NULL ? request->conn->fd : -1,
@@ -393,6 +397,10 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     if (api == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "out of memory for the HTTP listener");
     api->once = options->once;
+    api->counters.escalations = options->escalations;
+    api->counters.completer = options->completer;
+    api->escalated = options->escalated;
+    api->escalated_arg = options->escalated_arg;
     api->guard.hosts = options->hosts;
     api->guard.host_count = options->host_count;
     api->budget.max = options->bytes_max > 0 ? options->bytes_max : BYTES_MAX;

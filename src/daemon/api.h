@@ -15,13 +15,21 @@
 #ifndef ONCE_DAEMON_API_H
 #define ONCE_DAEMON_API_H
 
+#include "daemon/unknown.h"
 #include "once.h"
+
+struct escalate_counters;
+struct completer_counters;
 
 #define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
 
 /* Zero means the default. */
 struct once_api_options {
     struct once *once;
+    const struct escalate_counters *escalations; /* may be NULL, as the next */
+    const struct completer_counters *completer;
+    unknown_fn *escalated; /* a record became unknown; may be NULL */
+    void *escalated_arg;
     const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free */
     bool any_address;         /* also addresses that others than this machine can reach */
     const char *const *hosts; /* further names for this machine that a Host header may have */

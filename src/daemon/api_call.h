@@ -5,6 +5,7 @@
 #define ONCE_DAEMON_API_CALL_H
 
 #include "daemon/api_answer.h"
+#include "daemon/unknown.h"
 #include "once.h"
 
 #include <stdatomic.h>
@@ -27,7 +28,9 @@ enum { API_STATUS_COUNT = 600 };
 
 /* What is counted: of HTTP, the rest is once_stats(). */
 struct api_counters {
-    once_time started_ms; /* once_os_monotonic_ms() */
+    const struct escalate_counters *escalations; /* NULL: there is no such thing here */
+    const struct completer_counters *completer;  /* the same */
+    once_time started_ms;                        /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */
     _Atomic uint64_t connections_ever; /* accepted */
@@ -45,6 +48,8 @@ struct api_call {
     once_span body;
     const char *query; /* behind the "?", as it came; NULL: none */
     struct api_counters *counters;
+    unknown_fn *escalated; /* may be NULL */
+    void *escalated_arg;
     struct api_budget *budget;
     uint64_t charged;           /* to the budget; given back when the request is over */
     const _Atomic bool *ending; /* the listener stops: do not wait */

@@ -56,6 +56,7 @@ static void put_held(struct once_json *json, const struct once_record *record)
 static void put_record(struct once_json *json, const struct once_record *record, struct shown shown)
 {
     once_record_json(json, record);
+    once_json_bool(json, "body_dropped", record->body_dropped);
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
@@ -89,6 +90,15 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
         api_answer_end(&call->answer);
     }
     once_reply_release(reply);
+}
+
+/* Whoever makes a record unknown is noted, over HTTP too. */
+static void note_unknown(const struct api_call *call, enum once_verb verb, once_result result,
+                         const struct once_reply *reply)
+{
+    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply) : NULL;
+    if (why != NULL)
+        call->escalated(call->escalated_arg, reply->record.grant, why);
 }
 
 /* What every verb ends with. */
@@ -182,6 +192,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     api_input_int(in, "wait_ms", 0, API_WAIT_MS_MAX, &claim->wait_ms);
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
+    api_input_bool(in, "intent", &claim->intent);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);
 }
@@ -226,6 +237,7 @@ void api_claim(struct api_call *call)
             r = make_fingerprint(call->once, &claim, &request, &err);
         if (r == ONCE_OK)
             r = claim_in_steps(call, &claim, &reply, &err);
+        note_unknown(call, ONCE_VERB_CLAIM, r, &reply);
         if (reply.record.state != ONCE_STATE_NONE) {
             reply.record.tenant = claim.tenant;
             reply.record.key = claim.key; /* also where the store does not keep it */
@@ -305,8 +317,11 @@ void api_finish(struct api_call *call)
         read_grant(&in, &grant);
         read_outcome(&in, &outcome);
     }
-    if (accept(call, &in))
-        answer_result(call, once_finish(call->once, grant, &outcome, &reply, &err), &reply, &err);
+    if (accept(call, &in)) {
+        once_result r = once_finish(call->once, grant, &outcome, &reply, &err);
+        note_unknown(call, ONCE_VERB_FINISH, r, &reply);
+        answer_result(call, r, &reply, &err);
+    }
     api_input_release(&in);
 }
 

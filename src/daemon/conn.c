@@ -30,9 +30,16 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    uint8_t nonce[16]; /* CLAIM */
-    struct call *next; /* CLAIM: in its bucket */
+    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
+    uint8_t nonce[16]; /* the same */
+    struct call *next; /* the same: in its bucket */
 };
+
+/* May it be answered by a grant? */
+static bool asks_for_grant(const struct call *call)
+{
+    return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_TAKE_OVER;
+}
 
 static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
 {
@@ -42,6 +49,9 @@ static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
 static void enter_claim(struct hub *hub, struct call *call)
 {
     struct call **bucket = bucket_of(hub, call->nonce);
+    for (struct call *other = *bucket; other != NULL; other = other->next)
+        if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
+            other->is_twin = call->is_twin = true;
     call->next = *bucket;
     *bucket = call;
 }
@@ -53,15 +63,6 @@ static void leave_claim(struct hub *hub, struct call *call)
             *at = call->next;
             return;
         }
-}
-
-/* Was the same claim sent again, over another connection, and is not answered yet? */
-static bool is_asked_again(struct hub *hub, const struct call *call)
-{
-    for (const struct call *other = *bucket_of(hub, call->nonce); other != NULL; other = other->next)
-        if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
-            return true;
-    return false;
 }
 
 static void die(struct conn *c)
@@ -133,19 +134,28 @@ bool conn_is_quiet(const struct conn *c)
 static void note_grant(struct conn *c, const struct call *call, const struct once_reply *reply)
 {
     bool granted = reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE;
-    if (call->verb == ONCE_VERB_CLAIM && granted && call->rerun)
+    bool rerun = call->verb == ONCE_VERB_TAKE_OVER ? reply->record.takeover == ONCE_TAKEOVER_RERUN : call->rerun;
+    if (asks_for_grant(call) && granted && rerun)
         held_add(&c->hub->held, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE)
         held_remove(&c->hub->held, call->fence);
 }
 
+static void note_unknown(const struct call *call, const struct once_reply *reply)
+{
+    struct hub *hub = call->conn->hub;
+    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply) : NULL;
+    if (why != NULL)
+        hub->escalated(hub->escalated_arg, reply->record.grant, why);
+}
+
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
  * again, the release comes first, for a record's operations keep their order; and one who asked
- * already gets the same grant, which must not be taken from him. */
+ * already gets the same grant, which must not be taken from him (K1). Perhaps he has it already: claims
+ * that wait are not answered in the order in which they came. */
 static void give_back(struct hub *hub, const struct call *call, once_result result, const struct once_reply *reply)
 {
-    if (call->verb != ONCE_VERB_CLAIM || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE ||
-        is_asked_again(hub, call))
+    if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
     if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
@@ -157,9 +167,11 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     struct call *call = arg;
     struct conn *c = call->conn;
     c->pending--;
-    if (call->verb == ONCE_VERB_CLAIM)
+    if (asks_for_grant(call))
         leave_claim(c->hub, call);
     ONCE_POINT("daemon.answer");
+    if (result == ONCE_OK)
+        note_unknown(call, reply);
     if (c->fd < 0) {
         give_back(c->hub, call, result, reply);
         if (c->pending == 0)
@@ -216,7 +228,7 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION, .shared = c->hub->once->store->shared };
+    struct wire_welcome welcome = { .version = WIRE_VERSION };
     memcpy(welcome.secret, c->hub->once->store->secret.key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);
@@ -244,8 +256,10 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         free(call);
         return r;
     }
-    if (call->verb == ONCE_VERB_CLAIM) { /* its callback comes later, on this thread */
-        memcpy(call->nonce, wire.request.claim.nonce, sizeof call->nonce);
+    c->hub->submitted = true;
+    if (asks_for_grant(call)) { /* its callback comes later, on this thread */
+        bool claim = call->verb == ONCE_VERB_CLAIM;
+        memcpy(call->nonce, claim ? wire.request.claim.nonce : wire.request.take_over.nonce, sizeof call->nonce);
         enter_claim(c->hub, call);
     }
     return ONCE_OK;
@@ -335,6 +349,8 @@ static bool receive(struct conn *c)
         c->in.len += (size_t)n;
         c->hub->buffered += (size_t)n;
         parse(c);
+        if (n < READ_LEN) /* that was all; epoll tells of more */
+            return true;
     }
     return true;
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/held.h"
 #include "daemon/slow.h"
+#include "daemon/unknown.h"
 #include "wire/wire.h"
 
 /* What epoll tells of; embedded first in what it is. */
@@ -27,10 +28,13 @@ struct hub {
     struct conn *first;                 /* all of them */
     struct conn *dead;                  /* closed and answered; epoll may still tell of them in this turn */
     size_t count;
-    uint64_t buffered;  /* bytes of half-received frames */
-    struct conn *large; /* over that bound: the one that may still be read from */
-    bool roomier;       /* there is room again: others may be read from */
-    bool stopping;      /* nothing more is taken in */
+    uint64_t buffered;     /* bytes of half-received frames */
+    struct conn *large;    /* over that bound: the one that may still be read from */
+    bool roomier;          /* there is room again: others may be read from */
+    bool stopping;         /* nothing more is taken in */
+    unknown_fn *escalated; /* a record became unknown; may be NULL */
+    void *escalated_arg;
+    bool submitted; /* calls that the engine was not kicked for yet */
 };
 
 struct conn {

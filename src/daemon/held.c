@@ -18,7 +18,11 @@ void held_add(struct held_table *table, const void *holder, const struct once_gr
             held->holder = holder; /* asked again, over another connection */
             return;
         }
-    struct held *held = table->count < HELD_MAX ? malloc(sizeof *held) : NULL;
+    struct held *held = table->spare;
+    if (held != NULL)
+        table->spare = held->next;
+    else if (table->count < HELD_MAX)
+        held = malloc(sizeof *held);
     if (held == NULL)
         return;
     *held = (struct held){ *grant, holder, *bucket };
@@ -30,7 +34,8 @@ static void unlink_held(struct held_table *table, struct held **at)
 {
     struct held *held = *at;
     *at = held->next;
-    free(held);
+    held->next = table->spare;
+    table->spare = held;
     table->count--;
 }
 
@@ -63,4 +68,9 @@ void held_release(struct held_table *table)
     for (size_t i = 0; i < HELD_BUCKETS; i++)
         while (table->buckets[i] != NULL)
             unlink_held(table, &table->buckets[i]);
+    for (struct held *held = table->spare, *next; held != NULL; held = next) {
+        next = held->next;
+        free(held);
+    }
+    table->spare = NULL;
 }

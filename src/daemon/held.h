@@ -20,6 +20,7 @@ struct held {
 
 struct held_table {
     struct held *buckets[HELD_BUCKETS]; /* by fence */
+    struct held *spare;                 /* for the next; at most HELD_MAX with those in use */
     size_t count;
 };
 

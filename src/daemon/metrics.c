@@ -5,6 +5,8 @@
  * then left out, and once_store_up is 0.
  */
 #include "daemon/api_call.h"
+#include "daemon/completer.h"
+#include "daemon/escalate.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -55,6 +57,32 @@ static void put_http(FILE *file, struct api_counters *counters)
     }
 }
 
+static void put_escalations(FILE *file, const struct escalate_counters *e)
+{
+    put_metric(file, "once_escalations_total", "counter", atomic_load(&e->noted),
+               "Records that became unknown through this daemon: somebody has to look.");
+    put_metric(file, "once_escalations_told_total", "counter", atomic_load(&e->told),
+               "Escalations that the webhook accepted.");
+    put_metric(file, "once_escalations_dropped_total", "counter", atomic_load(&e->dropped),
+               "Escalations that the webhook will not be told of.");
+}
+
+static void put_completer(FILE *file, const struct completer_counters *c)
+{
+    put_metric(file, "once_completer_taken_total", "counter", atomic_load(&c->taken),
+               "Abandoned records that the completer took over.");
+    put_head(file, "once_completer_ended_total", "counter", "How the completer's attempts ended.");
+    const struct {
+        const char *how;
+        uint64_t count;
+    } ends[] = { { "finished", atomic_load(&c->finished) },
+                 { "retryable", atomic_load(&c->retryable) },
+                 { "escalated", atomic_load(&c->escalated) },
+                 { "lost", atomic_load(&c->lost) } };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        fprintf(file, "once_completer_ended_total{how=\"%s\"} %" PRIu64 "\n", ends[i].how, ends[i].count);
+}
+
 void api_metrics(struct api_call *call)
 {
     struct once_stats stats;
@@ -65,6 +93,10 @@ void api_metrics(struct api_call *call)
         return;
     put_store(file, &stats, result);
     put_http(file, call->counters);
+    if (call->counters->escalations != NULL)
+        put_escalations(file, call->counters->escalations);
+    if (call->counters->completer != NULL)
+        put_completer(file, call->counters->completer);
     once_time up_ms = once_os_monotonic_ms() - call->counters->started_ms;
     put_head(file, "once_uptime_seconds", "gauge", "Time since the daemon began to listen.");
     fprintf(file, "once_uptime_seconds %" PRId64 ".%03d\n", up_ms / 1000, (int)(up_ms % 1000));

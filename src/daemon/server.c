@@ -4,13 +4,16 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "daemon/conn.h"
+#include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +27,8 @@ enum {
     DRAIN_MS_MAX = 10 * 1000, /* what is not answered by then is not waited for */
     DRAIN_LOOK_MS = 20,
     DEAF_MS = 100,
+    LOCK_MS_MAX = 5 * 1000, /* of the socket's folder: others hold it for a moment only */
+    LOCK_LOOK_US = 5 * 1000,
 };
 
 /* A source that is about the server itself. */
@@ -38,6 +43,7 @@ struct server {
     struct server_options options;
     struct own_source listener, signals, completions, answers;
     struct sockaddr_un address;
+    struct stat socket;   /* the file of our own, to know it again */
     once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
     int signal;           /* that ended it */
 };
@@ -143,6 +149,10 @@ static void turn(struct server *s, int wait_ms)
         s->hub.roomier = false;
         go_on_all(s);
     }
+    if (s->hub.submitted) {
+        s->hub.submitted = false;
+        once_kick(s->options.once);
+    }
     conn_bury(&s->hub);
 }
 
@@ -157,6 +167,7 @@ static bool is_quiet(const struct server *s)
 static void drain(struct server *s)
 {
     s->hub.stopping = true;
+    once_end_waits(s->options.once); /* its client asks the next daemon */
     close(s->listener.fd);
     s->listener.fd = -1;
     s->deaf_until = 0;
@@ -185,6 +196,32 @@ static once_result watch(struct server *s, struct own_source *own, int fd, void 
     return ONCE_OK;
 }
 
+/* Who looks at the path and acts on what is there has its folder locked: of two daemons that start
+ * at the same moment neither removes what the other just made. -1: cannot. */
+static int lock_folder(const struct sockaddr_un *address, struct once_error *err)
+{
+    char folder[sizeof address->sun_path + 1] = ".";
+    const char *slash = strrchr(address->sun_path, '/');
+    if (slash != NULL)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash + 1 - address->sun_path), address->sun_path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    once_time until = once_os_monotonic_ms() + LOCK_MS_MAX;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno;
+        if (error == EWOULDBLOCK && once_os_monotonic_ms() < until) {
+            usleep(LOCK_LOOK_US);
+        } else if (error != EINTR) {
+            close(fd);
+            fd = -1;
+            errno = error;
+        }
+    }
+    if (fd < 0)
+        once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%s': cannot lock '%s': %s", address->sun_path, folder,
+                  strerror(errno));
+    return fd;
+}
+
 /* A socket file that nobody listens on is left over from a daemon that was killed. */
 static once_result remove_stale(const struct sockaddr_un *address, struct once_error *err)
 {
@@ -204,6 +241,26 @@ static once_result remove_stale(const struct sockaddr_un *address, struct once_e
     return ONCE_OK;
 }
 
+static once_result listen_locked(struct server *s, const struct sockaddr_un *address, struct once_error *err)
+{
+    once_result r = remove_stale(address, err);
+    if (r != ONCE_OK)
+        return r;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t before = umask(s->options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
+    bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    umask(before);
+    if (bound && lstat(address->sun_path, &s->socket) == 0)
+        s->address = *address; /* ours to remove */
+    if (!bound || listen(fd, SOMAXCONN) != 0) {
+        once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%s': %s", address->sun_path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return ONCE_UNAVAILABLE;
+    }
+    return watch(s, &s->listener, fd, on_connect, err);
+}
+
 static once_result listen_on(struct server *s, const char *path, struct once_error *err)
 {
     if (strlen(path) >= sizeof s->address.sun_path)
@@ -211,22 +268,24 @@ static once_result listen_on(struct server *s, const char *path, struct once_err
                          sizeof s->address.sun_path - 1);
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     memcpy(address.sun_path, path, strlen(path) + 1);
-    once_result r = remove_stale(&address, err);
-    if (r != ONCE_OK)
-        return r;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t before = umask(s->options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
-    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    umask(before);
-    if (bound)
-        s->address = address; /* ours to remove */
-    if (!bound || listen(fd, SOMAXCONN) != 0) {
-        once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%s': %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
+    int lock = lock_folder(&address, err);
+    if (lock < 0)
         return ONCE_UNAVAILABLE;
-    }
-    return watch(s, &s->listener, fd, on_connect, err);
+    once_result r = listen_locked(s, &address, err);
+    close(lock);
+    return r;
+}
+
+/* Another daemon may have taken the path since we stopped listening. */
+static void remove_socket(const struct server *s)
+{
+    struct stat st;
+    int lock = lock_folder(&s->address, NULL);
+    if (lock < 0)
+        return; /* the next one replaces it */
+    if (lstat(s->address.sun_path, &st) == 0 && st.st_dev == s->socket.st_dev && st.st_ino == s->socket.st_ino)
+        unlink(s->address.sun_path);
+    close(lock);
 }
 
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err)
@@ -238,6 +297,8 @@ once_result server_open(const struct server_options *options, struct server **ou
     }
     s->options = *options;
     s->hub.once = options->once;
+    s->hub.escalated = options->escalated;
+    s->hub.escalated_arg = options->escalated_arg;
     s->listener.fd = s->answers.fd = -1;
     s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);
     once_result r = watch(s, &s->signals, options->signals, on_signal, err);
@@ -268,7 +329,7 @@ static void end_all(struct server *s)
 void server_close(struct server *s)
 {
     if (s->address.sun_path[0] != '\0')
-        unlink(s->address.sun_path);
+        remove_socket(s);
     end_all(s);
     if (s->hub.slow != NULL) {
         slow_stop(s->hub.slow);

@@ -13,6 +13,7 @@
 #ifndef ONCE_DAEMON_SERVER_H
 #define ONCE_DAEMON_SERVER_H
 
+#include "daemon/unknown.h"
 #include "once.h"
 
 #include <sys/types.h>
@@ -24,7 +25,9 @@ struct server_options {
     const char *socket_path;
     uid_t users[SERVER_USERS_MAX]; /* besides our own and root */
     size_t user_count;
-    int signals; /* a signalfd: what comes there ends the server */
+    int signals;           /* a signalfd: what comes there ends the server */
+    unknown_fn *escalated; /* a record became unknown; may be NULL */
+    void *escalated_arg;
 };
 
 struct server;

@@ -4,6 +4,7 @@
  */
 #include "core/fingerprint.h"
 #include "core/key.h"
+#include "core/record.h"
 #include "core/span.h"
 #include "engine/handle.h"
 #include "os/os.h"
@@ -11,11 +12,7 @@
 void once_child_key(const struct once *once, const struct once_grant *grant, once_span call_name,
                     char out[ONCE_CHILD_KEY_LEN + 1])
 {
-    uint8_t mac[ONCE_MAC_LEN];
-    once_span parts[] = { ONCE_LIT("once child 1"), once_span_of(grant->record, 16), call_name };
-    once_mac_parts(&once->store->secret, parts, 3, mac);
-    for (int i = 0; i < ONCE_CHILD_KEY_LEN / 2; i++)
-        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+    once_child_key_of(&once->store->secret, grant->record, call_name, out);
 }
 
 void once_key_new(char out[ONCE_UUID_LEN + 1])

@@ -19,6 +19,7 @@
 enum {
     LANES_MAX = 2,
     GATHER_QUIET_NS = 50 * 1000, /* nobody came for this long: go */
+    GATHER_REST_MAX = 31,        /* batches that are not gathered for, after it was in vain */
 };
 
 struct engine {
@@ -32,6 +33,7 @@ struct engine {
     pthread_cond_t rested; /* a lane put its batch down */
     struct tuner tuner;
     bool stopping;
+    bool impatient;                        /* no claim waits any more */
     bool stopped;                          /* nothing more is taken */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
@@ -120,7 +122,8 @@ static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
                   op->request->verb == ONCE_VERB_RESOLVE;
-    return ending && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_DONE;
+    bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
+    return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
 }
 
 static void count_operation(struct once_stats *c, const struct once_op *op)
@@ -147,7 +150,7 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
     for (size_t i = 0; i < count; i++)
-        if (!parking_take(&lane->parking, jobs[i], now))
+        if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++)
@@ -165,6 +168,10 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
     switch (job->kind) {
     case JOB_LIST:
         return once_store_list(lane->store, job->list.filter, job->list.page, err);
+    case JOB_SWEEP:
+        return once_store_sweep(lane->store, job->sweep, err);
+    case JOB_LOOK:
+        return once_store_look(lane->store, job->look.wanted, job->look.count, job->look.page, err);
     case JOB_HISTORY:
         return once_store_history(lane->store, job->history.record, job->history.history, err);
     case JOB_EXPIRE:
@@ -322,16 +329,11 @@ static void use_lanes(struct engine *e, unsigned count)
 
 /* ------------------------------------------------------------------ the writers */
 
-/* Callers that were just answered are about to come back: a commit for the two fastest
- * would make all others wait for the next. So the writer waits for those it answered and
- * those who came meanwhile to be together in one batch; but no longer than half of
- * what the last step took, and not when nobody comes. Without this the callers fall into
- * two halves that take turns, which on a slow disk halves the throughput. */
-static void gather(struct lane *lane)
+/* Waits, with the lock given up in between, until all who are expected are there, or it has been
+ * long enough. */
+static void await_callers(struct lane *lane)
 {
     struct engine *e = lane->engine;
-    if (lane->queued >= lane->expected || lane->expected < 2)
-        return;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
     uint32_t seen = lane->queued;
     while (now - start < lane->last_step_ns / 2 && now - grown < GATHER_QUIET_NS) {
@@ -347,11 +349,37 @@ static void gather(struct lane *lane)
     }
 }
 
+/* Callers that were just answered are about to come back: a commit for the two fastest
+ * would make all others wait for the next. So the writer waits for those it answered and
+ * those who came meanwhile to be together in one batch; but no longer than half of
+ * what the last step took, and not when nobody comes. Without this the callers fall into
+ * two halves that take turns, which on a slow disk halves the throughput.
+ * Callers with a long way to go (a gateway's: to its upstream and back) cannot be waited for.
+ * Where less than half of those who were missing came, the next batches go without: one, three,
+ * seven, and so on. */
+static void gather(struct lane *lane)
+{
+    if (lane->queued >= lane->expected || lane->expected < 2)
+        return;
+    if (lane->gather_rest > 0) {
+        lane->gather_rest--;
+        return;
+    }
+    size_t enough = (lane->queued + lane->expected + 1) / 2;
+    await_callers(lane);
+    lane->gather_pause = lane->queued >= enough                 ? 0
+                         : lane->gather_pause < GATHER_REST_MAX ? 2 * lane->gather_pause + 1
+                                                                : GATHER_REST_MAX;
+    lane->gather_rest = lane->gather_pause;
+}
+
 static void wait_for_work(struct lane *lane)
 {
     struct engine *e = lane->engine;
     while (lane->first == NULL && lane->ready == NULL && !e->stopping) {
         once_time next = parking_next(&lane->parking);
+        if (next != ONCE_NEVER && e->impatient)
+            break;
         lane->idle = true;
         if (next == ONCE_NEVER) {
             pthread_cond_wait(&lane->work, &e->lock);
@@ -404,7 +432,7 @@ static size_t next_batch(struct lane *lane, bool *stop)
         use_lanes(e, 1);
     if (!stopping)
         gather(lane);
-    parking_due(&lane->parking, once_os_monotonic_ms(), stopping, &lane->ready);
+    parking_due(&lane->parking, once_os_monotonic_ms(), stopping || e->impatient, &lane->ready);
     size_t count = take_batch(lane);
     lane->busy = count > 0;
     *stop = count == 0 && stopping;
@@ -444,7 +472,7 @@ static void *writer(void *arg)
 
 /* ------------------------------------------------------------------ the callers' side */
 
-once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
 {
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
@@ -452,7 +480,8 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
-        wake(lane);
+        if (!quietly)
+            wake(lane);
     }
     pthread_mutex_unlock(&e->lock);
     if (stopped)
@@ -460,6 +489,30 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
     if (full)
         return once_fail(err, ONCE_BUSY, "%u operations are waiting already; try again later", e->queue_max);
     return ONCE_OK;
+}
+
+once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, false, err);
+}
+
+once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, true, err);
+}
+
+void engine_kick(struct engine *e)
+{
+    bool rests[LANES_MAX];
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++) {
+        rests[i] = e->lanes[i].first != NULL && e->lanes[i].idle;
+        e->lanes[i].idle = e->lanes[i].idle && !rests[i];
+    }
+    pthread_mutex_unlock(&e->lock);
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        if (rests[i])
+            pthread_cond_signal(&e->lanes[i].work); /* without the lock, which it needs at once */
 }
 
 once_result engine_call(struct engine *e, struct job *job, struct once_error *err)
@@ -578,14 +631,27 @@ static void dispatch_all(struct engine *e)
     }
 }
 
+static void wake_all(struct engine *e)
+{
+    for (unsigned i = 0; i < LANES_MAX; i++)
+        pthread_cond_signal(&e->lanes[i].work);
+}
+
+void engine_end_waits(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->impatient = true;
+    wake_all(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
 void engine_stop(struct engine *e)
 {
     if (e->poll)
         dispatch_all(e);
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
-    for (unsigned i = 0; i < LANES_MAX; i++)
-        pthread_cond_signal(&e->lanes[i].work);
+    wake_all(e);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->lanes[0].thread, NULL);
     if (e->lanes[1].started) {

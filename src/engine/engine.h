@@ -22,7 +22,17 @@
 #include <semaphore.h>
 
 /* What the writer is asked to do. Operations go into batches, the rest run by themselves. */
-enum job_kind { JOB_OPERATION, JOB_LIST, JOB_HISTORY, JOB_EXPIRE, JOB_CHECK, JOB_STATS, JOB_BARRIER };
+enum job_kind {
+    JOB_OPERATION,
+    JOB_LIST,
+    JOB_SWEEP,
+    JOB_LOOK,
+    JOB_HISTORY,
+    JOB_EXPIRE,
+    JOB_CHECK,
+    JOB_STATS,
+    JOB_BARRIER
+};
 
 struct job {
     enum job_kind kind;
@@ -36,6 +46,12 @@ struct job {
             const struct once_filter *filter;
             struct once_page *page;
         } list;
+        struct once_sweep *sweep;
+        struct {
+            const struct once_loose *wanted;
+            size_t count;
+            struct once_page *page;
+        } look;
         struct {
             uint8_t record[16];
             struct once_history *history;
@@ -67,9 +83,15 @@ once_result engine_start(struct once_store *store, const struct once_options *op
 /* Answers everything that was submitted, also by callbacks meanwhile, then stops: claims
  * that wait are told IN_PROGRESS. Does not close the store. */
 void engine_stop(struct engine *engine);
+/* For good: claims that wait are asked once more and told what is, and none waits from now on. */
+void engine_end_waits(struct engine *engine);
 
 /* The job belongs to the engine until it is answered. ONCE_BUSY: the queue is full. */
 once_result engine_submit(struct engine *engine, struct job *job, struct once_error *err);
+/* The same, without waking a writer that rests: engine_kick() does, when all that there is was
+ * submitted. One wake for many jobs, and they are one batch. */
+once_result engine_submit_quietly(struct engine *engine, struct job *job, struct once_error *err);
+void engine_kick(struct engine *engine);
 /* Submits and waits. The job's op.result is returned; its err is copied to `err`. */
 once_result engine_call(struct engine *engine, struct job *job, struct once_error *err);
 

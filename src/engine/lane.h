@@ -33,6 +33,8 @@ struct lane {
     struct once_op **ops;  /* theirs */
     size_t expected;       /* callers that are, or will soon be, waiting */
     uint64_t last_step_ns; /* what the last step took */
+    unsigned gather_rest;  /* batches to come that are not gathered for */
+    unsigned gather_pause; /* how many those were at first; 0: gathering was worth it */
     bool needs_reopen;     /* the store failed and has not been reopened since */
     uint64_t settled;      /* operations whose lost answer was found, since it was last asked for */
 };

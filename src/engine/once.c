@@ -11,6 +11,7 @@
 #include "core/outcome.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "engine/finder.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
 #include "os/os.h"
@@ -55,6 +56,8 @@ once_result once_open(const char *url, const struct once_options *options, struc
         r = engine_start(once->store, &complete, &once->engine, err);
     if (r == ONCE_OK)
         r = keeper_create(once, &once->keeper, err);
+    if (r == ONCE_OK && (once->finder = finder_create()) == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
     if (r != ONCE_OK) {
         once_close(once);
         return r;
@@ -79,6 +82,7 @@ void once_close(struct once *once)
     if (once->engine != NULL)
         engine_stop(once->engine);
     once_store_close(once->store);
+    finder_free(once->finder);
     free(once);
 }
 
@@ -111,6 +115,8 @@ static once_result check_request(const struct once_request *in, struct once_requ
                 return once_fail(err, ONCE_INVALID, "a verdict of done needs a final outcome");
         }
         return once_resolve_check(&in->resolve, err);
+    case ONCE_VERB_TAKE_OVER:
+        return once_lease_check(in->take_over.lease_ms, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)in->verb);
 }
@@ -129,6 +135,9 @@ static void name_record(const struct once *once, struct job *job)
     case ONCE_VERB_RESOLVE:
         once_record_id(secret, r->resolve.tenant, r->resolve.key, job->op.record);
         break;
+    case ONCE_VERB_TAKE_OVER:
+        memcpy(job->op.record, r->take_over.seen.record, 16);
+        break;
     default:
         memcpy(job->op.record, r->grant.record, 16);
     }
@@ -138,7 +147,6 @@ static void name_record(const struct once *once, struct job *job)
 static once_result job_prepare(const struct once *once, const struct once_request *request, struct job *job,
                                struct once_buf *encoded, struct once_error *err)
 {
-    static const uint8_t none[16];
     once_result r = check_request(request, &job->request, err);
     if (r != ONCE_OK)
         return r;
@@ -146,11 +154,12 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     job->op.request = &job->request;
     name_record(once, job);
     if (request->verb == ONCE_VERB_CLAIM) {
-        if (memcmp(job->request.claim.nonce, none, 16) == 0)
-            once_os_random(job->request.claim.nonce, 16);
+        once_os_nonce(job->request.claim.nonce);
         if (job->request.claim.wait_ms > 0)
             job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
+    if (request->verb == ONCE_VERB_TAKE_OVER)
+        once_os_nonce(job->request.take_over.nonce);
     if (request->verb == ONCE_VERB_RESOLVE || request->verb == ONCE_VERB_ADVANCE)
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
@@ -196,6 +205,7 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     case ONCE_VERB_CLAIM:
         spans[n++] = &r->claim.tenant;
         spans[n++] = &r->claim.key;
+        spans[n++] = &r->claim.request;
         break;
     case ONCE_VERB_ADVANCE:
         spans[n++] = &r->advance.point;
@@ -225,12 +235,11 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     return n;
 }
 
-/* A job of its own with all its bytes, in one piece of memory. */
-static struct job *job_detach(const struct job *job)
+/* A job of its own with all its bytes, in one piece of memory; the one given points there, too. */
+static struct job *job_detach(struct job *job)
 {
-    struct job copy = *job;
     once_span *spans[8];
-    size_t n = borrowed(&copy, spans), total = 0;
+    size_t n = borrowed(job, spans), total = 0;
     for (size_t i = 0; i < n; i++)
         total += spans[i]->len;
     struct job *own = malloc(sizeof *own + total);
@@ -239,13 +248,15 @@ static struct job *job_detach(const struct job *job)
     uint8_t *at = (uint8_t *)(own + 1);
     for (size_t i = 0; i < n; i++)
         copy_in(&at, spans[i]);
-    *own = copy;
+    *own = *job;
     own->op.request = &own->request;
     return own;
 }
 
+typedef once_result submit_fn(struct engine *engine, struct job *job, struct once_error *err);
+
 static once_result submit(struct once *once, const struct once_request *request, const uint8_t *nonce, bool again,
-                          once_done_fn *done, void *arg, struct once_error *err)
+                          submit_fn *hand_over, once_done_fn *done, void *arg, struct once_error *err)
 {
     struct job job = { .kind = JOB_OPERATION };
     struct once_buf encoded;
@@ -262,7 +273,7 @@ static once_result submit(struct once *once, const struct once_request *request,
     own->op.again = again;
     if (nonce != NULL)
         memcpy(own->op.nonce, nonce, sizeof own->op.nonce);
-    r = engine_submit(once->engine, own, err);
+    r = hand_over(once->engine, own, err);
     if (r != ONCE_OK)
         free(own);
     return r;
@@ -271,13 +282,18 @@ static once_result submit(struct once *once, const struct once_request *request,
 once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
                         struct once_error *err)
 {
-    return submit(once, request, NULL, false, done, arg, err);
+    return submit(once, request, NULL, false, engine_submit, done, arg, err);
 }
 
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err)
 {
-    return submit(once, request, nonce, again, done, arg, err);
+    return submit(once, request, nonce, again, engine_submit_quietly, done, arg, err);
+}
+
+void once_kick(struct once *once)
+{
+    engine_kick(once->engine);
 }
 
 int once_eventfd(const struct once *once)
@@ -296,6 +312,12 @@ once_result once_claim(struct once *once, const struct once_claim *claim, struct
                        struct once_error *err)
 {
     return call(once, &(struct once_request){ .verb = ONCE_VERB_CLAIM, .claim = *claim }, reply, err);
+}
+
+once_result once_take_over(struct once *once, const struct once_take_over *take_over, struct once_reply *reply,
+                           struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_TAKE_OVER, .take_over = *take_over }, reply, err);
 }
 
 once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
@@ -327,7 +349,14 @@ once_result once_release(struct once *once, struct once_grant grant, struct once
 once_result once_lookup(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
                         struct once_error *err)
 {
-    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } }, reply, err);
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } }, reply, err);
+}
+
+once_result once_lookup_request(struct once *once, once_span tenant, once_span key, struct once_reply *reply,
+                                struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, true } };
+    return call(once, &request, reply, err);
 }
 
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
@@ -348,6 +377,8 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
         return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
         return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
+    if (f.abandoned && once->store->finds)
+        return finder_list(once->finder, once->engine, &f, page, err);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
     return engine_call(once->engine, &job, err);
 }
@@ -370,6 +401,11 @@ once_result once_history(struct once *once, once_span tenant, once_span key, str
     uint8_t record[16];
     once_record_id(&once->store->secret, tenant, key, record);
     return once_history_of(once, record, history, err);
+}
+
+void once_end_waits(struct once *once)
+{
+    engine_end_waits(once->engine);
 }
 
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,

@@ -98,16 +98,31 @@ static enum once_arm arm_of_state(enum once_state state)
     }
 }
 
+/* By now the key may stand for another request, or for this one in another life: that record is not our answer, and
+ * as far as we are concerned ours is gone (K5, K6; SAME_OPERATION in docs/internals/model.md). */
+static void keep_same_operation(const struct once_attempt *a, struct once_reply *fenced)
+{
+    const struct once_record *own = &a->grant.record, *now = &fenced->record;
+    if (now->state == ONCE_STATE_NONE || (now->created_at == own->created_at &&
+                                          memcmp(&now->fingerprint, &own->fingerprint, sizeof own->fingerprint) == 0))
+        return;
+    once_reply_release(fenced);
+    *fenced = (struct once_reply){ .arm = ONCE_ARM_FENCED };
+}
+
 /* Another attempt took over. Where the caller may wait, see how that one ends. */
 static once_result answer_superseded(struct once_attempt *a, struct once_reply *fenced, struct once_reply *reply,
                                      struct once_error *err)
 {
     once_time give_up_at = once_os_monotonic_ms() + a->claim->wait_ms;
     once_result r = ONCE_OK;
+    keep_same_operation(a, fenced);
     while (r == ONCE_OK && fenced->record.state == ONCE_STATE_RUNNING && once_os_monotonic_ms() < give_up_at) {
         usleep(LOOK_PAUSE_MS * 1000);
         once_reply_release(fenced);
         r = once_lookup(a->once, a->claim->tenant, a->claim->key, fenced, err);
+        if (r == ONCE_OK)
+            keep_same_operation(a, fenced);
     }
     if (r == ONCE_OK) {
         fenced->arm = arm_of_state(fenced->record.state);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,6 +69,13 @@ static void boot(void *arg, uint8_t id[16])
 }
 
 const struct once_clock once_os_clock = { .wall = wall, .steady = steady, .boot = boot };
+
+void once_os_nonce(uint8_t nonce[16])
+{
+    static const uint8_t none[16];
+    if (memcmp(nonce, none, sizeof none) == 0)
+        once_os_random(nonce, sizeof none);
+}
 
 void once_os_random(void *bytes, size_t len)
 {

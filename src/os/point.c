@@ -35,8 +35,19 @@ static const char *const names[] = {
     /* once migrate, on PostgreSQL */
     "migrate.statement",
     "migrate.committed",
+    /* a flow: its transactions, phases and calls */
+    "flow.begun",
+    "flow.worked",
+    "flow.written",
+    "flow.committed",
+    "flow.calling",
+    "flow.called",
     /* once daemon */
     "daemon.answer",
+    "completer.taken",
+    "completer.sending",
+    "completer.answered",
+    "completer.finished",
     /* once reconcile */
     "reconcile.page",
     "reconcile.looked",
@@ -113,7 +124,7 @@ void once_point_pass(const char *name)
         return;
     if (plan.signal == 0)
         _exit(99);
-    kill(getpid(), plan.signal);
+    raise(plan.signal); /* at this thread: kill() may stop another first, while this one goes on */
 }
 
 const char *const *once_point_names(void)

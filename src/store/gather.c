@@ -29,7 +29,7 @@ void gather_record(struct gather_page *g, const struct once_record *record)
 {
     struct once_record *r = &g->records[g->count++];
     *r = *record;
-    r->checkpoint = r->headers = r->body = once_span_of(NULL, 0);
+    r->checkpoint = r->headers = r->body = r->request = once_span_of(NULL, 0);
     keep_span(g, &r->tenant);
     keep_span(g, &r->key);
     keep_span(g, &r->recovery_point);

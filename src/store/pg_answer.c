@@ -60,6 +60,8 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .checkpoint = pg_bytes(r, row, at + PG_ANSWER_CHECKPOINT),
         .headers = pg_bytes(r, row, at + PG_ANSWER_HEADERS),
         .body = pg_bytes(r, row, at + PG_ANSWER_BODY),
+        .request = pg_bytes(r, row, at + PG_ANSWER_REQUEST),
+        .has_request = !PQgetisnull(r, row, at + PG_ANSWER_REQUEST),
     };
     copy_bytes(r, row, at + PG_ANSWER_RECORD, record.grant.record, 16);
     copy_bytes(r, row, at + PG_ANSWER_FINGERPRINT, record.fingerprint.bytes, 32);

@@ -38,6 +38,7 @@ enum pg_answer_column {
     PG_ANSWER_FINGERPRINT,
     PG_ANSWER_TENANT,
     PG_ANSWER_KEY,
+    PG_ANSWER_REQUEST,
     PG_ANSWER_COUNT,
 };
 

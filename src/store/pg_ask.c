@@ -13,6 +13,12 @@ static once_span record_span(const struct once_op *op)
 
 #define ANSWER "SELECT a.* FROM "
 
+/* As once.claim has it. */
+static int64_t takeover_code(const struct once_claim *claim)
+{
+    return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
+}
+
 /* Leases, retentions, takeovers: not at all where they are all the usual. */
 static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
 {
@@ -21,7 +27,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
         retentions = retentions || claim->retention_ms != ONCE_RETENTION_MS_DEFAULT;
-        takeovers = takeovers || claim->takeover != ONCE_TAKEOVER_ESCALATE;
+        takeovers = takeovers || takeover_code(claim) != ONCE_TAKEOVER_ESCALATE;
     }
     leases ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; leases && i < count; i++)
@@ -31,7 +37,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         pg_array_int(p, PG_INT8, ops[i]->request->claim.retention_ms);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, ops[i]->request->claim.takeover);
+        pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
 }
 
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
@@ -113,6 +119,20 @@ static once_result ask_resolve(struct pg_conn *pg, const struct once_op *op, str
     return pg_send(pg->conn, ANSWER "once.resolve_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) a", p, err);
 }
 
+static once_result ask_claim(struct pg_conn *pg, const struct once_op *op, struct pg_params *p, struct once_error *err)
+{
+    const struct once_claim *c = &op->request->claim;
+    pg_add_bytes(p, PG_BYTEA, c->tenant);
+    pg_add_bytes(p, PG_BYTEA, c->key);
+    pg_add_bytes(p, PG_BYTEA, once_span_of(c->fingerprint.bytes, sizeof c->fingerprint.bytes));
+    pg_add_int(p, PG_INT8, c->lease_ms);
+    pg_add_int(p, PG_INT8, c->retention_ms);
+    pg_add_int(p, PG_INT4, takeover_code(c));
+    pg_add_bytes(p, PG_UUID, once_span_of(c->nonce, sizeof c->nonce));
+    pg_add_bytes(p, PG_BYTEA, c->request);
+    return pg_send(pg->conn, ANSWER "once.claim_with_request($1, $2, $3, $4, $5, $6, $7, $8, $9) a", p, err);
+}
+
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err)
 {
     const struct once_request *q = op->request;
@@ -121,6 +141,9 @@ once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct on
     pg_add_bytes(&p, PG_UUID, record_span(op));
     once_result r = ONCE_OK;
     switch (q->verb) {
+    case ONCE_VERB_CLAIM:
+        r = ask_claim(pg, op, &p, err);
+        break;
     case ONCE_VERB_EXTEND:
         pg_add_int(&p, PG_INT8, (int64_t)q->grant.fence);
         pg_add_int(&p, PG_INT8, q->extend.lease_ms);
@@ -139,10 +162,20 @@ once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct on
         r = pg_send(pg->conn, ANSWER "once.release_record($1, $2, $3 = 1) a", &p, err);
         break;
     case ONCE_VERB_LOOKUP:
-        r = pg_send(pg->conn, ANSWER "once.lookup_record($1) a", &p, err);
+        r = pg_send(pg->conn,
+                    q->lookup.request ? ANSWER "once.lookup_with_request($1) a" : ANSWER "once.lookup_record($1) a", &p,
+                    err);
         break;
     case ONCE_VERB_RESOLVE:
         r = ask_resolve(pg, op, &p, err);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        pg_add_int(&p, PG_INT8, (int64_t)q->take_over.seen.fence);
+        pg_add_int(&p, PG_INT8, q->take_over.lease_ms);
+        pg_add_int(&p, PG_INT4, q->take_over.intent);
+        pg_add_bytes(&p, PG_UUID, once_span_of(q->take_over.nonce, sizeof q->take_over.nonce));
+        pg_add_int(&p, PG_INT4, op->again);
+        r = pg_send(pg->conn, ANSWER "once.take_over_record($1, $2, $3, $4 = 1, $5, $6 = 1) a", &p, err);
         break;
     default:
         abort();

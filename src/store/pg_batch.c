@@ -65,7 +65,7 @@ struct batch {
 static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
 {
     if (op->request->verb == ONCE_VERB_CLAIM)
-        return KIND_CLAIM;
+        return op->request->claim.request.len == 0 ? KIND_CLAIM : KIND_OTHER;
     if (op->request->verb != ONCE_VERB_FINISH)
         return KIND_OTHER;
     if (op->again)

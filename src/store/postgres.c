@@ -24,11 +24,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+/* Attempts of one sweep: about 10 ms, for which the lane's batches wait. */
+enum { SWEEP_SPAN = 1000 };
+
 struct postgres_store {
     struct once_store base;
     struct pg_conn pg;
     struct postgres_store *first; /* of the handles of one store */
     atomic_uint_fast64_t commits; /* the first's: of all of them */
+    uint64_t settled;             /* swept up to here, and nothing can appear before it any more */
+    uint64_t newest, marked;      /* as of the last sweep; as of the one before the mark was set */
+    int64_t marked_edge;          /* transactions up to this one may yet bring fences up to the mark */
     uint64_t emptied;             /* records that went with a slot and were not told of yet */
 };
 
@@ -144,6 +150,87 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
     return result;
 }
 
+/* Fences are given in their order, but not committed in it: what was swept over while transactions
+ * were under way that may have an earlier one is swept over again, until they have ended. A fence is
+ * taken a moment before its transaction has a number: so the one that counts is of the sweep before. */
+static void settle_sweep(struct postgres_store *s, struct once_sweep *w, const PGresult *r, int row)
+{
+    uint64_t newest = (uint64_t)pg_int(r, row, 4);
+    int64_t horizon = pg_int(r, row, 5), edge = pg_int(r, row, 6);
+    if (s->marked != 0 && horizon >= s->marked_edge) {
+        s->settled = s->marked;
+        s->marked = 0;
+    }
+    if (s->marked == 0) {
+        s->marked = s->newest;
+        s->marked_edge = edge;
+    }
+    s->newest = newest;
+    if (!w->more && w->after > s->settled)
+        w->after = s->settled;
+}
+
+static once_result sweep(struct once_store *base, struct once_sweep *w, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_add_int(&p, PG_INT8, (int64_t)w->after);
+    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
+    PGresult *r = NULL;
+    once_result result = ask(s, "SELECT * FROM once.loose($1, $2)", &p, &r, err);
+    int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
+    for (int row = 0; row < last && w->count < w->room; row++) {
+        struct once_loose *loose = &w->found[w->count++];
+        *loose = (struct once_loose){ .fence = (uint64_t)pg_int(r, row, 1),
+                                      .due = pg_int(r, row, 2),
+                                      .failed = pg_bool(r, row, 3),
+                                      .has_request = pg_bool(r, row, 7) };
+        once_span record = pg_bytes(r, row, 0);
+        memcpy(loose->record, record.ptr, record.len < 16 ? record.len : 16);
+    }
+    if (result == ONCE_OK) {
+        bool all = w->count == (size_t)last;
+        w->now = pg_int(r, last, 2);
+        w->after = all ? (uint64_t)pg_int(r, last, 1) : w->found[w->count - 1].fence;
+        w->more = w->after < (uint64_t)pg_int(r, last, 4);
+        settle_sweep(s, w, r, last);
+    }
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
+static once_result look(struct once_store *base, const struct once_loose *wanted, size_t count, struct once_page *page,
+                        struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_array_begin(&p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&p, once_span_of(wanted[i].record, 16));
+    PGresult *r = NULL;
+    struct gather_page g = { .count = 0 };
+    once_result result = ask(s, "SELECT l.n, (l.answer).* FROM once.look_many($1) l", &p, &r, err);
+    if (result == ONCE_OK && (size_t)PQntuples(r) != count)
+        result = once_fail(err, ONCE_CORRUPT, "the database's functions are not ours");
+    if (result == ONCE_OK)
+        result = gather_page_init(&g, (uint32_t)count, err);
+    for (size_t i = 0; result == ONCE_OK && i < count; i++) {
+        struct once_record record = pg_read_record(r, (int)i, 1);
+        gather_record(&g, &record);
+        if (PQgetisnull(r, (int)i, 1 + PG_ANSWER_FENCE))
+            g.records[i].state = ONCE_STATE_NONE;
+    }
+    if (result == ONCE_OK)
+        result = gather_page_make(&g, page, err);
+    gather_page_release(&g);
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
 static const char *event_name(once_span what)
 {
     static const char *const names[] = { "claimed",       "claimed to probe",  "finished", "superseded",
@@ -193,7 +280,11 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     pg_params_init(&p);
     pg_add_int(&p, PG_INT4, budget);
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
+    once_result result = ask(s, "SELECT once.drop_requests($1)", &p, &r, err);
+    PQclear(r);
+    r = NULL;
+    if (result == ONCE_OK)
+        result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
     if (result == ONCE_OK) { /* a slot is emptied as a whole: tell of it in steps */
         s->emptied += (uint64_t)pg_int(r, 0, 0);
         *removed = s->emptied < budget ? s->emptied : budget;
@@ -303,6 +394,8 @@ static const struct once_store_ops ops = {
     .apply = apply,
     .reopen = reopen,
     .list = list,
+    .sweep = sweep,
+    .look = look,
     .history = history,
     .expire = expire,
     .check = check,
@@ -322,6 +415,7 @@ static once_result open_handle(const char *url, const struct once_clock *clock, 
     }
     s->base.ops = &ops;
     s->base.shared = true;
+    s->base.finds = true;
     s->first = first != NULL ? first : s;
     s->pg.clock = clock;
     s->pg.grants = first != NULL ? first->pg.grants : pg_grants_new();

@@ -12,7 +12,7 @@ enum {
     C_RECORD,
     C_PREV,
     C_ATTEMPT,
-    C_PROBING,
+    C_FLAGS,
     C_TAKEOVER,
     C_CREATED,
     C_CLAIMED,
@@ -48,7 +48,7 @@ static int64_t claim_sum(const struct sqlite_claim *c)
     int64_t numbers[] = { (int64_t)c->grant.fence,
                           c->prev,
                           c->attempt,
-                          c->probing,
+                          c->flags,
                           c->takeover,
                           c->created_at,
                           c->claimed_at,
@@ -109,7 +109,7 @@ static bool claim_row_read(struct sqlite_query *q, struct sqlite_claim *c)
         .grant.fence = (uint64_t)sqlite_column_int(q, C_FENCE),
         .prev = sqlite_column_int(q, C_PREV),
         .attempt = sqlite_column_int(q, C_ATTEMPT),
-        .probing = sqlite_column_int(q, C_PROBING),
+        .flags = sqlite_column_int(q, C_FLAGS),
         .takeover = sqlite_column_int(q, C_TAKEOVER),
         .created_at = sqlite_column_int(q, C_CREATED),
         .claimed_at = sqlite_column_int(q, C_CLAIMED),
@@ -149,7 +149,9 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     bool right = claim_row_read(q, &c);
     *out = (struct sqlite_attempt){ .prev = c.prev, .sum_is_right = right };
     out->stored.lease_ms = c.lease_ms;
-    out->stored.probing = c.probing != 0;
+    out->stored.probing = (c.flags & SQLITE_FLAG_PROBING) != 0;
+    out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;
+    out->stored.has_request = (c.flags & SQLITE_FLAG_REQUEST) != 0;
     memcpy(out->stored.nonce, c.nonce, 16);
     struct once_record *r = &out->stored.record;
     r->grant = c.grant;
@@ -173,8 +175,10 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
                                      .checkpoint = r->checkpoint };
     out->progress_sum_is_right = !renewed || progress_sum(&progress) == sqlite_column_int(q, P_SUM);
     out->has_result = !sqlite_column_is_null(q, R_STATE);
+    r->has_request = out->stored.has_request;
     if (out->has_result) {
         result_columns_read(q, out);
+        r->has_request = r->has_request && (r->retryable || r->state == ONCE_STATE_UNKNOWN);
         return;
     }
     r->state = ONCE_STATE_RUNNING;
@@ -206,7 +210,7 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
     sqlite_bind_blob(&q, once_span_of(c->grant.record, 16));
     sqlite_bind_int(&q, c->prev);
     sqlite_bind_int(&q, c->attempt);
-    sqlite_bind_int(&q, c->probing);
+    sqlite_bind_int(&q, c->flags);
     sqlite_bind_int(&q, c->takeover);
     if (c->created_at == c->claimed_at)
         sqlite_bind_null(&q);

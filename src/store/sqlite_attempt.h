@@ -14,6 +14,10 @@
 
 enum {
     SQLITE_FINGERPRINT_VERSION = 1,
+    /* Flags of a claim: */
+    SQLITE_FLAG_PROBING = 1,
+    SQLITE_FLAG_INTENT = 2,
+    SQLITE_FLAG_REQUEST = 4,
     /* In once_result, beside enum once_state: */
     SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
@@ -40,7 +44,7 @@ struct sqlite_protocol {
 /* A row of once_claim. */
 struct sqlite_claim {
     struct once_grant grant;
-    int64_t prev, attempt, probing, takeover, created_at, claimed_at, lease_ms, boot, retention_ms;
+    int64_t prev, attempt, flags, takeover, created_at, claimed_at, lease_ms, boot, retention_ms;
     int64_t fingerprint_version;
     struct once_fingerprint fingerprint;
     uint8_t nonce[16];

@@ -22,6 +22,8 @@ struct once_sqlite {
     struct sqlite_protocol protocol;
 };
 
+static int guard_in_sql(struct once_sqlite *b);
+
 once_result once_sqlite_bind(struct sqlite3 *handle, const struct once_clock *clock, struct once_sqlite **out,
                              struct once_error *err)
 {
@@ -41,6 +43,8 @@ once_result once_sqlite_bind(struct sqlite3 *handle, const struct once_clock *cl
         r = sqlite_schema_attach(&b->db, true, err);
     if (r == ONCE_OK)
         r = sqlite_index_init(&b->index, &b->db, false, err);
+    if (r == ONCE_OK && guard_in_sql(b) != SQLITE_OK)
+        r = sqlite_fail(handle, sqlite3_errcode(handle), "define once_guard()", err);
     if (r != ONCE_OK) {
         once_sqlite_unbind(b);
         return r;
@@ -56,6 +60,7 @@ void once_sqlite_unbind(struct once_sqlite *b)
 {
     if (b == NULL)
         return;
+    sqlite3_create_function(b->db.handle, "once_guard", 2, SQLITE_UTF8, NULL, NULL, NULL, NULL);
     sqlite_index_release(&b->index);
     sqlite_db_release(&b->db);
     once_buf_release(&b->protocol.scratch);
@@ -116,12 +121,22 @@ once_result once_sqlite_claim(struct once_sqlite *b, const struct once_claim *cl
         r = once_fail(err, ONCE_INVALID, "a claim inside a transaction cannot wait");
     if (r != ONCE_OK)
         return r;
-    static const uint8_t none[16];
-    if (memcmp(request.claim.nonce, none, 16) == 0)
-        once_os_random(request.claim.nonce, 16);
+    once_os_nonce(request.claim.nonce);
     uint8_t record[16];
     once_record_id(&b->db.secret, claim->tenant, claim->key, record);
     return call(b, &request, record, once_span_of(NULL, 0), reply, err);
+}
+
+once_result once_sqlite_take_over(struct once_sqlite *b, const struct once_take_over *take_over,
+                                  struct once_reply *reply, struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_TAKE_OVER, .take_over = *take_over };
+    once_result r = once_lease_check(take_over->lease_ms, err);
+    if (r != ONCE_OK)
+        return r;
+    once_os_nonce(request.take_over.nonce);
+    return call(b, &request, take_over->seen.record, once_span_of(NULL, 0), reply, err);
 }
 
 once_result once_sqlite_advance(struct once_sqlite *b, struct once_grant grant, once_span point, once_span checkpoint,
@@ -163,11 +178,121 @@ once_result once_sqlite_lookup(struct once_sqlite *b, once_span tenant, once_spa
                                struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key } };
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } };
     once_result r = once_name_check(tenant, key, err);
     if (r != ONCE_OK)
         return r;
     uint8_t record[16];
     once_record_id(&b->db.secret, tenant, key, record);
     return call(b, &request, record, once_span_of(NULL, 0), reply, err);
+}
+
+once_result once_sqlite_extend(struct once_sqlite *b, struct once_grant grant, int64_t lease_ms,
+                               struct once_reply *reply, struct once_error *err)
+{
+    *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = grant, .extend = { lease_ms } };
+    once_result r = once_lease_check(lease_ms, err);
+    return r == ONCE_OK ? call(b, &request, grant.record, once_span_of(NULL, 0), reply, err) : r;
+}
+
+/* ------------------------------------------------------------------ looking */
+
+once_result once_sqlite_list(struct once_sqlite *b, const struct once_filter *filter, struct once_page *page,
+                             struct once_error *err)
+{
+    *page = (struct once_page){ .count = 0 };
+    struct once_filter f = filter != NULL ? *filter : (struct once_filter){ 0 };
+    f.limit = f.limit != 0 ? f.limit : ONCE_LIST_LIMIT_DEFAULT;
+    if (f.limit > ONCE_LIST_LIMIT_MAX)
+        return once_fail(err, ONCE_INVALID, "limit %u is not in 1 to %d", f.limit, ONCE_LIST_LIMIT_MAX);
+    if (sqlite3_get_autocommit(b->db.handle))
+        return once_fail(err, ONCE_INVALID, "not inside a transaction: BEGIN first");
+    struct gather_page g;
+    once_result r = gather_page_init(&g, f.limit, err);
+    if (r == ONCE_OK)
+        r = sqlite_index_begin(&b->index, false, err);
+    b->protocol.now = sqlite_now(&b->db);
+    if (r == ONCE_OK)
+        r = sqlite_list_scan(&b->protocol, &f, &g, &page->next, err);
+    if (r == ONCE_OK)
+        r = gather_page_make(&g, page, err);
+    gather_page_release(&g);
+    return r;
+}
+
+void once_sqlite_child_key(const struct once_sqlite *b, const struct once_grant *grant, once_span call_name,
+                           char out[ONCE_CHILD_KEY_LEN + 1])
+{
+    once_child_key_of(&b->db.secret, grant->record, call_name, out);
+}
+
+const struct once_mac *once_sqlite_secret(const struct once_sqlite *b)
+{
+    return &b->db.secret;
+}
+
+once_time once_sqlite_now(const struct once_sqlite *b)
+{
+    return sqlite_now(&b->db);
+}
+
+/* ------------------------------------------------------------------ the guard */
+
+/* Reads only, and without a savepoint: once_guard() is called inside a statement of the caller's. */
+static once_result guard(struct once_sqlite *b, struct once_grant grant, struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP };
+    struct once_op op = { .request = &request };
+    memcpy(op.record, grant.record, sizeof op.record);
+    once_result r = sqlite_index_begin(&b->index, false, err);
+    b->protocol.now = sqlite_now(&b->db);
+    if (r == ONCE_OK)
+        r = sqlite_protocol_do(&b->protocol, &op, err);
+    if (r == ONCE_OK && op.result != ONCE_OK) {
+        r = op.result;
+        if (err != NULL)
+            *err = op.err;
+    }
+    const struct once_record *now = &op.reply.record;
+    unsigned long long held = grant.fence, newest = now->grant.fence;
+    if (r == ONCE_OK && op.reply.arm == ONCE_ARM_ABSENT)
+        r = once_fail(err, ONCE_INVALID, "fenced: the record of grant %llu is gone; roll back", held);
+    else if (r == ONCE_OK && newest != held)
+        r = once_fail(err, ONCE_INVALID, "fenced: grant %llu is not the newest any more, %llu is; roll back", held,
+                      newest);
+    else if (r == ONCE_OK && now->state != ONCE_STATE_RUNNING)
+        r = once_fail(err, ONCE_INVALID, "fenced: the record of grant %llu has ended, %s; roll back", held,
+                      once_state_name(now->state));
+    once_reply_release(&op.reply);
+    return r;
+}
+
+once_result once_sqlite_guard(struct once_sqlite *b, struct once_grant grant, struct once_error *err)
+{
+    if (sqlite3_get_autocommit(b->db.handle))
+        return once_fail(err, ONCE_INVALID, "not inside a transaction: BEGIN IMMEDIATE first");
+    return guard(b, grant, err);
+}
+
+static void guard_function(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    assert(count == 2);
+    struct once_grant grant = { .fence = (uint64_t)sqlite3_value_int64(values[1]) };
+    const void *record = sqlite3_value_blob(values[0]);
+    if (record == NULL || sqlite3_value_bytes(values[0]) != sizeof grant.record) {
+        sqlite3_result_error(context, "once_guard(): a record is a blob of 16 bytes", -1);
+        return;
+    }
+    memcpy(grant.record, record, sizeof grant.record);
+    struct once_error err;
+    if (guard(sqlite3_user_data(context), grant, &err) != ONCE_OK)
+        sqlite3_result_error(context, err.text, -1);
+    else
+        sqlite3_result_int(context, 1);
+}
+
+static int guard_in_sql(struct once_sqlite *b)
+{
+    return sqlite3_create_function(b->db.handle, "once_guard", 2, SQLITE_UTF8, b, guard_function, NULL, NULL);
 }

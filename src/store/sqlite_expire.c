@@ -94,7 +94,8 @@ static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, st
 static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
                               struct once_error *err)
 {
-    static const enum sqlite_statement tables[] = { SQL_result_delete, SQL_progress_delete, SQL_claim_delete };
+    static const enum sqlite_statement tables[] = { SQL_result_delete, SQL_progress_delete, SQL_request_delete,
+                                                    SQL_claim_delete };
     size_t first = h->gone_len;
     once_result r = read_run(s, from, to, h, err);
     for (size_t i = 0; r == ONCE_OK && i < sizeof tables / sizeof *tables; i++) {

@@ -15,33 +15,33 @@
 
 /* Superseding a result clears its expiry, so a row that expires by itself is the newest;
  * only the others have to be looked up. */
-static once_result is_newest(struct sqlite_store *s, const struct sqlite_attempt *a, bool *newest,
+static once_result is_newest(struct sqlite_protocol *p, const struct sqlite_attempt *a, bool *newest,
                              struct once_error *err)
 {
     *newest = true;
     if (a->has_result && !a->superseded_expiry)
         return ONCE_OK;
     uint64_t fence = 0;
-    once_result r = sqlite_index_find(&s->index, a->stored.record.grant.record, &fence, err);
+    once_result r = sqlite_index_find(p->index, a->stored.record.grant.record, &fence, err);
     *newest = fence == a->stored.record.grant.fence;
     return r;
 }
 
-static once_result scan(struct sqlite_store *s, const struct once_filter *f, struct gather_page *g, uint64_t *next,
-                        struct once_error *err)
+once_result sqlite_list_scan(struct sqlite_protocol *p, const struct once_filter *f, struct gather_page *g,
+                             uint64_t *next, struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(&s->db, SQL_list);
+    struct sqlite_query q = sqlite_query(p->db, SQL_list);
     sqlite_bind_int(&q, f->before != 0 && f->before < INT64_MAX ? (int64_t)f->before : INT64_MAX);
     once_result r = ONCE_OK;
     size_t looked = 0;
     *next = 0;
     while (r == ONCE_OK && sqlite_step(&q)) {
         struct sqlite_attempt a;
-        sqlite_attempt_read(&s->protocol, &q, &a);
+        sqlite_attempt_read(p, &q, &a);
         bool newest = false;
-        if (!a.stored.released && !once_stored_is_expired(&a.stored, s->protocol.now) &&
-            gather_matches(f, &a.stored.record, s->protocol.now))
-            r = is_newest(s, &a, &newest, err);
+        if (!a.stored.released && !once_stored_is_expired(&a.stored, p->now) &&
+            gather_matches(f, &a.stored.record, p->now))
+            r = is_newest(p, &a, &newest, err);
         if (newest)
             gather_record(g, &a.stored.record);
         if (g->count == f->limit || ++looked == ONCE_LIST_SCAN_MAX) {
@@ -62,7 +62,7 @@ once_result sqlite_store_list(struct once_store *base, const struct once_filter 
     if (r == ONCE_OK)
         r = sqlite_store_begin(s, false, err);
     if (r == ONCE_OK) {
-        r = scan(s, filter, &g, &page->next, err);
+        r = sqlite_list_scan(&s->protocol, filter, &g, &page->next, err);
         sqlite_store_end_reading(s);
     }
     if (r == ONCE_OK)

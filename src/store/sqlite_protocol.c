@@ -5,6 +5,7 @@
 #include "core/err.h"
 #include "core/outcome.h"
 #include "core/span.h"
+#include "store/sqlite_request.h"
 
 /* ------------------------------------------------------------------ just claimed */
 
@@ -18,7 +19,9 @@ static void recent_put(struct sqlite_protocol *p, const struct once_record *reco
     if (p->recent == NULL)
         return;
     struct once_stored *s = &recent_slot(p, record->grant.fence)->stored;
-    *s = (struct once_stored){ .record = *record, .lease_ms = claim->lease_ms };
+    *s = (struct once_stored){
+        .record = *record, .lease_ms = claim->lease_ms, .intent = claim->intent, .has_request = claim->request.len > 0
+    };
     memcpy(s->nonce, claim->nonce, sizeof s->nonce);
 }
 
@@ -134,6 +137,7 @@ static struct sqlite_claim row_of_claim(struct sqlite_protocol *p, const struct 
     const struct once_claim *claim = &op->request->claim;
     struct sqlite_claim c = {
         .attempt = 1,
+        .flags = (claim->intent ? SQLITE_FLAG_INTENT : 0) | (claim->request.len > 0 ? SQLITE_FLAG_REQUEST : 0),
         .takeover = claim->takeover,
         .created_at = p->now,
         .claimed_at = p->now,
@@ -171,24 +175,101 @@ static once_result claim_create(struct sqlite_protocol *p, struct once_op *op, s
 {
     struct sqlite_claim c = row_of_claim(p, op);
     once_result r = sqlite_attempt_insert(p, &c, err);
+    if (r == ONCE_OK && op->request->claim.request.len > 0)
+        r = sqlite_request_put(p, c.grant, op->request->claim.request, err);
     struct once_record record = record_of_row(&c);
     recent_put(p, &record, &op->request->claim);
     return r == ONCE_OK ? answer(op, ONCE_ARM_EXECUTE, &record, err) : r;
 }
 
+/* What a taker of exactly this record does not say is as the last claim said it (ADR 7). */
+static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const struct once_op *op,
+                                            const struct sqlite_attempt *old)
+{
+    const struct once_take_over *t = &op->request->take_over;
+    const struct once_record *r = &old->stored.record;
+    struct sqlite_claim c = {
+        .flags = t->intent ? SQLITE_FLAG_INTENT : 0,
+        .takeover = r->takeover,
+        .claimed_at = p->now,
+        .lease_ms = t->lease_ms != 0 ? t->lease_ms : old->stored.lease_ms,
+        .boot = p->db->boot,
+        .retention_ms = r->retention_ms,
+        .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
+        .fingerprint = r->fingerprint,
+        .tenant = r->tenant,
+        .key = r->key,
+    };
+    memcpy(c.nonce, t->nonce, sizeof c.nonce);
+    memcpy(c.grant.record, op->record, 16);
+    c.grant.fence = sqlite_index_next_fence(p->index);
+    return c;
+}
+
+/* The request that is stored is the one that came last. */
+static once_result hand_request_on(struct sqlite_protocol *p, const struct once_op *op,
+                                   const struct sqlite_attempt *old, struct sqlite_claim *c, struct once_error *err)
+{
+    uint64_t from = old->stored.record.grant.fence;
+    bool claim = op->request->verb == ONCE_VERB_CLAIM;
+    once_span request = claim ? op->request->claim.request : once_span_of(NULL, 0);
+    once_result r = ONCE_OK;
+    if (old->stored.has_request && request.len > 0)
+        r = sqlite_request_drop(p, from, err);
+    else if (old->stored.has_request)
+        r = sqlite_request_move(p, from, c->grant.fence, err);
+    if (r == ONCE_OK && request.len > 0)
+        r = sqlite_request_put(p, c->grant, request, err);
+    if (old->stored.has_request)
+        c->flags |= SQLITE_FLAG_REQUEST;
+    return r;
+}
+
+/* Whoever took over, or asked for it, is told the request as well. */
+static once_result answer_with_request(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                       struct once_record *record, struct once_error *err)
+{
+    struct once_buf request;
+    once_buf_init(&request, ONCE_REQUEST_LEN_MAX);
+    once_result r = sqlite_request_get(p, record->grant, &request, &op->err);
+    record->request = once_buf_span(&request);
+    record->has_request = request.len > 0;
+    r = r == ONCE_OK ? answer(op, arm, record, err) : fail_op(op, r, err);
+    once_buf_release(&request);
+    return r;
+}
+
+static once_result answer_granted(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                  struct once_record *record, bool has_request, struct once_error *err)
+{
+    if (op->request->verb == ONCE_VERB_TAKE_OVER && has_request)
+        return answer_with_request(p, op, arm, record, err);
+    return answer(op, arm, record, err);
+}
+
 static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
                               const struct sqlite_attempt *old, struct once_error *err)
 {
-    struct sqlite_claim c = row_of_claim(p, op);
+    bool take_over = op->request->verb == ONCE_VERB_TAKE_OVER;
+    struct sqlite_claim c = take_over ? row_of_take_over(p, op, old) : row_of_claim(p, op);
     c.prev = (int64_t)old->stored.record.grant.fence;
     c.attempt = (int64_t)old->stored.record.attempt + 1;
-    c.probing = arm == ONCE_ARM_PROBE;
     c.created_at = old->stored.record.created_at;
-    once_result r = sqlite_attempt_succeed(p, old, &c, err);
+    if (arm == ONCE_ARM_PROBE)
+        c.flags |= SQLITE_FLAG_PROBING;
+    if (!once_intent_holds(&old->stored))
+        c.flags &= ~SQLITE_FLAG_INTENT;
+    once_result r = hand_request_on(p, op, old, &c, err);
+    if (r == ONCE_OK)
+        r = sqlite_attempt_succeed(p, old, &c, err);
     struct once_record record = record_of_row(&c);
     record.recovery_point = old->stored.record.recovery_point;
     record.checkpoint = old->stored.record.checkpoint;
-    return r == ONCE_OK ? answer(op, arm, &record, err) : r;
+    if (take_over) { /* who claims knows them */
+        record.tenant = c.tenant;
+        record.key = c.key;
+    }
+    return r == ONCE_OK ? answer_granted(p, op, arm, &record, (c.flags & SQLITE_FLAG_REQUEST) != 0, err) : r;
 }
 
 static once_result claim_renew(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
@@ -198,7 +279,7 @@ static once_result claim_renew(struct sqlite_protocol *p, struct once_op *op, en
     record->lease_until = p->now + own->stored.lease_ms;
     record->lease_live = true;
     once_result r = sqlite_lease_put(p, own, record->lease_until, err);
-    return r == ONCE_OK ? answer(op, arm, record, err) : r;
+    return r == ONCE_OK ? answer_granted(p, op, arm, record, own->stored.has_request, err) : r;
 }
 
 /* The holder may have sent something and nobody can know (K10): the fact is stored under
@@ -216,6 +297,7 @@ static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op,
     return r == ONCE_OK ? answer(op, ONCE_ARM_UNKNOWN, record, err) : r;
 }
 
+/* A claim, or a takeover of what was seen: they differ in how it is decided and in what is known. */
 static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_query query;
@@ -226,7 +308,10 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         unload(&query);
         return fail_op(op, r, err);
     }
-    struct once_decision d = once_decide_claim(found ? &attempt.stored : NULL, &op->request->claim, p->now);
+    const struct once_stored *stored = found ? &attempt.stored : NULL;
+    struct once_decision d = op->request->verb == ONCE_VERB_TAKE_OVER
+                                 ? once_decide_take_over(stored, &op->request->take_over, op->again, p->now)
+                                 : once_decide_claim(stored, &op->request->claim, p->now);
     op->not_in_effect = d.change != ONCE_CHANGE_RENEW;
     switch (d.change) {
     case ONCE_CHANGE_CREATE:
@@ -242,7 +327,7 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         r = claim_escalate(p, op, &attempt, err);
         break;
     case ONCE_CHANGE_NONE:
-        if (d.arm == ONCE_ARM_MISMATCH) /* K6: it learns nothing else */
+        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT) /* K6: it learns nothing else */
             r = answer(op, d.arm, NULL, err);
         else
             r = answer_stored(p, op, d.arm, &attempt, err);
@@ -261,7 +346,7 @@ static once_result answer_done(struct once_op *op, const struct once_record *rec
 {
     struct once_record brief = *record;
     brief.tenant = brief.key = brief.recovery_point = brief.checkpoint = once_span_of(NULL, 0);
-    brief.headers = brief.body = once_span_of(NULL, 0);
+    brief.headers = brief.body = brief.request = once_span_of(NULL, 0);
     return answer(op, ONCE_ARM_DONE, &brief, err);
 }
 
@@ -428,6 +513,12 @@ static once_result do_advance(struct sqlite_protocol *p, struct once_op *op, str
     return r;
 }
 
+/* Nobody will execute this again: not by itself, nor by a person's word. */
+static bool is_for_good(const struct once_outcome *outcome)
+{
+    return outcome->state == ONCE_STATE_SUCCEEDED || (outcome->state == ONCE_STATE_FAILED && !outcome->retryable);
+}
+
 static void set_finished(struct once_record *record, const struct once_outcome *outcome, once_time now,
                          once_time expires_at)
 {
@@ -459,6 +550,8 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
         op->not_in_effect = true;
         r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
                                  expires_at, op->outcome, err);
+        if (r == ONCE_OK && attempt.stored.has_request && is_for_good(outcome))
+            r = sqlite_request_drop(p, record->grant.fence, err);
         set_finished(record, outcome, p->now, expires_at);
         if (r == ONCE_OK)
             r = answer_done(op, record, err);
@@ -475,8 +568,12 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
     struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
     bool first = attempt->stored.record.attempt == 1;
     once_time expires_at = first ? p->now : once_expiry(ONCE_STATE_FAILED, attempt->stored.record.retention_ms, p->now);
-    return sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED, expires_at,
-                                 err);
+    once_result r = ONCE_OK;
+    if (first && attempt->stored.has_request)
+        r = sqlite_request_drop(p, grant.fence, err);
+    return r != ONCE_OK ? r
+                        : sqlite_outcome_insert(p, grant, &nothing, first ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
+                                                expires_at, err);
 }
 
 static once_result do_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
@@ -502,6 +599,16 @@ static once_result do_release(struct sqlite_protocol *p, struct once_op *op, str
 
 /* ------------------------------------------------------------------ looking, resolving */
 
+static once_result answer_found(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *attempt,
+                                struct once_error *err)
+{
+    if (!op->request->lookup.request || !attempt->stored.has_request)
+        return answer_stored(p, op, ONCE_ARM_FOUND, attempt, err);
+    once_result r = sqlite_attempt_decode(p, attempt, &op->err);
+    return r == ONCE_OK ? answer_with_request(p, op, ONCE_ARM_FOUND, &attempt->stored.record, err)
+                        : fail_op(op, r, err);
+}
+
 static once_result do_lookup(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_query query;
@@ -513,7 +620,7 @@ static once_result do_lookup(struct sqlite_protocol *p, struct once_op *op, stru
     else if (!found || attempt.stored.released || once_stored_is_expired(&attempt.stored, p->now))
         r = answer(op, ONCE_ARM_ABSENT, NULL, err);
     else
-        r = answer_stored(p, op, ONCE_ARM_FOUND, &attempt, err);
+        r = answer_found(p, op, &attempt, err);
     unload(&query);
     return r;
 }
@@ -545,6 +652,7 @@ static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struc
     struct sqlite_claim c = {
         .prev = (int64_t)record->grant.fence,
         .attempt = record->attempt,
+        .flags = old->stored.has_request ? SQLITE_FLAG_REQUEST : 0,
         .takeover = record->takeover,
         .created_at = record->created_at,
         .claimed_at = p->now,
@@ -567,7 +675,13 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
 {
     const struct once_resolve *resolve = &op->request->resolve;
     struct sqlite_claim c = row_of_verdict(p, op, old);
-    once_result r = sqlite_attempt_succeed(p, old, &c, err);
+    uint64_t before = old->stored.record.grant.fence;
+    once_result r = ONCE_OK;
+    if (old->stored.has_request)
+        r = resolve->verdict == ONCE_VERDICT_NOT_DONE ? sqlite_request_move(p, before, c.grant.fence, err)
+                                                      : sqlite_request_drop(p, before, err);
+    if (r == ONCE_OK)
+        r = sqlite_attempt_succeed(p, old, &c, err);
     if (r == ONCE_OK)
         r = write_audit(p, op, c.grant.fence, err);
     if (r != ONCE_OK)
@@ -622,6 +736,7 @@ once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, st
         return r;
     switch (op->request->verb) {
     case ONCE_VERB_CLAIM:
+    case ONCE_VERB_TAKE_OVER:
         return do_claim(p, op, err);
     case ONCE_VERB_EXTEND:
         return do_extend(p, op, err);

@@ -13,6 +13,7 @@
 #ifndef ONCE_STORE_SQLITE_PROTOCOL_H
 #define ONCE_STORE_SQLITE_PROTOCOL_H
 
+#include "store/gather.h"
 #include "store/sqlite_attempt.h"
 #include "store/store.h"
 
@@ -22,5 +23,10 @@ void sqlite_protocol_rolled_back(struct sqlite_protocol *p);
 /* One operation. ONCE_OK: op->result says how it went, and whatever it wrote is whole.
  * Anything else: the transaction must be rolled back. */
 once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
+
+/* Gathers the records that match, from filter->before on, and says where to go on (0: that was all). Reading is
+ * enough; looks at a bounded number of rows. */
+once_result sqlite_list_scan(struct sqlite_protocol *p, const struct once_filter *filter, struct gather_page *page,
+                             uint64_t *next, struct once_error *err);
 
 #endif

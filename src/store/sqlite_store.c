@@ -374,6 +374,8 @@ static const struct once_store_ops ops = {
     .apply = apply,
     .reopen = reopen,
     .list = sqlite_store_list,
+    .sweep = sqlite_store_sweep,
+    .look = sqlite_store_look,
     .history = sqlite_store_history,
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
@@ -436,6 +438,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->base.ops = &ops;
     s->base.shared = options->shared;
     s->base.encoded = true;
+    s->base.finds = true;
     s->no_migrate = options->no_migrate;
     s->db.clock = options->clock;
     once_os_random(s->writer, sizeof s->writer);

@@ -139,6 +139,7 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
         [ONCE_VERB_RELEASE] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_LOOKUP] = BIT(FOUND) | BIT(ABSENT),
         [ONCE_VERB_RESOLVE] = BIT(DONE) | BIT(ABSENT) | BIT(REPLAY) | BIT(IN_PROGRESS) | BIT(FENCED),
+        [ONCE_VERB_TAKE_OVER] = BIT(EXECUTE) | BIT(PROBE) | BIT(UNKNOWN) | BIT(FENCED) | BIT(ABSENT),
     };
 #undef BIT
     return (arms[verb] & 1u << arm) != 0;
@@ -159,7 +160,10 @@ static const char *answer_fault(const struct once_op *op)
     case ONCE_ARM_PROBE:
         if (record->state != ONCE_STATE_RUNNING || !record->lease_live)
             return "a grant of a record that is not running";
-        if (memcmp(&record->fingerprint, &op->request->claim.fingerprint, sizeof record->fingerprint) != 0)
+        if (verb == ONCE_VERB_TAKE_OVER && record->grant.fence <= op->request->take_over.seen.fence)
+            return "a takeover without a newer fence (K2)";
+        if (verb == ONCE_VERB_CLAIM &&
+            memcmp(&record->fingerprint, &op->request->claim.fingerprint, sizeof record->fingerprint) != 0)
             return "a grant over another fingerprint (K6)";
         return once_record_fault(record);
     case ONCE_ARM_REPLAY:
@@ -226,6 +230,25 @@ once_result once_store_history(struct once_store *store, const uint8_t record[16
                                struct once_error *err)
 {
     return store->ops->history(store, record, history, err);
+}
+
+once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep, struct once_error *err)
+{
+    assert(store->finds);
+    assert(sweep->count == 0 && sweep->room > 0);
+    once_result r = store->ops->sweep(store, sweep, err);
+    assert(r != ONCE_OK || sweep->count <= sweep->room);
+    return r;
+}
+
+once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
+                            struct once_page *page, struct once_error *err)
+{
+    assert(store->finds);
+    assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
+    once_result r = store->ops->look(store, wanted, count, page, err);
+    assert(r != ONCE_OK || page->count == count);
+    return r;
 }
 
 once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,

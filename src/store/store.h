@@ -36,6 +36,24 @@ struct once_op {
     struct once_error err;
 };
 
+/* An attempt that nobody has finished: running, or failed and retryable. */
+struct once_loose {
+    uint8_t record[16];
+    uint64_t fence;
+    once_time due; /* when its lease is over; 0: it is, or has none */
+    bool failed;
+    bool has_request; /* perhaps: those without need not be looked at by who wants one */
+};
+
+/* One step over the attempts after fence `after`, in the order of fences; ONCE_LIST_SCAN_MAX at most. */
+struct once_sweep {
+    uint64_t after;           /* in: where to begin; out: where the next step begins */
+    struct once_loose *found; /* those that are not finished */
+    size_t count, room;
+    bool more;     /* out: there are more after that */
+    once_time now; /* out: the store's */
+};
+
 struct once_store;
 
 /* What became of the step whose answer was lost. */
@@ -50,6 +68,11 @@ struct once_store_ops {
                         struct once_error *err);
     once_result (*history)(struct once_store *store, const uint8_t record[16], struct once_history *history,
                            struct once_error *err);
+    /* Only where the store finds (below). A page of just `count` records, in that order, without checkpoint, headers
+     * and body; state NONE where one is gone. */
+    once_result (*sweep)(struct once_store *store, struct once_sweep *sweep, struct once_error *err);
+    once_result (*look)(struct once_store *store, const struct once_loose *wanted, size_t count, struct once_page *page,
+                        struct once_error *err);
     once_result (*expire)(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
                           struct once_error *err);
     /* One step of a check, from *cursor (0 at first) on; *cursor is 0 again at the end. */
@@ -67,6 +90,7 @@ struct once_store {
     const struct once_store_ops *ops;
     struct once_mac secret; /* names records, salts fingerprints, derives child keys */
     bool shared;            /* other processes write too: outcomes may come from elsewhere */
+    bool finds;             /* has sweep and look; else its list also finds what is abandoned */
     bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
 };
 
@@ -85,6 +109,9 @@ once_result once_store_list(struct once_store *store, const struct once_filter *
                             struct once_error *err);
 once_result once_store_history(struct once_store *store, const uint8_t record[16], struct once_history *history,
                                struct once_error *err);
+once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep, struct once_error *err);
+once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
+                            struct once_page *page, struct once_error *err);
 once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
                               struct once_error *err);
 once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,

@@ -33,6 +33,17 @@ once_result wrap_list(struct once_store *base, const struct once_filter *filter,
     return once_store_list(inner_of(base), filter, page, err);
 }
 
+once_result wrap_sweep(struct once_store *base, struct once_sweep *sweep, struct once_error *err)
+{
+    return once_store_sweep(inner_of(base), sweep, err);
+}
+
+once_result wrap_look(struct once_store *base, const struct once_loose *wanted, size_t count, struct once_page *page,
+                      struct once_error *err)
+{
+    return once_store_look(inner_of(base), wanted, count, page, err);
+}
+
 once_result wrap_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                          struct once_error *err)
 {

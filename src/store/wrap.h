@@ -17,6 +17,9 @@ void *wrap_create(size_t size, const struct once_store_ops *ops, struct once_sto
 once_result wrap_reopen(struct once_store *base, enum once_fate *fate, struct once_error *err);
 once_result wrap_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                       struct once_error *err);
+once_result wrap_sweep(struct once_store *base, struct once_sweep *sweep, struct once_error *err);
+once_result wrap_look(struct once_store *base, const struct once_loose *wanted, size_t count, struct once_page *page,
+                      struct once_error *err);
 once_result wrap_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                          struct once_error *err);
 once_result wrap_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
@@ -28,6 +31,7 @@ void wrap_close(struct once_store *base);
 
 /* The members that wrappers seldom replace. */
 #define WRAP_OPS_REST                                                                                                  \
-    .list = wrap_list, .history = wrap_history, .expire = wrap_expire, .check = wrap_check, .stats = wrap_stats
+    .list = wrap_list, .sweep = wrap_sweep, .look = wrap_look, .history = wrap_history, .expire = wrap_expire,         \
+    .check = wrap_check, .stats = wrap_stats
 
 #endif

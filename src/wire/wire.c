@@ -5,6 +5,8 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <endian.h>
+
 static const uint8_t magic[4] = { 'O', 'N', 'C', 'E' };
 
 /* ------------------------------------------------------------------ reading */
@@ -26,33 +28,30 @@ static const uint8_t *take(struct source *s, size_t len)
     return at;
 }
 
-static uint64_t take_number(struct source *s, size_t len)
-{
-    const uint8_t *at = take(s, len);
-    uint64_t value = 0;
-    for (size_t i = 0; at != NULL && i < len; i++)
-        value = value << 8 | at[i];
-    return value;
-}
-
 static uint8_t take_u8(struct source *s)
 {
-    return (uint8_t)take_number(s, 1);
+    const uint8_t *at = take(s, 1);
+    return at != NULL ? *at : 0;
 }
 
 static uint32_t take_u32(struct source *s)
 {
-    return (uint32_t)take_number(s, 4);
+    const uint8_t *at = take(s, 4);
+    return at != NULL ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3] : 0;
 }
 
 static uint64_t take_u64(struct source *s)
 {
-    return take_number(s, 8);
+    const uint8_t *at = take(s, 8);
+    uint64_t value = 0;
+    if (at != NULL)
+        memcpy(&value, at, 8);
+    return be64toh(value);
 }
 
 static int64_t take_i64(struct source *s)
 {
-    return (int64_t)take_number(s, 8);
+    return (int64_t)take_u64(s);
 }
 
 static void take_bytes(struct source *s, uint8_t *out, size_t len)
@@ -199,7 +198,6 @@ void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welco
     size_t begin = wire_begin(buf, id, WIRE_WELCOME);
     once_buf_add_u32(buf, welcome->version);
     put_bytes(buf, welcome->secret, sizeof welcome->secret);
-    put_u8(buf, welcome->shared);
     end(buf, begin);
 }
 
@@ -208,7 +206,6 @@ once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, st
     struct source s = { .left = payload };
     welcome->version = take_u32(&s);
     take_bytes(&s, welcome->secret, sizeof welcome->secret);
-    welcome->shared = take_bool(&s);
     return taken(&s, "welcome", err);
 }
 
@@ -243,6 +240,8 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_i64(b, c->retention_ms);
     put_i64(b, c->wait_ms);
     put_u8(b, c->takeover);
+    put_u8(b, c->intent);
+    put_span(b, c->request);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
@@ -255,6 +254,8 @@ static void take_claim(struct source *s, struct once_claim *c)
     c->retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
+    c->intent = take_bool(s);
+    c->request = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
 
@@ -278,6 +279,24 @@ static void take_resolve(struct source *s, struct once_resolve *v)
     take_outcome(s, &v->outcome);
     v->actor = take_span(s);
     v->reason = take_span(s);
+}
+
+static void put_take_over(struct once_buf *b, const struct once_take_over *t)
+{
+    put_bytes(b, t->seen.record, sizeof t->seen.record);
+    once_buf_add_u64(b, t->seen.fence);
+    put_i64(b, t->lease_ms);
+    put_u8(b, t->intent);
+    put_bytes(b, t->nonce, sizeof t->nonce);
+}
+
+static void take_take_over(struct source *s, struct once_take_over *t)
+{
+    take_bytes(s, t->seen.record, sizeof t->seen.record);
+    t->seen.fence = take_u64(s);
+    t->lease_ms = take_i64(s);
+    t->intent = take_bool(s);
+    take_bytes(s, t->nonce, sizeof t->nonce);
 }
 
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
@@ -308,9 +327,13 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_LOOKUP:
         put_span(buf, r->lookup.tenant);
         put_span(buf, r->lookup.key);
+        put_u8(buf, r->lookup.request);
         break;
     case ONCE_VERB_RESOLVE:
         put_resolve(buf, &r->resolve);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        put_take_over(buf, &r->take_over);
         break;
     }
     end(buf, begin);
@@ -321,7 +344,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_RESOLVE);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -345,9 +368,13 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     case ONCE_VERB_LOOKUP:
         r->lookup.tenant = take_span(&s);
         r->lookup.key = take_span(&s);
+        r->lookup.request = take_bool(&s);
         break;
     case ONCE_VERB_RESOLVE:
         take_resolve(&s, &r->resolve);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        take_take_over(&s, &r->take_over);
         break;
     default:
         s.bad = true;
@@ -368,6 +395,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
     put_u8(b, r->lease_live);
+    put_u8(b, r->has_request);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
@@ -381,6 +409,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_span(b, r->checkpoint);
     put_span(b, r->headers);
     put_span(b, r->body);
+    put_span(b, r->request);
 }
 
 static void take_record(struct source *s, struct once_record *r)
@@ -395,6 +424,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
     r->lease_live = take_bool(s);
+    r->has_request = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
@@ -408,6 +438,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->checkpoint = take_span(s);
     r->headers = take_span(s);
     r->body = take_span(s);
+    r->request = take_span(s);
 }
 
 void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *reply)
@@ -461,6 +492,8 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     put_span(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
     put_span(buf, filter->key_prefix);
     put_i64(buf, filter->age_ms_min);
+    put_u8(buf, filter->abandoned);
+    put_u8(buf, filter->with_request);
     once_buf_add_u64(buf, filter->before);
     once_buf_add_u32(buf, filter->limit);
     end(buf, begin);
@@ -475,6 +508,8 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     s.bad = s.bad || (filter->tenant == NULL && tenant->len > 0);
     filter->key_prefix = take_span(&s);
     filter->age_ms_min = take_i64(&s);
+    filter->abandoned = take_bool(&s);
+    filter->with_request = take_bool(&s);
     filter->before = take_u64(&s);
     filter->limit = take_u32(&s);
     return taken(&s, "list", err);

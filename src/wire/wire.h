@@ -16,8 +16,9 @@
 #include "once.h"
 
 enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
-/* A body, its headers, a checkpoint, names, numbers; pages and histories are shorter. */
-#define WIRE_FRAME_LEN_MAX (ONCE_BODY_LEN_MAX + ONCE_HEADERS_LEN_MAX + ONCE_CHECKPOINT_LEN_MAX + (64 << 10))
+/* A body, its headers, a checkpoint, a stored request, names, numbers; pages and histories are shorter. */
+#define WIRE_FRAME_LEN_MAX                                                                                             \
+    (ONCE_BODY_LEN_MAX + ONCE_HEADERS_LEN_MAX + ONCE_CHECKPOINT_LEN_MAX + ONCE_REQUEST_LEN_MAX + (64 << 10))
 
 #define WIRE_TYPES(X)                                                                                                  \
     X(HELLO, 1)                                                                                                        \
@@ -64,7 +65,6 @@ struct wire_hello {
 struct wire_welcome {
     uint32_t version;
     uint8_t secret[32]; /* names records, salts fingerprints */
-    bool shared;        /* others may write to the store, too */
 };
 
 /* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */

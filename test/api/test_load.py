@@ -153,52 +153,70 @@ server.stop()
 # ----------------------------------------------------------------
 case("who is slow")
 server = Server("request_ms=2000", "answer_ms=2000")
-slow = []
-for n, begun in enumerate([b"", b"GET /he", b"GET /healthz HTTP/1.1\r\nHost: lo", head("/v1/claim", 100) + b'{"key":"slow"']):
+
+
+def stops_sending(begun):
     connection = server.connect()
     connection.sendall(begun)
-    slow.append(connection)
-ok(all(is_closed(connection) for connection in slow), "who stops sending is closed")
-connection = server.connect()
-try:
-    connection.sendall(head("/v1/claim", 100000))
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        connection.sendall(b" ")
-        time.sleep(0.02)
-    trickle = "still there"
-except ConnectionError:
-    trickle = "closed"
-equal(trickle, "closed", "who sends a byte now and then, too")
-connection = server.connect()
-got = []
-for _ in range(6):
-    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    got.append(raw_answer(connection)[0])
-    time.sleep(0.5)
-equal(got, [200] * 6, "who comes back in time is not, however long it stays")
-ok(is_closed(connection), "until it is silent")
-equal(server.post("claim", key="w")["arm"], "execute", "a key")
-begin = time.monotonic()
-equal((server.post("claim", key="w", wait_ms=2500)["arm"], time.monotonic() - begin >= 2.5), ("in progress", True),
-      "who waits for the store is not slow")
-data = base64.b64encode(b"\0" * (8 << 20)).decode()
-server.post("finish", **grant(server.post("claim", key="large")), state="succeeded", body_base64=data)
-connection = socket.socket()
-connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-connection.settimeout(60)
-connection.connect((server.host, server.port))
-connection.sendall(b"GET /v1/records?key=large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-until(lambda: int(server.metrics()["once_http_timeouts_total"]) >= 7, "it is closed")
-received = 0
-try:
-    while True:
-        piece = connection.recv(1 << 20)
-        received += len(piece)
-        if not piece:
-            break
-except ConnectionError:
-    pass
+    return is_closed(connection)
+
+
+def trickles():
+    connection = server.connect()
+    try:
+        connection.sendall(head("/v1/claim", 100000))
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            connection.sendall(b" ")
+            time.sleep(0.02)
+    except ConnectionError:
+        return "closed"
+    return "still there"
+
+
+def comes_back():
+    """A pause of a fourth of what it may be, six times; then for ever."""
+    connection, got = server.connect(), []
+    for _ in range(6):
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        got.append(raw_answer(connection)[0])
+        time.sleep(0.5)
+    return got, is_closed(connection)
+
+
+def waits_for_the_store():
+    server.post("claim", key="w")
+    begin = time.monotonic()
+    return server.post("claim", key="w", wait_ms=2500)["arm"], time.monotonic() - begin >= 2.5
+
+
+def takes_no_answer():
+    """How much of it arrived, when it was closed."""
+    data = base64.b64encode(b"\0" * (8 << 20)).decode()
+    server.post("finish", **grant(server.post("claim", key="large")), state="succeeded", body_base64=data)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect((server.host, server.port))
+    connection.sendall(b"GET /v1/records?key=large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    until(lambda: int(server.metrics()["once_http_timeouts_total"]) >= 7, "it is closed")
+    received = 0
+    try:
+        while piece := connection.recv(1 << 20):
+            received += len(piece)
+    except ConnectionError:
+        pass
+    return received
+
+
+begun = [b"", b"GET /he", b"GET /healthz HTTP/1.1\r\nHost: lo", head("/v1/claim", 100) + b'{"key":"slow"']
+work = [lambda b=b: stops_sending(b) for b in begun] + [trickles, comes_back, waits_for_the_store, takes_no_answer]
+*stopped, trickled, came_back, waited, received = together(len(work), lambda i: work[i]())
+equal(stopped, [True] * 4, "who stops sending is closed")
+equal(trickled, "closed", "who sends a byte now and then, too")
+equal(came_back[0], [200] * 6, "who comes back in time is not, however long it stays")
+ok(came_back[1], "until it is silent")
+equal(waited, ("in progress", True), "who waits for the store is not slow")
 ok(received < 8 << 20, "who does not take its answer is closed", received)
 equal(server.look("slow")["arm"], "absent", "a claim that did not come claims nothing")
 server.stop()

@@ -326,7 +326,7 @@ static void async__invalid_requests_are_refused_and_not_called_back(void)
     struct once_grant grant = granted(.key = A);
     const struct once_request requests[] = {
         { .verb = 0 },
-        { .verb = (enum once_verb)(ONCE_VERB_RESOLVE + 1) },
+        { .verb = (enum once_verb)(ONCE_VERB_TAKE_OVER + 1) },
         { .verb = ONCE_VERB_CLAIM },
         { .verb = ONCE_VERB_EXTEND, .grant = grant, .extend = { -1 } },
         { .verb = ONCE_VERB_ADVANCE, .grant = grant },

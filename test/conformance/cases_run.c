@@ -209,6 +209,19 @@ static void declare_void(struct once_attempt *attempt)
     CHECK(do_resolve(.key = A, .verdict = ONCE_VERDICT_RELEASE, .reason = ONCE_LIT("r"))->arm == ONCE_ARM_DONE);
 }
 
+static void declare_void_and_use_for_another(struct once_attempt *attempt)
+{
+    declare_void(attempt);
+    do_finish(granted(.key = A, .fingerprint = print_of(9)), .state = ONCE_STATE_SUCCEEDED, .status = 201,
+              .body = ONCE_LIT("for the other request"));
+}
+
+static void declare_void_and_do_anew(struct once_attempt *attempt)
+{
+    declare_void(attempt);
+    do_finish(granted(.key = A), .state = ONCE_STATE_SUCCEEDED, .status = 201, .body = ONCE_LIT("of another life"));
+}
+
 static const struct overtaken_row {
     const char *name;
     void (*meanwhile)(struct once_attempt *attempt);
@@ -220,6 +233,8 @@ static const struct overtaken_row {
     { "another is at it", overtake_and_work_on, ONCE_ARM_IN_PROGRESS, ONCE_STATE_RUNNING, 0 },
     { "escalated", escalate, ONCE_ARM_UNKNOWN, ONCE_STATE_UNKNOWN, 0 },
     { "released by an operator", declare_void, ONCE_ARM_FENCED, ONCE_STATE_NONE, 0 },
+    { "used for another request", declare_void_and_use_for_another, ONCE_ARM_FENCED, ONCE_STATE_NONE, 0 },
+    { "done in another life", declare_void_and_do_anew, ONCE_ARM_FENCED, ONCE_STATE_NONE, 0 },
 };
 
 /* One case per row: each needs a key of its own, and the callbacks know only one. */
@@ -252,6 +267,16 @@ static void K3__escalated_run_answers_unknown(void)
 static void K3__run_whose_record_is_gone_says_fenced(void)
 {
     check_overtaken(&overtaken_rows[3]);
+}
+
+static void K6__overtaken_run_is_not_answered_from_another_request(void)
+{
+    check_overtaken(&overtaken_rows[4]);
+}
+
+static void K5__overtaken_run_is_not_answered_from_another_life(void)
+{
+    check_overtaken(&overtaken_rows[5]);
 }
 
 static void advance_after_overtake(struct once_attempt *attempt)
@@ -430,6 +455,8 @@ const struct suite_case run_cases[] = {
     CASE(K3__overtaken_run_says_that_another_is_at_it),
     CASE(K3__escalated_run_answers_unknown),
     CASE(K3__run_whose_record_is_gone_says_fenced),
+    CASE(K6__overtaken_run_is_not_answered_from_another_request),
+    CASE(K5__overtaken_run_is_not_answered_from_another_life),
     CASE(K3__overtaken_run_cannot_advance_and_knows_it),
     CASE(run__probe_has_three_answers),
     CASE(run__first_attempt_is_not_probed),

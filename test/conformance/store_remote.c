@@ -347,38 +347,6 @@ static void socket__paths_that_cannot_be_are_refused(void)
 
 /* ------------------------------------------------------------------ many clients */
 
-static void E4__many_handles_work_together(void)
-{
-    struct once *second = NULL;
-    CHECK(once_open(suite.url, NULL, &second, NULL) == ONCE_OK);
-    struct once_grant grant = granted(.key = ONCE_LIT("a"));
-    struct once_claim claim = { .key = ONCE_LIT("a") };
-    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("by the other") };
-    struct once_reply reply;
-    EXPECT(once_claim(second, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_IN_PROGRESS);
-    once_reply_release(&reply);
-    EXPECT(once_finish(second, grant, &outcome, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
-    once_reply_release(&reply);
-    EXPECT(span_equal(do_claim(.key = ONCE_LIT("a"))->record.body, ONCE_LIT("by the other")));
-    once_close(second);
-}
-
-static void wait__hears_of_an_outcome_from_another_handle(void)
-{
-    struct once *second = NULL;
-    CHECK(once_open(suite.url, NULL, &second, NULL) == ONCE_OK);
-    struct once_claim claim = { .key = ONCE_LIT("a") };
-    struct once_reply reply;
-    CHECK(once_claim(second, &claim, &reply, NULL) == ONCE_OK);
-    struct once_request finish = { .verb = ONCE_VERB_FINISH,
-                                   .grant = reply.record.grant,
-                                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("x") } };
-    once_reply_release(&reply);
-    CHECK(once_submit(second, &finish, forget, NULL, NULL) == ONCE_OK);
-    EXPECT(do_claim(.key = ONCE_LIT("a"), .wait_ms = 30000)->arm == ONCE_ARM_REPLAY);
-    once_close(second);
-}
-
 /* Ends the leases of a client that goes away, where the claim said rerun; nothing else. */
 static void lease__of_a_client_that_is_gone_ends_early_where_it_may(void)
 {
@@ -622,8 +590,6 @@ const struct suite_case sut_cases[] = {
     CASE(drain__answers_what_is_under_way),
     CASE(socket__only_one_daemon_has_it_and_it_goes_with_him),
     CASE(socket__paths_that_cannot_be_are_refused),
-    CASE(E4__many_handles_work_together),
-    CASE(wait__hears_of_an_outcome_from_another_handle),
     CASE(lease__of_a_client_that_is_gone_ends_early_where_it_may),
     CASE(stranger__is_told_what_is_wrong_and_nothing_else),
     CASE(stranger__that_goes_in_the_middle_of_a_frame_leaves_nothing),

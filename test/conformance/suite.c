@@ -167,6 +167,12 @@ size_t dispatch_some(void)
     return poll(&readable, 1, 30000) == 1 ? once_dispatch(suite.once, SIZE_MAX) : 0;
 }
 
+void forget_answer(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
+{
+    (void)arg, (void)result, (void)err;
+    once_reply_release(reply);
+}
+
 /* ------------------------------------------------------------------ calls that must work */
 
 const struct once_reply *suite_claim(const struct once_claim *claim)
@@ -187,6 +193,13 @@ const struct once_reply *suite_resolve(const struct once_resolve *resolve)
 {
     struct kept *k = keep();
     must(once_resolve(suite.once, resolve, &k->reply, &suite.err), "once_resolve");
+    return &k->reply;
+}
+
+const struct once_reply *suite_take_over(const struct once_take_over *take_over)
+{
+    struct kept *k = keep();
+    must(once_take_over(suite.once, take_over, &k->reply, &suite.err), "once_take_over");
     return &k->reply;
 }
 
@@ -425,8 +438,8 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct suite_case *const groups[] = {
-        claim_cases, finish_cases, progress_cases, resolve_cases, time_cases,
-        name_cases,  look_cases,   async_cases,    run_cases,     sut_cases,
+        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases,
+        name_cases,  look_cases,   async_cases,    run_cases,     shared_cases,    sut_cases,
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     clock_make();

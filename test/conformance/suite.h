@@ -39,7 +39,7 @@ extern struct suite suite;
 
 /* The groups of cases, each ends with an empty row. */
 extern const struct suite_case claim_cases[], finish_cases[], progress_cases[], resolve_cases[], time_cases[],
-    name_cases[], look_cases[], async_cases[], run_cases[];
+    name_cases[], take_over_cases[], look_cases[], async_cases[], run_cases[], shared_cases[];
 
 /* ---------------------------------------------------------------- failing */
 
@@ -73,6 +73,8 @@ void reopen_with(struct once_options options);
 /* On the machine's own clock from here to the end of the case. */
 void reopen_with_real_clock(void);
 
+/* For once_submit(), where nobody wants to know. */
+void forget_answer(void *arg, once_result result, struct once_reply *reply, const struct once_error *err);
 /* With options.poll: waits until something is to be dispatched, and does. 0: nothing came. */
 size_t dispatch_some(void);
 
@@ -89,6 +91,8 @@ struct once_grant suite_granted(const char *file, int line, const struct once_cl
 /* A claim that must be answered EXECUTE or PROBE. */
 #define granted(...) suite_granted(__FILE__, __LINE__, &(struct once_claim){ __VA_ARGS__ })
 
+#define do_take_over(grant, ...) suite_take_over(&(struct once_take_over){ .seen = (grant), __VA_ARGS__ })
+const struct once_reply *suite_take_over(const struct once_take_over *take_over);
 const struct once_reply *do_extend(struct once_grant grant, int64_t lease_ms);
 const struct once_reply *do_advance(struct once_grant grant, once_span point, once_span checkpoint);
 const struct once_reply *do_release(struct once_grant grant);

@@ -373,6 +373,43 @@ static void bound__phases_of_one_key_commit_one_by_one(void)
     tear_down();
 }
 
+static enum once_arm take_over_with(struct once_grant seen, struct once_grant *grant)
+{
+    struct once_take_over take_over = { .seen = seen };
+    struct once_reply reply;
+    CHECK(once_sqlite_take_over(bound, &take_over, &reply, &err) == ONCE_OK);
+    enum once_arm arm = reply.arm;
+    *grant = reply.record.grant;
+    once_reply_release(&reply);
+    return arm;
+}
+
+/* The takeover, the phase's work and the end commit together, or not at all. */
+static void bound__taken_over_just_as_it_was_seen(void)
+{
+    set_up("WAL");
+    struct once_grant seen, taken;
+    struct once_claim claim = { .key = ONCE_LIT("a"), .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN };
+    struct once_reply reply;
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    CHECK(once_sqlite_claim(bound, &claim, &reply, &err) == ONCE_OK);
+    seen = reply.record.grant;
+    once_reply_release(&reply);
+    EXPECT(take_over_with(seen, &taken) == ONCE_ARM_FENCED);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    now_ms += 1000;
+    for (int i = 0; i < 2; i++) {
+        CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+        EXPECT(take_over_with(seen, &taken) == ONCE_ARM_EXECUTE && taken.fence > seen.fence);
+        EXPECT(finish_with(bound, taken, "done") == ONCE_ARM_DONE);
+        CHECK(sql(db, i == 0 ? "ROLLBACK" : "COMMIT") == SQLITE_OK);
+    }
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    EXPECT(take_over_with(seen, &taken) == ONCE_ARM_FENCED);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    tear_down();
+}
+
 static void bound__release_frees_the_key(void)
 {
     set_up("WAL");
@@ -488,6 +525,83 @@ static void K1__store_of_an_owner_is_not_bound_meanwhile(void)
     tear_down();
 }
 
+/* K3: what a worker that was only thought dead wrote is refused with it. */
+static void K3__guard_fails_when_the_grant_is_not_the_newest(void)
+{
+    set_up("WAL");
+    struct once_grant stale, newer;
+    struct once_claim again = { .key = ONCE_LIT("k"), .lease_ms = 1000, .takeover = ONCE_TAKEOVER_RERUN };
+    struct once_reply reply;
+    EXPECT(once_sqlite_guard(bound, (struct once_grant){ .fence = 1 }, &err) == ONCE_INVALID); /* no transaction */
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    CHECK(claim_with(bound, "k", &stale) == ONCE_ARM_EXECUTE);
+    EXPECT(once_sqlite_guard(bound, stale, &err) == ONCE_OK);
+    now_ms += 1001; /* a lease that is over is still held, until somebody takes over */
+    EXPECT(once_sqlite_guard(bound, stale, &err) == ONCE_OK);
+    CHECK(once_sqlite_claim(bound, &again, &reply, &err) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+    newer = reply.record.grant;
+    once_reply_release(&reply);
+    EXPECT(once_sqlite_guard(bound, stale, &err) == ONCE_INVALID && strncmp(err.text, "fenced: ", 8) == 0);
+    EXPECT(once_sqlite_guard(bound, newer, &err) == ONCE_OK);
+    CHECK(finish_with(bound, newer, "x") == ONCE_ARM_DONE);
+    EXPECT(once_sqlite_guard(bound, newer, &err) == ONCE_INVALID && strncmp(err.text, "fenced: ", 8) == 0);
+    memset(newer.record, 7, sizeof newer.record);
+    EXPECT(once_sqlite_guard(bound, newer, &err) == ONCE_INVALID && strncmp(err.text, "fenced: ", 8) == 0);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    tear_down();
+}
+
+static void bound__extend_and_list(void)
+{
+    set_up("DELETE");
+    struct once_grant grant;
+    struct once_reply reply;
+    struct once_page page;
+    EXPECT(once_sqlite_list(bound, NULL, &page, &err) == ONCE_INVALID); /* no transaction */
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    CHECK(claim_with(bound, "a", &grant) == ONCE_ARM_EXECUTE);
+    CHECK(finish_with(bound, grant, "x") == ONCE_ARM_DONE);
+    CHECK(claim_with(bound, "b", &grant) == ONCE_ARM_EXECUTE);
+    now_ms += 900;
+    CHECK(once_sqlite_extend(bound, grant, 5000, &reply, &err) == ONCE_OK && reply.arm == ONCE_ARM_DONE);
+    EXPECT(reply.record.lease_until == now_ms + 5000);
+    once_reply_release(&reply);
+    EXPECT(once_sqlite_extend(bound, grant, -1, &reply, &err) == ONCE_INVALID);
+    struct once_filter running = { .states = 1u << ONCE_STATE_RUNNING };
+    CHECK(once_sqlite_list(bound, &running, &page, &err) == ONCE_OK);
+    EXPECT(page.count == 1 && page.next == 0 && page.records[0].grant.fence == grant.fence &&
+           page.records[0].lease_live);
+    once_page_release(&page);
+    struct once_filter first = { .limit = 1 }, much = { .limit = ONCE_LIST_LIMIT_MAX + 1 };
+    CHECK(once_sqlite_list(bound, &first, &page, &err) == ONCE_OK);
+    EXPECT(page.count == 1 && page.next != 0);
+    once_page_release(&page);
+    EXPECT(once_sqlite_list(bound, &much, &page, &err) == ONCE_INVALID);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    tear_down();
+}
+
+/* The same database opened as a store derives the same keys. */
+static void bound__child_key_is_the_stores(void)
+{
+    set_up("WAL");
+    struct once_grant grant;
+    char ours[ONCE_CHILD_KEY_LEN + 1], theirs[ONCE_CHILD_KEY_LEN + 1], url[250];
+    CHECK(sql(db, "BEGIN IMMEDIATE") == SQLITE_OK);
+    CHECK(claim_with(bound, "k", &grant) == ONCE_ARM_EXECUTE);
+    CHECK(sql(db, "COMMIT") == SQLITE_OK);
+    once_sqlite_child_key(bound, &grant, ONCE_LIT("charge"), ours);
+    struct once *once = NULL;
+    snprintf(url, sizeof url, "sqlite:%s", path);
+    CHECK(once_open(url, &(struct once_options){ .shared = true }, &once, &err) == ONCE_OK);
+    once_child_key(once, &grant, ONCE_LIT("charge"), theirs);
+    EXPECT(strcmp(ours, theirs) == 0 && strlen(ours) == ONCE_CHILD_KEY_LEN);
+    once_sqlite_child_key(bound, &grant, ONCE_LIT("refund"), ours);
+    EXPECT(strcmp(ours, theirs) != 0);
+    once_close(once);
+    tear_down();
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -501,12 +615,16 @@ int main(int argc, char **argv)
         TEST(bound__callers_transaction_survives_a_failing_call),
         TEST(bound__savepoint_of_the_callers_own_may_undo_a_call),
         TEST(bound__phases_of_one_key_commit_one_by_one),
+        TEST(bound__taken_over_just_as_it_was_seen),
         TEST(bound__release_frees_the_key),
         TEST(bound__callers_own_tables_and_marks_are_left_alone),
         TEST(bound__newer_tables_are_refused),
         TEST(K1__database_of_a_caller_is_not_opened_as_an_own_file_by_an_owner),
         TEST(K1__database_of_a_caller_is_not_opened_as_an_own_file_by_a_sharer),
         TEST(K1__store_of_an_owner_is_not_bound_meanwhile),
+        TEST(K3__guard_fails_when_the_grant_is_not_the_newest),
+        TEST(bound__extend_and_list),
+        TEST(bound__child_key_is_the_stores),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -93,7 +93,7 @@ def frames__that_are_wrong_are_refused(d):
         ("a key of 256 bytes", w.claim("k" * 256), "256"),
         ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),
         ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 2 +
-                                                 struct.pack("!qQI", 0, 0, 10)), "no state"),
+                                                 struct.pack("!qBBQI", 0, 0, 0, 0, 10)), "no state"),
     ]
     c = d.client()
     for name, data, said in rows:
@@ -143,6 +143,47 @@ def socket__stale_is_replaced_live_is_not(d):
     d.start()
     ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "the next one replaces it")
     ok(d.end() == 0 and not os.path.exists(d.path), "SIGTERM removes it")
+
+
+def socket__is_taken_by_one_of_many_that_start_at_once(d):
+    """Each with a store of its own, over the socket of one that was killed: what one of them has made
+    the others leave alone, and the one that says it is ready is the one that is reached."""
+    d.end(signal.SIGKILL)
+    wrong = []
+    for round_ in range(8):
+        daemons = [subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/many-%d.db" % (d.folder, i), "--socket", d.path,
+                                     "--quiet", "--http", "off"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for i in range(6)]
+        ready = [p for p in daemons if p.stdout.readline()]
+        c = d.client()
+        c.ask(w.claim("round %d" % round_))
+        pid = struct.unpack("iii", c.s.getsockopt(w.socket.SOL_SOCKET, w.socket.SO_PEERCRED, 12))[0]
+        if [p.pid for p in ready] != [pid]:
+            wrong.append("round %d: %s are ready, %d is reached" % (round_, [p.pid for p in ready], pid))
+        c.close()
+        for p in daemons:
+            p.send_signal(signal.SIGKILL) if p in ready else None
+            said = p.communicate()[1]
+            if p not in ready and (p.returncode != 69 or "already" not in said):
+                wrong.append("round %d: exit %d: %s" % (round_, p.returncode, said))
+    ok(not wrong, "one is ready, the others say that it is there", *wrong)
+    d.start()
+
+
+def socket__of_the_next_is_not_removed_by_the_last(d):
+    """One that stops listens no more, and another takes the path while it still drains."""
+    c = d.client()
+    grant = c.ask(w.claim("a")).grant
+    d.p.send_signal(signal.SIGSTOP)
+    c.send(w.finish(grant, b"x"))
+    d.p.send_signal(signal.SIGTERM)
+    os.unlink(d.path)
+    last, d.store = d.p, "sqlite:" + d.folder + "/next.db"
+    d.start()
+    last.send_signal(signal.SIGCONT)
+    last.communicate()
+    ok(last.returncode == 0 and os.path.exists(d.path) and d.client().ask(w.claim("b")).arm == w.EXECUTE,
+       "the next one is reached after the last one's end")
 
 
 # ------------------------------------------------------------------ load
@@ -235,6 +276,27 @@ def holder__that_asks_again_keeps_its_grant(d):
     ok(b.ask(w.claim("h")).body() == b"mine", "and is replayed")
 
 
+def holder__that_asked_again_and_was_answered_first_keeps_its_grant(d):
+    """Its claim waits twice in the engine, of two connections, and the one over the living connection is
+    answered first: the other, which gets the same grant, is for nobody, but must not give it back. The
+    first is asked again in between, when the holder's lease would have ended, and so comes after the second."""
+    keys = ["t%d" % i for i in range(20)]
+    a, first, second = d.client(), d.client(), d.client()
+    grants = [a.ask(w.claim(key, lease_ms=500)).grant for key in keys]
+    claims = b"".join(w.claim(key, number=i, takeover=w.RERUN, lease_ms=3600000, wait_ms=60000, nonce=os.urandom(16))
+                      for i, key in enumerate(keys))
+    first.send(claims)
+    first.close()
+    for grant in grants:
+        a.ask(w.call(w.EXTEND, struct.pack("!q", 2000), *grant))
+    second.send(claims)
+    arms = {second.get().arm for _ in keys}
+    ok(arms == {w.EXECUTE}, "it is granted when the lease is over", arms)
+    d.client().ask(w.claim("marker"))  # in a batch after whatever was done about the first
+    arms = {second.ask(w.claim(key, takeover=w.RERUN)).arm for key in keys}
+    ok(arms == {w.IN_PROGRESS}, "and to nobody else (K1)", arms)
+
+
 def holder__that_finished_leaves_nothing_to_end(d):
     a, b = d.client(), d.client()
     grant = a.ask(w.claim("f", takeover=w.RERUN)).grant
@@ -310,8 +372,8 @@ def client__of_libonce_is_not_told_that_nothing_happened(d):
 
 def expiry__goes_on_while_questions_are_asked(d):
     c = d.client()
-    grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + struct.pack("!qqqB", 1000, 1, 0, w.ESCALATE) +
-                         os.urandom(16))).grant
+    grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + struct.pack("!qqqBB", 1000, 1, 0, w.ESCALATE, 0) +
+                         w.text("") + os.urandom(16))).grant
     c.ask(w.finish(grant))
 
     def records():
@@ -322,7 +384,8 @@ def expiry__goes_on_while_questions_are_asked(d):
 def descriptors__that_run_out_are_waited_for(d):
     d.end()
     limited = "ulimit -n 24; exec \"$0\" \"$@\""
-    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet"],
+    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet",
+                            "--http", "off"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     d.p.stdout.readline()
     waiting = [d.client(greet=False) for _ in range(30)]
@@ -382,6 +445,22 @@ def end__sigterm_answers_what_was_taken(d):
     c = d.client()
     lost = [i for i in answered if c.ask(w.lookup("k%d" % i)).arm != w.FOUND]
     ok(not lost, "everything answered is there (K4)", lost)
+
+
+def end__sigterm_does_not_wait_for_those_who_wait(d):
+    holder, waiter = d.client(), d.client()
+    grant = holder.ask(w.claim("a", lease_ms=3600000)).grant
+    waiter.send(w.claim("a", wait_ms=3600000))
+    waiter.send(w.claim("b", 2))
+    waiter.get()  # the second: the first is in
+    waiter.s.settimeout(SECONDS)
+    d.p.send_signal(signal.SIGTERM)
+    answer = waiter.get()
+    # Before that it went away unanswered, after the ten seconds of a drain.
+    ok(answer is not None and answer.arm == w.IN_PROGRESS, "a claim that waits is told in progress", answer)
+    ok(waiter.get() is None and d.end() == 0, "and that is the end")
+    d.start()
+    ok(d.client().ask(w.finish(grant, b"x")).arm == w.DONE, "the holder finishes with the next daemon")
 
 
 def end__kill_loses_nothing_acknowledged(d):

@@ -32,8 +32,8 @@ def call(verb, payload, record=bytes(16), fence=0, number=1):
 
 
 def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
-    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqB", lease_ms, 0, wait_ms, takeover) +
-                (nonce or os.urandom(16)), number=number)
+    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqBB", lease_ms, 0, wait_ms, takeover, 0) +
+                text("") + (nonce or os.urandom(16)), number=number)
 
 
 def finish(grant, body=b"", number=1, status=200):
@@ -41,7 +41,7 @@ def finish(grant, body=b"", number=1, status=200):
 
 
 def lookup(key, number=1):
-    return call(LOOKUP, text("") + text(key), number=number)
+    return call(LOOKUP, text("") + text(key) + b"\0", number=number)
 
 
 class Answer:
@@ -56,13 +56,13 @@ class Answer:
         at = 33
         for _ in range(2):  # tenant, key
             at += 4 + struct.unpack_from("!I", self.payload, at)[0]
-        return struct.unpack_from("!I", self.payload, at + 32 + 5)[0]
+        return struct.unpack_from("!I", self.payload, at + 32 + 6)[0]
 
     def body(self):
         rest, at = self.payload, 33
         for _ in range(2):
             at += 4 + struct.unpack_from("!I", rest, at)[0]
-        at += 32 + 5 + 4 + 4 + 6 * 8
+        at += 32 + 6 + 4 + 4 + 6 * 8
         for i in range(4):  # point, checkpoint, headers, body
             size = struct.unpack_from("!I", rest, at)[0]
             if i == 3:

@@ -52,6 +52,14 @@ list__table_and_filters() {
     run once keys list --state nonsense; is "$status" 64 'an unknown state'
 }
 
+show__says_whether_the_body_was_kept() { # which a listing does not know
+    run once run --quiet --max-output 10 --key large -- head -c 100 /dev/zero
+    run once keys show --json large
+    is "$(json 'o["body_dropped"]' <out)" True 'shown'
+    run once keys list --json
+    is "$(json '"body_dropped" in o' <out)" False 'listed'
+}
+
 list__pages() {
     for i in 1 2 3 4 5; do make "k$i" succeeded; done
     run once keys list --limit 2 --json
@@ -226,6 +234,6 @@ key__any_bytes_on_the_command_line() {
     done
 }
 
-tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__states resolve__done_replays \
+tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states resolve__done_replays \
     resolve__failed_is_final resolve__not_done_executes resolve__only_what_is_undecided \
     resolve__needs_a_reason_and_a_verdict release__forgets_but_not_who_did_it key__any_bytes_on_the_command_line

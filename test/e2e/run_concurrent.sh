@@ -115,7 +115,10 @@ fire() { # COUNT COMMAND
 }
 
 fifty__one_execution_others_wait() {
-    fire 50 '"$ONCE" run --wait 120s --key k -- sh -c "echo x >>effects; sleep 0.2; echo out"'
+    # The one that executes goes on until all others have been told to wait.
+    fire 50 'env ONCE_TRACE=trace.$i "$ONCE" run --store "trace+$ONCE_STORE" --wait 120s --key k -- sh -c "echo x >>effects
+        until [ \$(cat trace.* | grep -c \"in progress\") -ge 49 ] && [ \$(grep -l \"in progress\" trace.* | wc -l) -ge 49 ]; do
+            sleep 0.05; done; echo out"'
     is "$statuses" '50x0 ' 'exit statuses'
     is "$(lines effects)" 1 'executions'
     is "$(cat out.* | sort | uniq -c | tr -s ' ')" ' 50 out' 'outputs'

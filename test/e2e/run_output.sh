@@ -119,7 +119,10 @@ output__a_flood_does_not_starve_the_other_stream() {
 }
 
 output__slow_reader_loses_nothing() {
-    once run --max-output 4M --key k -- head -c 3000000 /dev/zero | { sleep 0.3; wc -c >count; }
+    # It reads nothing until there is no more room for what it should read.
+    local full='import fcntl, struct, termios, time
+while struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, bytes(4)))[0] < fcntl.fcntl(0, 1032): time.sleep(0.01)' # F_GETPIPE_SZ
+    once run --max-output 4M --key k -- head -c 3000000 /dev/zero | { python3 -c "$full"; wc -c >count; }
     is "$(cat count)" 3000000 'bytes read'
     run once run --max-output 4M --quiet --key k -- head -c 3000000 /dev/zero
     is "$(stat -c %s out)" 3000000 'bytes replayed'

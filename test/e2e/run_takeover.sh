@@ -169,7 +169,7 @@ zombie__successor_still_running_is_75_or_waits() {
     command='echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
     for wait in 0s 60s; do
         rm -f ready.* go.*
-        spawn sh -c 'exec "$0" run --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+        spawn env ONCE_TRACE=trace.$wait sh -c 'exec "$0" run --store "trace+$ONCE_STORE" --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
         first=$!
         await '[ -e ready.1 ]'
         kill -STOP $first
@@ -183,7 +183,7 @@ zombie__successor_still_running_is_75_or_waits() {
             expect_exit $first 75 'exit status of the first, without --wait'
             : >go.2
         else
-            sleep 1.5 # the library looks for half a second by itself; it must go on looking
+            await '[ "$(grep -c lookup trace.60s)" -ge 16 ]' # longer than the library by itself would
             is_alive $first || fault 'the first did not wait'
             : >go.2
             expect_exit $first 0 'exit status of the first, with --wait'
@@ -221,7 +221,7 @@ zombie__under_escalate_is_unknown() {
     is "$(lines effects)" 1 'executions'
 }
 
-zombie__key_with_another_life_is_a_mismatch() {
+zombie__key_with_another_life_is_not_its_answer() {
     # While it sleeps, another attempt takes over and ends, that outcome expires, and the key
     # is used for something else.
     command=': >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
@@ -236,7 +236,8 @@ zombie__key_with_another_life_is_a_mismatch() {
     is "$status:$out" $'0:other\n' 'the next life of the key'
     : >go.1
     kill -CONT $first
-    expect_exit $first 65 'exit status of the first'
+    expect_exit $first 70 'exit status of the first'
+    like "$(cat err.1)" 'took over, and its record is gone' 'what it says'
     is "$(cat out.1)" '' 'it does not print what belongs to another command'
 }
 
@@ -303,5 +304,5 @@ tap kill_9__takes_all_descendants_along kill_9__of_the_group_takes_along_who_lef
     rerun__executes_again_from_the_recovery_point rerun__failed_attempt_keeps_its_point \
     zombie__is_fenced_and_reports_the_stored_outcome zombie__successor_still_running_is_75_or_waits \
     zombie__command_gets_sigterm_under_rerun zombie__under_escalate_is_unknown \
-    zombie__key_with_another_life_is_a_mismatch zombie__advance_is_refused advance__outside_of_run advance__forward_only \
+    zombie__key_with_another_life_is_not_its_answer zombie__advance_is_refused advance__outside_of_run advance__forward_only \
     store_gone__after_the_execution_is_70

@@ -4,10 +4,12 @@ However a request gets to its upstream, it gets there once. What does not combin
 `nginx -t`, with file and line; so are wrong values.
 """
 import gzip
+import os
 import re
 import signal
 import subprocess
 
+from upstream import behaviour
 from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, nginx_environment, request_bytes,
                      wait_for)
 
@@ -29,6 +31,8 @@ LOCATIONS = (
     Location("/gzip/", *ON, more=("gzip on;", "gzip_types *;", "gzip_min_length 1;")),
     Location("/unbuffered/", *ON, more=("proxy_buffering off;",)),
     Location("/streamed/", *ON, more=("proxy_request_buffering off;",)),
+    Location("/files/", to=None, more=("internal;", "root ROOT;")),
+    Location("/elsewhere/", to="app", more=("internal;",)),
 )
 ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
 
@@ -63,6 +67,51 @@ def limit_req__replays_are_not_limited():
         expect(answer.status in (429, 503) and not answer.replayed, "the one too many: %s" % answer)
         expect(gateway.record(token) is None, "what was not sent has a record")
     expect_equal(gateway.effects(token), 0, "effects")
+
+
+@behaviour
+def handed(c):
+    """Says which file nginx shall answer with, or which location."""
+    c.work()
+    c.answer(200, ["X-Accel-Redirect: " + c.path.split("?")[1], "Content-Type: text/x-receipt", "X-Secret: 1"], "not this")
+
+
+@suite.case
+def x_accel_redirect__the_file_is_the_outcome():
+    """It is stored: a replay does not look at the file, nor ask the upstream."""
+    path = gateway.path("files/receipt")
+    with open(path, "w", encoding="ascii") as file:
+        file.write("receipt " * 20000)
+    token = new_token()
+    first = gateway.ask("/on/handed?/files/receipt", token, token)
+    expect_equal((first.status, first.get("Content-Type"), first.body), (200, "text/x-receipt", b"receipt " * 20000), "the answer")
+    expect(first.get("Last-Modified") and first.get("ETag"), "no validators: %s" % first.head)
+    with open(path, "w", encoding="ascii") as file:
+        file.write("another")
+    retry = gateway.ask("/on/handed?/files/receipt", token, token)
+    expect_equal((retry.replayed, retry.lasting()), (True, first.lasting()), "the retry")
+    expect_equal((gateway.effects(token), gateway.state(token)), (1, "succeeded"), "effects, state")
+
+
+@suite.case
+def x_accel_redirect__a_large_file_is_passed_on_and_not_kept():
+    with open(gateway.path("files/large"), "wb") as file:
+        file.write(b"0123456789abcdef" * (5 << 16))
+    token = new_token()
+    first = gateway.ask("/on/handed?/files/large", token, token)
+    expect_equal((first.status, first.body == b"0123456789abcdef" * (5 << 16)), (200, True), "the answer")
+    retry = gateway.ask("/on/handed?/files/large", token, token)
+    expect_equal((retry.status, retry.code()), (410, "answer-not-kept"), "the retry")
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+def x_accel_redirect_to_no_content(path):
+    """Executed, and there is no answer to keep: that is said, and it is not sent again."""
+    token = new_token()
+    for _ in range(2):
+        answer = gateway.ask(path, token, token)
+        expect_equal((answer.status, answer.code()), (502, "outcome-unknown"), "the answer: %s" % answer)
+    expect_equal((gateway.effects(token), gateway.state(token)), (1, "unknown"), "effects, state")
 
 
 @suite.case
@@ -248,7 +297,11 @@ def conf__proxy_cache_does_not_combine():
 def main():
     global gateway
     suite.require()
-    gateway = Gateway(LOCATIONS, http=ZONE).start()
+    gateway = Gateway(LOCATIONS, http=ZONE)
+    os.mkdir(gateway.path("files"))
+    gateway.start()
+    for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
+        suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
         suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, "/error-page/" + name)
     for path in ("/on/", "/unbuffered/"):

@@ -2,6 +2,7 @@
 """draft-ietf-httpapi-idempotency-key-header-07, statement by statement (M1 to M6 are its MUSTs, S1 to
 S7 its SHOULDs), and what it leaves open, as Once decided it (DESIGN 9)."""
 import json
+import re
 import uuid
 
 from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
@@ -242,6 +243,45 @@ def m2__a_mismatch_while_it_runs_is_told_so():
 def request(path, token, body):
     return request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
                                         ("Content-Length", str(len(body)))], body)
+
+
+# ------------------------------------------------------------------ until when a key counts
+
+EXPIRES = "Idempotency-Expires"
+
+
+@suite.case
+def expiry__is_said_wherever_there_is_a_record():
+    """By the answer itself and its replays: one and the same moment. In progress: not before. Unknown: not
+    without a person."""
+    token = new_token()
+    first = ask("/on/normal", token, token)
+    expect(re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", first.get(EXPIRES) or ""), "no date: %s" % first)
+    expect_equal(ask("/on/normal", token, token).get(EXPIRES), first.get(EXPIRES), "the replay's")
+    held = new_token()
+    with Client(gateway.port) as client:
+        client.send(request("/on/held", held, b"{}"))
+        wait_for(lambda: gateway.effects(held), "the execution")
+        busy = ask("/on/held", held, held, body=b"{}")
+        expect_equal((busy.status, (busy.get(EXPIRES) or "")[-4:]), (409, " GMT"), "in progress: %s" % busy)
+        gateway.upstream.open_gate(held)
+        client.read()
+    broken = new_token()
+    for _ in range(2):
+        answer = ask("/on/reset_after_reading", broken, broken)
+        expect_equal((answer.code(), answer.get(EXPIRES)), ("outcome-unknown", "never"), "unknown: %s" % answer)
+
+
+@suite.case
+def expiry__is_not_said_where_there_is_no_record():
+    """Or where it is another's request's: that learns nothing about it (K6)."""
+    token = new_token()
+    ask("/on/normal", token, token)
+    answer = ask("/on/normal", token, token, body=b"other")
+    expect_equal((answer.status, answer.get(EXPIRES)), (422, None), "a mismatch: %s" % answer)
+    for field in (b'"', b""):
+        answer = ask("/on/normal", field, new_token())
+        expect_equal((answer.status, answer.get(EXPIRES)), (400, None), "refused: %s" % answer)
 
 
 # ------------------------------------------------------------------ M3 to M5, S1: published

@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.dont_write_bytecode = True
 from upstream import Upstream
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import sanitized
 from ports import free_port
 
 BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
@@ -256,11 +257,10 @@ def without_http():
     return ["--http", "off"] if "--http" in text else []
 
 
-def nginx_environment():
-    """NGINX would be sockets to inherit. nginx itself leaks at its end, on purpose."""
+def nginx_environment(folder=None):
+    """NGINX would be sockets to inherit. What a sanitizer finds is written into the folder."""
     environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
-    if os.environ.get("ONCE_NGINX_PRELOAD"):
-        environment.update(LD_PRELOAD=os.environ["ONCE_NGINX_PRELOAD"], ASAN_OPTIONS="detect_leaks=0,detect_odr_violation=0")
+    environment.update(sanitized.environment(folder))
     return environment
 
 
@@ -268,7 +268,7 @@ class Daemon:
     """`once daemon` on a store, with its socket in a folder."""
 
     def __init__(self, folder, store, name="once"):
-        self.folder, self.store = folder, store
+        self.folder, self.store, self.arguments = folder, store, []
         self.socket = os.path.join(folder, name + ".sock")
         self.log = os.path.join(folder, name + ".daemon.log")
         self.process = None
@@ -277,7 +277,8 @@ class Daemon:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONCE_")}
         environment.update(env or {})
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *without_http()],
+            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *self.arguments,
+                                             *(without_http() if "--http" not in self.arguments else [])],
                                             cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=log, text=True)
         if not ready:
@@ -310,18 +311,46 @@ class Daemon:
         return code
 
 
+class Master:
+    """An nginx that is nobody's child any more; used like a Popen."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def poll(self):
+        try:
+            with open("/proc/%d/stat" % self.pid, encoding="ascii", errors="replace") as file:
+                return 0 if file.read().rsplit(") ", 1)[1][0] in "ZX" else None
+        except OSError:
+            return 0
+
+    def wait(self, timeout=BOUND_S):
+        try:
+            wait_for(lambda: self.poll() is not None, "the end of nginx", timeout)
+        except Failed as failure:
+            raise subprocess.TimeoutExpired("nginx", timeout) from failure
+        return 0
+
+    def send_signal(self, number):
+        kill(self.pid, number)
+
+    def kill(self):
+        kill(self.pid)
+
+
 class Gateway:
     """Daemon, nginx, upstream. Everything may be ended and started again on its own."""
 
     def __init__(self, locations=(ESCALATE, RERUN), workers=1, store=None, http="", server="", listen="", upstream=None,
-                 daemon_env=None, tolerate=None):
+                 daemon_env=None, tolerate=None, foreground=True):
         self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
         self.locations, self.workers, self.http, self.server, self.listen = locations, workers, http, server, listen
         self.own_upstream = upstream is None
         self.upstream = upstream or Upstream(self.folder)
         self.daemon = Daemon(self.folder, store or "sqlite:" + os.path.join(self.folder, "once.db"))
         self.tolerate = tolerate  # an expression: what this test's own violence puts into nginx's log
-        self.nginx = None
+        self.foreground = foreground  # not: its binary may be upgraded
+        self.nginx = self.old_nginx = None
         self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
         self.daemon_env = daemon_env
         self.stopped = False
@@ -340,7 +369,8 @@ class Gateway:
     def configuration(self):
         user = "user root;" if os.geteuid() == 0 else ""
         return """# a private nginx for one test
-daemon off;
+daemon %(daemon)s;
+%(env)s
 %(user)s
 worker_processes %(workers)d;
 pid %(folder)s/nginx.pid;
@@ -373,10 +403,11 @@ http {
 %(locations)s
     }
 }
-""" % {"user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
+""" % {"daemon": "off" if self.foreground else "on", "env": "".join("env %s;" % name for name in sanitized.environment(self.folder)),
+       "user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
        "upstream": self.upstream.port, "refusing": self.upstream.refusing_port, "http": self.http.replace("UPSTREAM", str(self.upstream.port)), "port": self.port,
        "listen": self.listen.replace("PORT2", str(self.port2)).replace("PORT3", str(self.port3)), "server": self.server,
-       "locations": "\n".join(location.text() for location in self.locations)}
+       "locations": "\n".join(location.text() for location in self.locations).replace("ROOT;", self.folder + ";")}
 
     def write_configuration(self):
         with open(self.path("nginx.conf"), "w", encoding="utf-8") as file:
@@ -392,8 +423,10 @@ http {
                 self.port, self.port2, self.port3 = free_port(), free_port(), free_port()
             self.write_configuration()
             with open(self.path("nginx.stderr"), "ab") as log:
-                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(),
+                self.nginx = subprocess.Popen(self.nginx_command(), cwd=self.folder, env=nginx_environment(self.folder),
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            if not self.foreground and self.nginx.wait(BOUND_S) == 0:
+                self.nginx = Master(wait_for(self.master_pid, "the master's id"))
             try:
                 wait_for(lambda: self.accepts() or self.nginx.poll() is not None, "nginx to listen")
             except Failed:
@@ -409,6 +442,10 @@ http {
                 if os.path.exists(self.path(name)) and not again:
                     os.unlink(self.path(name))
         raise Failed("nginx did not start: %s" % (self.text("nginx.stderr") + self.text("error.log"))[-2000:])
+
+    def master_pid(self):
+        text = self.text("nginx.pid").strip()
+        return int(text) if text.isdigit() else None
 
     def accepts(self):
         try:
@@ -442,6 +479,14 @@ http {
         wait_for(lambda: len(set(self.worker_pids()) - set(before)) >= self.workers, "new workers")
         return before
 
+    def upgrade(self):
+        """Another master, started from the binary, beside the one before, which is returned. Both serve."""
+        self.old_nginx = old = self.nginx
+        old.send_signal(signal.SIGUSR2)
+        self.nginx = Master(wait_for(lambda: self.master_pid() not in (None, old.pid) and self.master_pid(), "another master"))
+        self.wait_for_workers()
+        return old
+
     def text(self, name):
         try:
             with open(self.path(name), encoding="utf-8", errors="replace") as file:
@@ -452,7 +497,7 @@ http {
     def alarms(self):
         text = self.text("error.log") + self.text("nginx.stderr") + (self.daemon.said() if os.path.exists(self.daemon.log) else "")
         return [line for line in text.splitlines()
-                if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))]
+                if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))] + sanitized.findings(self.folder)
 
     # -------- asking
 
@@ -517,7 +562,7 @@ http {
         expect(run.returncode == 0, "`once check` of the store: %s" % run.stdout)
 
     def remove(self):
-        for process in (self.nginx, self.daemon.process):
+        for process in (self.old_nginx, self.nginx, self.daemon.process):
             if process and process.poll() is None:
                 for pid in children_of(process.pid):
                     kill(pid)

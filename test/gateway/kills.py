@@ -13,11 +13,12 @@ import signal
 import subprocess
 import sys
 
-from gateway import (BOUND_S, Client, Closed, Failed, Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal, free_port, kill,
-                     new_token, request_bytes, wait_for)
+from gateway import (BOUND_S, Client, Closed, Failed, Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal, free_port,
+                     in_parallel, kill, new_token, request_bytes, wait_for)
 from upstream import Ledger, gate_path
 
 LOCATIONS = (Location("/escalate/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;"),
+             Location("/intent/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", "once_intent on;"),
              Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"))
 VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 MOMENTS = ("held_unread", "held_before", "held", "held_in_headers", "held_in_body")
@@ -99,7 +100,7 @@ class Attempt:
         effects = self.gateway.effects(self.token)
         record = self.gateway.record(self.token)
         story = "first %s, retry %s, record %s, effects %d" % (self.answer, retry, record, effects)
-        if self.policy == "escalate":
+        if self.policy in ("escalate", "intent"):
             expect(effects <= 1, "two effects under escalate: " + story)
         else:
             expect(effects <= record["attempt"], "more effects than executions: " + story)
@@ -269,7 +270,7 @@ def lease_is_renewed(policy):
 
 # ------------------------------------------------------------------ the daemon's own crash points
 
-def points_passed():
+def points_passed(policy="escalate"):
     """The crash points that one request passes in the daemon, and how often."""
     gateway = Gateway(LOCATIONS)
     log = gateway.path("points")
@@ -277,7 +278,7 @@ def points_passed():
     gateway.start()
     before = len(gateway.text("points").splitlines())
     token = new_token()
-    gateway.ask("/escalate/normal", token, token)
+    gateway.ask("/%s/normal" % policy, token, token)
     lines = gateway.text("points").splitlines()
     gateway.stop()
     gateway.remove()
@@ -302,6 +303,43 @@ def daemon_crashes(name, count, policy):
     finally:
         if attempt:
             attempt.end()
+
+
+# ------------------------------------------------------------------ intent: a smaller window
+
+def all_die(name, count, policy):
+    """Daemon and gateway die at once, at a point of the daemon's: nobody is left who knows more than the store. What a
+    retry is told then, and whether anything had been sent."""
+    attempt = None
+    try:
+        attempt = Attempt(policy, "normal", daemon_env={"ONCE_CRASH": "%s:%d:stop" % (name, count)})
+        pid = attempt.gateway.daemon.process.pid
+        wait_for(lambda: open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] in "Tt", "the daemon to stop at " + name)
+        sent = attempt.gateway.effects(attempt.token)
+        everything(attempt)
+        attempt.read()
+        retry, effects = attempt.settle()
+        expect(effects == 1 or retry.status != 201, "no effect, but %s" % retry)
+        return retry.status, sent
+    finally:
+        if attempt:
+            attempt.end()
+
+
+def window_is_smaller():
+    """After everything died: without intent all that was claimed is unknown, with it only what was about to be sent."""
+    told = {}
+    for policy in ("escalate", "intent"):
+        passed = points_passed(policy)
+        chosen = passed if SIZE > 1 else passed[::3]
+        told[policy] = in_parallel(lambda point, policy=policy: (*point, *all_die(*point, policy)), chosen, width=8)
+    unknown = {policy: sum(row[2] != 201 for row in rows) for policy, rows in told.items()}
+    needless = {policy: sum(row[2] != 201 and not row[3] for row in rows) for policy, rows in told.items()}
+    executed = {policy: sum(row[2] == 201 and not row[3] for row in rows) for policy, rows in told.items()}
+    print("# of %s deaths: unknown %s, of which nothing had been sent %s; executed by a retry %s" % (
+        {policy: len(rows) for policy, rows in told.items()}, unknown, needless, executed))
+    expect(needless["escalate"] > 0, "without intent nothing was unknown needlessly: the walk missed its window: %s" % told)
+    expect(executed["intent"] > executed["escalate"], "with intent no more was executed than without: %s" % told)
 
 
 # ------------------------------------------------------------------ the database
@@ -349,6 +387,8 @@ def main():
             for moment in MOMENTS if SIZE > 1 or victim in (worker, daemon) else ("held_before", "held_in_body"):
                 suite.add("%s killed, %s, %s" % (victim.__name__, moment, policy), killed, victim, moment, policy)
             suite.add("%s killed, all done, %s" % (victim.__name__, policy), killed_after, victim, policy)
+    for moment in ("held_unread", "held"):
+        suite.add("worker killed, %s, intent" % moment, killed, worker, moment, "intent")
     for moment in MOMENTS:
         for policy in ("escalate", "rerun"):
             suite.add("upstream killed, %s, %s" % (moment, policy), upstream_killed, moment, policy)
@@ -358,6 +398,7 @@ def main():
     for name, count in points_passed():
         for policy in ("escalate", "rerun"):
             suite.add("the daemon dies at %s:%d, %s" % (name, count, policy), daemon_crashes, name, count, policy)
+    suite.add("the unknown window is smaller with intent", window_is_smaller)
     suite.run(width=8)
 
 

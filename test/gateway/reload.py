@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 
-from gateway import (Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, expect, expect_equal, new_token,
+from gateway import (Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, children_of, expect, expect_equal, new_token,
                      request_bytes, wait_for)
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),
@@ -159,6 +159,65 @@ def reload__with_the_daemon_away():
         gateway.daemon.start()
         gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
         expect_equal(gateway.effects(token), 1, "effects")
+
+
+# ------------------------------------------------------------------ another binary
+
+@suite.case
+def upgrade__what_is_in_flight_is_finished():
+    """Two masters serve beside each other, and one record is one record for both. The old one's workers
+    stay until theirs are done."""
+    with Case(foreground=False) as gateway:
+        tokens = [new_token() for _ in range(8)]
+        clients = [begin(gateway, "/wait/held", token) for token in tokens]
+        wait_for(lambda: all(gateway.effects(token) for token in tokens), "the effects")
+        old = gateway.upgrade()
+        waiting = [begin(gateway, "/wait/held", token) for token in tokens]  # through either
+        workers = set(children_of(old.pid)) - {gateway.nginx.pid}
+        old.send_signal(signal.SIGWINCH)
+        waiting += [begin(gateway, "/wait/held", token) for token in tokens]
+        gateway.reload()
+        waiting += [begin(gateway, "/wait/held", token) for token in tokens]
+        for token in tokens:
+            gateway.upstream.open_gate(token)
+        answers = [client.read() for client in clients]
+        expect_equal({answer.status for answer in answers}, {201}, "the statuses through the old master's workers")
+        for token, client in zip(tokens * 3, waiting):
+            expect_equal(client.read().lasting(), answers[tokens.index(token)].lasting(), "an answer after waiting")
+        for client in clients + waiting:
+            client.close()
+        wait_for(lambda: not any(alive(pid) for pid in workers), "the end of the old master's workers")
+        old.send_signal(signal.SIGQUIT)
+        old.wait()
+        for token, answer in zip(tokens, answers):
+            retry = gateway.ask("/wait/held", token, token, body=b"{}")
+            expect_equal((retry.replayed, retry.lasting()), (True, answer.lasting()), "a retry of the new master")
+        expect_equal({gateway.effects(token) for token in tokens}, {1}, "effects")
+
+
+@suite.case
+def upgrade__many_under_load():
+    """And back once: the new master is told to go, the old one serves again."""
+    with Case(foreground=False) as gateway:
+        load = Load(gateway)
+        for round_ in range(3 * SIZE):
+            load.wait_for_more(20)
+            old = gateway.upgrade()
+            load.wait_for_more(20)
+            gateway.reload()
+            old.send_signal(signal.SIGWINCH)
+            load.wait_for_more(20)
+            if round_ == 1:
+                new, gateway.nginx = gateway.nginx, old
+                old.send_signal(signal.SIGHUP)
+                wait_for(lambda: len(set(gateway.worker_pids()) - {new.pid}) >= gateway.workers, "the old master's workers")
+                new.send_signal(signal.SIGQUIT)
+                new.wait()
+            else:
+                old.send_signal(signal.SIGQUIT)
+                old.wait()
+        load.wait_for_more(20)
+        expect(load.end() > 100, "too little load")
 
 
 @suite.case

@@ -192,6 +192,7 @@ static void submit_all(void)
             sem_post(&answered);
         }
     }
+    once_kick(once);
 }
 
 /* On the writer's thread: what is handed in here is in its next batch, all of it. */

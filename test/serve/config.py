@@ -41,6 +41,8 @@ def test_config__says_each_option(world):
             (("--methods", "POST,PATCH"), "once_methods POST PATCH;"),
             (("--takeover", "rerun"), "once_takeover rerun;"),
             (("--takeover", "escalate"), "once_takeover escalate;"),
+            (("--intent",), "once_intent on;"),
+            (("--complete",), "once_complete service header=Host;"),
             (("--lease", "90s"), "once_lease 1m30s;"),
             (("--retention", "never"), "once_retention never;"),
             (("--retention", "7d"), "once_retention 7d;"),

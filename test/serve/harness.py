@@ -4,11 +4,16 @@ A case is a function whose name begins with test_; arguments of the program sele
 substring. ONCE_BIN is the program; ONCE_MODULE the nginx module, if it is not where `once
 serve` finds it by itself. Nothing sleeps in the hope that something happened: wait_for() polls
 a condition, with a bound (ONCE_TEST_SECONDS). ONCE_TEST_KEEP=1 keeps the folders.
+Where the module was built with a sanitizer, ONCE_NGINX_PRELOAD is the sanitizer's library: it is for
+nginx alone, so the nginx on a case's PATH is a script that adds it. What nginx or a sanitizer found
+alarming fails the case.
 """
 import http.client
 import http.server
 import inspect
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -19,12 +24,14 @@ import threading
 import time
 import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import sanitized
 from ports import free_port
 
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 MODULE = os.environ.get("ONCE_MODULE")
 SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
 ROOT = os.getuid() == 0
+ALARMING = re.compile(r"\[(alert|emerg|crit)\]|open socket|Sanitizer|runtime error|Assertion|stack smashing")
 
 
 class Skip(Exception):
@@ -168,11 +175,30 @@ class World:
     def __init__(self, name):
         self.folder = tempfile.mkdtemp(prefix="once-serve.")
         os.chmod(self.folder, 0o755)
-        self.name, self.started, self.services = name, [], []
+        self.name, self.started, self.services, self.tolerate = name, [], [], None
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith(("ONCE_", "XDG_"))}
         self.env.update(LC_ALL="C.UTF-8", HOME=self.folder, XDG_STATE_HOME=self.folder + "/state",
                         XDG_RUNTIME_DIR=self.folder + "/run")
+        self.bin = None  # beside the folder, which is the case's own
+        if sanitized.PRELOAD:
+            self.bin = tempfile.mkdtemp(prefix="once-serve-nginx.")
+            os.chmod(self.bin, 0o1777)
+            self.put_before_nginx(sanitized.environment(self.bin))
+
+    def put_before_nginx(self, settings):
+        path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+        assign = " ".join("%s=%s" % (name, shlex.quote(value)) for name, value in settings.items())
+        with open(self.bin + "/nginx", "w", encoding="utf-8") as script:
+            script.write("#!/bin/sh\nexec env %s %s \"$@\"\n" % (assign, shutil.which("nginx", path=path)))
+        os.chmod(self.bin + "/nginx", 0o755)
+        self.env["PATH"] = self.bin + ":" + path
+
+    def alarms(self):
+        """In the logs of all that was started. `tolerate` is an expression, for a case whose violence has to be heard."""
+        lines = [line for gateway in self.started for line in gateway.log().splitlines()
+                 if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))]
+        return lines + (sanitized.findings(self.bin) if self.bin else [])
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -199,6 +225,7 @@ class World:
             service.close()
         if not os.environ.get("ONCE_TEST_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.bin or self.folder, ignore_errors=True)
 
 
 def as_user(user):
@@ -345,6 +372,7 @@ def main(module):
         world = World(name)
         try:
             function(world)
+            assert not world.alarms(), "in the log: %s" % world.alarms()[:10]
             print("ok %d - %s" % (number, name), flush=True)
         except Skip as why:
             print("ok %d - %s # SKIP %s" % (number, name, why), flush=True)

@@ -41,7 +41,13 @@ X = "SELECT arm FROM once.extend('{r}', {f}, '1 hour')"
 R = "SELECT arm FROM once.release('{r}', {f})"
 U = "SELECT once.consume('c', '{k}')"
 Q = "SELECT arm FROM once.resolve('', '{k}', 'not done', 'r')"
+G = "\\set VERBOSITY sqlstate\nSELECT once.guard('{r}', {f})"
 SPECS = [
+    ("guard/takeover", over, G, "", C, True, "execute", "execute"),
+    ("takeover/guard", over, C, "execute", G, True, "ERROR:  ONC01", ""),
+    ("guard/finish of the same grant", held, G, "", F, False, "done|x", "done|x"),
+    ("guard/extend of the same grant", held, G, "", X, True, "done", "done"),
+    ("guard/guard", held, G, "", G, False, "", ""),
     ("claim/claim, fresh", FRESH, C, "execute", C, True, "in progress", "execute"),
     ("claim and finish/claim, fresh", FRESH, CF, "done", C, True, "replay", "execute"),
     ("claim/claim, lease over", over, C, "execute", C, True, "in progress", "execute"),

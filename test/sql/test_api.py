@@ -49,6 +49,18 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "SELECT pg_sleep(0.02) \\gset\nSELECT arm, attempt FROM once.claim('t', 'i', takeover => 'probe')", "probe|2"),
     ("takeover: escalates by default", "SELECT arm FROM once.claim('t', 'j', lease => '1 ms') \\gset\n"
      "SELECT pg_sleep(0.02) \\gset\nSELECT arm FROM once.claim('t', 'j')", "unknown"),
+    ("take over: exactly what was seen, once, by the stored policy",
+     "SELECT record, fence FROM once.claim('t', 'to1', lease => '1 ms', takeover => 'rerun') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS a1, attempt AS n1, fence AS f1 FROM once.take_over(:'record', :fence, '1 minute') \\gset\n"
+     "SELECT :'a1', :n1, :f1 > :fence, (once.take_over(:'record', :fence)).arm, (once.take_over(:'record', :f1)).arm, "
+     "(once.take_over(gen_random_uuid(), 1)).arm", "execute|2|t|fenced|fenced|absent"),
+    ("take over: escalates where the claim said so",
+     "SELECT record, fence FROM once.claim('t', 'to2', lease => '1 ms') \\gset\nSELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS a1 FROM once.take_over(:'record', :fence) \\gset\n"
+     "SELECT :'a1', (once.take_over(:'record', :fence)).arm, (once.lookup('t', 'to2')).state", "unknown|fenced|unknown"),
+    ("take over: a lease out of range", "SELECT once.take_over(gen_random_uuid(), 1, '25 hours')",
+     "22023: lease 25:00:00 is not between 1 ms and 24 hours"),
     ("retention: past it the key is free",
      "SELECT record, fence FROM once.claim('t', 'k', retention => '1 ms') \\gset\n"
      "SELECT arm FROM once.finish(:'record', :fence, 200) \\gset\nSELECT pg_sleep(0.02) \\gset\n"

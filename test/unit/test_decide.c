@@ -8,7 +8,20 @@
 enum { NOW = 1000000 };
 
 /* Kinds of records, each a row of the tables below. */
-enum kind { ABSENT, RUNNING_LIVE, RUNNING_OVER, RUNNING_OWN, SUCCEEDED, FAILED, RETRYABLE, UNKNOWN, RELEASED, EXPIRED };
+enum kind {
+    ABSENT,
+    RUNNING_LIVE,
+    RUNNING_OVER,
+    RUNNING_OWN,
+    UNSENT,
+    SENT,
+    SUCCEEDED,
+    FAILED,
+    RETRYABLE,
+    UNKNOWN,
+    RELEASED,
+    EXPIRED
+};
 
 static struct once_stored make(enum kind kind, bool other_fingerprint)
 {
@@ -20,6 +33,11 @@ static struct once_stored make(enum kind kind, bool other_fingerprint)
     case RUNNING_LIVE:
     case RUNNING_OVER:
     case RUNNING_OWN:
+    case UNSENT:
+    case SENT:
+        s.intent = kind == UNSENT || kind == SENT;
+        if (kind == SENT)
+            r->recovery_point = ONCE_LIT(ONCE_POINT_SENDING);
         r->state = ONCE_STATE_RUNNING;
         r->lease_live = kind == RUNNING_LIVE;
         r->expires_at = 0;
@@ -73,6 +91,12 @@ static void decide__every_arm_in_its_order(void)
         { "over, rerun", RUNNING_OVER, false, ONCE_TAKEOVER_RERUN, ARM(EXECUTE), CHANGE(TAKE) },
         { "over, probe", RUNNING_OVER, false, ONCE_TAKEOVER_PROBE, ARM(PROBE), CHANGE(TAKE) },
         { "over, escalate", RUNNING_OVER, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "intent, not sent, escalate", UNSENT, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(TAKE) },
+        { "intent, not sent, probe", UNSENT, false, ONCE_TAKEOVER_PROBE, ARM(EXECUTE), CHANGE(TAKE) },
+        { "intent, sent, escalate", SENT, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "intent, sent, probe", SENT, false, ONCE_TAKEOVER_PROBE, ARM(PROBE), CHANGE(TAKE) },
+        { "intent, sent, rerun", SENT, false, ONCE_TAKEOVER_RERUN, ARM(EXECUTE), CHANGE(TAKE) },
+        { "K6 intent, not sent", UNSENT, true, ONCE_TAKEOVER_RERUN, ARM(MISMATCH), CHANGE(NONE) },
         { "own nonce", RUNNING_OWN, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(RENEW) },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -82,6 +106,60 @@ static void decide__every_arm_in_its_order(void)
         struct once_decision d = once_decide_claim(rows[i].kind == ABSENT ? NULL : &stored, &claim, NOW);
         EXPECT_ROW(rows[i].name, d.arm == rows[i].arm);
         EXPECT_ROW(rows[i].name, d.change == rows[i].change);
+    }
+}
+
+static void decide__a_takeover_only_of_what_was_seen(void)
+{
+    static const struct {
+        const char *name;
+        enum kind kind;
+        enum once_takeover stored;
+        uint64_t seen;
+        bool again;
+        enum once_arm arm;
+        enum once_change change;
+    } rows[] = {
+        { "absent", ABSENT, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "K8 expired", EXPIRED, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "released", RELEASED, ONCE_TAKEOVER_RERUN, 5, false, ARM(ABSENT), CHANGE(NONE) },
+        { "over, rerun", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
+        { "over, probe", RUNNING_OVER, ONCE_TAKEOVER_PROBE, 5, false, ARM(PROBE), CHANGE(TAKE) },
+        { "over, escalate", RUNNING_OVER, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "over, but not what was seen", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 4, false, ARM(FENCED), CHANGE(NONE) },
+        { "K1 live", RUNNING_LIVE, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "intent, not sent", UNSENT, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
+        { "intent, sent", SENT, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "own nonce", RUNNING_OWN, ONCE_TAKEOVER_ESCALATE, 3, false, ARM(EXECUTE), CHANGE(RENEW) },
+        { "retryable", RETRYABLE, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
+        { "retryable, but not what was seen", RETRYABLE, ONCE_TAKEOVER_RERUN, 6, false, ARM(FENCED), CHANGE(NONE) },
+        { "K5 succeeded", SUCCEEDED, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K5 failed", FAILED, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K10 unknown", UNKNOWN, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(FENCED), CHANGE(NONE) },
+        { "K10 unknown, by this call", UNKNOWN, ONCE_TAKEOVER_ESCALATE, 5, true, ARM(UNKNOWN), CHANGE(NONE) },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(rows[i].kind, false);
+        stored.record.takeover = rows[i].stored;
+        struct once_take_over take_over = { .seen.fence = rows[i].seen };
+        memset(take_over.nonce, 1, sizeof take_over.nonce);
+        struct once_decision d =
+            once_decide_take_over(rows[i].kind == ABSENT ? NULL : &stored, &take_over, rows[i].again, NOW);
+        EXPECT_ROW(rows[i].name, d.arm == rows[i].arm);
+        EXPECT_ROW(rows[i].name, d.change == rows[i].change);
+    }
+}
+
+/* No mark of a later attempt can say that an earlier one sent nothing. */
+static void decide__intent_counts_only_after_what_is_certain(void)
+{
+    static const struct {
+        enum kind kind;
+        bool holds;
+    } rows[] = { { ABSENT, true }, { RETRYABLE, true }, { UNSENT, true }, { SENT, false }, { RUNNING_OVER, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct once_stored stored = make(rows[i].kind, false);
+        EXPECT(once_intent_holds(rows[i].kind == ABSENT ? NULL : &stored) == rows[i].holds);
     }
 }
 
@@ -110,6 +188,8 @@ int main(int argc, char **argv)
 {
     static const struct test tests[] = {
         TEST(decide__every_arm_in_its_order),
+        TEST(decide__a_takeover_only_of_what_was_seen),
+        TEST(decide__intent_counts_only_after_what_is_certain),
         TEST(decide__a_verdict_only_where_nobody_knows),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -109,6 +109,7 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
     return once_span_equal(a->tenant, b->tenant) && once_span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->lease_ms == b->lease_ms &&
            a->retention_ms == b->retention_ms && a->wait_ms == b->wait_ms && a->takeover == b->takeover &&
+           a->intent == b->intent && once_span_equal(a->request, b->request) &&
            memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
@@ -141,9 +142,14 @@ static bool same_request(const struct once_request *a, const struct once_request
     case ONCE_VERB_RELEASE:
         return true;
     case ONCE_VERB_LOOKUP:
-        return once_span_equal(a->lookup.tenant, b->lookup.tenant) && once_span_equal(a->lookup.key, b->lookup.key);
+        return once_span_equal(a->lookup.tenant, b->lookup.tenant) && once_span_equal(a->lookup.key, b->lookup.key) &&
+               a->lookup.request == b->lookup.request;
     case ONCE_VERB_RESOLVE:
         return same_resolve(&a->resolve, &b->resolve);
+    case ONCE_VERB_TAKE_OVER:
+        return same_grant(&a->take_over.seen, &b->take_over.seen) && a->take_over.lease_ms == b->take_over.lease_ms &&
+               a->take_over.intent == b->take_over.intent &&
+               memcmp(a->take_over.nonce, b->take_over.nonce, sizeof a->take_over.nonce) == 0;
     }
     return false;
 }
@@ -152,11 +158,11 @@ static void round_trip__a_call_arrives_with_all_its_fields(void)
 {
     struct once_buf buf;
     once_buf_init(&buf, BUF_MAX);
-    for (unsigned i = 0; i < 7 * ROUNDS; i++) {
+    for (unsigned i = 0; i < 8 * ROUNDS; i++) {
         pool.len = 0;
         state_of_random = i;
         len_scale = 300;
-        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_RESOLVE)), got;
+        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_TAKE_OVER)), got;
         once_buf_clear(&buf);
         wire_put_call(&buf, i, &sent);
         struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -172,12 +178,13 @@ static bool same_record(const struct once_record *a, const struct once_record *b
     return same_grant(&a->grant, &b->grant) && once_span_equal(a->tenant, b->tenant) &&
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
-           a->lease_live == b->lease_live && a->takeover == b->takeover && a->attempt == b->attempt &&
-           a->status == b->status && a->retention_ms == b->retention_ms && a->created_at == b->created_at &&
-           a->claimed_at == b->claimed_at && a->lease_until == b->lease_until && a->finished_at == b->finished_at &&
-           a->expires_at == b->expires_at && once_span_equal(a->recovery_point, b->recovery_point) &&
-           once_span_equal(a->checkpoint, b->checkpoint) && once_span_equal(a->headers, b->headers) &&
-           once_span_equal(a->body, b->body);
+           a->lease_live == b->lease_live && a->has_request == b->has_request && a->takeover == b->takeover &&
+           a->attempt == b->attempt && a->status == b->status && a->retention_ms == b->retention_ms &&
+           a->created_at == b->created_at && a->claimed_at == b->claimed_at && a->lease_until == b->lease_until &&
+           a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
+           once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
+           once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
+           once_span_equal(a->request, b->request);
 }
 
 static void round_trip__a_reply_arrives_with_all_its_fields(void)
@@ -376,7 +383,7 @@ static void format__is_the_one_of_version_1(void)
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000084"
+               "00000089"
                "00000002"
                "03"
                "01"
@@ -393,6 +400,8 @@ static void format__is_the_one_of_version_1(void)
                "ffffffffffffffff"
                "0000000000000005"
                "02"
+               "00"
+               "00000000"
                "cccccccccccccccccccccccccccccccc");
 
     once_buf_clear(&buf);
@@ -439,7 +448,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "0000009c"
+               "000000a1"
                "00000004"
                "04"
                "05"
@@ -453,6 +462,7 @@ static void format__is_the_one_of_version_1(void)
                "00"
                "00"
                "01"
+               "00"
                "01"
                "00000002"
                "ffffffff"
@@ -464,6 +474,7 @@ static void format__is_the_one_of_version_1(void)
                "0000000000000006"
                "00000001"
                "70"
+               "00000000"
                "00000000"
                "00000000"
                "00000000");
@@ -572,8 +583,6 @@ static void values__that_do_not_exist_are_refused(void)
         struct once_history history = { .events = &event, .count = 1 };
         TRY(WIRE_EVENTS, wire_put_events(&buf, 1, &history), 0, ONCE_STATE_UNKNOWN);
         TRY(WIRE_EXPIRED, (wire_put_expired(&buf, 1, 1, false), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
-        struct wire_welcome welcome = { .version = 1 };
-        TRY(WIRE_WELCOME, (wire_put_welcome(&buf, 1, &welcome), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
         TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);

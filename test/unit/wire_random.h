@@ -121,7 +121,9 @@ static struct wire_call any_call(enum once_verb verb)
                                         .lease_ms = any_i64(),
                                         .retention_ms = any_i64(),
                                         .wait_ms = any_i64(),
-                                        .takeover = (enum once_takeover)below(ONCE_TAKEOVER_PROBE + 1) };
+                                        .takeover = (enum once_takeover)below(ONCE_TAKEOVER_PROBE + 1),
+                                        .intent = toss(),
+                                        .request = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
         any_bytes(r->claim.nonce, sizeof r->claim.nonce);
         break;
@@ -140,6 +142,7 @@ static struct wire_call any_call(enum once_verb verb)
     case ONCE_VERB_LOOKUP:
         r->lookup.tenant = any_span();
         r->lookup.key = any_span();
+        r->lookup.request = toss();
         break;
     case ONCE_VERB_RESOLVE:
         r->resolve = (struct once_resolve){ .tenant = any_span(),
@@ -149,6 +152,11 @@ static struct wire_call any_call(enum once_verb verb)
                                             .actor = any_span(),
                                             .reason = any_span() };
         any_outcome(&r->resolve.outcome);
+        break;
+    case ONCE_VERB_TAKE_OVER:
+        r->take_over = (struct once_take_over){ .seen.fence = any_u64(), .lease_ms = any_i64(), .intent = toss() };
+        any_bytes(r->take_over.seen.record, sizeof r->take_over.seen.record);
+        any_bytes(r->take_over.nonce, sizeof r->take_over.nonce);
         break;
     }
     return c;
@@ -162,6 +170,7 @@ static struct once_record any_record(void)
                              .retryable = toss(),
                              .body_dropped = toss(),
                              .lease_live = toss(),
+                             .has_request = toss(),
                              .takeover = (enum once_takeover)below(ONCE_TAKEOVER_PROBE + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
@@ -174,7 +183,8 @@ static struct once_record any_record(void)
                              .recovery_point = any_span(),
                              .checkpoint = any_span(),
                              .headers = any_span(),
-                             .body = any_span() };
+                             .body = any_span(),
+                             .request = any_span() };
     any_bytes(r.grant.record, sizeof r.grant.record);
     r.grant.fence = any_u64();
     any_bytes(r.fingerprint.bytes, sizeof r.fingerprint.bytes);
@@ -230,13 +240,13 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         wire_put_hello(buf, id, &(struct wire_hello){ any_u32(), any_span() });
         break;
     case WIRE_WELCOME: {
-        struct wire_welcome welcome = { .version = any_u32(), .shared = toss() };
+        struct wire_welcome welcome = { .version = any_u32() };
         any_bytes(welcome.secret, sizeof welcome.secret);
         wire_put_welcome(buf, id, &welcome);
         break;
     }
     case WIRE_CALL: {
-        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_RESOLVE)));
+        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_TAKE_OVER)));
         wire_put_call(buf, id, &call);
         break;
     }
@@ -248,6 +258,8 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
     case WIRE_LIST: {
         once_span tenant = any_span();
         struct once_filter filter = { .states = any_u32(),
+                                      .abandoned = toss(),
+                                      .with_request = toss(),
                                       .tenant = toss() ? &tenant : NULL,
                                       .key_prefix = any_span(),
                                       .age_ms_min = any_i64(),

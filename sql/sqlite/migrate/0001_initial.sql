@@ -28,7 +28,7 @@ CREATE TABLE once_claim (
     record              BLOB NOT NULL CHECK (length(record) = 16),
     prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
-    probing             INTEGER NOT NULL,  -- granted to ask first, not to execute
+    flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request
     takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 3),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
@@ -51,6 +51,14 @@ CREATE TABLE once_progress (
     points      BLOB,                      -- all passed, a line each: name, space, call
     checkpoint  BLOB,
     sum         INTEGER NOT NULL
+) STRICT;
+
+-- What was asked, of the newest attempts of records that are not finished, where somebody else may have
+-- to ask again.
+CREATE TABLE once_request (
+    fence   INTEGER PRIMARY KEY,
+    request BLOB NOT NULL,
+    sum     INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE once_result (

@@ -93,7 +93,7 @@ CREATE TABLE once.claim (
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
     turn         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
-    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe
+    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe; + 32: with intent
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s

@@ -30,7 +30,8 @@ CREATE TYPE once.answer AS (
     retention_ms   bigint,   -- -1: never
     fingerprint    bytea,
     tenant         bytea,
-    key            bytea
+    key            bytea,
+    request        bytea     -- only from once.take_over, and where it was asked for
 );
 
 -- A claim with everything that belongs to it.
@@ -202,6 +203,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
         DELETE FROM once.claim c WHERE c.slot = of_slot AND c.record = ANY (records) RETURNING c.fence
     ), results AS (
         DELETE FROM once.result r USING gone g WHERE r.fence = g.fence AND r.slot = of_slot
+    ), requests AS (
+        DELETE FROM once.request q WHERE q.slot = of_slot AND q.record = ANY (records)
     )
     DELETE FROM once.progress p USING gone g WHERE p.fence = g.fence AND p.slot = of_slot
 $$;
@@ -248,6 +251,7 @@ DECLARE
     s   once.stored;
     n   bigint;
     arm text;
+    unsent boolean;
 BEGIN
     PERFORM once.fits(tenant, key, fingerprint);
     PERFORM once.hold_ring();
@@ -293,13 +297,14 @@ BEGIN
             RETURN once.answer_of(CASE WHEN s.probing THEN 'probe' ELSE 'execute' END, once.newest(wanted), n);
         END IF;
         CONTINUE WHEN s.lease_until > n;
-        IF takeover = 1 THEN
+        unsent := once.is_unsent(s);
+        IF takeover & 15 = 1 AND NOT unsent THEN
             CONTINUE WHEN NOT once.close_turn(s, 4, 0, NULL, NULL);
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;
         CONTINUE WHEN NOT once.close_turn(s, 6, 0, NULL, NULL);
-        arm := CASE takeover WHEN 3 THEN 'probe' ELSE 'execute' END;
-        RETURN once.answer_of(arm, once.next_turn(s, nonce, takeover + CASE takeover WHEN 3 THEN 16 ELSE 0 END,
+        arm := CASE WHEN takeover & 15 = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END;
+        RETURN once.answer_of(arm, once.next_turn(s, nonce, once.next_takeover(takeover, unsent),
                                                   s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
                                                   fingerprint, tenant, key), n);
     END LOOP;

@@ -21,6 +21,9 @@
 -- retention is not the usual one.
 CREATE TYPE once.closing AS (done bigint[], odd bigint[], times bigint[], retentions bigint[]);
 
+-- An answer to the i-th operation.
+CREATE TYPE once.replayed AS (i integer, answer once.answer);
+
 -- The short ways, for each slot of the ring. They run inside claim_many and finish_many only, as
 -- the owner and with their settings. NULL: not one of them, see above.
 DO $do$
@@ -58,6 +61,31 @@ BEGIN
 EXCEPTION
     WHEN unique_violation THEN
         RETURN NULL;
+END $$ $template$, slot);
+
+        -- Those that are finished for good, by their newest turn, and not past their retention (K8).
+        EXECUTE format($template$
+CREATE FUNCTION once.replays_%1$s(at bigint, records uuid[], fingerprints bytea[])
+RETURNS SETOF once.replayed
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        SELECT u.i, ROW('replay', c.record, c.fence, coalesce(c.attempt, 1),
+                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
+                        r.state & 32 <> 0, p.point, p.checkpoint, NULL,
+                        CASE c.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END,
+                        coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
+                        CASE WHEN coalesce(c.retention_ms, 86400000) >= 0
+                             THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
+                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, NULL)::once.answer
+          FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
+                       generate_subscripts(records, 1) AS i OFFSET 0) u
+         CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
+                              ORDER BY w.turn DESC LIMIT 1) c
+         CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
+          LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
+         WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
+           AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);
 END $$ $template$, slot);
 
         -- Turns that the caller itself was granted, in this tenure of the slot: that their claims
@@ -122,6 +150,20 @@ END $$ $template$, slot);
     END LOOP;
 END $do$;
 
+CREATE FUNCTION once.replays(of_slot smallint, at bigint, records uuid[], fingerprints bytea[])
+RETURNS SETOF once.replayed
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE of_slot
+        WHEN 1 THEN RETURN QUERY SELECT r.* FROM once.replays_1(at, records, fingerprints) r;
+        WHEN 2 THEN RETURN QUERY SELECT r.* FROM once.replays_2(at, records, fingerprints) r;
+        WHEN 3 THEN RETURN QUERY SELECT r.* FROM once.replays_3(at, records, fingerprints) r;
+        WHEN 4 THEN RETURN QUERY SELECT r.* FROM once.replays_4(at, records, fingerprints) r;
+        WHEN 5 THEN RETURN QUERY SELECT r.* FROM once.replays_5(at, records, fingerprints) r;
+        WHEN 6 THEN RETURN QUERY SELECT r.* FROM once.replays_6(at, records, fingerprints) r;
+    END CASE;
+END $$;
+
 -- Leases, retentions and takeovers may be NULL: all the usual.
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
@@ -136,6 +178,7 @@ DECLARE
     live    smallint[];           -- slots that may have rows
     known   uuid[] := '{}';       -- records that are in closed ones
     rest_of integer[] := '{}';    -- positions
+    said    integer[] := '{}';    -- likewise, of replays
     g       integer := 1;
     rest    record;
 BEGIN
@@ -175,6 +218,8 @@ BEGIN
         )
         SELECT coalesce(array_agg(w.record), '{}'), coalesce(array_agg(w.fence), '{}') INTO granted, fences
           FROM inserted w;
+    ELSIF fences = '{}' THEN
+        granted := '{}';
     ELSE
         granted := ARRAY(SELECT c.record FROM once.claim c
                           WHERE c.record = ANY (records) AND c.slot = current AND c.fence = ANY (fences)
@@ -192,6 +237,16 @@ BEGIN
     END LOOP;
     granted := NULL;
     fences := NULL;
+    FOR rest IN SELECT r.* FROM once.replays(current, at, records, fingerprints) r LOOP
+        n := rest.i;
+        answer := rest.answer;
+        RETURN NEXT;
+        said := said || n;
+    END LOOP;
+    IF cardinality(said) = cardinality(rest_of) THEN
+        RETURN;
+    END IF;
+    rest_of := ARRAY(SELECT o FROM unnest(rest_of) o WHERE o <> ALL (said));
     FOR rest IN
         SELECT u.i, CASE WHEN r.arm IS NOT NULL
                          THEN once.answer_of(r.arm, CASE WHEN r.arm <> 'mismatch' THEN x.s END, at) END AS answer

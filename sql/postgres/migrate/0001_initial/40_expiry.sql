@@ -38,6 +38,11 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
         SELECT r.* FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
+    ), requests AS (
+        DELETE FROM once.request q USING claims c
+         WHERE q.record = c.record AND q.fence = c.fence AND q.slot = from_slot RETURNING q.*
+    ), moved_requests AS (
+        INSERT INTO once.request (record, fence, slot, request) SELECT record, fence, 0, request FROM requests
     ), moved_claims AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
                                 retention_ms, fingerprint, tenant, key)
@@ -132,7 +137,8 @@ BEGIN
          WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())));
     SELECT s.swept INTO removed FROM once.slot s WHERE s.slot = gone;
     removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
-    EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s', gone, gone, gone);
+    EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s, once.request_%s', gone, gone, gone,
+                   gone);
     DELETE FROM once.leftover;
     -- A holder of one that was moved must not find its slot here any more.
     UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), swept_to = '00000000-0000-0000-0000-000000000000', swept = 0

@@ -122,6 +122,9 @@ SET enable_nestloop = off SET jit = off AS $$
     UNION ALL
     SELECT 'K7', p.fence, 'a progress row without its claim' FROM once.progress p
      WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.fence = p.fence AND c.slot = p.slot)
+    UNION ALL
+    SELECT 'K7', q.fence, 'a request row without its claim' FROM once.request q
+     WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.record = q.record AND c.fence = q.fence AND c.slot = q.slot)
      LIMIT 1000
 $$;
 
@@ -131,6 +134,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT (SELECT count(*) FROM once.claim),
            (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
              JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'once'
-            WHERE c.relkind = 'r' AND c.relname ~ '^(claim|result|progress)_'),
+            WHERE c.relkind = 'r' AND c.relname ~ '^(claim|result|progress|request)_'),
            once.now_ms(), (SELECT last_value FROM once.fence)
 $$;

@@ -1,0 +1,224 @@
+-- Taking over exactly what was seen: for those who finish what others left behind.
+--
+-- A compare-and-set on the record's newest claim: it never begins a life and never replays
+-- (a completer that could do either would execute again what was done). What may be done is
+-- what the claim that is taken over said, not the taker (ADR 7).
+
+-- A holder with intent records a point before it sends: without one, nothing was sent, and it may be executed
+-- under every policy.
+CREATE FUNCTION once.is_unsent(s once.stored) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN s.state IS NULL AND s.point IS NULL AND EXISTS (
+        SELECT FROM once.claim c
+         WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot AND c.takeover & 32 <> 0);
+END $$;
+
+-- As it is stored with the turn after one whose lease was over. Where that one may have sent something, no mark of a
+-- later one can say that it did not: then intent does not count.
+CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN unsent THEN takeover
+                ELSE (takeover & 15) + CASE WHEN takeover & 15 = 3 THEN 16 ELSE 0 END END
+$$;
+
+-- The request that is stored with the life of this claim.
+CREATE FUNCTION once.request_of(s once.stored) RETURNS bytea
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN (SELECT q.request FROM once.request q
+             WHERE q.record = s.record AND q.slot = s.slot AND q.fence <= s.fence
+               AND q.fence >= (SELECT max(c.fence) FROM once.claim c WHERE c.record = s.record AND c.created_at IS NULL)
+             ORDER BY q.fence DESC LIMIT 1);
+END $$;
+
+-- A claim that brings its request; the latest counts.
+CREATE FUNCTION once.claim_with_request(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
+                                        retention_ms bigint, takeover integer, nonce uuid, request bytea)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a once.answer := once.claim_record(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce);
+    s once.stored;
+BEGIN
+    IF a.arm IN ('execute', 'probe') THEN
+        s := once.claimed(wanted, a.fence);
+        INSERT INTO once.request (record, fence, slot, request)
+        VALUES (wanted, s.fence, s.slot, claim_with_request.request)
+        ON CONFLICT ON CONSTRAINT request_pkey DO NOTHING;   -- the same claim again, its answer lost
+    END IF;
+    RETURN a;
+END $$;
+
+CREATE FUNCTION once.lookup_with_request(wanted uuid) RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a once.answer := once.lookup_record(wanted);
+BEGIN
+    IF a.arm = 'found' THEN
+        a.request := once.request_of(once.claimed(wanted, a.fence));
+    END IF;
+    RETURN a;
+END $$;
+
+-- Drops at most `most` requests of records that nobody will execute any more.
+CREATE FUNCTION once.drop_requests(most integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    PERFORM once.hold_ring();
+    DELETE FROM once.request q USING (
+        SELECT w.record, w.fence, w.slot FROM once.request w
+         CROSS JOIN LATERAL (SELECT c.fence FROM once.claim c WHERE c.record = w.record AND c.slot = w.slot
+                              ORDER BY c.turn DESC LIMIT 1) c
+         CROSS JOIN LATERAL (SELECT x.state FROM once.result x WHERE x.fence = c.fence AND x.slot = w.slot OFFSET 0) r
+         WHERE r.state & 31 IN (2, 3, 21)   -- succeeded, failed for good, released
+         LIMIT most) d
+     WHERE q.record = d.record AND q.fence = d.fence AND q.slot = d.slot;
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
+END $$;
+
+-- again: it was sent before and its answer was lost. An escalation makes no grant: then
+-- `unknown` under the fence that was seen is what it left.
+CREATE FUNCTION once.take_over_record(wanted uuid, seen bigint, new_lease_ms bigint, intent boolean, new_nonce uuid,
+                                      again boolean)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s      once.stored;
+    a      once.answer;
+    n      bigint;
+    unsent boolean := true;   -- a failure that may be retried is certain
+BEGIN
+    PERFORM once.hold_ring();
+    s := once.lock_newest(wanted);
+    n := once.now_ms();
+    IF once.is_gone(s, n) THEN
+        RETURN once.answer_of('absent', NULL, n);
+    END IF;
+    IF s.state IS NULL AND s.nonce = new_nonce THEN   -- the same call again, its first answer lost
+        INSERT INTO once.progress AS p (fence, slot, lease_until) VALUES (s.fence, s.slot, n + s.lease_ms)
+        ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
+        a := once.answer_of(CASE WHEN s.probing THEN 'probe' ELSE 'execute' END, once.newest(wanted), n);
+        a.request := once.request_of(s);
+        RETURN a;
+    END IF;
+    IF s.fence IS DISTINCT FROM seen THEN
+        RETURN once.fenced(wanted, n);
+    END IF;
+    IF s.state = 4 AND again THEN
+        RETURN once.answer_of('unknown', s, n);
+    END IF;
+    IF NOT (coalesce(s.state = 3 AND s.retryable, false) OR (s.state IS NULL AND s.lease_until <= n)) THEN
+        RETURN once.fenced(wanted, n);
+    END IF;
+    IF s.state IS NULL THEN
+        unsent := once.is_unsent(s);
+        -- Its holder may be finishing just now, without a lock: one of us closes the turn.
+        IF NOT once.close_turn(s, CASE WHEN s.takeover = 1 AND NOT unsent THEN 4 ELSE 6 END, 0, NULL, NULL) THEN
+            RETURN once.fenced(wanted, n);
+        END IF;
+        IF s.takeover = 1 AND NOT unsent THEN
+            RETURN once.answer_of('unknown', once.newest(wanted), n);
+        END IF;
+    END IF;
+    a := once.answer_of(CASE WHEN s.takeover = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END,
+                        once.next_turn(s, new_nonce,
+                                       once.next_takeover(s.takeover + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
+                                       s.attempt + 1, s.created_at,
+                                       coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
+                                       s.fingerprint, s.tenant, s.key), n);
+    a.request := once.request_of(once.claimed(wanted, a.fence));
+    RETURN a;
+END $$;
+
+CREATE FUNCTION once.take_over(record uuid, fence bigint, lease interval DEFAULT NULL,
+                               nonce uuid DEFAULT gen_random_uuid())
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lease_ms bigint := (extract(epoch FROM lease) * 1000)::bigint;
+BEGIN
+    IF lease_ms NOT BETWEEN 1 AND 86400000 THEN
+        RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
+    END IF;
+    IF nonce IS NULL THEN
+        RAISE EXCEPTION 'nonce is NULL; leave it out to have one made' USING ERRCODE = '22023';
+    END IF;
+    RETURN once.take_over_record(record, fence, coalesce(lease_ms, 0), false, nonce, false);
+END $$;
+COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid) IS
+    'Take over an abandoned record just as it was seen. arm: execute | probe | unknown (escalated) | fenced (it is not '
+    'as it was seen) | absent';
+
+-- Attempts that nobody has finished: running, or failed and retryable, of the first `span` fences after
+-- `after` that have any, in the order of fences. The last row has no record: `fence` is then how far this looked,
+-- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
+-- `horizon` up to below `edge`: fences are not committed in their order.
+CREATE FUNCTION once.loose(after bigint, span bigint)
+RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint,
+               stored boolean)   -- perhaps with a request
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off AS $$
+DECLARE
+    low   bigint := after;
+    width bigint := 16 * span;
+BEGIN
+    PERFORM once.hold_ring();
+    SELECT q.last_value + 15 INTO newest FROM once.fence q;
+    -- What expired long ago left no rows: wider and wider steps up to the first that is there, and back.
+    WHILE low + width < newest AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
+        low := low + width;
+        width := width * 2;
+    END LOOP;
+    WHILE width > 16 * span LOOP
+        width := width / 2;
+        IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
+            low := low + width;
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    SELECT c.record, c.fence,
+           CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) ELSE 0 END,
+           r.state IS NOT NULL, NULL::bigint, NULL::bigint, NULL::bigint,
+           EXISTS (SELECT FROM once.request q WHERE q.record = c.record AND q.slot = c.slot)
+      FROM once.claim c
+      LEFT JOIN LATERAL (SELECT w.state FROM once.result w WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) r ON true
+      LEFT JOIN LATERAL (SELECT w.lease_until FROM once.progress w WHERE w.fence = c.fence AND w.slot = c.slot
+                         OFFSET 0) p ON r.state IS NULL
+     WHERE c.fence > low AND c.fence <= low + width AND (r.state IS NULL OR r.state & 31 = 19)
+     ORDER BY c.fence;
+    record := NULL;
+    fence := least(low + width, newest);
+    due := once.now_ms();
+    failed := NULL;
+    stored := NULL;
+    horizon := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    edge := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+    RETURN NEXT;
+END $$;
+
+-- These records as they are, in this order and without their bodies; arm 'absent' where one is gone.
+CREATE FUNCTION once.look_many(records uuid[]) RETURNS TABLE (n bigint, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    s      once.stored;
+BEGIN
+    PERFORM once.hold_ring();
+    FOR i IN 1 .. cardinality(records) LOOP
+        s := once.newest(records[i]);
+        n := i;
+        answer := CASE WHEN once.is_gone(s, now_ms) THEN once.answer_of('absent', NULL, now_ms)
+                       ELSE once.answer_of('found', s, now_ms) END;
+        answer.headers := NULL;
+        answer.body := NULL;
+        answer.checkpoint := NULL;
+        IF answer.arm = 'found' AND once.request_of(s) IS NOT NULL THEN
+            answer.request := '';   -- that there is one
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;

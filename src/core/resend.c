@@ -1,0 +1,212 @@
+/* resend.c - see resend.h. */
+#include "core/resend.h"
+
+#include "core/err.h"
+#include "core/span.h"
+
+#include <strings.h>
+
+static const uint8_t magic[3] = { 'O', 'R', '1' };
+
+enum { METHOD_LEN_MAX = 32, TARGET_LEN_MAX = 32 << 10 };
+
+/* ------------------------------------------------------------------ names */
+
+static bool is_one_of(once_span name, const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (strlen(*names) == name.len && strncasecmp(*names, (const char *)name.ptr, name.len) == 0)
+            return true;
+    return false;
+}
+
+bool once_header_is_secret(once_span name)
+{
+    static const char *const names[] = {
+        "authorization",
+        "proxy-authorization",
+        "proxy-authenticate",
+        "www-authenticate",
+        "authentication-info",
+        "cookie",
+        "cookie2",
+        "set-cookie",
+        "set-cookie2",
+        "api-key",
+        "x-api-key",
+        "x-api-token",
+        "x-access-token",
+        "x-auth-token",
+        "x-authorization",
+        "x-amz-security-token",
+        "x-goog-iap-jwt-assertion",
+        "x-csrf-token",
+        "x-xsrf-token",
+        "x-session-token",
+        "x-forwarded-access-token",
+        "x-forwarded-client-cert",
+        "x-ssl-client-cert",
+        "x-client-cert",
+        "client-cert",
+        "x-vault-token",
+        "private-token",
+        "dpop",
+        NULL,
+    };
+    return is_one_of(name, names);
+}
+
+bool once_header_is_of_one_hop(once_span name)
+{
+    static const char *const names[] = {
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "expect",
+        "date",
+        "via",
+        "once-key",
+        "once-fence",
+        "once-attempt",
+        "forwarded",
+        "range",
+        "http2-settings",
+        "once-checkpoint",
+        "once-recovery-point",
+        NULL,
+    };
+    return is_one_of(name, names);
+}
+
+static bool is_token(once_span s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (s.ptr[i] <= 0x20 || s.ptr[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", s.ptr[i]) != NULL)
+            return false;
+    return s.len > 0;
+}
+
+/* ------------------------------------------------------------------ lines */
+
+bool once_header_line(once_span *lines, once_span *name, once_span *value)
+{
+    once_span line;
+    if (lines->len == 0)
+        return false;
+    once_span_cut(*lines, '\n', &line, lines);
+    once_span_cut(line, ':', name, value);
+    while (value->len > 0 && value->ptr[0] == ' ')
+        *value = once_span_skip(*value, 1);
+    while (value->len > 0 && strchr("\r \t", value->ptr[value->len - 1]) != NULL)
+        value->len--;
+    return true;
+}
+
+static const char *lines_fault(once_span lines)
+{
+    while (lines.len > 0) {
+        once_span line, name, value;
+        if (!once_span_cut(lines, '\n', &line, &lines) || line.len < 2 || line.ptr[line.len - 1] != '\r')
+            return "a header line without its end";
+        line.len--;
+        if (!once_span_cut(line, ':', &name, &value) || !is_token(name))
+            return "a header without a name";
+        for (size_t i = 0; i < value.len; i++)
+            if ((value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
+                return "a control character in a header";
+        if (once_header_is_secret(name))
+            return "credentials";
+        if (once_header_is_of_one_hop(name))
+            return "a header that is not for sending again";
+    }
+    return NULL;
+}
+
+static const char *names_fault(once_span names)
+{
+    while (names.len > 0) {
+        once_span name;
+        if (!once_span_cut(names, '\n', &name, &names) || !is_token(name))
+            return "the name of a header that is none";
+    }
+    return NULL;
+}
+
+static const char *fault_of(const struct once_resend *r)
+{
+    if (!is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
+        return "an upstream without a name";
+    if (!is_token(r->method) || r->method.len > METHOD_LEN_MAX)
+        return "a method that is none";
+    if (r->target.len == 0 || r->target.ptr[0] != '/' || r->target.len > TARGET_LEN_MAX)
+        return "a target that is no path";
+    for (size_t i = 0; i < r->target.len; i++)
+        if (r->target.ptr[i] <= 0x20 || r->target.ptr[i] == 0x7f || r->target.ptr[i] == '#')
+            return "a target with a character that must be escaped";
+    if (r->headers.len > ONCE_HEADERS_LEN_MAX || r->kept.len > ONCE_HEADERS_LEN_MAX ||
+        r->max_response > ONCE_BODY_LEN_MAX)
+        return "more than its limit";
+    const char *fault = lines_fault(r->headers);
+    return fault != NULL ? fault : names_fault(r->kept);
+}
+
+/* ------------------------------------------------------------------ bytes */
+
+static void put_span(struct once_buf *buf, once_span bytes)
+{
+    once_buf_add_u32(buf, (uint32_t)bytes.len);
+    once_buf_add(buf, bytes);
+}
+
+void once_resend_put(struct once_buf *buf, const struct once_resend *r)
+{
+    once_buf_add(buf, once_span_of(magic, sizeof magic));
+    once_buf_add_byte(buf, r->needs_identity);
+    once_buf_add_u32(buf, r->max_response);
+    once_buf_add(buf, once_span_of(r->final, sizeof r->final));
+    put_span(buf, r->upstream);
+    put_span(buf, r->method);
+    put_span(buf, r->target);
+    put_span(buf, r->headers);
+    put_span(buf, r->kept);
+    put_span(buf, r->body);
+}
+
+static uint32_t read_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static bool take_span(once_span *left, once_span *out)
+{
+    if (left->len < 4 || left->len - 4 < read_u32(left->ptr))
+        return false;
+    *out = once_span_of(left->ptr + 4, read_u32(left->ptr));
+    *left = once_span_skip(*left, 4 + out->len);
+    return true;
+}
+
+once_result once_resend_get(once_span bytes, struct once_resend *out, struct once_error *err)
+{
+    enum { HEAD_LEN = sizeof magic + 1 + 4 + ONCE_RESEND_FINAL_LEN };
+    *out = (struct once_resend){ .needs_identity = false };
+    if (bytes.len < HEAD_LEN || memcmp(bytes.ptr, magic, sizeof magic) != 0 || bytes.ptr[3] > 1)
+        return once_fail(err, ONCE_INVALID, "the stored bytes are no HTTP request");
+    out->needs_identity = bytes.ptr[3] == 1;
+    out->max_response = read_u32(bytes.ptr + 4);
+    memcpy(out->final, bytes.ptr + 8, sizeof out->final);
+    once_span left = once_span_skip(bytes, HEAD_LEN);
+    once_span *spans[] = { &out->upstream, &out->method, &out->target, &out->headers, &out->kept, &out->body };
+    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+        if (!take_span(&left, spans[i]))
+            return once_fail(err, ONCE_INVALID, "the stored request is cut off");
+    const char *fault = left.len > 0 ? "bytes too many" : fault_of(out);
+    if (fault != NULL)
+        return once_fail(err, ONCE_INVALID, "the stored request has %s", fault);
+    return ONCE_OK;
+}

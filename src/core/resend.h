@@ -1,0 +1,53 @@
+/*
+ * resend.h - an HTTP request as it is stored for whoever has to send it again, and what its route
+ * would make of the answer.
+ *
+ * The gateway writes it, the daemon's completer reads it; the store keeps its bytes. What is read is
+ * checked as if anybody had written it: whoever may connect to the daemon may store one.
+ *
+ *     "OR1", flags (1: the client's credentials were left out), max_response (4), which statuses are final (75
+ *     bytes, bit by bit), then with their lengths (4): upstream, method, target, header lines, names of
+ *     headers that are kept of the answer (a line each), body
+ *
+ * Invariants: S1 credentials are never in it: neither written nor read (once_header_is_secret).
+ *             S2 nothing in it can end a header line or the request's first line early.
+ */
+#ifndef ONCE_CORE_RESEND_H
+#define ONCE_CORE_RESEND_H
+
+#include "core/buf.h"
+
+enum { ONCE_RESEND_STATUS_COUNT = 600, ONCE_RESEND_FINAL_LEN = ONCE_RESEND_STATUS_COUNT / 8 };
+enum { ONCE_UPSTREAM_NAME_LEN_MAX = 64 };
+
+struct once_resend {
+    once_span upstream;       /* the name that the daemon knows it by */
+    once_span method, target; /* "POST", "/path?query" */
+    once_span headers;        /* lines "Name: value\r\n" */
+    once_span kept;           /* lines "Name\n": of the answer */
+    once_span body;
+    uint32_t max_response;
+    uint8_t final[ONCE_RESEND_FINAL_LEN];
+    bool needs_identity; /* the client had credentials, which are not here */
+};
+
+/* A bit of `final`. */
+static inline bool once_resend_is_final(const struct once_resend *r, int status)
+{
+    return status >= 0 && status < ONCE_RESEND_STATUS_COUNT && (r->final[status / 8] >> (status % 8) & 1) != 0;
+}
+
+/* Does a header of this name say who somebody is? */
+bool once_header_is_secret(once_span name);
+/* Is it about one connection, or made anew for every request? */
+bool once_header_is_of_one_hop(once_span name);
+
+/* Appends it; buf->result says whether there was room. */
+void once_resend_put(struct once_buf *buf, const struct once_resend *resend);
+/* Spans point into `bytes`. ONCE_INVALID: it is none. */
+once_result once_resend_get(once_span bytes, struct once_resend *out, struct once_error *err);
+
+/* The lines of `lines` one after the other; false after the last. Only for what once_resend_get() accepted. */
+bool once_header_line(once_span *lines, once_span *name, once_span *value);
+
+#endif

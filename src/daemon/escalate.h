@@ -1,0 +1,40 @@
+/*
+ * escalate.h - a record became unknown: somebody has to look, and is told.
+ *
+ * Whoever stores `unknown` through the daemon (a gateway's finish, a claim that found a holder gone, the
+ * completer) notes it here. A thread of its own looks the record up, writes one line to the daemon's log, and
+ * where there is a webhook sends it (JSON, signed as Standard Webhooks has it) until it is accepted, with backoff
+ * and full jitter, a bounded number of times. The record itself is the truth and stays until a person resolves
+ * it (`once keys list --state unknown`); what waits here to be told is lost with the process.
+ *
+ * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered; every try has
+ *         the same webhook-id and Idempotency-Key.
+ */
+#ifndef ONCE_DAEMON_ESCALATE_H
+#define ONCE_DAEMON_ESCALATE_H
+
+#include "once.h"
+
+#include <stdatomic.h>
+
+struct escalate_counters {
+    _Atomic uint64_t noted, told, dropped; /* told: accepted by the webhook; dropped: never will be */
+};
+
+struct escalate_options {
+    struct once *once;
+    const char *webhook; /* NULL: none */
+    const char *secret_file;
+};
+
+struct escalations;
+
+once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err);
+/* What waits is not waited for. After it, noting only counts. */
+void escalate_stop(struct escalations *e);
+void escalate_free(struct escalations *e);
+/* From any thread; does not block. `why` is a constant. */
+void escalate_note(struct escalations *e, struct once_grant grant, const char *why);
+const struct escalate_counters *escalate_counters(const struct escalations *e);
+
+#endif

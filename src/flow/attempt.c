@@ -1,0 +1,347 @@
+/* attempt.c - see flow.h: how an attempt begins, and the ways it ends that are not a phase's. */
+#include "core/err.h"
+#include "core/fingerprint.h"
+#include "core/record.h"
+#include "core/span.h"
+#include "flow/flow.h"
+#include "os/os.h"
+#include "os/point.h"
+
+#include <stdio.h>
+
+enum { STATUS_LATER = 503 };
+
+void attempt_init(struct attempt *a, const struct once_flow *flow, struct once_flow_db *db, void *arg,
+                  struct once_flow_report *report)
+{
+    *a = (struct attempt){ .flow = flow, .db = db, .arg = arg, .report = report };
+    a->lease_ms = flow->lease_ms != 0 ? flow->lease_ms : ONCE_LEASE_MS_DEFAULT;
+    once_buf_init(&a->request, ONCE_CHECKPOINT_LEN_MAX);
+    once_buf_init(&a->state, ONCE_CHECKPOINT_LEN_MAX);
+    once_buf_init(&a->answer, ONCE_CHECKPOINT_LEN_MAX);
+    once_buf_init(&a->checkpoint, ONCE_CHECKPOINT_LEN_MAX);
+}
+
+void attempt_release(struct attempt *a)
+{
+    once_buf_release(&a->request);
+    once_buf_release(&a->state);
+    once_buf_release(&a->answer);
+    once_buf_release(&a->checkpoint);
+}
+
+once_result attempt_keep(struct attempt *a, uint8_t flags, once_span state, struct once_error *err)
+{
+    struct kept kept = { .flags = flags,
+                         .crashes = a->crashes,
+                         .request = once_buf_span(&a->request),
+                         .state = state,
+                         .answer = flags & KEPT_ANSWERED ? once_buf_span(&a->answer) : once_span_of(NULL, 0) };
+    return kept_encode(&kept, &a->checkpoint, err);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static enum once_arm arm_of(const struct once_record *record)
+{
+    switch (record->state) {
+    case ONCE_STATE_SUCCEEDED:
+    case ONCE_STATE_FAILED:
+        return ONCE_ARM_REPLAY;
+    case ONCE_STATE_UNKNOWN:
+        return ONCE_ARM_UNKNOWN;
+    case ONCE_STATE_RUNNING:
+        return ONCE_ARM_IN_PROGRESS;
+    default:
+        return ONCE_ARM_FENCED; /* the record is gone */
+    }
+}
+
+once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err)
+{
+    a->report->fenced = true;
+    once_reply_release(reply);
+    once_result r = a->db->ops->begin(a->db, err);
+    if (r == ONCE_OK) {
+        r = a->db->ops->lookup(a->db, a->tenant, a->key, reply, err);
+        a->db->ops->rollback(a->db);
+    }
+    if (r == ONCE_OK) {
+        reply->arm = arm_of(&reply->record);
+        reply->retry_after_ms = reply->arm == ONCE_ARM_IN_PROGRESS ? a->lease_ms : 0;
+    }
+    return r;
+}
+
+once_result attempt_answer_finished(struct attempt *a, const struct once_record *finished,
+                                    const struct once_outcome *outcome, struct once_reply *reply,
+                                    struct once_error *err)
+{
+    struct once_record record = *finished;
+    record.tenant = a->tenant;
+    record.key = a->key;
+    record.headers = outcome->headers;
+    record.body = outcome->body;
+    return once_reply_set(reply, arm_of(&record), &record, err);
+}
+
+once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *why, struct once_reply *reply,
+                          struct once_error *err)
+{
+    switch (fate) {
+    case FLOW_FENCED:
+        return attempt_answer_fenced(a, reply, err);
+    case FLOW_NOT_COMMITTED:
+        return attempt_postpone(a, why, reply, err);
+    default:
+        if (err != NULL)
+            err->result = ONCE_UNKNOWN;
+        once_error_prefix(err, "a commit's answer was lost");
+        return ONCE_UNKNOWN;
+    }
+}
+
+/* ------------------------------------------------------------------ ends */
+
+/* A transaction of our own: move the kept bytes on, and end, all at the point where we stand. */
+struct ending {
+    const struct once_outcome *outcome; /* NULL: postpone for pause_ms */
+    int64_t pause_ms;
+    uint8_t flags;
+};
+
+static once_result write_ending(struct attempt *a, const struct ending *e, struct once_reply *reply,
+                                struct once_error *err)
+{
+    const struct flow_ops *ops = a->db->ops;
+    once_result r = attempt_keep(a, e->flags, once_buf_span(&a->state), err);
+    if (r == ONCE_OK)
+        r = ops->advance(a->db, a->grant, once_span_str(a->point), once_buf_span(&a->checkpoint), reply, err);
+    if (r != ONCE_OK || reply->arm != ONCE_ARM_DONE)
+        return r;
+    once_reply_release(reply);
+    return e->outcome != NULL ? ops->finish(a->db, a->grant, e->outcome, reply, err)
+                              : ops->extend(a->db, a->grant, e->pause_ms, reply, err);
+}
+
+static once_result end(struct attempt *a, const struct ending *e, struct once_reply *reply, struct once_error *err)
+{
+    const struct flow_ops *ops = a->db->ops;
+    struct once_reply written = { .arm = ONCE_ARM_NONE };
+    once_result r = ops->begin(a->db, err);
+    if (r != ONCE_OK)
+        return r;
+    ONCE_POINT("flow.begun");
+    r = write_ending(a, e, &written, err);
+    if (r != ONCE_OK || written.arm != ONCE_ARM_DONE) {
+        ops->rollback(a->db);
+        once_reply_release(&written);
+        return r != ONCE_OK ? r : attempt_answer_fenced(a, reply, err);
+    }
+    ONCE_POINT("flow.written");
+    struct flow_mark mark = { .grant = a->grant, .finishes = e->outcome != NULL };
+    switch (ops->commit(a->db, &mark, err)) {
+    case FLOW_COMMITTED:
+        ONCE_POINT("flow.committed");
+        if (e->outcome != NULL) {
+            r = attempt_answer_finished(a, &written.record, e->outcome, reply, err);
+        } else {
+            *reply = written;
+            reply->arm = ONCE_ARM_IN_PROGRESS;
+            reply->retry_after_ms = e->pause_ms;
+            return ONCE_OK;
+        }
+        break;
+    case FLOW_FENCED:
+        r = attempt_answer_fenced(a, reply, err);
+        break;
+    case FLOW_NOT_COMMITTED: /* the lease will be over some day */
+        r = ONCE_UNAVAILABLE;
+        break;
+    default:
+        r = attempt_after(a, FLOW_UNSURE, NULL, reply, err);
+    }
+    once_reply_release(&written);
+    return r;
+}
+
+static void tell(struct attempt *a, const char *why)
+{
+    snprintf(a->report->reason, sizeof a->report->reason, "%s", why);
+}
+
+once_result attempt_postpone(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err)
+{
+    static const struct once_outcome later = { .state = ONCE_STATE_FAILED, .retryable = true, .status = STATUS_LATER };
+    tell(a, why);
+    uint8_t open = a->flags & (KEPT_SENT | KEPT_ANSWERED);
+    struct ending e = { .flags = open };
+    if (open == 0) {
+        e.outcome = &later;
+    } else { /* something is out there: the record stays running, which never expires (K7) */
+        e.flags |= KEPT_POSTPONED;
+        e.pause_ms = flow_backoff_ms(a->flow, a->grant.record, a->number + 1);
+    }
+    return end(a, &e, reply, err);
+}
+
+/* From here only a person moves it on. If that one says that it was not done, it was not sent. */
+once_result attempt_escalate(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err)
+{
+    static const struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
+    tell(a, why);
+    a->crashes = 0;
+    return end(a, &(struct ending){ .outcome = &unknown }, reply, err);
+}
+
+/* ------------------------------------------------------------------ the beginning */
+
+static once_result get(struct attempt *a, const struct attempt_entry *entry, struct once_reply *before,
+                       struct once_reply *reply, struct once_error *err)
+{
+    const struct flow_ops *ops = a->db->ops;
+    if (entry->seen != NULL)
+        return ops->take_over(a->db, entry->seen->grant, a->lease_ms, reply, err);
+    struct once_claim claim = {
+        .tenant = a->tenant,
+        .key = a->key,
+        .lease_ms = a->lease_ms,
+        .retention_ms = a->flow->retention_ms != 0 ? a->flow->retention_ms : ONCE_RETENTION_MS_DEFAULT,
+        .takeover = ONCE_TAKEOVER_RERUN, /* from its recovery point */
+    };
+    struct once_mac salt;
+    once_fingerprint_salt(&a->db->secret, a->tenant, &salt);
+    once_span parts[] = { ONCE_LIT("once flow 1"), once_span_str(a->flow->name), entry->request };
+    once_fingerprint_list_with(&salt, parts, 3, &claim.fingerprint);
+    once_result r = ops->lookup(a->db, a->tenant, a->key, before, err);
+    return r == ONCE_OK ? ops->claim(a->db, &claim, reply, err) : r;
+}
+
+/* Did the attempt before this one end with a word? A failure that may be tried again is one, also an
+ * operator's. Where somebody else came in between, nobody knows. */
+static bool ended_in_order(const struct attempt *a, const struct once_record *before)
+{
+    return before->state == ONCE_STATE_FAILED && before->attempt + 1 == a->number;
+}
+
+static bool fill(struct once_buf *buf, once_span bytes)
+{
+    once_buf_clear(buf);
+    once_buf_add(buf, bytes);
+    return buf->result == ONCE_OK;
+}
+
+/* A later attempt: where it goes on, and what may have been sent. */
+static once_result resume(struct attempt *a, const struct once_record *record, const struct once_record *before,
+                          struct once_error *err)
+{
+    struct kept kept;
+    bool intent = false;
+    if (!kept_decode(record->checkpoint, &kept) || !flow_find(a->flow, record->recovery_point, &a->next, &intent))
+        return once_fail(err, ONCE_CORRUPT,
+                         "the record stands at '%.*s', where flow '%s' cannot go on: was it changed?",
+                         ONCE_SPAN_ARGS(record->recovery_point), a->flow->name);
+    snprintf(a->point, sizeof a->point, "%.*s", ONCE_SPAN_ARGS(record->recovery_point));
+    if (!fill(&a->request, kept.request) || !fill(&a->state, kept.state) || !fill(&a->answer, kept.answer))
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to go on with a flow");
+    a->flags = kept.flags & (KEPT_SENT | KEPT_ANSWERED);
+    a->crashes = kept.crashes;
+    if (ended_in_order(a, before) || (kept.flags & KEPT_POSTPONED) != 0)
+        return ONCE_OK;
+    if (a->crashes < UINT8_MAX)
+        a->crashes++;
+    const struct once_flow_step *step = &a->flow->steps[a->next];
+    if (step->call != NULL && (a->flags & KEPT_ANSWERED) == 0 && (!step->intent || intent))
+        a->flags |= KEPT_SENT;
+    return ONCE_OK;
+}
+
+static const char *reason_to_escalate(const struct attempt *a, const struct attempt_entry *entry)
+{
+    const struct once_flow_step *step = &a->flow->steps[a->next];
+    uint32_t crashes_max = a->flow->crashes_max != 0 ? a->flow->crashes_max : ONCE_FLOW_CRASHES_MAX_DEFAULT;
+    if (step->call != NULL && step->callee == ONCE_CALLEE_OPAQUE && (a->flags & KEPT_SENT) != 0)
+        return "a call may have been sent, and its callee cannot be asked";
+    if (a->crashes >= crashes_max)
+        return "too many attempts ended without a word";
+    return entry->escalate ? "too many attempts" : NULL;
+}
+
+/* Inside the transaction of the claim: the request, or that we go on, is kept with it. */
+static once_result begin_keeping(struct attempt *a, const struct attempt_entry *entry, const struct once_record *before,
+                                 const struct once_record *record, const char **escalate, struct once_reply *reply,
+                                 struct once_error *err)
+{
+    once_result r = ONCE_OK;
+    a->grant = record->grant;
+    a->number = record->attempt;
+    if (record->recovery_point.len > 0) {
+        r = resume(a, record, before, err);
+    } else {
+        flow_point(a->flow, NULL, false, a->point);
+        if (!fill(&a->request, entry->request))
+            r = once_fail(err, a->request.result, "the request has %zu bytes, the limit is %d", entry->request.len,
+                          ONCE_FLOW_KEPT_LEN_MAX);
+    }
+    if (r != ONCE_OK)
+        return r;
+    *escalate = reason_to_escalate(a, entry);
+    r = attempt_keep(a, a->flags, once_buf_span(&a->state), err);
+    if (r == ONCE_OK)
+        r = a->db->ops->advance(a->db, a->grant, once_span_str(a->point), once_buf_span(&a->checkpoint), reply, err);
+    if (r == ONCE_OK && reply->arm != ONCE_ARM_DONE)
+        r = once_fail(err, ONCE_CORRUPT, "a record that was just claimed is somebody else's");
+    return r;
+}
+
+static enum turn over(once_result r, once_result *result)
+{
+    *result = r;
+    return TURN_OVER;
+}
+
+enum turn attempt_enter(struct attempt *a, const struct attempt_entry *entry, once_result *result,
+                        struct once_reply *reply, struct once_error *err)
+{
+    const struct flow_ops *ops = a->db->ops;
+    struct once_reply before = { .arm = ONCE_ARM_NONE }, got = { .arm = ONCE_ARM_NONE };
+    struct once_reply kept = { .arm = ONCE_ARM_NONE };
+    const char *escalate = NULL;
+    once_time asked = once_os_monotonic_ms();
+    once_result r = ops->begin(a->db, err);
+    if (r != ONCE_OK)
+        return over(r, result);
+    ONCE_POINT("flow.begun");
+    r = get(a, entry, &before, &got, err);
+    bool ours = r == ONCE_OK && got.arm == ONCE_ARM_EXECUTE;
+    if (ours)
+        r = begin_keeping(a, entry, entry->seen != NULL ? entry->seen : &before.record, &got.record, &escalate, &kept,
+                          err);
+    enum turn turn = TURN_OVER;
+    struct flow_mark mark = { .grant = a->grant, .enters = true };
+    if (r != ONCE_OK || !ours) { /* what is shown was committed by others */
+        ops->rollback(a->db);
+        *reply = got;
+        got = (struct once_reply){ .arm = ONCE_ARM_NONE };
+    } else {
+        ONCE_POINT("flow.written");
+        enum flow_fate fate = ops->commit(a->db, &mark, err);
+        if (fate == FLOW_COMMITTED) {
+            ONCE_POINT("flow.committed");
+            flow_keeper_granted(&a->db->keeper, asked, a->lease_ms);
+            a->report->executed = true;
+            turn = TURN_ON;
+        } else if (fate == FLOW_NOT_COMMITTED) {
+            r = ONCE_UNAVAILABLE;
+        } else {
+            r = attempt_after(a, fate, NULL, reply, err);
+        }
+    }
+    once_reply_release(&before);
+    once_reply_release(&got);
+    once_reply_release(&kept);
+    if (turn == TURN_ON && escalate != NULL)
+        return over(attempt_escalate(a, escalate, reply, err), result);
+    *result = r;
+    return turn;
+}

@@ -1,0 +1,331 @@
+"""What the tests of examples/orders are written with: the shop and its provider as processes, on SQLite or
+PostgreSQL, killed and stopped where a test wants it, and what the books say afterwards.
+
+    SCRIPT sqlite|postgres [CASE...]     needs ONCE_ORDERS, ONCE_PROVIDER, ONCE_BIN; SIZE=N: all of it
+
+Nothing sleeps in the hope that something has happened by then: wait_for() polls, with a bound. Every process
+that was started is waited for, or killed by its id.
+"""
+import http.client
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port  # noqa: E402
+
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+SIZE = int(os.environ.get("SIZE") or 1)
+ORDERS, PROVIDER, ONCE = (os.environ[name] for name in ("ONCE_ORDERS", "ONCE_PROVIDER", "ONCE_BIN"))
+KIND = sys.argv[1] if len(sys.argv) > 1 else "sqlite"
+ORDER = {"item": "tea", "cents": 2500}
+_lock = threading.Lock()
+
+
+class Failed(Exception):
+    """A case does not hold."""
+
+
+def expect(holds, what):
+    if not holds:
+        raise Failed(what)
+
+
+def wait_for(condition, what):
+    until = time.monotonic() + BOUND_S
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise Failed("waited %d s for %s" % (BOUND_S, what))
+        time.sleep(0.005)
+
+
+def is_stopped(process):
+    with open("/proc/%d/stat" % process.pid, encoding="utf-8") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+class Answer:
+    def __init__(self, response):
+        self.status, self.body = response.status, response.read()
+        self.replayed = response.getheader("Idempotency-Replayed") == "true"
+        self.unknown = response.getheader("Idempotency-Outcome") == "unknown"
+
+    def __repr__(self):
+        return "%d %r%s" % (self.status, self.body, " replayed" if self.replayed else "")
+
+
+def request(port, method, path, body=None, key=None):
+    """None: no answer came."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND_S)
+    try:
+        connection.request(method, path, body, {"Idempotency-Key": '"%s"' % key} if key else {})
+        return Answer(connection.getresponse())
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+# ---------------------------------------------------------------- the books
+
+class SqliteBooks:
+    def __init__(self, folder, name):
+        self.url = os.path.join(folder, "shop.db")
+        self.store = "sqlite:" + self.url
+
+    def rows(self, sql):
+        if not os.path.exists(self.url):
+            return []
+        with sqlite3.connect(self.url, timeout=BOUND_S) as db:
+            try:
+                return db.execute(sql).fetchall()
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return []  # it died before it made them
+                raise
+
+    receipts_sql = "SELECT order_id FROM outbox"
+
+    def close(self):
+        pass
+
+
+class PostgresBooks:
+    """A database of its own, from a pool: making and dropping one takes longer than most cases."""
+    pool, made = [], 0
+
+    def __init__(self, folder, name):
+        with _lock:
+            if not PostgresBooks.pool:
+                PostgresBooks.made += 1
+                self.make("shop%d" % PostgresBooks.made)
+            self.name = PostgresBooks.pool.pop()
+        self.url = self.store = self.of(self.name)
+
+    def make(self, name):
+        """The first is migrated, all others are copies of it."""
+        if PostgresBooks.made == 1:
+            self.admin("CREATE DATABASE shop0")
+            subprocess.run([ONCE, "migrate", "--store", self.of("shop0")], check=True, stdout=subprocess.DEVNULL)
+        self.admin("CREATE DATABASE %s TEMPLATE shop0" % name)
+        PostgresBooks.pool.append(name)
+
+    @staticmethod
+    def of(database):
+        return os.environ["ONCE_TEST_POSTGRES"].replace("///postgres?", "///%s?" % database)
+
+    @staticmethod
+    def psql(url, sql):
+        done = subprocess.run([os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "psql"), "-XqAt", "-F", "\t", "-d", url,
+                               "-c", sql], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                              env=dict(os.environ, PGOPTIONS="-c client_min_messages=error"))
+        if done.returncode != 0 and 'relation "orders" does not exist' in done.stderr:
+            return ""
+        expect(done.returncode == 0, "psql: " + done.stderr)
+        return done.stdout
+
+    def admin(self, sql):
+        self.psql(os.environ["ONCE_TEST_POSTGRES"], sql)
+
+    def rows(self, sql):
+        return [tuple(line.split("\t")) for line in self.psql(self.url, sql).splitlines()]
+
+    receipts_sql = "SELECT message_key FROM once.outbox WHERE topic = 'receipts'"
+
+    def close(self):
+        """As it was; first, what a killed shop's server process may still be at."""
+        self.psql(self.url, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
+                            "AND pid <> pg_backend_pid(); DROP TABLE IF EXISTS orders; TRUNCATE once.claim, once.result, "
+                            "once.progress, once.outbox, once.audit")
+        with _lock:
+            PostgresBooks.pool.append(self.name)
+
+
+BOOKS = {"sqlite": SqliteBooks, "postgres": PostgresBooks}
+
+
+# ---------------------------------------------------------------- a case
+
+class Case:
+    def __init__(self, root, name):
+        self.folder = tempfile.mkdtemp(prefix="case.", dir=root)
+        self.books = BOOKS[KIND](self.folder, name)
+        self.started = []
+        self.provider_port = free_port()
+
+    def start(self, command, ready=None, env=None):
+        """Waits for its first line of output, if `ready`."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ONCE_")}
+        environment.update(env or {})
+        err = tempfile.TemporaryFile(dir=self.folder)
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=err, text=True)
+        process.err = err
+        self.started.append(process)
+        if ready:
+            line = process.stdout.readline()
+            expect("listening" in line, "%s did not start: %r %s" % (command[0], line, self.said(process)))
+        return process
+
+    @staticmethod
+    def said(process):
+        process.err.seek(0)
+        return process.err.read().decode()
+
+    def provider(self, *options):
+        process = self.start([PROVIDER, "--listen", str(self.provider_port), "--db", "ledger.db", *options], ready=True)
+        return process
+
+    def mode(self, name):
+        answer = request(self.provider_port, "PUT", "/mode/" + name)
+        expect(answer and answer.status == 200, "provider, mode %s: %s" % (name, answer))
+
+    def held(self):
+        return int(request(self.provider_port, "GET", "/held").body)
+
+    def command(self, *options):
+        return [ORDERS, "--db", getattr(self.books, "shop_url", self.books.url), "--provider", "http://127.0.0.1:%d" % self.provider_port,
+                "--backoff", "50", *options]
+
+    def orders(self, *options, env=None):
+        port = free_port()
+        process = self.start(self.command("--listen", str(port), *options), ready=True, env=env)
+        process.port = port
+        return process
+
+    def sweep(self, *options):
+        """One round of a completer: (how many it found unfinished, all that it said)."""
+        process = self.start(self.command("--sweep", *options))
+        out, _ = process.communicate(timeout=BOUND_S)
+        expect(process.returncode == 0, "a sweep failed: %s %s" % (out, self.said(process)))
+        return int(out.split("looked at ")[1].split()[0]), out
+
+    def sweep_until_done(self, *options):
+        wait_for(lambda: self.sweep(*options)[0] == 0, "completers to find nothing unfinished")
+
+    def post(self, shop, key="k", order=None):
+        return request(shop.port, "POST", "/orders", json.dumps(order or ORDER), key)
+
+    def post_until_final(self, shop, key="k", order=None):
+        """Asks again as a client does that is told to: 409, 503, or no answer."""
+        return wait_for(lambda: (lambda a: a if a and a.status not in (409, 503) else None)(self.post(shop, key, order)),
+                        "a final answer for " + key)
+
+    def kill(self, process, number=signal.SIGKILL):
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(number)
+        process.wait(timeout=BOUND_S)
+
+    def charges(self):
+        with sqlite3.connect(os.path.join(self.folder, "ledger.db"), timeout=BOUND_S) as db:
+            return db.execute("SELECT key, what FROM charge WHERE NOT declined").fetchall()
+
+    def orders_in_books(self):
+        return self.books.rows("SELECT id, status FROM orders")
+
+    def receipts(self):
+        return self.books.rows(self.books.receipts_sql)
+
+    def once(self, *arguments):
+        return subprocess.run([ONCE, *arguments, "--store", self.books.store], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+
+    def check_books(self, when):
+        """The store at rest."""
+        done = self.once("check", "--json")
+        problems = json.loads(done.stdout)["problems"] if done.returncode in (0, 1) else done.stdout
+        expect(problems == [], "%s: once check: %s" % (when, problems))
+
+    def end_all(self):
+        """In order, so that a sanitizer can have its word. Returns what any of them had to say."""
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGTERM)
+        found = ""
+        for process in self.started:
+            try:
+                process.wait(timeout=BOUND_S)
+            except subprocess.TimeoutExpired:
+                self.kill(process)
+                found += "%s did not end when it was told to\n" % process.args[0]
+            said = self.said(process)
+            if "Sanitizer" in said or "runtime error" in said or "once flow:" in said:
+                found += said
+        return found
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                self.kill(process)
+            process.stdout.close()
+            process.err.close()
+        self.books.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def tap(cases, at_a_time=12 if KIND == "sqlite" else 6, conclude=None):
+    """Runs (name, function of a Case that may return a remark), several at a time. `conclude` is one more case,
+    about all of them."""
+    wanted = sys.argv[2:]
+    cases = [c for c in cases if not wanted or any(word in c[0] for word in wanted)]
+    root = tempfile.mkdtemp(prefix="once-orders.")
+    count, bad = 0, 0
+
+    def report(name, remark, failure):
+        nonlocal count, bad
+        with _lock:
+            count += 1
+            bad += failure is not None
+            for line in (failure or remark or "").splitlines():
+                print("#", line)
+            print("%sok %d - %s" % ("not " if failure else "", count, name), flush=True)
+
+    def run(name, function):
+        case, remark, failure = None, None, None
+        try:
+            case = Case(root, name)
+            remark = function(case)
+        except Failed as why:
+            failure = str(why) or "failed"
+        except Exception:  # a driver that breaks is a failure of the case
+            failure = traceback.format_exc()
+        try:
+            if case is not None:
+                failure = ((failure or "") + case.end_all()) or None
+                if failure:
+                    failure += "".join("\n%s: %s" % (os.path.basename(p.args[0]), case.said(p)) for p in case.started)
+                case.close()
+        except Exception:
+            failure = (failure or "") + traceback.format_exc()
+        report(name, remark, failure)
+
+    with ThreadPoolExecutor(max_workers=at_a_time) as pool:
+        for name, function in cases:
+            pool.submit(run, name, function)
+    if conclude is not None and not wanted:
+        try:
+            report(conclude[0], conclude[1](), None)
+        except Failed as why:
+            report(conclude[0], None, str(why))
+    print("1..%d" % count)
+    shutil.rmtree(root, ignore_errors=True)
+    sys.exit(1 if bad or count == 0 else 0)
+
+
+def skip_without_points():
+    if not subprocess.run([ONCE, "run", "--list-points"], capture_output=True, text=True, check=True).stdout:
+        print("1..0 # SKIP built without crash points")
+        sys.exit(0)
