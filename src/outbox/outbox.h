@@ -15,12 +15,13 @@
 
 #include "once.h"
 
-#define OUTBOX_BATCH_MAX 1000       /* messages; more only waits longer for its slowest */
-#define OUTBOX_REASON_LEN 240       /* of why a message failed, with its NUL */
-#define OUTBOX_LIST_MAX 100000      /* of one listing */
-#define OUTBOX_POLL_MS 500          /* how long a relay sleeps at most */
-#define OUTBOX_LEASE_MS_MIN 1000    /* shorter, and a busy machine loses it */
-#define OUTBOX_LEASE_MS_MAX 3600000 /* a crash delays a lane by that long */
+#define OUTBOX_BATCH_MAX 1000         /* messages; more only waits longer for its slowest */
+#define OUTBOX_BATCH_BYTES (32 << 20) /* of payloads, then one more: all of it is in memory */
+#define OUTBOX_REASON_LEN 240         /* of why a message failed, with its NUL */
+#define OUTBOX_LIST_MAX 100000        /* of one listing */
+#define OUTBOX_POLL_MS 500            /* how long a relay sleeps at most */
+#define OUTBOX_LEASE_MS_MIN 1000      /* shorter, and a busy machine loses it */
+#define OUTBOX_LEASE_MS_MAX 3600000   /* a crash delays a lane by that long */
 
 enum outbox_verdict {
     OUTBOX_UNTRIED = 0, /* as it was: somebody takes it again */

@@ -128,10 +128,13 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
 {
     struct sqlite_query q = sqlite_query(&s->db, statement);
     bool memory = true;
+    size_t bytes = 0;
     sqlite_bind_int(&q, now);
     sqlite_bind_int(&q, most);
-    while (memory && batch->count < (size_t)most && sqlite_step(&q))
+    while (memory && bytes < OUTBOX_BATCH_BYTES && batch->count < (size_t)most && sqlite_step(&q)) {
         memory = read_message(&q, &batch->messages[batch->count++]);
+        bytes += batch->messages[batch->count - 1].payload.len;
+    }
     once_result r = sqlite_end(&q, "read messages", err);
     return r == ONCE_OK && !memory ? once_fail(err, ONCE_NO_MEMORY, "no memory for a batch") : r;
 }

@@ -172,6 +172,17 @@ def not_before_its_time():
 
 
 @case
+def large_messages_come_in_small_batches():
+    hook = Receiver()
+    psql("SELECT once.enqueue('t', 'k', convert_to(repeat('x', 16777216), 'UTF8')) FROM generate_series(1, 5)")
+    report = json.loads(drain(url("test"), "--route", "t=" + hook.url(), "--json")[1])
+    equal((report["published"], report["batches"]), (5, 3), "at most 32 MiB, and one message, at a time")
+    equal({len(m["payload"]) for m in hook.got}, {16777216}, "of 16 MiB each")
+    ok("22023" in psql("SELECT once.enqueue('t', 'k', convert_to(repeat('x', 16777217), 'UTF8'))"), "more is refused")
+    hook.stop()
+
+
+@case
 def a_sleeping_relay_is_woken():
     hook = Receiver()
     idle = lambda: psql("SELECT idle FROM once.outbox_ring") == "t"

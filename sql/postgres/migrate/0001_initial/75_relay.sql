@@ -107,6 +107,10 @@ BEGIN
     IF seqs IS NULL THEN
         RETURN;
     END IF;
+    -- No more than 32 MiB and one message, for the relay has it all in memory. What is cut off comes later in its lane.
+    seqs := ARRAY(SELECT x.seq FROM (SELECT o.seq, sum(length(o.payload)) OVER (ORDER BY o.lane, o.seq) - length(o.payload) AS before
+                                       FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs)) x
+                   WHERE x.before < 33554432);
     -- Only lanes that something is returned of: the relay gives back no others.
     SELECT array_agg(DISTINCT o.lane) INTO lanes FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs);
     UPDATE once.outbox_lane l
