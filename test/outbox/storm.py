@@ -159,6 +159,7 @@ def many():
              "AS id FROM c) INSERT INTO ledger SELECT id FROM e")
         if rng.random() < 0.1:
             victim = rng.randrange(3)
+            time.sleep(rng.random() * 0.2)  # or it would always be hit as it begins
             (relays[victim].kill if rng.random() < 0.5 else relays[victim].stop)()
             relays[victim] = start_relay()
     until(settled, "everything published", 1200)
