@@ -154,14 +154,18 @@ def many():
     set_up(10 * SIZE)
     start_relay = lambda: Relay(url("test"), "--route", "t=" + hook.url(), *RELAY[:4], "--timeout", "5s", "--lease", "10s", "--quiet")
     relays = [start_relay() for _ in range(3)]
-    for _ in range(100):
-        psql("WITH c AS (UPDATE counter SET n = n + 1 RETURNING key, n), e AS (SELECT once.enqueue('t', key, convert_to(key || '/' || n, 'UTF8')) "
-             "AS id FROM c) INSERT INTO ledger SELECT id FROM e")
-        if rng.random() < 0.1:
-            victim = rng.randrange(3)
-            time.sleep(rng.random() * 0.2)  # or it would always be hit as it begins
-            (relays[victim].kill if rng.random() < 0.5 else relays[victim].stop)()
-            relays[victim] = start_relay()
+    one_each = ("WITH c AS (UPDATE counter SET n = n + 1 RETURNING key, n), e AS (SELECT once.enqueue('t', key, convert_to(key || '/' || n, 'UTF8')) "
+                "AS id FROM c) INSERT INTO ledger SELECT id FROM e;")
+    writer = threading.Thread(target=lambda: [psql(one_each) for _ in range(100)])
+    writer.start()
+    busy = lambda: psql("SELECT relay IS NOT NULL FROM once.outbox_lane WHERE cardinality(flight) > 0 LIMIT 1") == "t"
+    for _ in range(12):
+        until(lambda: busy() or not writer.is_alive(), "messages under way")
+        victim = rng.randrange(3)
+        (relays[victim].kill if rng.random() < 0.7 else relays[victim].stop)()
+        relays[victim] = start_relay()
+        time.sleep(rng.random() * 0.5)
+    writer.join()
     until(settled, "everything published", 1200)
     for relay in relays:
         relay.stop()
