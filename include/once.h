@@ -675,6 +675,27 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_guard(struct once_sqlite *bound, s
 ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struct once_grant *grant, once_span call,
                                     char out[ONCE_CHILD_KEY_LEN + 1]);
 
+/* ---------------------------------------------------------------- messages */
+
+#define ONCE_TOPIC_LEN_MAX 255
+#define ONCE_PAYLOAD_LEN_MAX (16 << 20)
+#define ONCE_MESSAGE_HEADERS_LEN_MAX (16 << 10)
+
+/* To be published by `once relay` (docs/messages.md). */
+struct once_message {
+    once_span topic;        /* 1 to 255 visible ASCII characters; routes go by it */
+    once_span key;          /* messages of one key are published in order; empty: in none */
+    once_span payload;      /* up to 16 MiB */
+    once_span content_type; /* empty: application/octet-stream */
+    once_span headers;      /* lines "Name: value\r\n", e.g. a traceparent */
+    once_time not_before;   /* takes its place in its key's order then; 0: now */
+};
+
+/* Stages a message in the caller's transaction: it is published if and only if that commits, at least
+ * once, every time under the id that is written to `id` (K12). In SQL it is once.enqueue(). */
+ONCE_API ONCE_CHECKED once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_message *message,
+                                                      char id[ONCE_UUID_LEN + 1], struct once_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -22,6 +22,8 @@ static const struct verb {
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
     { "reconcile", once_cli_reconcile, "compare the records with what the other side says" },
+    { "relay", once_cli_relay, "publish the messages of an outbox" },
+    { "outbox", once_cli_outbox, "list, show, retry, drop messages" },
     { "key", once_cli_key_new, "print a new key" },
     { "bench", once_cli_bench, "measure a store on this machine" },
     { "check", once_cli_check, "verify a store" },

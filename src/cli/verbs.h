@@ -14,7 +14,13 @@ int once_cli_keys_release(int argc, char **argv);
 int once_cli_keys_resolve(int argc, char **argv);
 int once_cli_keys_show(int argc, char **argv);
 int once_cli_migrate(int argc, char **argv);
+int once_cli_outbox(int argc, char **argv);
+int once_cli_outbox_drop(int argc, char **argv);
+int once_cli_outbox_list(int argc, char **argv);
+int once_cli_outbox_retry(int argc, char **argv);
+int once_cli_outbox_show(int argc, char **argv);
 int once_cli_reconcile(int argc, char **argv);
+int once_cli_relay(int argc, char **argv);
 int once_cli_run(int argc, char **argv);
 int once_cli_serve(int argc, char **argv);
 

@@ -35,7 +35,7 @@ uint64_t once_outcome_seal(struct once_grant grant, enum once_state state, bool 
 }
 
 /* A stored line goes out on the wire again: nothing in it may start another line. */
-static once_result headers_check(once_span headers, struct once_error *err)
+once_result once_headers_check(once_span headers, struct once_error *err)
 {
     size_t line = 1;
     while (headers.len > 0) {
@@ -80,7 +80,7 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     if (outcome->body.len > ONCE_BODY_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
                          outcome->body.len, ONCE_BODY_LEN_MAX);
-    return headers_check(outcome->headers, err);
+    return once_headers_check(outcome->headers, err);
 }
 
 /* Compressed straight into the buffer; false if it does not pay (less than an eighth saved). */

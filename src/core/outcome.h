@@ -36,4 +36,7 @@ once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf 
 /* Is this something a caller may finish with? */
 once_result once_outcome_check(const struct once_outcome *outcome, struct once_error *err);
 
+/* Header lines are "name: value" CR LF, as HTTP would have them. */
+ONCE_CHECKED once_result once_headers_check(once_span headers, struct once_error *err);
+
 #endif

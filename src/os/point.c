@@ -52,6 +52,12 @@ static const char *const names[] = {
     "reconcile.page",
     "reconcile.looked",
     "reconcile.resolved",
+    /* once relay: R1 to R5 of the fault catalogue */
+    "relay.taken",
+    "relay.sent",
+    "relay.confirmed",
+    "relay.marked",
+    "relay.settled",
     NULL,
 };
 

@@ -67,6 +67,11 @@ void once_sqlite_unbind(struct once_sqlite *b)
     free(b);
 }
 
+struct sqlite_db *sqlite_bound_db(struct once_sqlite *b)
+{
+    return &b->db;
+}
+
 /* A savepoint around each call: one that fails halfway leaves the caller's transaction as
  * it was before it. */
 static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struct once_error *err)

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve' 'reconcile')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -116,6 +116,31 @@ reconcile --url https://example.invalid/
 reconcile --url https://{key}.example.invalid/
 reconcile --url ftp://example.invalid/{key}
 reconcile --url https://example.invalid/{key} --header x
+relay
+relay --route x
+relay --route =http://localhost/
+relay --route a=ftp://localhost/
+relay --route a=http:///
+relay --route a=http://user@localhost/
+relay --route a=http://localhost/ extra
+relay --route a=http://localhost/ --timeout 20s
+relay --route a=http://localhost/ --lease 1ms
+relay --route a=http://localhost/ --batch 1001
+relay --route a=http://localhost/ --attempts 0
+relay --route a=http://localhost/ --backoff never
+outbox
+outbox nonsense
+outbox list extra
+outbox list --state alive
+outbox list --limit 0
+outbox show
+outbox show 17
+outbox show --raw --json 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e
+outbox retry --reason x
+outbox retry 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e
+outbox retry --all-dead 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason x
+outbox retry --topic t 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason x
+outbox drop 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason ''
 END
     [ ! -e once.db ] || fault 'a mistake made a store'
 }

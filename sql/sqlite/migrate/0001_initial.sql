@@ -121,3 +121,50 @@ CREATE TABLE once_audit (
     reason BLOB NOT NULL
 ) STRICT;
 CREATE INDEX once_audit_record ON once_audit (record);
+
+-- The outbox: a message is a row until its sink confirmed it (K12). Commits come one after the other
+-- here, so seq is their order. Taken by one relay at a time.
+CREATE TABLE once_outbox (
+    seq          INTEGER PRIMARY KEY,
+    id           TEXT NOT NULL,              -- goes out with every publish, the same for ever
+    topic        TEXT NOT NULL,
+    message_key  BLOB,                       -- NULL: in no order
+    content_type TEXT NOT NULL,
+    headers      BLOB NOT NULL,              -- lines "name: value", each ended by CR LF
+    payload      BLOB NOT NULL,
+    created_at   INTEGER NOT NULL,
+    due          INTEGER NOT NULL,           -- not tried before
+    later        INTEGER NOT NULL DEFAULT 0, -- takes its place in the order when it is due
+    flight       INTEGER,                    -- fence of the relay that has it under way
+    suspect      INTEGER NOT NULL DEFAULT 0, -- a relay went away with it: to be tried alone
+    refusals     INTEGER NOT NULL DEFAULT 0,
+    delays       INTEGER NOT NULL DEFAULT 0, -- its sink was not reached
+    crashes      INTEGER NOT NULL DEFAULT 0, -- of relays that had nothing else under way
+    reason       TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE INDEX once_outbox_key ON once_outbox (message_key, seq) WHERE message_key IS NOT NULL;
+CREATE INDEX once_outbox_flight ON once_outbox (flight) WHERE flight IS NOT NULL;
+CREATE INDEX once_outbox_later ON once_outbox (due) WHERE later = 1;
+
+CREATE TABLE once_outbox_relay (
+    one         INTEGER PRIMARY KEY CHECK (one = 1),
+    relay       BLOB NOT NULL,
+    fence       INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL
+) STRICT;
+INSERT INTO once_outbox_relay (one, relay, fence, lease_until) VALUES (1, x'', 0, 0);
+
+CREATE TABLE once_outbox_dead (
+    id           TEXT PRIMARY KEY,
+    seq          INTEGER NOT NULL,
+    topic        TEXT NOT NULL,
+    message_key  BLOB,
+    content_type TEXT NOT NULL,
+    headers      BLOB NOT NULL,
+    payload      BLOB NOT NULL,
+    created_at   INTEGER NOT NULL,
+    died_at      INTEGER NOT NULL,
+    refusals     INTEGER NOT NULL,
+    crashes      INTEGER NOT NULL,
+    reason       TEXT NOT NULL
+) STRICT;

@@ -140,23 +140,12 @@ CREATE TABLE once.audit (
 );
 CREATE INDEX audit_record ON once.audit (record);
 
--- Messages that a consumer has taken in (once.consume), and those to be published
--- (once.enqueue).
+-- Messages that a consumer has taken in (once.consume). Those to be published: 70_outbox.sql.
 CREATE TABLE once.inbox (
     consumer   text NOT NULL,
     message_id text NOT NULL,
     taken_at   bigint NOT NULL,
     PRIMARY KEY (consumer, message_id)
-);
-
-CREATE TABLE once.outbox (
-    id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-    seq         bigint GENERATED ALWAYS AS IDENTITY,
-    topic       text NOT NULL CHECK (length(topic) BETWEEN 1 AND 255),
-    message_key text,
-    payload     bytea NOT NULL,
-    headers     jsonb NOT NULL DEFAULT '{}',
-    created_at  bigint NOT NULL
 );
 
 -- Slot 0 and the ring. Appended in the order of fences, so a few block ranges answer

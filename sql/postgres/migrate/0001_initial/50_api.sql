@@ -130,12 +130,3 @@ END $$;
 COMMENT ON FUNCTION once.consume(text, text) IS
     'Mark a message as taken in, in the transaction of its effect. true: fresh, go on; false: a duplicate. Waits '
     'for a transaction that is just taking it in (K13)';
-
-CREATE FUNCTION once.enqueue(topic text, message_key text, payload bytea, headers jsonb DEFAULT '{}') RETURNS uuid
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO once.outbox (topic, message_key, payload, headers, created_at)
-    VALUES (topic, message_key, payload, headers, once.now_ms()) RETURNING id
-$$;
-COMMENT ON FUNCTION once.enqueue(text, text, bytea, jsonb) IS
-    'Stage a message in the caller''s transaction: it will be published if and only if that commits (K12). '
-    'Returns its id, the same for ever';

@@ -16,7 +16,7 @@ GRANT EXECUTE ON FUNCTION
     once.release(uuid, bigint),
     once.lookup(text, text),
     once.consume(text, text),
-    once.enqueue(text, text, bytea, jsonb),
+    once.enqueue(text, text, bytea, jsonb, text, timestamptz),
     once.serialize(text),
     once.child_key(uuid, text),
     once.record_id(bytea, bytea),
@@ -62,5 +62,18 @@ GRANT EXECUTE ON FUNCTION
 -- For operators.
 GRANT EXECUTE ON FUNCTION
     once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
-    once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid)
+    once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),
+    once.outbox_list(text, text, integer),
+    once.outbox_show(uuid),
+    once.outbox_resolve(uuid, text, bytea, bytea)
+    TO once_ops;
+
+-- For a relay.
+GRANT EXECUTE ON FUNCTION
+    once.outbox_take(uuid, bigint, integer, boolean),
+    once.outbox_settle(integer[], bigint[], integer[], bigint[], integer[], bigint[], integer[], bigint[], bytea[]),
+    once.outbox_hurry(),
+    once.outbox_idle(boolean),
+    once.outbox_upkeep(),
+    once.outbox_counts()
     TO once_ops;

@@ -1,0 +1,181 @@
+-- The outbox: messages that are published if and only if their transaction committed (K12).
+--
+-- A message is a row from enqueue until its sink confirmed it; then exactly that row is deleted. No
+-- cursor says how far publishing got, so a transaction that commits late is not skipped: its row is
+-- there from then on, whatever its number.
+--
+-- Order: messages of one message key are a line, one without a key is a line of its own. A line is
+-- published one by one, in the order of seq among those that are committed. Transactions that overlap
+-- are in the order of their commits; who wants another takes once.serialize(key) first.
+--
+-- Relays: every line is in one of 64 lanes, by its key. A relay leases lanes (FOR UPDATE SKIP LOCKED,
+-- once.outbox_take), publishes with no transaction open, and says how it went (once.outbox_settle).
+-- A lease keeps relays apart; order does not rest on it: whoever publishes a message has seen all
+-- earlier ones of its line confirmed, or gone. A relay that lost its lease can only repeat what others
+-- publish too, under the same id. What it confirms is removed; what it says of failures is not heard (fence).
+--
+-- Trouble: a line whose first message failed is held: it has a row in once.outbox_held that says when to try
+-- again, and its messages are moved to slot 0 as they are met, each at most once. So what waits is not
+-- in the way of what does not, however much it is.
+--
+-- Crashes: a lane's row names the messages that are under way. Whoever finds them there after the
+-- lease holds their lines as suspects. A suspect is tried with nothing else under way, and only crashes of
+-- such tries are counted against it: others were in bad company.
+--
+-- Space: slots 1 to 4 are a ring. New messages go into the current one; one that is empty is given back by
+-- TRUNCATE, which no long transaction delays unless it enqueued into it, and which is done only under a lock
+-- that nobody else writes under, after a look that found no row. Which slot a row is in matters to nothing else.
+
+CREATE SEQUENCE once.outbox_seq AS bigint CACHE 1;
+
+CREATE TABLE once.outbox (
+    seq          bigint NOT NULL,
+    lane         smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    slot         smallint NOT NULL,      -- 0: its line is held
+    id           uuid NOT NULL,          -- goes out with every publish, the same for ever
+    topic        text NOT NULL CHECK (octet_length(topic) BETWEEN 1 AND 255),
+    message_key  text CHECK (octet_length(message_key) BETWEEN 1 AND 255),  -- NULL: in no order
+    content_type text NOT NULL CHECK (octet_length(content_type) BETWEEN 1 AND 255),
+    headers      text NOT NULL CHECK (octet_length(headers) <= 16384),      -- lines "name: value", each ended by CR LF
+    payload      bytea NOT NULL CHECK (length(payload) <= 16777216),
+    created_at   bigint NOT NULL,
+    PRIMARY KEY (lane, seq, slot)
+) PARTITION BY LIST (slot);
+
+DO $$
+BEGIN
+    FOR n IN 0..4 LOOP
+        EXECUTE format('CREATE TABLE once.outbox_%s PARTITION OF once.outbox FOR VALUES IN (%s)', n, n);
+    END LOOP;
+END $$;
+-- The next message of a held line.
+CREATE INDEX outbox_0_line ON once.outbox_0 ((coalesce('k' || message_key, 'm' || seq::text)), seq);
+
+CREATE TABLE once.outbox_ring (
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    current    smallint NOT NULL,       -- takes new messages
+    idle       boolean NOT NULL,        -- a relay sleeps: wake it
+    turn_bytes bigint NOT NULL          -- a slot larger than this is followed by the next
+) WITH (fillfactor = 10);
+INSERT INTO once.outbox_ring (current, idle, turn_bytes) VALUES (1, false, 8 * 1024 * 1024);
+
+CREATE TABLE once.outbox_lane (
+    lane        smallint PRIMARY KEY,
+    fence       bigint NOT NULL DEFAULT 0,
+    lease_until bigint NOT NULL DEFAULT 0,
+    taken_at    bigint NOT NULL DEFAULT 0,
+    relay       uuid,
+    flight      bigint[] NOT NULL DEFAULT '{}'  -- seq of the messages under way
+) WITH (fillfactor = 10);
+INSERT INTO once.outbox_lane (lane) SELECT n FROM generate_series(0, 63) n;
+
+CREATE TABLE once.outbox_held (
+    line     text PRIMARY KEY,           -- 'k' and the message key, or 'm' and the seq of one that has none
+    lane     smallint NOT NULL,
+    head     bigint NOT NULL,            -- seq of the message that the counts are about
+    due      bigint NOT NULL,            -- not tried before
+    refusals integer NOT NULL DEFAULT 0, -- by its sink
+    delays   integer NOT NULL DEFAULT 0, -- its sink was not reached
+    crashes  integer NOT NULL DEFAULT 0, -- of a relay that had nothing else under way
+    suspect  boolean NOT NULL DEFAULT false,
+    reason   text NOT NULL               -- of the last of them
+);
+CREATE INDEX outbox_held_due ON once.outbox_held (lane, due);
+
+-- Messages that take their place in the order at a later time.
+CREATE TABLE once.outbox_later (
+    id           uuid PRIMARY KEY,
+    not_before   bigint NOT NULL,
+    topic        text NOT NULL,
+    message_key  text,
+    content_type text NOT NULL,
+    headers      text NOT NULL,
+    payload      bytea NOT NULL,
+    created_at   bigint NOT NULL
+);
+CREATE INDEX outbox_later_due ON once.outbox_later (not_before);
+
+-- Messages that nobody tries any more, until an operator says so.
+CREATE TABLE once.outbox_dead (
+    id           uuid PRIMARY KEY,
+    seq          bigint NOT NULL,
+    topic        text NOT NULL,
+    message_key  text,
+    content_type text NOT NULL,
+    headers      text NOT NULL,
+    payload      bytea NOT NULL,
+    created_at   bigint NOT NULL,
+    died_at      bigint NOT NULL,
+    refusals     integer NOT NULL,
+    crashes      integer NOT NULL,
+    reason       text NOT NULL
+);
+CREATE INDEX outbox_dead_at ON once.outbox_dead (died_at);
+
+-- Which lane a line is in.
+CREATE FUNCTION once.outbox_lane_of(message_key text) RETURNS smallint
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN message_key IS NULL THEN floor(random() * 64)
+                ELSE get_byte(sha256(convert_to(message_key, 'UTF8')), 0) & 63 END::smallint
+$$;
+
+-- Puts a message at the end of its line.
+CREATE FUNCTION once.outbox_put(id uuid, topic text, message_key text, content_type text, headers text, payload bytea,
+                                created_at bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ring once.outbox_ring;
+BEGIN
+    SELECT * INTO ring FROM once.outbox_ring;
+    INSERT INTO once.outbox (seq, lane, slot, id, topic, message_key, content_type, headers, payload, created_at)
+    VALUES (nextval('once.outbox_seq'), once.outbox_lane_of(message_key), ring.current, id, topic, message_key,
+            content_type, headers, payload, created_at);
+    -- Only if somebody sleeps: commits that notify wait for one another.
+    IF ring.idle THEN
+        PERFORM pg_notify('once_outbox', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION once.enqueue(topic text, message_key text, payload bytea, headers jsonb DEFAULT '{}',
+                             content_type text DEFAULT 'application/octet-stream', not_before timestamptz DEFAULT NULL)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    id    uuid := gen_random_uuid();
+    lines text;
+    due   bigint := (extract(epoch FROM not_before) * 1000)::bigint;
+    now   bigint := once.now_ms();
+BEGIN
+    IF topic IS NULL OR topic !~ '\A[!-~]{1,255}\Z' THEN
+        RAISE EXCEPTION 'topic ''%'' is not 1 to 255 visible ASCII characters', left(topic, 255) USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(message_key) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'message key has % bytes, not 1 to 255; NULL is none', octet_length(message_key) USING ERRCODE = '22023';
+    END IF;
+    IF payload IS NULL OR length(payload) > 16777216 THEN
+        RAISE EXCEPTION 'payload has % bytes, not 0 to 16777216', coalesce(length(payload)::text, 'no') USING ERRCODE = '22023';
+    END IF;
+    IF content_type IS NULL OR content_type !~ '\A[ -~]{1,255}\Z' THEN
+        RAISE EXCEPTION 'content type is not 1 to 255 printable ASCII characters' USING ERRCODE = '22023';
+    END IF;
+    IF headers IS NULL OR jsonb_typeof(headers) <> 'object' OR
+       EXISTS (SELECT FROM jsonb_each(headers) h WHERE jsonb_typeof(h.value) <> 'string' OR
+               h.key !~ '\A[A-Za-z0-9!#$%&''*+.^_`|~-]{1,64}\Z' OR (h.value #>> '{}') !~ '\A[ -~]*\Z') THEN
+        RAISE EXCEPTION 'headers are not an object of HTTP field names with values of printable ASCII' USING ERRCODE = '22023';
+    END IF;
+    SELECT coalesce(string_agg(h.key || ': ' || h.value || E'\r\n', '' ORDER BY h.key), '') INTO lines
+      FROM jsonb_each_text(headers) h;
+    IF octet_length(lines) > 16384 THEN
+        RAISE EXCEPTION 'headers have % bytes, the limit is 16384', octet_length(lines) USING ERRCODE = '22023';
+    END IF;
+    IF due > now THEN
+        INSERT INTO once.outbox_later (id, not_before, topic, message_key, content_type, headers, payload, created_at)
+        VALUES (id, due, topic, message_key, content_type, lines, payload, now);
+    ELSE
+        PERFORM once.outbox_put(id, topic, message_key, content_type, lines, payload, now);
+    END IF;
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION once.enqueue(text, text, bytea, jsonb, text, timestamptz) IS
+    'Stage a message in the caller''s transaction: it will be published if and only if that commits (K12). '
+    'Returns its id, the same for ever';

@@ -1,0 +1,349 @@
+-- What a relay calls (70_outbox.sql tells how it fits together). Each is one short transaction in
+-- READ COMMITTED; nothing is locked while messages are under way.
+
+-- Moves messages to slot 0: their lines are held.
+CREATE FUNCTION once.outbox_park(lanes integer[], seqs bigint[]) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    WITH moved AS (
+        DELETE FROM once.outbox o USING unnest(lanes, seqs) AS u (lane, seq)
+         WHERE o.lane = u.lane AND o.seq = u.seq AND o.slot > 0 RETURNING o.*
+    )
+    INSERT INTO once.outbox (seq, lane, slot, id, topic, message_key, content_type, headers, payload, created_at)
+    SELECT seq, lane, 0, id, topic, message_key, content_type, headers, payload, created_at FROM moved
+$$;
+
+-- Lanes whose relay went away with messages under way: their lines are held as suspects.
+CREATE FUNCTION once.outbox_suspect(now_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    l once.outbox_lane;
+BEGIN
+    FOR l IN SELECT * FROM once.outbox_lane WHERE lease_until <= now_ms AND flight <> '{}' FOR UPDATE SKIP LOCKED LOOP
+        INSERT INTO once.outbox_held AS h (line, lane, head, due, suspect, reason)
+        SELECT DISTINCT ON (1) coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms, true,
+               'a relay went away while this and others were under way'
+          FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (l.flight) ORDER BY 1, o.seq
+        ON CONFLICT (line) DO UPDATE
+            SET due = now_ms, suspect = true, head = excluded.head,
+                crashes = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.crashes END + (h.suspect AND h.head = excluded.head)::integer,
+                refusals = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.refusals END,
+                delays = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.delays END,
+                reason = CASE WHEN h.suspect THEN 'a relay went away while this alone was under way' ELSE excluded.reason END;
+        PERFORM once.outbox_park(array_agg(l.lane::integer), array_agg(f)) FROM unnest(l.flight) f;
+        UPDATE once.outbox_lane SET flight = '{}' WHERE lane = l.lane;
+    END LOOP;
+END $$;
+
+-- Leases lanes that have something to publish, and returns it: per line in order. With `alone`, one
+-- suspect and nothing else, if there is one. Its COMMIT is a durable one: what is published after it was
+-- committed before it, so that is durable too (K12, also against callers who do not wait for their
+-- commits, and with standbys).
+CREATE FUNCTION once.outbox_take(relay uuid, lease_ms bigint, most integer, alone boolean)
+RETURNS TABLE (lane integer, fence bigint, seq bigint, id uuid, topic text, message_key text, content_type text,
+               headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    lanes  smallint[];
+    per    integer;
+    stuck  integer[];
+    stucks bigint[];
+    seqs   bigint[];
+    chosen once.outbox_held;
+BEGIN
+    PERFORM once.outbox_suspect(now_ms);
+    IF alone THEN
+        SELECT h.* INTO chosen FROM once.outbox_held h JOIN once.outbox_lane l ON l.lane = h.lane
+         WHERE h.suspect AND h.due <= now_ms AND l.lease_until <= now_ms ORDER BY h.due LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
+        IF FOUND THEN
+            lanes := ARRAY[chosen.lane];
+            seqs := ARRAY(SELECT o.seq FROM once.outbox o WHERE o.slot = 0 AND
+                                 coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.line ORDER BY o.seq LIMIT 1);
+            IF seqs = '{}' THEN     -- it was published, or dropped
+                DELETE FROM once.outbox_held h WHERE h.line = chosen.line;
+            END IF;
+        END IF;
+    END IF;
+    IF seqs IS NULL OR seqs = '{}' THEN
+        SELECT array_agg(x.lane) INTO lanes FROM (
+            SELECT l.lane FROM once.outbox_lane l
+             WHERE l.lease_until <= now_ms
+               AND (EXISTS (SELECT FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 OFFSET 0)
+                    OR EXISTS (SELECT FROM once.outbox_held h WHERE h.lane = l.lane AND h.due <= now_ms AND NOT h.suspect OFFSET 0))
+             ORDER BY l.taken_at, l.lane LIMIT 16 FOR UPDATE SKIP LOCKED) x;
+        IF lanes IS NULL THEN
+            RETURN;
+        END IF;
+        per := greatest(most / cardinality(lanes), 1);
+        FOR round IN 1..20 LOOP
+            -- What belongs to a held line goes there, and makes room for others.
+            SELECT array_agg(x.lane::integer), array_agg(x.seq) INTO stuck, stucks
+              FROM unnest(lanes) AS u (lane)
+             CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
+                                  WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) x
+              JOIN once.outbox_held h ON h.line = x.line;
+            EXIT WHEN stuck IS NULL;
+            PERFORM once.outbox_park(stuck, stucks);
+        END LOOP;
+        SELECT array_agg(x.seq) INTO seqs FROM (
+            SELECT y.seq FROM unnest(lanes) AS u (lane)
+             CROSS JOIN LATERAL (SELECT o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
+                                  WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) y
+             WHERE NOT EXISTS (SELECT FROM once.outbox_held h WHERE h.line = y.line)
+            UNION ALL
+            -- Held lines whose time has come: one message of those in trouble, more of those that are over it.
+            SELECT z.seq FROM unnest(lanes) AS u (lane)
+             CROSS JOIN LATERAL (SELECT h.line, h.refusals + h.delays AS failures FROM once.outbox_held h
+                                  WHERE h.lane = u.lane AND h.due <= now_ms AND NOT h.suspect ORDER BY h.due LIMIT per) k
+             CROSS JOIN LATERAL (SELECT o.seq FROM once.outbox o
+                                  WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = k.line
+                                  ORDER BY o.seq LIMIT CASE WHEN k.failures = 0 THEN per ELSE 1 END) z) x;
+        -- A line that is held and has nothing left: its message was dropped.
+        DELETE FROM once.outbox_held h USING unnest(lanes) AS u (lane)
+         WHERE h.lane = u.lane AND h.due <= now_ms
+           AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.line);
+    END IF;
+    IF seqs IS NULL THEN
+        RETURN;
+    END IF;
+    -- No more than 32 MiB and one message, for the relay has it all in memory. What is cut off comes later in its lane.
+    seqs := ARRAY(SELECT x.seq FROM (SELECT o.seq, sum(length(o.payload)) OVER (ORDER BY o.lane, o.seq) - length(o.payload) AS before
+                                       FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs)) x
+                   WHERE x.before < 33554432);
+    -- Only lanes that something is returned of: the relay gives back no others.
+    SELECT array_agg(DISTINCT o.lane) INTO lanes FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs);
+    UPDATE once.outbox_lane l
+       SET fence = l.fence + 1, lease_until = now_ms + lease_ms, taken_at = now_ms, relay = outbox_take.relay,
+           flight = ARRAY(SELECT o.seq FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (seqs) ORDER BY o.seq)
+     WHERE l.lane = ANY (lanes);
+    RETURN QUERY
+        SELECT o.lane::integer, l.fence, o.seq, o.id, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
+               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0)
+          FROM once.outbox_lane l JOIN once.outbox o ON o.lane = l.lane AND o.seq = ANY (l.flight)
+          LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) AND h.head = o.seq
+         WHERE l.lane = ANY (lanes) ORDER BY o.lane, o.seq;
+END $$;
+COMMENT ON FUNCTION once.outbox_take(uuid, bigint, integer, boolean) IS
+    'For a relay: lease lanes and return their next messages';
+
+-- Lines whose first message is gone: what is next of them is tried at once, or they are not held any more.
+CREATE FUNCTION once.outbox_go_on(lines text[], now_ms bigint) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    UPDATE once.outbox_held h SET head = n.seq, due = now_ms, refusals = 0, delays = 0, crashes = 0, suspect = false, reason = ''
+      FROM unnest(lines) AS u (line)
+     CROSS JOIN LATERAL (SELECT o.seq FROM once.outbox o
+                          WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.line ORDER BY o.seq LIMIT 1) n
+     WHERE h.line = u.line AND h.head <> n.seq;
+    DELETE FROM once.outbox_held h USING (SELECT DISTINCT unnest(lines)) AS u (line)
+     WHERE h.line = u.line
+       AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.line);
+$$;
+
+-- How it went, and the lanes given back. `done` was confirmed and is removed, whoever says so. A failure is heard
+-- from the lane's present holder only: verdict 1 refused, 2 not reached, 3 refused and given up, 4 given up for its crashes.
+CREATE FUNCTION once.outbox_settle(lanes integer[], fences bigint[], done_lanes integer[], done_seqs bigint[], failed_lanes integer[],
+                                   failed_seqs bigint[], verdicts integer[], waits_ms bigint[], reasons bytea[])
+RETURNS TABLE (removed bigint, heard bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    mine   smallint[];
+    gone   text[];
+    buried text[];
+BEGIN
+    mine := ARRAY(SELECT l.lane FROM once.outbox_lane l JOIN unnest(lanes, fences) AS u (lane, fence) ON l.lane = u.lane AND l.fence = u.fence
+                   ORDER BY l.lane FOR UPDATE OF l);
+    WITH d AS (
+        DELETE FROM once.outbox o USING unnest(done_lanes, done_seqs) AS u (lane, seq) WHERE o.lane = u.lane AND o.seq = u.seq
+        RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text) AS line
+    )
+    SELECT array_agg(d.line), count(*) INTO gone, removed FROM d;
+    WITH d AS (
+        DELETE FROM once.outbox o USING unnest(failed_lanes, failed_seqs, verdicts, reasons) AS u (lane, seq, verdict, reason)
+         WHERE o.lane = u.lane AND o.seq = u.seq AND u.verdict IN (3, 4) AND o.lane = ANY (mine) RETURNING o.*, u.verdict, u.reason AS why
+    ), b AS (
+        INSERT INTO once.outbox_dead (id, seq, topic, message_key, content_type, headers, payload, created_at, died_at, refusals,
+                                      crashes, reason)
+        SELECT d.id, d.seq, d.topic, d.message_key, d.content_type, d.headers, d.payload, d.created_at, now_ms,
+               coalesce(h.refusals, 0) + (d.verdict = 3)::integer, coalesce(h.crashes, 0), convert_from(d.why, 'UTF8')
+          FROM d LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || d.message_key, 'm' || d.seq::text) AND h.head = d.seq
+        RETURNING 1
+    )
+    SELECT array_agg(coalesce('k' || d.message_key, 'm' || d.seq::text)), count(*) INTO buried, heard FROM d;
+    PERFORM once.outbox_go_on(gone || buried, now_ms);
+    INSERT INTO once.outbox_held AS h (line, lane, head, due, refusals, delays, reason)
+    SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = 1)::integer,
+           (u.verdict = 2)::integer, convert_from(u.reason, 'UTF8')
+      FROM unnest(failed_lanes, failed_seqs, verdicts, waits_ms, reasons) AS u (lane, seq, verdict, wait_ms, reason)
+      JOIN once.outbox o ON o.lane = u.lane AND o.seq = u.seq
+     WHERE o.lane = ANY (mine) AND u.verdict IN (1, 2)
+    ON CONFLICT (line) DO UPDATE
+        SET head = excluded.head, due = excluded.due, reason = excluded.reason, suspect = false,
+            crashes = CASE WHEN h.head = excluded.head THEN h.crashes ELSE 0 END,
+            refusals = CASE WHEN h.head = excluded.head THEN h.refusals ELSE 0 END + excluded.refusals,
+            delays = CASE WHEN h.head = excluded.head THEN h.delays ELSE 0 END + excluded.delays;
+    PERFORM once.outbox_park(array_agg(u.lane), array_agg(u.seq))
+       FROM unnest(failed_lanes, failed_seqs, verdicts) AS u (lane, seq, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2);
+    heard := heard + (SELECT count(*) FROM unnest(failed_lanes, verdicts) AS u (lane, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2));
+    UPDATE once.outbox_lane l SET lease_until = 0, flight = '{}' WHERE l.lane = ANY (mine);
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION once.outbox_settle(integer[], bigint[], integer[], bigint[], integer[], bigint[], integer[], bigint[], bytea[]) IS
+    'For a relay: remove what was confirmed, hold what failed, give the lanes back';
+
+-- A sink is back, or there are other routes: what waited only because it was not reached is due.
+CREATE FUNCTION once.outbox_hurry() RETURNS bigint
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH u AS (UPDATE once.outbox_held SET due = 0 WHERE delays > 0 AND refusals = 0 AND due > 0 RETURNING 1) SELECT count(*) FROM u
+$$;
+COMMENT ON FUNCTION once.outbox_hurry() IS 'For a relay: what its sink was not reached for is due now';
+
+-- A relay says that it sleeps, or that it is up.
+CREATE FUNCTION once.outbox_idle(sleeps boolean) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE once.outbox_ring SET idle = sleeps WHERE idle <> sleeps
+$$;
+COMMENT ON FUNCTION once.outbox_idle(boolean) IS 'For a relay: whether enqueue should wake it';
+
+-- Upkeep, every second or so: messages whose time has come take their place; empty slots are given back; the ring
+-- turns. Returns how many messages took their place.
+CREATE FUNCTION once.outbox_upkeep() RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    ring   once.outbox_ring;
+    due    once.outbox_later;
+    filled boolean;
+    placed integer := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(8031156) THEN   -- one at a time is enough
+        RETURN 0;
+    END IF;
+    FOR due IN WITH d AS (
+                   DELETE FROM once.outbox_later l
+                    WHERE l.id IN (SELECT o.id FROM once.outbox_later o WHERE o.not_before <= now_ms ORDER BY o.not_before LIMIT 1000)
+                   RETURNING l.*)
+               SELECT * FROM d ORDER BY d.not_before LOOP
+        PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload, due.created_at);
+        placed := placed + 1;
+    END LOOP;
+    SELECT * INTO ring FROM once.outbox_ring;
+    FOR slot IN 1..4 LOOP
+        CONTINUE WHEN slot = ring.current OR pg_relation_size(format('once.outbox_%s', slot)::regclass) = 0;
+        EXECUTE format('SELECT EXISTS (SELECT FROM once.outbox_%s)', slot) INTO filled;
+        CONTINUE WHEN filled;
+        BEGIN
+            EXECUTE format('LOCK TABLE once.outbox_%s IN ACCESS EXCLUSIVE MODE', slot);
+            EXECUTE format('SELECT EXISTS (SELECT FROM once.outbox_%s)', slot) INTO filled;
+            IF NOT filled THEN
+                EXECUTE format('TRUNCATE once.outbox_%s', slot);
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN   -- somebody who enqueued there has not committed; another time
+            NULL;
+        END;
+    END LOOP;
+    IF pg_table_size(format('once.outbox_%s', ring.current)::regclass) > ring.turn_bytes THEN
+        UPDATE once.outbox_ring r SET current = n.slot
+          FROM (SELECT s AS slot FROM generate_series(1, 4) s
+                 WHERE pg_relation_size(format('once.outbox_%s', s)::regclass) = 0 ORDER BY (s - ring.current + 4) % 4 LIMIT 1) n;
+    END IF;
+    RETURN placed;
+END $$;
+COMMENT ON FUNCTION once.outbox_upkeep() IS 'For a relay: one bounded step of upkeep of the outbox';
+
+-- How it stands. Counts end at 100000; the oldest is of those that wait in no held line.
+CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    pending := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot > 0 LIMIT 100000) x);
+    held := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot = 0 LIMIT 100000) x);
+    later := (SELECT count(*) FROM (SELECT FROM once.outbox_later LIMIT 100000) x);
+    dead := (SELECT count(*) FROM (SELECT FROM once.outbox_dead LIMIT 100000) x);
+    lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
+        CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 ORDER BY o.seq LIMIT 1) f), 0);
+END $$;
+COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are held, come later, are dead; how old the oldest is';
+
+-- All messages that are there, as an operator sees them.
+CREATE VIEW once.outbox_all AS
+    SELECT CASE WHEN h.line IS NULL OR (h.due = 0 AND h.reason = '') THEN 'pending' WHEN o.seq = h.head THEN 'retrying' ELSE 'behind' END AS state,
+           o.id, o.seq, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
+           h.due AS at, CASE WHEN o.seq = h.head THEN h.refusals ELSE 0 END AS refusals, CASE WHEN o.seq = h.head THEN h.delays ELSE 0 END AS delays,
+           CASE WHEN o.seq = h.head THEN h.crashes ELSE 0 END AS crashes, CASE WHEN o.seq = h.head THEN h.reason END AS reason
+      FROM once.outbox o LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) AND o.slot = 0
+    UNION ALL
+    SELECT 'later', id, 0, topic, message_key, content_type, headers, payload, created_at, not_before, 0, 0, 0, NULL FROM once.outbox_later
+    UNION ALL
+    SELECT 'dead', id, seq, topic, message_key, content_type, headers, payload, created_at, died_at, refusals, 0, crashes, reason
+      FROM once.outbox_dead;
+
+-- Oldest first. `states` '' is all of them.
+CREATE FUNCTION once.outbox_list(states text, topic_prefix text, most integer)
+RETURNS TABLE (state text, id uuid, seq bigint, topic text, message_key text, content_type text, headers text, payload bytea, created_at bigint,
+               at bigint, refusals integer, delays integer, crashes integer, reason text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT a.state, a.id, a.seq, a.topic, a.message_key, a.content_type, a.headers, ''::bytea, a.created_at, a.at, a.refusals,
+                        a.delays, a.crashes, a.reason
+                   FROM once.outbox_all a
+                  WHERE (states = '' OR a.state = ANY (string_to_array(states, ','))) AND starts_with(a.topic, topic_prefix)
+                  ORDER BY a.created_at, a.seq LIMIT most;
+END $$;
+COMMENT ON FUNCTION once.outbox_list(text, text, integer) IS 'Messages that are there, oldest first, without payloads';
+
+CREATE FUNCTION once.outbox_show(message uuid)
+RETURNS TABLE (state text, id uuid, seq bigint, topic text, message_key text, content_type text, headers text, payload bytea, created_at bigint,
+               at bigint, refusals integer, delays integer, crashes integer, reason text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.* FROM once.outbox_all a WHERE a.id = message
+$$;
+COMMENT ON FUNCTION once.outbox_show(uuid) IS 'One message that is there';
+
+-- An operator's word: 'retry' puts a dead message at the end of its line, with its id, and makes a held one due;
+-- 'drop' removes it. Kept in once.audit. Returns what it did: retried, hurried, dropped, absent.
+CREATE FUNCTION once.outbox_resolve(message uuid, word text, actor bytea, reason bytea) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    d    once.outbox_dead;
+    line text;
+    num  bigint := 0;
+    did  text;
+BEGIN
+    IF word NOT IN ('retry', 'drop') OR word IS NULL THEN
+        RAISE EXCEPTION 'word ''%'' is none of retry, drop', word USING ERRCODE = '22023';
+    END IF;
+    IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';
+    END IF;
+    DELETE FROM once.outbox_dead x WHERE x.id = message RETURNING * INTO d;
+    IF FOUND THEN
+        num := d.seq;
+        did := CASE word WHEN 'retry' THEN 'retried' ELSE 'dropped' END;
+        IF word = 'retry' THEN
+            PERFORM once.outbox_put(d.id, d.topic, d.message_key, d.content_type, d.headers, d.payload, d.created_at);
+        END IF;
+    ELSIF word = 'drop' THEN
+        DELETE FROM once.outbox_later o WHERE o.id = message;
+        IF NOT FOUND THEN
+            DELETE FROM once.outbox o WHERE o.id = message
+            RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text), o.seq INTO line, num;
+        END IF;
+        did := CASE WHEN FOUND THEN 'dropped' END;
+        IF line IS NOT NULL THEN
+            PERFORM once.outbox_go_on(ARRAY[line], once.now_ms());
+        END IF;
+    ELSE
+        UPDATE once.outbox_held h SET due = 0 FROM once.outbox o
+         WHERE o.id = message AND o.slot = 0 AND h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) RETURNING o.seq INTO num;
+        did := CASE WHEN FOUND THEN 'hurried' END;
+    END IF;
+    IF did IS NULL THEN
+        RETURN 'absent';
+    END IF;
+    INSERT INTO once.audit (at, record, fence, what, actor, reason)
+    VALUES (once.now_ms(), message, coalesce(num, 0), 'message ' || did, actor, reason);
+    RETURN did;
+END $$;
+COMMENT ON FUNCTION once.outbox_resolve(uuid, text, bytea, bytea) IS 'Retry or drop a message, with a reason';

@@ -1,0 +1,2 @@
+-- A message is under way: seq, fence.
+UPDATE once_outbox SET flight = ?2 WHERE seq = ?1

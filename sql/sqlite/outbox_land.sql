@@ -1,0 +1,2 @@
+-- Nothing is under way any more: fence.
+UPDATE once_outbox SET flight = NULL WHERE flight = ?1

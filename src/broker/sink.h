@@ -1,0 +1,61 @@
+/*
+ * sink.h - where messages are published: one that confirms, or says why not.
+ *
+ * A sink takes some messages at a time (start), and reports each exactly once (turn). CONFIRMED means that
+ * the receiver has it for good; REFUSED that it, or whoever stands before it, said something about this message, or
+ * that nobody knows what became of it; UNREACHED that certainly nothing of the message was sent.
+ * Whoever calls keeps order: it starts a message only after the one before it was confirmed.
+ */
+#ifndef ONCE_BROKER_SINK_H
+#define ONCE_BROKER_SINK_H
+
+#include "outbox/outbox.h"
+
+enum sink_result {
+    SINK_CONFIRMED = 1,
+    SINK_REFUSED,
+    SINK_UNREACHED,
+};
+
+/* `retry_after_ms`: the receiver asked for that much time, or 0. */
+typedef void sink_done_fn(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+                          const char *reason);
+
+struct sink_options {
+    const char *url;
+    const char *secret_file; /* webhooks: keys to sign with; NULL: unsigned */
+    const char *ca_file;     /* trusted besides nothing else; NULL: the system's */
+    const char *nats_creds;  /* NATS: a file with credentials; NULL: none */
+    int64_t timeout_ms;      /* of one publish, connecting included */
+    sink_done_fn *done;
+    void *arg;
+};
+
+struct sink;
+
+struct sink_ops {
+    const char *scheme;                    /* "https:" */
+    const char *(*fault)(const char *url); /* what is wrong with it, or NULL */
+    once_result (*open)(const struct sink_options *options, struct sink **out, struct once_error *err);
+    bool (*start)(struct sink *sink, struct outbox_message *message); /* false: no room now */
+    void (*turn)(struct sink *sink, int ms);                          /* waits that long at most; calls done() */
+    void (*close)(struct sink *sink);
+};
+
+struct sink {
+    const struct sink_ops *ops;
+    struct sink_options options;
+    size_t busy; /* started and not done */
+};
+
+/* NULL: no sink has this scheme. */
+const struct sink_ops *sink_ops_of(const char *url);
+/* The schemes, for messages to people. */
+const char *sink_schemes(void);
+
+extern const struct sink_ops sink_http, sink_https;
+#if ONCE_HAVE_NATS
+extern const struct sink_ops sink_nats, sink_nats_tls;
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * sqlite_outbox.c - once_sqlite_enqueue(): a message in the caller's own transaction.
+ *
+ * One row in the caller's database: it is there if and only if the transaction commits (K12). Publishing
+ * is `once relay`'s.
+ */
+#include "core/err.h"
+#include "core/key.h"
+#include "core/outcome.h"
+#include "core/span.h"
+#include "os/os.h"
+#include "store/sqlite_bound.h"
+
+static once_result check_text(const char *what, once_span text, uint8_t lowest, struct once_error *err)
+{
+    if (text.len < 1 || text.len > ONCE_TOPIC_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "%s is %zu bytes long, not 1 to %d", what, text.len, ONCE_TOPIC_LEN_MAX);
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < lowest || text.ptr[i] > '~')
+            return once_fail(err, ONCE_INVALID, "%s holds byte 0x%02x: visible ASCII only", what, text.ptr[i]);
+    return ONCE_OK;
+}
+
+static once_result check(const struct once_message *m, struct once_error *err)
+{
+    once_result r = check_text("topic", m->topic, '!', err);
+    if (r == ONCE_OK && m->content_type.len > 0)
+        r = check_text("content type", m->content_type, ' ', err);
+    if (r != ONCE_OK)
+        return r;
+    if (m->key.len > ONCE_KEY_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "message key is %zu bytes long, the limit is %d", m->key.len,
+                         ONCE_KEY_LEN_MAX);
+    if (m->payload.len > ONCE_PAYLOAD_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "payload is %zu bytes long, the limit is %d", m->payload.len,
+                         ONCE_PAYLOAD_LEN_MAX);
+    if (m->headers.len > ONCE_MESSAGE_HEADERS_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "header lines of %zu bytes, the limit is %d", m->headers.len,
+                         ONCE_MESSAGE_HEADERS_LEN_MAX);
+    return once_headers_check(m->headers, err);
+}
+
+static void bind_span_as_text(struct sqlite_query *q, once_span text)
+{
+    q->bound++;
+    if (q->rc == SQLITE_OK)
+        q->rc = sqlite3_bind_text(q->st, q->bound, (const char *)text.ptr, (int)text.len, SQLITE_STATIC);
+}
+
+once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_message *m, char id[ONCE_UUID_LEN + 1],
+                                struct once_error *err)
+{
+    struct sqlite_db *db = sqlite_bound_db(bound);
+    char fresh[ONCE_UUID_LEN + 1];
+    once_result r = check(m, err);
+    if (r != ONCE_OK)
+        return r;
+    if (sqlite3_get_autocommit(db->handle))
+        return once_fail(err, ONCE_INVALID, "not inside a transaction: BEGIN IMMEDIATE first");
+    once_key_new(fresh);
+    once_time now = sqlite_now(db);
+    bool later = m->not_before > now;
+    struct sqlite_query q = sqlite_query(db, SQL_outbox_insert);
+    sqlite_bind_text(&q, fresh);
+    bind_span_as_text(&q, m->topic);
+    if (m->key.len > 0)
+        sqlite_bind_blob(&q, m->key);
+    else
+        sqlite_bind_null(&q);
+    bind_span_as_text(&q, m->content_type.len > 0 ? m->content_type : ONCE_LIT("application/octet-stream"));
+    sqlite_bind_blob(&q, m->headers);
+    sqlite_bind_blob(&q, m->payload);
+    sqlite_bind_int(&q, now);
+    sqlite_bind_int(&q, later ? m->not_before : 0);
+    sqlite_bind_int(&q, later);
+    r = sqlite_run(&q, "enqueue a message", err);
+    if (r == ONCE_OK)
+        memcpy(id, fresh, sizeof fresh);
+    return r;
+}

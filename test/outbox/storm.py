@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""K12 in a storm. Transactions commit, roll back and commit late; relays are killed, the server crashes. Then: the set that
+was published is the set that was committed (H13, F54, F55), each key's messages first arrived in the order of their commits,
+and no message is dead that its receiver did not refuse (F57).
+
+    storm.py [points|storm|many]     SIZE=N: N times as much; SEED=N
+
+Every message's number is counted in the transaction that enqueues it, under the lock of its key's row: so numbers of a key
+are in the order of commits. The ids of what was committed are in a ledger, written in the same transactions."""
+import random
+import signal
+import threading
+import time
+
+from outboxtest import *
+
+SIZE = int(os.environ.get("SIZE", "1"))
+SEED = int(os.environ.get("SEED", random.randrange(10 ** 6)))
+WHAT = sys.argv[1:] or ["points", "storm"]
+RELAY = ["--backoff", "50ms", "--backoff-max", "500ms", "--timeout", "500ms", "--lease", "1s", "--quiet"]
+
+
+def set_up(keys):
+    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}';"
+         "CREATE TABLE IF NOT EXISTS counter (key text PRIMARY KEY, n integer); CREATE TABLE IF NOT EXISTS ledger (id uuid);"
+         "TRUNCATE counter, ledger; INSERT INTO counter SELECT 'k' || n, 0 FROM generate_series(1, %d) n" % keys)
+
+
+ENQUEUE = ("WITH c AS (UPDATE counter SET n = n + 1 WHERE key = '%s' RETURNING key, n), e AS (SELECT once.enqueue('t', key, "
+           "convert_to(key || '/' || n, 'UTF8')) AS id FROM c) INSERT INTO ledger SELECT id FROM e;\n")
+
+
+def transactions(rng, count, keys):
+    script = ""
+    for _ in range(count):
+        script += "BEGIN;\n"
+        for key in sorted(rng.sample(range(1, keys + 1), rng.randint(1, 4))):
+            script += ENQUEUE % ("k%d" % key)
+        if rng.random() < 0.15:
+            script += "SELECT pg_sleep(%f);\n" % (rng.random() * 0.2)  # others commit, and are published, before it
+        script += "ROLLBACK;\n" if rng.random() < 0.25 else "COMMIT;\n"
+    return script
+
+
+def write(rng, count, keys):
+    """As many transactions, over several connections where the server crashes."""
+    while count > 0:
+        part = min(count, 10)
+        done = subprocess.run([os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "psql"), "-XqAt", "-d", url("test")],
+                              input=transactions(rng, part, keys), text=True, capture_output=True)
+        if done.returncode == 0:
+            count -= part
+        else:
+            time.sleep(0.05)  # the server is away
+
+
+def settled():
+    try:
+        return outbox_is_empty()
+    except ValueError:
+        return False
+
+
+def judge(hook, what):
+    committed = set(psql("SELECT id FROM ledger").split())
+    published = {m["id"] for m in hook.got}
+    ok(committed, "%s: there were messages" % what)
+    equal((len(committed - published), len(published - committed)), (0, 0),
+          "%s: published is what was committed (%d messages, %d duplicates)" % (what, len(committed), len(hook.got) - len(published)))
+    equal(per_key_in_order(hook)[:5], [], "%s: each key in order" % what)
+    equal(psql("SELECT count(*), min(reason) FROM once.outbox_dead"), "0|", "%s: nobody is dead" % what)
+    equal(psql("SELECT count(*) FROM once.outbox_held"), "0", "%s: nothing is held" % what)
+
+
+def points():
+    """kill -9 at R1 to R5: fetched, sent, confirmed, marked, committed."""
+    with_log = os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "points")
+    reached = set()
+    for point in ("taken", "sent", "confirmed", "marked", "settled"):
+        hook = Receiver()
+        set_up(5)
+        write(random.Random(SEED), 10, 5)
+        for n in range(1, 1 + (1 if point in ("taken", "marked", "settled") else 3) * SIZE):
+            relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:%d" % (point, n))
+            code = relay.stop_by_itself()
+            reached.add((point, code))
+            write(random.Random(SEED + n), 3, 5)
+            psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")  # its lease is over
+        drain(url("test"), "--route", "t=" + hook.url())
+        judge(hook, "killed at relay." + point)
+        hook.stop()
+    zombie()
+    equal({point for point, code in reached if code == -9}, {"taken", "sent", "confirmed", "marked", "settled"}, "every point killed a relay")
+
+
+def zombie():
+    """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (F6)."""
+    for point in ("taken", "sent", "confirmed", "marked"):
+        hook = Receiver()
+        set_up(5)
+        write(random.Random(SEED), 10, 5)
+        relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:1:stop" % point)
+        until(lambda: open("/proc/%d/stat" % relay.p.pid).read().rsplit(")", 1)[1].split()[0] == "T", "its stop")
+        if point == "marked":  # in the middle of its COMMIT it holds its rows
+            relay.p.send_signal(signal.SIGCONT)
+        psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
+        drain(url("test"), "--route", "t=" + hook.url())
+        relay.p.send_signal(signal.SIGCONT)
+        equal(relay.stop_by_itself(), 0, "stopped at relay.%s, then going on: it ends well" % point)
+        drain(url("test"), "--route", "t=" + hook.url())
+        judge(hook, "stopped at relay." + point)
+        hook.stop()
+
+
+def storm():
+    print("# SEED=%d SIZE=%d" % (SEED, SIZE))
+    rng = random.Random(SEED)
+    keys = 40
+    chance = random.Random(SEED)
+    hook = Receiver(lambda payload: 503 if chance.random() < 0.1 else 200)
+    set_up(keys)
+    start_relay = lambda: Relay(url("test"), "--route", "t=" + hook.url(), *RELAY)
+    relays = [start_relay() for _ in range(3)]
+    writers = [threading.Thread(target=write, args=(random.Random(SEED * 100 + w), 60 * SIZE, keys)) for w in range(4)]
+    for w in writers:
+        w.start()
+    kills = crashes = 0
+    while any(w.is_alive() for w in writers) or kills < 6 * SIZE:
+        time.sleep(rng.random() * 0.3)  # a moment at random is the point
+        if kills >= 3 * (crashes + 1) and crashes < 2 * SIZE:
+            restart("immediate")
+            crashes += 1
+        else:
+            victim = rng.randrange(3)
+            relays[victim].kill()
+            relays[victim] = start_relay()
+            kills += 1
+    for w in writers:
+        w.join()
+    for i, relay in enumerate(relays):  # one that met a server that was starting
+        if not relay.alive():
+            relays[i] = start_relay()
+    until(settled, "everything published", 180 + 60 * SIZE)
+    for relay in relays:
+        relay.stop()
+    judge(hook, "storm, %d kills, %d crashes of the server" % (kills, crashes))
+    hook.stop()
+
+
+def many():
+    """1000 messages per SIZE on 10 keys per SIZE with 3 relays that are restarted. SIZE=100: 100,000 on 1,000."""
+    print("# SEED=%d SIZE=%d" % (SEED, SIZE))
+    hook, rng = Receiver(), random.Random(SEED)
+    set_up(10 * SIZE)
+    start_relay = lambda: Relay(url("test"), "--route", "t=" + hook.url(), *RELAY[:4], "--timeout", "5s", "--lease", "10s", "--quiet")
+    relays = [start_relay() for _ in range(3)]
+    one_each = ("WITH c AS (UPDATE counter SET n = n + 1 RETURNING key, n), e AS (SELECT once.enqueue('t', key, convert_to(key || '/' || n, 'UTF8')) "
+                "AS id FROM c) INSERT INTO ledger SELECT id FROM e;")
+    writer = threading.Thread(target=lambda: [psql(one_each) for _ in range(100)])
+    writer.start()
+    busy = lambda: psql("SELECT relay IS NOT NULL FROM once.outbox_lane WHERE cardinality(flight) > 0 LIMIT 1") == "t"
+    for _ in range(12):
+        until(lambda: busy() or not writer.is_alive(), "messages under way")
+        victim = rng.randrange(3)
+        (relays[victim].kill if rng.random() < 0.7 else relays[victim].stop)()
+        relays[victim] = start_relay()
+        time.sleep(rng.random() * 0.5)
+    writer.join()
+    until(settled, "everything published", 1200)
+    for relay in relays:
+        relay.stop()
+    judge(hook, "%d messages on %d keys" % (1000 * SIZE, 10 * SIZE))
+    hook.stop()
+
+
+migrated()
+for name in WHAT:
+    {"points": points, "storm": storm, "many": many}[name]()
+finish()
