@@ -83,6 +83,7 @@ typedef struct {
     ngx_flag_t                 intent;
     ngx_str_t                  complete;       /* the upstream's name at the daemon; empty: off */
     ngx_array_t               *complete_headers; /* ngx_str_t: stored, besides the usual ones */
+    ngx_uint_t                 complete_identity; /* clients are authenticated here: the daemon may use its own */
     ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
     ngx_str_t                  pass;           /* a named location, or empty */
     u_char                    *file;           /* where `once` was said */

@@ -490,7 +490,7 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-/* once_complete off | NAME [header=NAME]... */
+/* once_complete off | NAME [identity] [header=NAME]... */
 static char *
 ngx_http_once_set_complete(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -523,8 +523,13 @@ ngx_http_once_set_complete(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (i = 2; i < cf->args->nelts; i++) {
         word = value[i];
 
+        if (ngx_strcmp(word.data, "identity") == 0) {
+            olcf->complete_identity = 1;
+            continue;
+        }
+
         if (word.len <= 7 || ngx_strncmp(word.data, "header=", 7) != 0) {
-            return ngx_http_once_bad(cf, &value[i], "it is header=NAME");
+            return ngx_http_once_bad(cf, &value[i], "it is identity or header=NAME");
         }
 
         word.data += 7;
@@ -536,8 +541,8 @@ ngx_http_once_set_complete(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         if (once_header_is_secret(span)) {
-            return ngx_http_once_bad(cf, &value[i], "credentials are never stored: the daemon sends its own "
-                                     "(once daemon --complete-identity)");
+            return ngx_http_once_bad(cf, &value[i], "credentials are never stored: the daemon may send its own "
+                                     "(identity, and once daemon --complete-identity)");
         }
 
         if (once_header_is_of_one_hop(span)) {
@@ -842,6 +847,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     if (conf->complete.data == NULL) {
         conf->complete = prev->complete;
         conf->complete_headers = prev->complete_headers;
+        conf->complete_identity = prev->complete_identity;
     }
 
     ngx_conf_merge_uint_value(conf->store_down, prev->store_down, NGX_HTTP_ONCE_REFUSE);

@@ -4,7 +4,8 @@
  *
  * Stored are method, target, body, and of the headers only those that say what is asked: the defaults below, the
  * fingerprinted ones and those named. Credentials are never among them; that the client had
- * some is, so that the completer knows that it needs its own.
+ * some is, so that the completer knows that they are missing, and whether the route says that the
+ * daemon's own may stand for them: only where nginx itself has found out who the client is.
  */
 #include "ngx_http_once.h"
 
@@ -103,6 +104,7 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     resend.method = once_span_of(r->method_name.data, r->method_name.len);
     resend.target = once_span_of(r->unparsed_uri.data, r->unparsed_uri.len);
     resend.max_response = ctx->conf->max_response;
+    resend.identity = ctx->conf->complete_identity;
     ngx_http_once_stored_headers(ctx, &lines, &resend.needs_identity);
 
     for (i = 0; i < NGX_HTTP_ONCE_STATUS_MAX; i++) {

@@ -46,9 +46,11 @@ static const char help[] =
     "  --intent           store before each request that it is about to be sent: what was not\n"
     "                     sent when a gateway died is sent by a retry, also with 'escalate'\n"
     "  --complete         store requests (never their credentials), and let the daemon finish\n"
-    "                     what nobody is at any more, as --takeover says\n"
+    "                     what nobody is at any more, as --takeover says. What failed and was\n"
+    "                     answered is left to the client\n"
     "  --complete-identity FILE\n"
-    "                     header lines, e.g. Authorization, that it sends with them\n"
+    "                     header lines, e.g. Authorization, that it sends with all of them: only\n"
+    "                     where something before this gateway has authenticated its clients\n"
     "  --escalate-webhook URL\n"
     "                     is told when an outcome is unknown\n"
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
@@ -279,6 +281,7 @@ static bool parse_option(struct serve *serve, int c)
     case OPTION_TLS_CERT:
         return parse_file(serve, "--tls-cert", serve->tls_cert, &serve->config.tls_cert);
     case OPTION_IDENTITY:
+        serve->config.complete_identity = true;
         return parse_file(serve, "--complete-identity", serve->identity_path, &serve->identity);
     case OPTION_TLS_KEY:
         return parse_file(serve, "--tls-key", serve->tls_key, &serve->config.tls_key);

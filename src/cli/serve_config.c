@@ -161,7 +161,9 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
     if (config->intent)
         add(out, "        once_intent on;         # stored before it is sent\n");
     if (config->complete)
-        add(out, "        once_complete service header=Host;    # the daemon finishes what nobody is at any more\n");
+        once_buf_addf(
+            out, "        once_complete service%s header=Host;    # the daemon finishes what nobody is at any more\n",
+            config->complete_identity ? " identity" : "");
     add_duration(out, indent, "once_lease", config->lease_ms);
     add_duration(out, indent, "once_retention", config->retention_ms);
     add_duration(out, indent, "once_wait", config->wait_ms);

@@ -35,7 +35,7 @@ struct once_serve_config {
     unsigned workers;    /* 0: one per processor */
     unsigned files_max;  /* descriptors that a worker can have */
     bool required;
-    bool intent, complete;
+    bool intent, complete, complete_identity; /* identity: clients are authenticated before this gateway */
     bool log_requests;
 };
 

@@ -8,6 +8,8 @@
 
 static const uint8_t magic[3] = { 'O', 'R', '1' };
 
+enum { FLAG_NEEDS_IDENTITY = 1, FLAG_IDENTITY = 2, FLAGS = 3 };
+
 enum { METHOD_LEN_MAX = 32, TARGET_LEN_MAX = 32 << 10 };
 
 /* ------------------------------------------------------------------ names */
@@ -166,7 +168,7 @@ static void put_span(struct once_buf *buf, once_span bytes)
 void once_resend_put(struct once_buf *buf, const struct once_resend *r)
 {
     once_buf_add(buf, once_span_of(magic, sizeof magic));
-    once_buf_add_byte(buf, r->needs_identity);
+    once_buf_add_byte(buf, (r->needs_identity ? FLAG_NEEDS_IDENTITY : 0) | (r->identity ? FLAG_IDENTITY : 0));
     once_buf_add_u32(buf, r->max_response);
     once_buf_add(buf, once_span_of(r->final, sizeof r->final));
     put_span(buf, r->upstream);
@@ -195,9 +197,10 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
 {
     enum { HEAD_LEN = sizeof magic + 1 + 4 + ONCE_RESEND_FINAL_LEN };
     *out = (struct once_resend){ .needs_identity = false };
-    if (bytes.len < HEAD_LEN || memcmp(bytes.ptr, magic, sizeof magic) != 0 || bytes.ptr[3] > 1)
+    if (bytes.len < HEAD_LEN || memcmp(bytes.ptr, magic, sizeof magic) != 0 || bytes.ptr[3] > FLAGS)
         return once_fail(err, ONCE_INVALID, "the stored bytes are no HTTP request");
-    out->needs_identity = bytes.ptr[3] == 1;
+    out->needs_identity = (bytes.ptr[3] & FLAG_NEEDS_IDENTITY) != 0;
+    out->identity = (bytes.ptr[3] & FLAG_IDENTITY) != 0;
     out->max_response = read_u32(bytes.ptr + 4);
     memcpy(out->final, bytes.ptr + 8, sizeof out->final);
     once_span left = once_span_skip(bytes, HEAD_LEN);

@@ -5,7 +5,8 @@
  * The gateway writes it, the daemon's completer reads it; the store keeps its bytes. What is read is
  * checked as if anybody had written it: whoever may connect to the daemon may store one.
  *
- *     "OR1", flags (1: the client's credentials were left out), max_response (4), which statuses are final (75
+ *     "OR1", flags (1: the client's credentials were left out; 2: the route says that the
+ *     gateway knows who its clients are), max_response (4), which statuses are final (75
  *     bytes, bit by bit), then with their lengths (4): upstream, method, target, header lines, names of
  *     headers that are kept of the answer (a line each), body
  *
@@ -29,6 +30,7 @@ struct once_resend {
     uint32_t max_response;
     uint8_t final[ONCE_RESEND_FINAL_LEN];
     bool needs_identity; /* the client had credentials, which are not here */
+    bool identity;       /* its route lets the daemon's own be used: the gateway has authenticated the client */
 };
 
 /* A bit of `final`. */

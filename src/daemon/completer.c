@@ -28,12 +28,14 @@ enum {
     STORE_PAUSE_MS = 250,
     CHECKPOINT_LEN_MAX = 4096, /* as the gateway hands on */
     IDENTITY_LEN_MAX = 16 << 10,
-    DRAIN_MS = 8000, /* what is under way when the daemon is to end has this long */
+    MEMORY_LEN = 16384, /* fences; one that has its place taken is forgotten */
+    DRAIN_MS = 8000,    /* what is under way when the daemon is to end has this long */
 };
 
 struct task {
     struct once_grant seen;
     enum once_takeover takeover;
+    bool running;
 };
 
 struct completer {
@@ -46,9 +48,35 @@ struct completer {
     struct task queue[QUEUE_MAX];
     size_t first, count;
     struct once_grant busy[COMPLETER_WORKERS]; /* fence 0: idle */
+    uint64_t own[MEMORY_LEN];                  /* fences of this process's attempts, by their rest (C5) */
+    uint64_t left[MEMORY_LEN];                 /* not for this process, as they were seen (sight_of()) */
+    bool unreadable[COMPLETER_UPSTREAMS_MAX];  /* identities, when it was last said */
     _Atomic bool stopping;
     _Atomic int64_t stop_by; /* monotonic ms */
 };
+
+/* ------------------------------------------------------------------ what is remembered */
+
+static void remember(struct completer *c, uint64_t memory[MEMORY_LEN], uint64_t what)
+{
+    pthread_mutex_lock(&c->lock);
+    memory[what % MEMORY_LEN] = what;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool is_remembered(struct completer *c, const uint64_t memory[MEMORY_LEN], uint64_t what)
+{
+    pthread_mutex_lock(&c->lock);
+    bool is = memory[what % MEMORY_LEN] == what;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+/* An attempt, and what may still change about it. */
+static uint64_t sight_of(const struct once_record *r)
+{
+    return r->grant.fence << 2 | (r->state == ONCE_STATE_RUNNING ? 2 : 0) | (r->recovery_point.len > 0 ? 1 : 0);
+}
 
 /* ------------------------------------------------------------------ one attempt */
 
@@ -58,7 +86,11 @@ struct attempt {
     struct once_reply reply; /* of the takeover */
     struct once_grant grant;
     struct once_resend request;
-    struct kept kept; /* its lease, while it is worked on */
+    const struct completer_upstream *upstream;
+    bool verdict;             /* an operator said that it is not done */
+    bool lacks_identity;      /* of the client, and there is none in its place */
+    struct once_buf identity; /* header lines; empty: none */
+    struct kept kept;         /* its lease, while it is worked on */
 };
 
 static bool is_again(once_result r)
@@ -206,21 +238,17 @@ static void judge(struct attempt *a, const struct http_answer *answer)
     store(a, &outcome, whole ? "the upstream's answer is no outcome" : "sent again, and no whole answer came");
 }
 
-static void send_request(struct attempt *a, const struct completer_upstream *upstream)
+static void send_request(struct attempt *a)
 {
-    struct once_buf own, identity;
+    struct once_buf own;
     once_buf_init(&own, 16 << 10);
-    once_buf_init(&identity, IDENTITY_LEN_MAX + 1024);
     add_own_lines(a, &own);
     struct http_answer answer = { .end = HTTP_NOT_SENT };
-    bool ready = upstream->identity == NULL || read_identity(upstream->identity, &identity);
-    if (!ready)
-        fprintf(stderr, "once daemon: '%s' cannot be read, or has no header lines\n", upstream->identity);
-    if (ready && own.result == ONCE_OK) {
-        struct http_call call = { .url = upstream->url,
+    if (own.result == ONCE_OK) {
+        struct http_call call = { .url = a->upstream->url,
                                   .method = a->request.method,
                                   .target = a->request.target,
-                                  .lines = { a->request.headers, once_buf_span(&own), once_buf_span(&identity) },
+                                  .lines = { a->request.headers, once_buf_span(&own), once_buf_span(&a->identity) },
                                   .body = a->request.body,
                                   .kept = a->request.kept,
                                   .body_max = a->request.max_response,
@@ -237,9 +265,6 @@ static void send_request(struct attempt *a, const struct completer_upstream *ups
         judge(a, &answer);
     http_answer_release(&answer);
     once_buf_release(&own);
-    if (identity.ptr != NULL)
-        explicit_bzero(identity.ptr, identity.len);
-    once_buf_release(&identity);
 }
 
 /* ------------------------------------------------------------------ whether it is sent */
@@ -273,33 +298,20 @@ static void execute(struct attempt *a)
 {
     struct completer *c = a->c;
     const struct once_record *record = &a->reply.record;
-    struct once_error err;
-    if (record->attempt > c->options.attempts_max) {
+    bool unsent = record->takeover != ONCE_TAKEOVER_RERUN && record->recovery_point.len == 0;
+    /* An operator's word is good for one attempt, however many there were. */
+    if (!a->verdict && record->attempt > c->options.attempts_max) {
         escalate(a, "too many attempts");
-        return;
-    }
-    if (record->attempt > c->options.crashes_max && crashes_of(c, &a->grant) > c->options.crashes_max) {
+    } else if (!a->verdict && record->attempt > c->options.crashes_max &&
+               crashes_of(c, &a->grant) > c->options.crashes_max) {
         escalate(a, "too many attempts that nobody ended");
-        return;
-    }
-    if (once_resend_get(record->request, &a->request, &err) != ONCE_OK) {
-        escalate(a, "its stored request cannot be sent");
-        return;
-    }
-    const struct completer_upstream *upstream = upstream_of(c, a->request.upstream);
-    if (upstream == NULL) {
-        escalate(a, "its upstream is not configured here");
-        return;
-    }
-    if (a->request.needs_identity && upstream->identity == NULL) {
-        escalate(a, "it needs credentials, and its upstream has no identity here");
-        return;
-    }
-    if (record->takeover != ONCE_TAKEOVER_RERUN && record->recovery_point.len == 0 && !mark(a)) {
+    } else if (a->lacks_identity && !unsent) {
+        escalate(a, "it needs credentials, and there is no identity for it here");
+    } else if (a->lacks_identity || (unsent && !mark(a))) {
         give_back(a);
-        return;
+    } else {
+        send_request(a);
     }
-    send_request(a, upstream);
 }
 
 static void hold_and_execute(struct attempt *a)
@@ -313,33 +325,105 @@ static void hold_and_execute(struct attempt *a)
     keeper_remove(keeper, &a->kept);
 }
 
-static void complete(struct completer *c, const struct task *task)
+static void take_over(struct attempt *a, const struct task *task)
 {
-    struct attempt a = { .c = c };
+    struct completer *c = a->c;
     struct once_take_over take_over = { .seen = task->seen,
                                         .lease_ms = c->options.lease_ms,
                                         .intent = task->takeover != ONCE_TAKEOVER_RERUN };
-    if (once_take_over(c->options.once, &take_over, &a.reply, NULL) != ONCE_OK)
+    if (once_take_over(c->options.once, &take_over, &a->reply, NULL) != ONCE_OK)
         return; /* seen again, later */
-    a.grant = a.reply.record.grant;
+    a->grant = a->reply.record.grant;
     ONCE_POINT("completer.taken");
-    switch (a.reply.arm) {
+    switch (a->reply.arm) {
     case ONCE_ARM_EXECUTE:
+        remember(c, c->own, a->grant.fence);
         atomic_fetch_add(&c->counters.taken, 1);
-        hold_and_execute(&a);
+        hold_and_execute(a);
         break;
     case ONCE_ARM_PROBE:
         atomic_fetch_add(&c->counters.taken, 1);
-        escalate(&a, "it must be asked whether it happened, and nobody here can");
+        escalate(a, "it must be asked whether it happened, and nobody here can");
         break;
     case ONCE_ARM_UNKNOWN:
         atomic_fetch_add(&c->counters.escalated, 1);
-        escalate_note(c->options.escalations, a.grant, "its holder is gone, something may have been sent");
+        escalate_note(c->options.escalations, a->grant, "its holder is gone, something may have been sent");
         break;
     default:
         atomic_fetch_add(&c->counters.lost, 1);
     }
-    once_reply_release(&a.reply);
+    once_reply_release(&a->reply);
+}
+
+/* ------------------------------------------------------------------ whether it is for us */
+
+enum whose { OURS, NOT_NOW, NOT_OURS };
+
+/* Did an operator leave it as it is? */
+static enum whose whose_verdict(struct attempt *a, const struct once_grant *seen)
+{
+    struct once_history history;
+    if (once_history_of(a->c->options.once, seen->record, &history, NULL) != ONCE_OK)
+        return NOT_NOW;
+    for (size_t i = 0; i < history.count; i++)
+        if (history.events[i].fence == seen->fence && strcmp(history.events[i].what, "resolved not done") == 0)
+            a->verdict = true;
+    once_history_release(&history);
+    return a->verdict ? OURS : NOT_OURS;
+}
+
+/* The identity that goes with it, if its route lets it have one (C2). */
+static enum whose whose_identity(struct attempt *a, bool running)
+{
+    struct completer *c = a->c;
+    const char *path = a->request.identity ? a->upstream->identity : NULL;
+    if (path == NULL) {
+        a->lacks_identity = a->request.needs_identity;
+        return a->lacks_identity && !running ? NOT_OURS : OURS;
+    }
+    bool good = read_identity(path, &a->identity);
+    bool *said = &c->unreadable[a->upstream - c->options.upstreams];
+    pthread_mutex_lock(&c->lock);
+    bool say = !good && !*said;
+    *said = !good;
+    pthread_mutex_unlock(&c->lock);
+    if (say)
+        fprintf(stderr, "once daemon: '%s' cannot be read, or has no header lines: what needs it waits\n", path);
+    return good ? OURS : NOT_NOW;
+}
+
+/* Nothing is touched before this is known: what another can still send, or its client, stays as it is. */
+static enum whose whose_is(struct attempt *a, const struct task *task, const struct once_reply *found)
+{
+    const struct once_record *r = &found->record;
+    bool running = r->state == ONCE_STATE_RUNNING;
+    if (found->arm != ONCE_ARM_FOUND || r->grant.fence != task->seen.fence || running != task->running)
+        return NOT_NOW;
+    if (once_resend_get(r->request, &a->request, NULL) != ONCE_OK)
+        return NOT_OURS;
+    a->upstream = upstream_of(a->c, a->request.upstream);
+    if (a->upstream == NULL)
+        return NOT_OURS;
+    enum whose whose = running || is_remembered(a->c, a->c->own, r->grant.fence) ? OURS : whose_verdict(a, &r->grant);
+    return whose == OURS ? whose_identity(a, running) : whose;
+}
+
+static void complete(struct completer *c, const struct task *task)
+{
+    struct attempt a = { .c = c };
+    struct once_reply found;
+    if (once_lookup_request_of(c->options.once, task->seen.record, &found, NULL) != ONCE_OK)
+        return; /* seen again, later */
+    once_buf_init(&a.identity, IDENTITY_LEN_MAX + 1024);
+    enum whose whose = whose_is(&a, task, &found);
+    if (whose == OURS)
+        take_over(&a, task);
+    else if (whose == NOT_OURS)
+        remember(c, c->left, sight_of(&found.record));
+    if (a.identity.ptr != NULL)
+        explicit_bzero(a.identity.ptr, a.identity.len);
+    once_buf_release(&a.identity);
+    once_reply_release(&found);
 }
 
 /* ------------------------------------------------------------------ finding */
@@ -356,6 +440,13 @@ static bool is_due(const struct once_record *r, once_time now)
     once_time since = r->state == ONCE_STATE_RUNNING ? r->lease_until : r->finished_at;
     int64_t waited = now - since;
     return waited < 0 || waited >= (int64_t)(seed % (uint64_t)longest); /* < 0: clocks differ; do not wait for ever */
+}
+
+/* C5, as far as it costs nothing to know: an answer to a client has a status, a verdict and a release have none. */
+static bool may_be_ours(struct completer *c, const struct once_record *r)
+{
+    bool may = r->state == ONCE_STATE_RUNNING || r->status == 0 || is_remembered(c, c->own, r->grant.fence);
+    return may && !is_remembered(c, c->left, sight_of(r));
 }
 
 static bool is_in_hand(const struct completer *c, uint64_t fence)
@@ -375,7 +466,8 @@ static bool offer(struct completer *c, const struct once_record *r)
     pthread_mutex_lock(&c->lock);
     bool room = c->count < QUEUE_MAX;
     if (room && !is_in_hand(c, r->grant.fence)) {
-        c->queue[(c->first + c->count++) % QUEUE_MAX] = (struct task){ r->grant, r->takeover };
+        c->queue[(c->first + c->count++) % QUEUE_MAX] =
+            (struct task){ r->grant, r->takeover, r->state == ONCE_STATE_RUNNING };
         pthread_cond_signal(&c->work);
     }
     pthread_mutex_unlock(&c->lock);
@@ -392,7 +484,7 @@ static void look(struct completer *c)
             return;
         once_time now = once_os_clock.wall(NULL);
         for (size_t n = 0; room && n < page.count; n++)
-            if (is_due(&page.records[n], now))
+            if (is_due(&page.records[n], now) && may_be_ours(c, &page.records[n]))
                 room = offer(c, &page.records[n]);
         filter.before = page.next;
         once_page_release(&page);

@@ -1,17 +1,21 @@
 /*
  * completer.h - drives abandoned records to an end: sends their stored requests again.
  *
- * A thread finds what is abandoned and has a stored request (once_list(), every LOOK_MS); workers take such records
- * over exactly as they were seen (once_take_over()), send the request to the upstream that its route named, with the
- * same child key, a new fence, and recovery point and checkpoint, and store what came, by the
- * route's own rules. So any number of daemons may do this on one store: of all who saw a record, one gets it.
+ * A thread finds what is abandoned and has a stored request (once_list(), every LOOK_MS); workers read that, take such
+ * records over exactly as they were seen (once_take_over()), send the request to the upstream that its route named,
+ * with the same child key, a new fence, and recovery point and checkpoint, and store what came, by the route's own
+ * rules. So any number of daemons may do this on one store: of all who saw a record, one gets it.
  *
  * Invariants: C1 only configured upstreams are called, once per attempt, without redirects.
- *             C2 credentials come from the operator (an identity file), never from the store; where the client had
- *                some and there is no identity, it is escalated.
+ *             C2 credentials come from the operator (an identity file), never from the store, and go only with
+ *                requests whose route says that the gateway has authenticated their clients. Where the client had
+ *                some and they may not be used, it is not sent: escalated where it may have been, else left alone.
  *             C3 the outcome is stored by the fence of this attempt (K3); a lost lease stops the sending.
  *             C4 after attempts_max attempts, or crashes_max that nobody ended, it is escalated:
  *                a request that kills whoever sends it is not sent for ever (F9).
+ *             C5 a failure that was answered to a client is that client's to retry: of what failed, only what
+ *                this process's own attempts left so, and what an operator said is not done, is sent again.
+ *             C6 what cannot be sent from here (another daemon's upstream) is not touched.
  */
 #ifndef ONCE_DAEMON_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_H

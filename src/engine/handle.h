@@ -26,6 +26,8 @@ void once_kick(struct once *once);
 void once_end_waits(struct once *once);
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,
                             struct once_error *err);
+once_result once_lookup_request_of(struct once *once, const uint8_t record[16], struct once_reply *reply,
+                                   struct once_error *err);
 once_result once_check_step(struct once *once, uint64_t *cursor, once_problem_fn *each, void *arg,
                             struct once_check_report *report, struct once_error *err);
 

@@ -359,6 +359,17 @@ once_result once_lookup_request(struct once *once, once_span tenant, once_span k
     return call(once, &request, reply, err);
 }
 
+once_result once_lookup_request_of(struct once *once, const uint8_t record[16], struct once_reply *reply,
+                                   struct once_error *err)
+{
+    struct job job = { .kind = JOB_OPERATION, .request = { .verb = ONCE_VERB_LOOKUP, .lookup = { .request = true } } };
+    job.op.request = &job.request;
+    memcpy(job.op.record, record, sizeof job.op.record);
+    once_result r = engine_call(once->engine, &job, err);
+    *reply = job.op.reply;
+    return r;
+}
+
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
                          struct once_error *err)
 {

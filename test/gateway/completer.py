@@ -16,16 +16,69 @@ import urllib.request
 
 from gateway import (BOUND_S, Client, Daemon, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal,
                      free_port, in_parallel, kill, new_token, request_bytes, wait_for)
+import upstream
 
 STORED = "once_complete app header=X-Test;"
+KNOWN = "once_complete app identity header=X-Test;"
 LOCATIONS = (Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", STORED),
              Location("/escalate/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", STORED),
+             Location("/known/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", KNOWN),
+             Location("/known_escalate/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", KNOWN),
              Location("/intent/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", "once_intent on;", STORED),
              Location("/elsewhere/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", "once_complete nowhere header=X-Test;"),
              Location("/plain/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"))
 VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 SECRETS = [("Authorization", "Bearer S3CRET-a"), ("Cookie", "session=S3CRET-c"), ("X-Api-Key", "S3CRET-k"),
            ("Proxy-Authorization", "Basic S3CRET-p"), ("X-Not-Named", "S3CRET-n")]
+
+
+DAEMONS = "Authorization: Bearer of-the-daemon\n"
+
+
+@upstream.behaviour
+def guarded(c):
+    """Lets only the daemon in."""
+    c.read_body()
+    if c.header("authorization") != "Bearer of-the-daemon":
+        c.answer(401, ["Content-Type: text/plain"], b"who are you?\n")
+    else:
+        c.answer(201, ["Content-Type: application/json"], b'{"effect":%d}' % c.effect())
+
+
+@upstream.behaviour
+def busy_once(c):
+    """The first time it does nothing, and says so."""
+    c.read_body()
+    if [seen[0] for seen in c.upstream.seen].count(c.token) < 2:
+        c.answer(429, ["Content-Type: text/plain", "Retry-After: 1"], b"slow down, nothing was done\n")
+    else:
+        c.answer(201, ["Content-Type: application/json"], b'{"effect":%d}' % c.effect())
+
+
+@upstream.behaviour
+def held_fails_once(c):
+    """Held the first time, 503 the second, then well."""
+    n = c.work()
+    if n == 1:
+        c.hold()
+    c.answer(*((503, [], b"not yet") if n < 3 else (200, [], b"well %d" % n)))
+
+
+@upstream.behaviour
+def held_resets_once(c):
+    n = c.work()
+    if n == 1:
+        c.hold()
+    if n < 3:
+        c.reset()
+    c.answer(200, [], b"well %d" % n)
+
+
+@upstream.behaviour
+def held_503(c):
+    if c.work() == 1:
+        c.hold()
+    c.answer(503, [], b"never")
 
 
 class Hook(http.server.ThreadingHTTPServer):
@@ -136,6 +189,25 @@ def case(function):
     return function
 
 
+def abandon_each(c, paths, headers=()):
+    """A held request at each of these, abandoned; nobody but the next who asks is answered."""
+    tokens = [new_token("left") for _ in paths]
+    clients = [c.begin(path, token, headers) for path, token in zip(paths, tokens)]
+    wait_for(lambda: all(c.gateway.effects(token) for token in tokens), "the effects")
+    c.abandon(*clients)
+    for token in tokens:
+        expect_equal(c.record(token)["state"], "running", "what was abandoned")
+        c.gateway.upstream.open_gate(token)
+    return tokens
+
+
+def completed(c, path="/rerun/held"):
+    """The completer has been through everything that there was before: it finished one that came later."""
+    c.ask("/plain/normal", new_token("up"))  # the (only) worker has found the daemon again
+    token, = abandon_each(c, [path])
+    return c.wait_state(token, "succeeded", "unknown")
+
+
 def files_with(folder, needle):
     found = []
     for name in os.listdir(folder):
@@ -152,30 +224,29 @@ def abandoned_request_is_sent_again_with_the_same_child_key():
     c = Case(identity="Authorization: Bearer of-the-daemon\n# a comment\nX-Service: once\n", complete=False)
     try:
         token = new_token("again")
-        client = c.begin("/rerun/held?q=1&r=%2F", token, SECRETS)
+        client = c.begin("/known/held?q=1&r=%2F", token, SECRETS)
         wait_for(lambda: c.gateway.effects(token) == 1, "the first effect")
-        c.gateway.upstream.open_gate(token)  # for whoever comes next; the first is not answered in time
         c.abandon(client)
-        if c.record(token)["state"] == "running":
-            expect(files_with(c.gateway.folder, b"amount"), "the request is not stored")
+        c.gateway.upstream.open_gate(token)  # for whoever comes next: nobody waits for the first answer
+        expect_equal(c.record(token)["state"], "running", "what was abandoned")
+        expect(files_with(c.gateway.folder, b"amount"), "the request is not stored")
         for needle in (b"S3CRET", b"Bearer", b"session="):
             expect(not files_with(c.gateway.folder, needle), "%r is in %s" % (needle, files_with(c.gateway.folder, needle)))
         c.complete()
         record = c.wait_state(token, "succeeded")
         sent = c.sent(token)
-        expect_equal(record["attempt"], len(sent), "attempts, and effects")
-        if len(sent) > 1:  # else the first answer came before the worker died
-            first, last = sent[0], sent[-1]
-            expect_equal(last["once-key"], first["once-key"], "the child key")
-            expect(int(last["once-fence"]) > int(first["once-fence"]), "the fence does not grow")
-            expect_equal(last["once-attempt"], "2", "the attempt's number")
-            expect_equal((last["content-type"], last["authorization"], last["x-service"]),
-                         ("application/json", "Bearer of-the-daemon", "once"), "what was sent with it")
-            for name in ("cookie", "x-api-key", "x-not-named", "idempotency-key", "expect", "accept"):
-                expect(name not in last, "%s was sent again: %s" % (name, last))
-            expect(("POST", "/rerun/held?q=1&r=%2F") == c.gateway.upstream.seen[-1][1:3], "the target: %s" % (c.gateway.upstream.seen,))
+        expect_equal((record["attempt"], len(sent)), (2, 2), "attempts, and effects")
+        first, last = sent[0], sent[-1]
+        expect_equal(last["once-key"], first["once-key"], "the child key")
+        expect(int(last["once-fence"]) > int(first["once-fence"]), "the fence does not grow")
+        expect_equal(last["once-attempt"], "2", "the attempt's number")
+        expect_equal((last["content-type"], last["authorization"], last["x-service"]),
+                     ("application/json", "Bearer of-the-daemon", "once"), "what was sent with it")
+        for name in ("cookie", "x-api-key", "x-not-named", "idempotency-key", "expect", "accept"):
+            expect(name not in last, "%s was sent again: %s" % (name, last))
+        expect(("POST", "/known/held?q=1&r=%2F") == c.gateway.upstream.seen[-1][1:3], "the target: %s" % (c.gateway.upstream.seen,))
         # The client comes back, and is told what the completer got.
-        answer = c.ask("/rerun/held?q=1&r=%2F", token, headers=[("Content-Type", "application/json")])
+        answer = c.ask("/known/held?q=1&r=%2F", token, headers=[("Content-Type", "application/json")])
         expect(answer.status == 201 and answer.replayed, "the retry: %s" % answer)
         expect_equal(json.loads(answer.body)["effect"], len(sent), "the answer's effect")
         expect_equal(answer.get("Content-Type"), "application/json", "the kept header")
@@ -204,20 +275,102 @@ def what_has_no_stored_request_is_left_alone():
 
 
 @case
-def retryable_failure_is_tried_again_until_it_succeeds():
+def its_own_retryable_failure_is_tried_again_until_it_succeeds():
     c = Case()
     try:
-        token = new_token("fails")
-        answer = c.ask("/rerun/fails_once", token)
-        expect_equal(answer.status, 503, "the first answer")
-        record = c.wait_state(token, "succeeded")
-        expect_equal((record["attempt"], record["status"], c.gateway.effects(token)), (2, 200, 2), "attempts, status, effects")
-        token = new_token("resets")
-        answer = c.ask("/rerun/resets_once", token)
-        expect_equal(answer.code(), "upstream-failed", "the first answer")
+        fails, resets = abandon_each(c, ["/rerun/held_fails_once", "/rerun/held_resets_once"])
+        for token in fails, resets:
+            record = c.wait_state(token, "succeeded")
+            expect_equal((record["attempt"], record["status"], c.gateway.effects(token)), (3, 200, 3), "attempts, status, effects")
+        answer = c.ask("/rerun/held_resets_once", resets, headers=[("Content-Type", "application/json")])
+        expect(answer.replayed and answer.body == b"well 3", "the retry: %s" % answer)
+    finally:
+        c.end()
+
+
+@case
+def failure_that_was_answered_is_left_to_the_client():
+    """C5: also where the daemon's rights would get it through, and where it could not send it at all."""
+    c = Case(identity=DAEMONS)
+    try:
+        told = []
+        for route in "rerun", "escalate", "known", "known_escalate", "elsewhere":
+            for name, status in (("guarded", 401), ("busy_once", 429), ("fails_once", 503), ("resets_once", 502)):
+                if "escalate" in route and status > 500:
+                    continue  # unknown at once
+                for headers in [], SECRETS[:1]:
+                    token, path = new_token("told"), "/%s/%s" % (route, name)
+                    expect_equal(c.ask(path, token, headers=headers).status, status, "%s: the first answer" % path)
+                    told.append((path, name, token, headers))
+        seen = lambda token: ({name: value for name, value in c.record(token).items() if name != "age_ms"}, c.gateway.effects(token))
+        before = {token: seen(token) for _, _, token, _ in told}
+        # Longer than any of them waits: one that was left later has gone through two attempts.
+        token, = abandon_each(c, ["/rerun/held_fails_once"])
         c.wait_state(token, "succeeded")
-        answer = c.ask("/rerun/resets_once", token)
-        expect(answer.replayed and answer.body == b"well 2", "the retry: %s" % answer)
+        completed(c)
+        for path, name, token, headers in told:
+            record = before[token][0]
+            expect_equal(seen(token), before[token], "%s: what was answered" % path)
+            expect_equal((record["state"], record["retryable"], record["attempt"]), ("failed", True, 1), path)
+            answer = c.ask(path, token, headers=headers)
+            if name == "guarded":
+                expect_equal((answer.status, c.gateway.effects(token)), (401, 0), "%s: asked again" % path)
+            else:
+                expect(answer.status < 300 and not answer.replayed, "%s: the retry: %s" % (path, answer))
+    finally:
+        c.end()
+
+
+@case
+def identity_goes_only_where_the_route_says_so():
+    c = Case(identity=DAEMONS, complete=False, workers=1)
+    try:
+        paths = ["/rerun/held", "/known/held"]
+        plain, known = abandon_each(c, paths)
+        secret, known_secret = abandon_each(c, paths, SECRETS[:1])
+        c.complete()
+        for token, wanted in (plain, None), (known, "Bearer of-the-daemon"), (known_secret, "Bearer of-the-daemon"):
+            c.wait_state(token, "succeeded")
+            expect_equal((c.gateway.effects(token), c.sent(token)[-1].get("authorization")), (2, wanted), "effects, and with what")
+        c.wait_state(secret, "unknown")
+        expect_equal(c.gateway.effects(secret), 1, "effects of one that nobody here may send")
+        resolve(c, secret, "--not-done", "--reason", "looked")
+        completed(c)
+        record = c.record(secret)
+        expect_equal((record["state"], record["retryable"], c.gateway.effects(secret)), ("failed", True, 1), "left to its client")
+    finally:
+        c.end()
+
+
+@case
+def identity_that_cannot_be_read_is_waited_for():
+    c = Case(identity=DAEMONS, workers=1)
+    try:
+        path = c.gateway.path("identity")
+        os.rename(path, path + ".away")
+        token, = abandon_each(c, ["/known/held"], SECRETS[:1])
+        wait_for(lambda: "what needs it waits" in c.gateway.daemon.said(), "the log")
+        completed(c)
+        record = c.record(token)
+        expect_equal((record["state"], record["attempt"]), ("running", 1), "while there is no identity")
+        os.rename(path + ".away", path)
+        c.wait_state(token, "succeeded")
+        expect_equal(c.gateway.daemon.said().count("what needs it waits"), 1, "lines about it")
+    finally:
+        c.end()
+
+
+@case
+def verdict_is_good_for_one_more_attempt():
+    c = Case("--complete-attempts", "2")
+    try:
+        token, = abandon_each(c, ["/rerun/held_503"])
+        for attempts in 2, 3, 4:
+            c.wait_state(token, "unknown")
+            expect_equal(c.gateway.effects(token), attempts, "effects")
+            if attempts < 4:
+                resolve(c, token, "--not-done", "--reason", "looked")
+                wait_for(lambda: c.gateway.effects(token) == attempts + 1, "the attempt after the verdict")
     finally:
         c.end()
 
@@ -346,21 +499,21 @@ def what_a_service_says_over_http_is_told_too():
 
 @case
 def credentials_that_are_not_there_are_not_guessed():
-    c = Case(complete=False)
+    c = Case(complete=False, workers=1)
     try:
-        token, elsewhere, open_to_all = new_token("identity"), new_token("elsewhere"), new_token("open")
-        clients = (c.begin("/rerun/held", token, SECRETS[:1]), c.begin("/elsewhere/held", elsewhere),
-                   c.begin("/rerun/held", open_to_all))
-        wait_for(lambda: all(c.gateway.effects(t) for t in (token, elsewhere, open_to_all)), "the effects")
-        c.abandon(*clients)
-        for t in (token, elsewhere, open_to_all):
-            c.gateway.upstream.open_gate(t)
+        elsewhere, open_to_all = abandon_each(c, ["/elsewhere/held", "/rerun/held"])
+        token, known = abandon_each(c, ["/rerun/held", "/known/held"], SECRETS[:1])
         c.complete()
         c.wait_state(open_to_all, "succeeded")
-        for t, why in ((token, "no identity"), (elsewhere, "not configured")):
+        for t in token, known:
             c.wait_state(t, "unknown")
             expect_equal(c.gateway.effects(t), 1, "effects")
-            expect(any(why in line and t in line for line in c.gateway.daemon.said().splitlines()), "the log: %s" % c.gateway.daemon.said())
+            wait_for(lambda: any("no identity" in line and t in line for line in c.gateway.daemon.said().splitlines()), "the log")
+        completed(c)
+        record = c.record(elsewhere)  # somebody else's, or nobody's
+        expect_equal((record["state"], record["attempt"], c.gateway.effects(elsewhere)), ("running", 1, 1), "what another may send")
+        answer = c.ask("/elsewhere/held", elsewhere, headers=[("Content-Type", "application/json")])
+        expect(answer.status == 201 and not answer.replayed, "its client: %s" % answer)
     finally:
         c.end()
 
@@ -369,8 +522,7 @@ def credentials_that_are_not_there_are_not_guessed():
 def attempts_have_a_limit():
     c = Case("--complete-attempts", "3")
     try:
-        token = new_token("limit")
-        expect_equal(c.ask("/rerun/status_503", token).status, 503, "the first answer")
+        token, = abandon_each(c, ["/rerun/held_503"])
         c.wait_state(token, "unknown")
         expect_equal(c.gateway.effects(token), 3, "effects")
         expect("too many attempts" in c.gateway.daemon.said(), "the log")
@@ -411,12 +563,11 @@ def a_daemon_that_dies_in_the_middle_is_followed_by_another():
             token = new_token("dies")
             client = c.begin("/rerun/held", token)
             wait_for(lambda: c.gateway.effects(token), "the effect")
-            c.gateway.upstream.open_gate(token)
             c.abandon(client)
+            c.gateway.upstream.open_gate(token)
             daemon = c.gateway.daemon
             daemon.end()
-            if c.gateway.record(token)["state"] != "running":
-                continue  # answered before the worker died
+            expect_equal(c.gateway.record(token)["state"], "running", "what was abandoned")
             daemon.arguments = c.completing()
             daemon.start(env={"ONCE_CRASH": point + ":1:kill"}, ready=False)
             expect_equal(daemon.process.wait(BOUND_S), -signal.SIGKILL, "the daemon's end at " + point)
@@ -473,12 +624,14 @@ def two_completers_and_a_retrying_client():
         c.abandon(*clients)
         for token in keys:
             c.gateway.upstream.open_gate(token)
+        ask = lambda token: c.gateway.ask_until(lambda a: a.status not in (409, 503), "/rerun/held", token, token,
+                                                headers=[("Content-Type", "application/json")])
+        asked = keys[::3]
+        answers = {token: ask(token) for token in asked[:3]}  # surely by their clients; for the others it is a race
         if store:
             c.complete(other)
         c.complete()
-        ask = lambda token: c.gateway.ask_until(lambda a: a.status not in (409, 503), "/rerun/held", token, token,
-                                                headers=[("Content-Type", "application/json")])
-        answers = dict(zip(keys[::3], in_parallel(ask, keys[::3], width=8)))
+        answers.update(zip(asked[3:], in_parallel(ask, asked[3:], width=8)))
         wait_for(lambda: all(r["state"] == "succeeded" for r in c.gateway.records().values()), "all to be done", bound=BOUND_S * 2)
         effects = {}
         with open(c.gateway.upstream.ledger.path, encoding="utf-8") as file:
@@ -486,9 +639,12 @@ def two_completers_and_a_retrying_client():
                 effect = json.loads(line)
                 effects.setdefault(effect["token"], []).append(effect["headers"])
         records = c.gateway.records()
+        # The daemon does not send the client's key. Two thirds of them nobody but a completer asks for.
+        by_client = [token for token in keys if any(name.lower() == "idempotency-key" for name, _ in effects[token][-1])]
+        expect(set(asked[:3]) <= set(by_client) <= set(answers), "ended by clients: %d of %d" % (len(by_client), len(answers)))
         for token in keys:
             record = records[("", token)]
-            expect(len(effects[token]) <= record["attempt"] == 2, "effects %d, %s" % (len(effects[token]), record))
+            expect(len(effects[token]) == record["attempt"] == 2, "effects %d, %s" % (len(effects[token]), record))
             again = ask(token) if token in answers or token.endswith("7") else None
             if token in answers:
                 expect_equal(again.lasting(), answers[token].lasting(), "what is told later")

@@ -43,6 +43,7 @@ def test_config__says_each_option(world):
             (("--takeover", "escalate"), "once_takeover escalate;"),
             (("--intent",), "once_intent on;"),
             (("--complete",), "once_complete service header=Host;"),
+            (("--complete", "--complete-identity", "/dev/null"), "once_complete service identity header=Host;"),
             (("--lease", "90s"), "once_lease 1m30s;"),
             (("--retention", "never"), "once_retention never;"),
             (("--retention", "7d"), "once_retention 7d;"),

@@ -41,7 +41,16 @@ static void resend__arrives_with_all_its_fields(void)
     EXPECT(once_span_equal(in.upstream, out.upstream) && once_span_equal(in.method, out.method) &&
            once_span_equal(in.target, out.target) && once_span_equal(in.headers, out.headers) &&
            once_span_equal(in.kept, out.kept) && once_span_equal(in.body, out.body));
-    EXPECT(out.max_response == 1 << 20 && out.needs_identity);
+    EXPECT(out.max_response == 1 << 20);
+    for (int flags = 0; flags < 4; flags++) {
+        in.needs_identity = (flags & 1) != 0;
+        in.identity = (flags & 2) != 0;
+        CHECK(read_back(&in, &out, &buf) == ONCE_OK);
+        EXPECT(out.needs_identity == in.needs_identity && out.identity == in.identity);
+    }
+    buf.ptr[3] = 4;
+    EXPECT(once_resend_get(once_buf_span(&buf), &out, NULL) == ONCE_INVALID);
+    CHECK(read_back(&in, &out, &buf) == ONCE_OK);
     EXPECT(once_resend_is_final(&out, 201) && !once_resend_is_final(&out, 200) && !once_resend_is_final(&out, 600) &&
            !once_resend_is_final(&out, -1));
     once_span lines = out.headers, name, value;
