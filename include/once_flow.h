@@ -217,7 +217,7 @@ struct once_flow_report {
  *   UNKNOWN      something may have been sent to an OPAQUE callee, or limits were reached: a person
  *                must look (once keys resolve)
  *   MISMATCH     the key was used for another request
- *   FENCED       it was taken over, and the record is gone since
+ *   FENCED       it was taken over, and the record is gone since, or the key stands for another operation
  * Any other result: the database failed. What was not committed did not happen; the record tells the
  * next attempt the rest. ONCE_UNKNOWN: a COMMIT's answer was lost, and what became of it could not be
  * seen; ask again under the same key.

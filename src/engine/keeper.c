@@ -64,7 +64,7 @@ static void take_answer(struct kept *kept, once_time asked)
 {
     while (sem_wait(&kept->answered) != 0)
         ; /* interrupted */
-    once_time now = once_os_monotonic_ms();
+    once_time now = once_os_lease_ms();
     struct once_op *op = &kept->job.op;
     if (op->result == ONCE_OK && op->reply.arm == ONCE_ARM_DONE) {
         atomic_store(&kept->lost_at, asked + kept->lease_ms);
@@ -93,13 +93,13 @@ static void *keep(void *arg)
     pthread_setname_np(pthread_self(), "once-keeper");
     pthread_mutex_lock(&k->lock);
     while (!k->stopping) {
-        once_time next = next_due(k), now = once_os_monotonic_ms();
+        once_time next = next_due(k), now = once_os_lease_ms();
         if (next == INT64_MAX) {
             pthread_cond_wait(&k->changed, &k->lock);
             continue;
         }
         if (next > now) {
-            struct timespec until = { .tv_sec = next / 1000, .tv_nsec = next % 1000 * 1000000 };
+            struct timespec until = once_os_lease_deadline(next);
             pthread_cond_timedwait(&k->changed, &k->lock, &until);
             continue;
         }
@@ -120,7 +120,7 @@ static void *keep(void *arg)
 bool keeper_is_held(const struct kept *kept)
 {
     struct kept *k = (struct kept *)kept; /* atomics are read through a plain pointer */
-    return !atomic_load(&k->fenced) && once_os_monotonic_ms() < atomic_load(&k->lost_at);
+    return !atomic_load(&k->fenced) && once_os_lease_ms() < atomic_load(&k->lost_at);
 }
 
 void keeper_tell_fenced(struct kept *kept)
@@ -173,7 +173,7 @@ static int start_thread(struct keeper *k)
 once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms,
                        struct once_error *err)
 {
-    once_time now = once_os_monotonic_ms();
+    once_time now = once_os_lease_ms();
     *kept = (struct kept){ .grant = grant, .lease_ms = lease_ms };
     kept->renew_at = renew_after(kept, now);
     atomic_init(&kept->lost_at, now + lease_ms);

@@ -8,6 +8,7 @@
 #include "os/point.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { STATUS_LATER = 503 };
 
@@ -57,6 +58,13 @@ static enum once_arm arm_of(const struct once_record *record)
     }
 }
 
+/* K5, K6: by now the key may stand for another request, or for this one in another life. */
+static bool is_same_operation(const struct attempt *a, const struct once_record *record)
+{
+    return record->created_at == a->created_at &&
+           memcmp(&record->fingerprint, &a->fingerprint, sizeof a->fingerprint) == 0;
+}
+
 once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err)
 {
     a->report->fenced = true;
@@ -66,7 +74,10 @@ once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, s
         r = a->db->ops->lookup(a->db, a->tenant, a->key, reply, err);
         a->db->ops->rollback(a->db);
     }
-    if (r == ONCE_OK) {
+    if (r == ONCE_OK && !is_same_operation(a, &reply->record)) {
+        once_reply_release(reply);
+        reply->arm = ONCE_ARM_FENCED;
+    } else if (r == ONCE_OK) {
         reply->arm = arm_of(&reply->record);
         reply->retry_after_ms = reply->arm == ONCE_ARM_IN_PROGRESS ? a->lease_ms : 0;
     }
@@ -185,13 +196,14 @@ once_result attempt_postpone(struct attempt *a, const char *why, struct once_rep
     return end(a, &e, reply, err);
 }
 
-/* From here only a person moves it on. If that one says that it was not done, it was not sent. */
+/* From here only a person moves it on. If that one says that it was not done, what may have been sent was not; but a
+ * call that was answered was made, whoever says what, and its answer stays. */
 once_result attempt_escalate(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err)
 {
     static const struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
     tell(a, why);
     a->crashes = 0;
-    return end(a, &(struct ending){ .outcome = &unknown }, reply, err);
+    return end(a, &(struct ending){ .outcome = &unknown, .flags = a->flags & KEPT_ANSWERED }, reply, err);
 }
 
 /* ------------------------------------------------------------------ the beginning */
@@ -274,6 +286,8 @@ static once_result begin_keeping(struct attempt *a, const struct attempt_entry *
 {
     once_result r = ONCE_OK;
     a->grant = record->grant;
+    a->fingerprint = record->fingerprint;
+    a->created_at = record->created_at;
     a->number = record->attempt;
     if (record->recovery_point.len > 0) {
         r = resume(a, record, before, err);
@@ -307,7 +321,7 @@ enum turn attempt_enter(struct attempt *a, const struct attempt_entry *entry, on
     struct once_reply before = { .arm = ONCE_ARM_NONE }, got = { .arm = ONCE_ARM_NONE };
     struct once_reply kept = { .arm = ONCE_ARM_NONE };
     const char *escalate = NULL;
-    once_time asked = once_os_monotonic_ms();
+    once_time asked = once_os_lease_ms();
     once_result r = ops->begin(a->db, err);
     if (r != ONCE_OK)
         return over(r, result);

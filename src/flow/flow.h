@@ -24,6 +24,8 @@ struct attempt {
     struct once_flow_report *report;
     once_span tenant, key;
     struct once_grant grant;
+    struct once_fingerprint fingerprint; /* with created_at: which operation of this key it is */
+    once_time created_at;
     uint32_t number;
     int64_t lease_ms;
     size_t next;                        /* the step to do */
@@ -63,7 +65,8 @@ once_result attempt_drive(struct attempt *a, struct once_reply *reply, struct on
 once_result attempt_postpone(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err);
 /* Ends it: nobody knows (K10). */
 once_result attempt_escalate(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err);
-/* It is not ours any more: answers from the record (K3). */
+/* It is not ours any more: answers from the record (K3); FENCED without one where the key is another operation's by
+ * now. */
 once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err);
 /* What a failing COMMIT means for this attempt. `reply` is set where ONCE_OK is returned. */
 once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *why, struct once_reply *reply,

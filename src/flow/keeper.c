@@ -12,7 +12,7 @@
 static once_time renew_after(const struct flow_keeper *k, int64_t parts)
 {
     int64_t part = k->lease_ms / parts;
-    return once_os_monotonic_ms() + (part > 0 ? part : 1);
+    return once_os_lease_ms() + (part > 0 ? part : 1);
 }
 
 /* Without the lock: the database may take its time. */
@@ -23,7 +23,7 @@ static void renew(struct flow_keeper *k)
     int64_t lease_ms = k->lease_ms;
     pthread_mutex_unlock(&k->lock);
     bool fenced = false;
-    once_time asked = once_os_monotonic_ms();
+    once_time asked = once_os_lease_ms();
     once_result r = k->db->ops->renew(k->db, grant, lease_ms, &fenced, NULL);
     pthread_mutex_lock(&k->lock);
     k->busy = false;
@@ -48,8 +48,8 @@ static void *keep(void *arg)
         once_time due = k->active ? k->renew_at : INT64_MAX;
         if (due == INT64_MAX) {
             pthread_cond_wait(&k->changed, &k->lock);
-        } else if (due > once_os_monotonic_ms()) {
-            struct timespec until = { .tv_sec = due / 1000, .tv_nsec = due % 1000 * 1000000 };
+        } else if (due > once_os_lease_ms()) {
+            struct timespec until = once_os_lease_deadline(due);
             pthread_cond_timedwait(&k->changed, &k->lock, &until);
         } else {
             renew(k);
@@ -129,5 +129,5 @@ void flow_keeper_stop(struct flow_keeper *k)
 bool flow_keeper_is_held(const struct flow_keeper *k, int64_t ms)
 {
     struct flow_keeper *own = (struct flow_keeper *)k; /* atomics are read through a plain pointer */
-    return !atomic_load(&own->fenced) && once_os_monotonic_ms() + ms < atomic_load(&own->lost_at);
+    return !atomic_load(&own->fenced) && once_os_lease_ms() + ms < atomic_load(&own->lost_at);
 }

@@ -113,6 +113,7 @@ static void grant_params(struct pg_params *p, struct once_grant grant)
 
 #define MS(n) "(" n " * interval '1 millisecond')"
 #define UTF8(n) "convert_from(" n ", 'UTF8')"
+#define EXTEND "SELECT * FROM once.extend($1, $2, CASE WHEN $3 > 0 THEN " MS("$3") " END)"
 
 static once_result lookup(struct once_flow_db *db, once_span tenant, once_span key, struct once_reply *reply,
                           struct once_error *err)
@@ -185,8 +186,7 @@ static once_result extend_by(PGconn *conn, const char *sql, struct once_grant gr
 static once_result extend(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                           struct once_error *err)
 {
-    return extend_by(own(db)->conn, "SELECT * FROM once.extend($1, $2, CASE WHEN $3 > 0 THEN " MS("$3") " END)", grant,
-                     lease_ms, reply, err);
+    return extend_by(own(db)->conn, EXTEND, grant, lease_ms, reply, err);
 }
 
 static once_result finish(struct once_flow_db *db, struct once_grant grant, const struct once_outcome *outcome,
@@ -268,15 +268,31 @@ static once_result open_side(struct flow_postgres *f, struct once_error *err)
     return PQstatus(f->side) == CONNECTION_OK ? ONCE_OK : failed(f->side, NULL, err);
 }
 
-/* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. For this transaction only: a
- * pooler may give the session to others. */
+static once_result exec_aside(struct flow_postgres *f, const char *sql, struct once_error *err)
+{
+    PGresult *result = PQexec(f->side, sql);
+    once_result r = is_good(result) ? ONCE_OK : failed(f->side, result, err);
+    PQclear(result);
+    return r;
+}
+
+/* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. That and the isolation are
+ * for this transaction only: a pooler may give the session to others. */
 static once_result extend_aside(struct flow_postgres *f, struct once_grant grant, int64_t lease_ms,
                                 struct once_reply *reply, struct once_error *err)
 {
-    static const char sql[] = "SELECT a.* FROM (SELECT set_config('lock_timeout', '10s', true) AS waits OFFSET 0) t, "
-                              "LATERAL once.extend($1, $2, CASE WHEN $3 > 0 AND t.waits <> '' THEN " MS("$3") " END) a";
     once_result r = open_side(f, err);
-    return r == ONCE_OK ? extend_by(f->side, sql, grant, lease_ms, reply, err) : r;
+    if (r == ONCE_OK)
+        r = exec_aside(f, "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'", err);
+    if (r == ONCE_OK)
+        r = extend_by(f->side, EXTEND, grant, lease_ms, reply, err);
+    if (r == ONCE_OK) {
+        r = exec_aside(f, "COMMIT", err);
+    } else if (f->side != NULL && PQtransactionStatus(f->side) != PQTRANS_IDLE) {
+        PQfinish(f->side); /* whatever state it is in */
+        f->side = NULL;
+    }
+    return r;
 }
 
 static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
@@ -322,9 +338,11 @@ static PGresult *run(PGconn *conn, const char *sql)
 
 static once_result begin(struct once_flow_db *db, struct once_error *err)
 {
-    /* K4: a call rests on what was committed before it, so that is on disk, whatever the session says. */
-    static const char sql[] = "BEGIN; SELECT set_config('synchronous_commit', 'on', true) "
-                              "WHERE current_setting('synchronous_commit') = 'off'";
+    /* K4: a call rests on what was committed before it, so that is on disk, whatever the session says. K3: and a guard
+     * must see what was committed while it waited, whatever isolation the session has by default. */
+    static const char sql[] =
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('synchronous_commit', 'on', true) "
+        "WHERE current_setting('synchronous_commit') = 'off'";
     PGconn *conn = own(db)->conn;
     PGresult *r = PQexec(conn, sql);
     if (!is_good(r) && PQstatus(conn) != CONNECTION_OK) { /* nothing is open: a new connection is as good */

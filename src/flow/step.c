@@ -145,7 +145,7 @@ static enum turn do_local(struct attempt *a, once_result *result, struct once_re
     struct once_reply written = { .arm = ONCE_ARM_NONE };
     enum turn turn = TURN_OVER;
     bool fenced = false;
-    once_time asked = once_os_monotonic_ms();
+    once_time asked = once_os_lease_ms();
     *result = ops->begin(a->db, err);
     if (*result != ONCE_OK)
         goto out;
@@ -220,7 +220,7 @@ static enum turn write_intent(struct attempt *a, const struct once_flow_step *st
         return TURN_ON;
     struct once_reply written = { .arm = ONCE_ARM_NONE };
     enum turn turn = TURN_OVER;
-    once_time asked = once_os_monotonic_ms();
+    once_time asked = once_os_lease_ms();
     *result = ops->begin(a->db, err);
     if (*result != ONCE_OK)
         return TURN_OVER;
@@ -256,7 +256,7 @@ static once_result make_sure(struct attempt *a, bool *fenced, struct once_error 
     *fenced = false;
     if (flow_keeper_is_held(keeper, a->lease_ms / 2))
         return ONCE_OK;
-    once_time asked = once_os_monotonic_ms();
+    once_time asked = once_os_lease_ms();
     once_result r = a->db->ops->renew(a->db, a->grant, a->lease_ms, fenced, err);
     if (r == ONCE_OK && !*fenced)
         flow_keeper_granted(keeper, asked, a->lease_ms);

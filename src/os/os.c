@@ -97,6 +97,18 @@ once_time once_os_monotonic_ms(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+once_time once_os_lease_ms(void)
+{
+    return read_clock(CLOCK_BOOTTIME);
+}
+
+struct timespec once_os_lease_deadline(once_time at)
+{
+    once_time left = at - once_os_lease_ms();
+    once_time until = once_os_monotonic_ms() + (left > 0 ? left : 0);
+    return (struct timespec){ .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+}
+
 uint64_t once_os_monotonic_ns(void)
 {
     struct timespec t;

@@ -8,6 +8,8 @@
 
 #include "once.h"
 
+#include <time.h>
+
 /* CLOCK_REALTIME, CLOCK_BOOTTIME and the kernel's boot id. */
 extern const struct once_clock once_os_clock;
 
@@ -19,5 +21,11 @@ void once_os_random(void *bytes, size_t len);
 /* CLOCK_MONOTONIC, for time-outs of this process only; it is no store's business. */
 once_time once_os_monotonic_ms(void);
 uint64_t once_os_monotonic_ns(void);
+
+/* CLOCK_BOOTTIME, for leases that this process holds: they go on while the machine sleeps, where CLOCK_MONOTONIC
+ * stands still and a holder would believe in a lease that is long over (F38). */
+once_time once_os_lease_ms(void);
+/* Such a time as a condition variable takes it, by CLOCK_MONOTONIC; after a sleep it is late, so look again. */
+struct timespec once_os_lease_deadline(once_time at);
 
 #endif

@@ -245,6 +245,58 @@ def run_granted():
         equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "granted, %s: nothing is left over" % name)
 
 
+def run_old_snapshot():
+    """A stale holder in a transaction that reads from one snapshot, taken before another took over and finished, or
+    just finished: nothing of it passes (K3). Where that can only be known by looking, it is refused, also for who
+    would take over, whatever the snapshot; where a unique index knows, it is 40001."""
+    A = "SELECT arm FROM once.advance('{r}', {f}, 'p')"
+    T = "SELECT arm FROM once.take_over('{r}', {f})"
+    refused, again = "ERROR:  25001", "ERROR:  40001"
+    none = lambda key, record, fence: None
+    taken = lambda key, record, fence: psql(
+        "SELECT (once.finish(c.record, c.fence, 200, 'new')).arm FROM once.claim('', '%s', takeover => 'rerun') c" % key)
+    finished = lambda key, record, fence: psql(finishing(record, fence, "new"))
+    extended = lambda key, record, fence: psql(X.format(r=record, f=fence))
+    rows = [(name + " after " + what, make, did, call, said)
+            for name, call in (("guard", G), ("advance", A), ("extend", X))
+            for what, make, did, said in (("nothing", held, none, refused), ("a takeover", over, taken, refused),
+                                          ("a finish", held, finished, refused))]
+    rows += [(name + " after " + what, over, did, call, refused) for name, call in (("claim", C), ("take_over", T), ("resolve", Q))
+             for what, did in (("nothing", none), ("an extend", extended), ("a takeover", taken))]
+    rows += [("finish after a takeover", over, taken, F, again), ("finish after a finish", held, finished, F2, again),
+             ("release after a takeover", over, taken, R, again), ("finish after nothing", held, none, F, "done|x"),
+             ("claim and finish after nothing", FRESH, none, CF, "done"),
+             ("claim and finish after a claim", FRESH, taken, CF, again),
+             ("claim of a retryable failure", failed, none, C, "execute"),
+             ("claim of a retryable failure after another", failed, taken, C, again),
+             ("take_over of a retryable failure after another", failed, taken, T, again),
+             ("claim of an expired key", expired, none, C, "execute"),
+             ("claim of an expired key after another", expired, taken, C, again)]
+    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")   # it stands still
+    a = Session()
+    a.run("\\set VERBOSITY sqlstate")
+    for level, some in (("REPEATABLE READ", rows), ("SERIALIZABLE", [r for r in rows if r[0].endswith(("a takeover", "a finish"))])):
+        for name, make, did, call, said in some:
+            key, record, fence = make()
+            psql("SELECT pg_sleep(0.01)")
+            a.run("BEGIN ISOLATION LEVEL %s; SELECT 1 FROM once.ring" % level)   # the snapshot
+            did(key, record, fence)
+            stored = "SELECT s.* FROM once.stored s WHERE s.key = '%s' ORDER BY s.fence" % key
+            before = psql(stored)
+            equal(a.run(call.format(k=key, r=record, f=fence)), said, "%s: %s" % (level, name))
+            a.run("COMMIT")
+            if said.startswith("ERROR"):
+                equal(psql(stored), before, "%s: %s: nothing is changed" % (level, name))
+    a.close()
+
+
+def failed():
+    """It failed, and may be tried again."""
+    key, record, fence = held()
+    psql("SELECT once.finish('%s', %s, 503, state => 'failed', retryable => true)" % (record, fence))
+    return key, record, fence
+
+
 def run_large():
     """A slot that grew since its statistics were made, or that has none: a step of expiry goes
     through it a few times, not once for each of its records."""
@@ -271,7 +323,24 @@ def run_large():
     ok(0 < most < 30 * count, "large: a step of expiry reads each row a few times", most)
 
 
-migrated()
+def run_gaps():
+    """A completer's look at all that is unfinished does not walk through fences whose records are gone."""
+    found, steps, before = [], 0, "9223372036854775807"
+    at = [held() for _ in range(2)]
+    for gap in (10 ** 3, 10 ** 5, 10 ** 9):
+        psql("SELECT setval('once.fence', (SELECT last_value FROM once.fence) + 16 * %d::bigint)" % gap)
+        at += [held() for _ in range(2)]
+    psql("SELECT setval('once.fence', (SELECT last_value FROM once.fence) + 16 * 1000000000::bigint)")
+    while before != "0" and steps < 2000:
+        rows = psql("SELECT next, (answer).fence FROM once.unfinished(%s, 1000)" % before).splitlines()
+        before, steps = rows[-1].split("|")[0], steps + 1
+        found += [row.split("|")[1] for row in rows[:-1]]
+    fences = [fence for _, _, fence in at]
+    equal([f for f in found if f in fences], fences[::-1], "gaps: what is unfinished is found, newest first")
+    equal(sorted(set(found)), sorted(found), "gaps: and each once")
+    ok(steps < 50, "gaps: in few steps", steps)
+
+
 def run_at_the_end_of_retention():
     """A retryable failure gets its next turn just before its retention ends, by who holds its row while
     its slot is gone through, or by a clock that was set back: that turn stays (K7, F30)."""
@@ -305,13 +374,16 @@ def run_at_the_end_of_retention():
     psql("UPDATE once.store SET test_clock = false")
 
 
+migrated()
 run_pairs()
 run_expiry()
 run_locked_newest()
 run_moved()
 run_granted()
+run_old_snapshot()
 run_large()
 run_at_the_end_of_retention()
+run_gaps()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")
 finish()

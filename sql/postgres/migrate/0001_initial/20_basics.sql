@@ -100,6 +100,19 @@ BEGIN
     RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 END $$;
 
+-- What is running changes without a trace on its claim's row: it is finished by an insert elsewhere, and who takes over
+-- only locks that row. A transaction that reads from one snapshot would wait for the lock and then not see why it
+-- waited, and no 40001 tells it. So it is refused (K3).
+CREATE FUNCTION once.need_read_committed() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'a running record needs READ COMMITTED: % does not see what others did to it since',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = '25001', HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED';
+    END IF;
+END $$;
+
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_advisory_xact_lock(('x' || encode(substr(sha256(convert_to('once ' || natural_key, 'UTF8')), 1, 8), 'hex'))

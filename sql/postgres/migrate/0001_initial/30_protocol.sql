@@ -122,7 +122,8 @@ BEGIN
 END $$;
 
 -- Reads the newest claim, locks its row, and reads again until both are the same one: from
--- then on nobody else changes this record. NULL fence: there is no row of it.
+-- then on nobody else changes this record. NULL fence: there is no row of it. Of a record that has ended also an old
+-- snapshot tells the truth: that turn stays closed, and of two next ones a unique index refuses one with 40001.
 CREATE FUNCTION once.lock_newest(wanted uuid) RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -135,7 +136,11 @@ BEGIN
         END IF;
         PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot FOR UPDATE;
         IF FOUND AND (once.newest(wanted)).fence = s.fence THEN
-            RETURN once.newest(wanted);
+            s := once.newest(wanted);
+            IF s.state IS NULL THEN
+                PERFORM once.need_read_committed();
+            END IF;
+            RETURN s;
         END IF;
     END LOOP;
 END $$;

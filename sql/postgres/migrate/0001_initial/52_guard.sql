@@ -8,6 +8,7 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
+    PERFORM once.need_read_committed();
     PERFORM once.hold_ring();
     -- Whoever takes over, advances or resolves locks this row FOR UPDATE: none of them comes in
     -- between here and the end of the transaction. In slot 0 a row may go; a gone one is not locked.
