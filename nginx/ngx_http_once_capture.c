@@ -315,13 +315,12 @@ ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
 static ngx_int_t
 ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
 {
+    struct once_buf      lines;
     struct once_request  request;
-
-    static struct once_buf  lines = { .max = ONCE_HEADERS_LEN_MAX };  /* kept for the next */
 
     ngx_memzero(&request, sizeof(request));
     request.grant = ctx->grant;
-    once_buf_clear(&lines);
+    once_buf_init(&lines, ONCE_HEADERS_LEN_MAX);
 
     if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT) {
         request.verb = ONCE_VERB_RELEASE;
@@ -354,6 +353,7 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     ctx->state = NGX_HTTP_ONCE_SETTLING;
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
                                    ngx_http_once_settled, ctx);
+    once_buf_release(&lines);
 
     if (ctx->call == NULL) {
         ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0, "once: no memory to store an outcome");
