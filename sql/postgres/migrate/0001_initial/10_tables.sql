@@ -71,7 +71,7 @@ CREATE TABLE once.ring (
 CREATE TABLE once.slot (
     slot      smallint PRIMARY KEY,
     closed_at bigint,                   -- NULL: empty, or current
-    since     bigint NOT NULL DEFAULT 0,-- a fence before all that were granted here after it was emptied
+    since     bigint NOT NULL DEFAULT 0, -- a fence before all that were granted here after it was emptied
     swept_to  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- up to where expiry has looked
     swept     bigint NOT NULL DEFAULT 0 -- records past their retention so far
 );
