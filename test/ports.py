@@ -25,18 +25,39 @@ def _is_free(port):
             return False
 
 
-def free_port():
-    """A TCP port of the loopback address that nothing uses, ours until this process ends."""
-    end = max(_beginning_of_the_kernels_range(), LOWEST + 1000)
-    for port in random.sample(range(LOWEST, end), 1000):
-        name = socket.socket(socket.AF_UNIX)
-        try:
-            name.bind("\0once-test-port-%d" % port)
-        except OSError:
-            name.close()
-            continue
-        if _is_free(port):
-            _reserved.append(name)
-            return port
+def _reserve(port):
+    """The name that makes `port` ours, or None if it is somebody else's or in use."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind("\0once-test-port-%d" % port)
+    except OSError:
         name.close()
-    raise RuntimeError("none of 1000 ports tried is free")
+        return None
+    if _is_free(port):
+        return name
+    name.close()
+    return None
+
+
+def free_ports(count):
+    """The first of `count` TCP ports of the loopback address that follow each other and that
+    nothing uses, ours until this process ends."""
+    end = max(_beginning_of_the_kernels_range(), LOWEST + 1000)
+    for first in random.sample(range(LOWEST, end - count + 1), 900):
+        names = []
+        for port in range(first, first + count):
+            name = _reserve(port)
+            if name is None:
+                break
+            names.append(name)
+        if len(names) == count:
+            _reserved.extend(names)
+            return first
+        for name in names:
+            name.close()
+    raise RuntimeError("none of 900 ports tried is free")
+
+
+def free_port():
+    """One such port."""
+    return free_ports(1)

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 
-from harness import (MODULE, ONCE, ROOT, Skip, contains, equal, free_port, http_off, is_alive, is_refused, main, need_module,
-                     need_plain_user, request, uid_of, wait_for)
+from harness import (MODULE, ONCE, ROOT, Skip, contains, equal, free_port, free_ports, http_off, is_alive, is_refused,
+                     main, need_module, need_plain_user, request, uid_of, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -409,15 +409,6 @@ def demo_log(world):
         return f.read()
 
 
-def two_ports():
-    """The first of two that follow each other."""
-    while True:
-        port = free_port()
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port + 1)) != 0:
-                return port
-
-
 def kill_the_shop(world, shop):
     """As the list says: killed after the charge, finished by the completer (K11, F6)."""
     def order():
@@ -439,7 +430,7 @@ def kill_the_shop(world, shop):
 
 def test_demo__runs_and_ends(world):
     need_module()
-    port, service, shop = free_port(), free_port(), two_ports()
+    port, service, shop = free_port(), free_port(), free_ports(2)
     process = demo(world, "--listen", "127.0.0.1:%d" % port, "--service", str(service), "--shop", str(shop))
     try:
         wait_for("the list", lambda: "Things to try" in demo_log(world) or process.poll() is not None)
@@ -463,14 +454,14 @@ def test_demo__runs_and_ends(world):
 def test_demo__ports_in_use_are_said(world):
     need_module()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = free_ports(2)  # the shop's provider listens on the next one
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         address = "127.0.0.1:%d" % port
         in_use = "cannot listen on %s: Address already in use" % address
         for options, message, said in ((("--service", str(port)), in_use, "make run SERVICE="),
                                        (("--service", "0", "--shop", str(port)), "cannot listen on port %d" % port, "SHOP="),
-                                       (("--service", "0", "--shop", str(two_ports()), "--listen", address), in_use,
+                                       (("--service", "0", "--shop", str(free_ports(2)), "--listen", address), in_use,
                                         "make run LISTEN=")):
             process = demo(world, *options)
             wait_for("the end", lambda: process.poll() is not None)
