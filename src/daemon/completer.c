@@ -3,10 +3,10 @@
 
 #include "core/err.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
 #include "daemon/probe.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
+#include "http/http_call.h"
 #include "os/os.h"
 #include "os/point.h"
 

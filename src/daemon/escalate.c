@@ -5,8 +5,8 @@
 #include "core/json_out.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
 #include "engine/handle.h"
+#include "http/http_call.h"
 #include "os/os.h"
 
 #include <fcntl.h>

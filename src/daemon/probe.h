@@ -18,7 +18,7 @@
 #define ONCE_DAEMON_PROBE_H
 
 #include "core/resend.h"
-#include "daemon/http_call.h"
+#include "http/http_call.h"
 
 struct probe_question {
     const char *url;                   /* of the upstream */
