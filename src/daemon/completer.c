@@ -9,11 +9,11 @@
 #include "http/http_call.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/thread.h"
 
 #include <fcntl.h>
 #include <nettle/base64.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -635,7 +635,7 @@ static bool start_worker(struct completer *c, size_t number)
     if (w == NULL)
         return false;
     *w = (struct worker){ c, number };
-    if (pthread_create(&c->workers[number], NULL, work, w) == 0)
+    if (once_thread_start(&c->workers[number], work, w) == 0)
         return true;
     free(w);
     return false;
@@ -651,19 +651,11 @@ once_result completer_start(const struct completer_options *options, struct comp
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the completer");
     c->options = *options;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->work, &attr);
-    pthread_cond_init(&c->tick, &attr);
-    pthread_condattr_destroy(&attr);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool finding = pthread_create(&c->finder, NULL, find, c) == 0;
+    once_cond_init(&c->work);
+    once_cond_init(&c->tick);
+    bool finding = once_thread_start(&c->finder, find, c) == 0;
     while (finding && c->started < COMPLETER_WORKERS && start_worker(c, c->started))
         c->started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!finding) {
         free(c);
         return once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");

@@ -8,11 +8,11 @@
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <fcntl.h>
 #include <nettle/base64.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -301,17 +301,9 @@ once_result escalate_start(const struct escalate_options *options, struct escala
     if (r == ONCE_OK && options->secret_file != NULL)
         r = read_secret(e, options->secret_file, err);
     pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->work, &attr);
-    pthread_condattr_destroy(&attr);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (r == ONCE_OK && pthread_create(&e->thread, NULL, work, e) != 0)
+    once_cond_init(&e->work);
+    if (r == ONCE_OK && once_thread_start(&e->thread, work, e) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != ONCE_OK) {
         free(e);
         return r;
