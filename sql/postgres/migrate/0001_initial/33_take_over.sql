@@ -135,7 +135,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.take_over(record uuid, fence bigint, lease interval DEFAULT NULL,
-                               nonce uuid DEFAULT gen_random_uuid())
+                               nonce uuid DEFAULT gen_random_uuid(), intent boolean DEFAULT false)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -147,9 +147,9 @@ BEGIN
     IF nonce IS NULL THEN
         RAISE EXCEPTION 'nonce is NULL; leave it out to have one made' USING ERRCODE = '22023';
     END IF;
-    RETURN once.take_over_record(record, fence, coalesce(lease_ms, 0), false, nonce, false);
+    RETURN once.take_over_record(record, fence, coalesce(lease_ms, 0), coalesce(intent, false), nonce, false);
 END $$;
-COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid) IS
+COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid, boolean) IS
     'Take over an abandoned record just as it was seen. arm: execute | probe | unknown (escalated) | fenced (it is not '
     'as it was seen) | absent';
 
