@@ -87,6 +87,7 @@ struct attempt {
     struct completer *c;
     struct once_reply reply; /* of the takeover */
     struct once_grant grant;
+    once_time asked; /* when it was asked for */
     struct once_resend request;
     const struct completer_upstream *upstream;
     bool verdict;             /* an operator said that it is not done */
@@ -373,7 +374,7 @@ static void execute(struct attempt *a)
 static void hold_and_execute(struct attempt *a)
 {
     struct keeper *keeper = a->c->options.once->keeper;
-    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, NULL) != ONCE_OK) {
+    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
@@ -387,6 +388,7 @@ static void take_over(struct attempt *a, const struct task *task)
     struct once_take_over take_over = { .seen = task->seen,
                                         .lease_ms = c->options.lease_ms,
                                         .intent = task->takeover != ONCE_TAKEOVER_RERUN };
+    a->asked = once_os_lease_ms();
     if (once_take_over(c->options.once, &take_over, &a->reply, NULL) != ONCE_OK)
         return; /* seen again, later */
     a->grant = a->reply.record.grant;
