@@ -156,8 +156,8 @@ void keeper_free(struct keeper *k)
     free(k);
 }
 
-once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms,
-                       once_time asked, struct once_error *err)
+once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms, once_time asked,
+                       struct once_error *err)
 {
     *kept = (struct kept){ .grant = grant, .lease_ms = lease_ms };
     kept->renew_at = renew_after(kept, asked); /* at once, if the answer took its time */
