@@ -40,7 +40,7 @@ END $$;
 -- commits, and with standbys).
 CREATE FUNCTION once.outbox_take(relay uuid, lease_ms bigint, most integer, alone boolean)
 RETURNS TABLE (lane integer, fence bigint, seq bigint, id uuid, topic text, message_key text, content_type text,
-               headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer)
+               headers text, payload bytea, age_ms bigint, refusals integer, delays integer, crashes integer, suspect integer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -118,8 +118,8 @@ BEGIN
            flight = ARRAY(SELECT o.seq FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (seqs) ORDER BY o.seq)
      WHERE l.lane = ANY (lanes);
     RETURN QUERY
-        SELECT o.lane::integer, l.fence, o.seq, o.id, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
-               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0)
+        SELECT o.lane::integer, l.fence, o.seq, o.id, o.topic, o.message_key, o.content_type, o.headers, o.payload, now_ms - o.created_at,
+               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0), coalesce(h.suspect::integer, 0)
           FROM once.outbox_lane l JOIN once.outbox o ON o.lane = l.lane AND o.seq = ANY (l.flight)
           LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) AND h.head = o.seq
          WHERE l.lane = ANY (lanes) ORDER BY o.lane, o.seq;
@@ -226,7 +226,8 @@ BEGIN
                     WHERE l.id IN (SELECT o.id FROM once.outbox_later o WHERE o.not_before <= now_ms ORDER BY o.not_before LIMIT 1000)
                    RETURNING l.*)
                SELECT * FROM d ORDER BY d.not_before LOOP
-        PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload, due.created_at);
+        PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload,
+                                due.not_before);   -- from then on it is late
         placed := placed + 1;
     END LOOP;
     SELECT * INTO ring FROM once.outbox_ring;
@@ -253,8 +254,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION once.outbox_upkeep() IS 'For a relay: one bounded step of upkeep of the outbox';
 
--- How it stands. Counts end at 100000; the oldest is of those that wait in no held line.
-CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint)
+-- How it stands. Counts end at 100000. For how long the oldest has waited is told of what is in no held line, and of what is.
+CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint,
+                                   OUT held_lag_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     pending := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot > 0 LIMIT 100000) x);
@@ -263,6 +265,8 @@ BEGIN
     dead := (SELECT count(*) FROM (SELECT FROM once.outbox_dead LIMIT 100000) x);
     lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
         CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 ORDER BY o.seq LIMIT 1) f), 0);
+    held_lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
+        CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot = 0 ORDER BY o.seq LIMIT 1) f), 0);
 END $$;
 COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are held, come later, are dead; how old the oldest is';
 
