@@ -252,8 +252,9 @@ int once_cli_relay(int argc, char **argv)
     relay_setup_init(&job.setup, &job.cli, false);
     job.setup.relay.numbers = &job.numbers;
     job.setup.relay.must_stop = must_stop;
+    job.setup.relay.say = say;
     job.setup.relay.arg = &job;
-    job.loop = (struct relay_loop){ .say = say, .tick = tick, .arg = &job };
+    job.loop = (struct relay_loop){ .tick = tick, .arg = &job };
     for (int c; exit == ONCE_EXIT_OK && (c = once_cli_next(&job.cli, argc, argv, "", options)) != -1;) {
         if (c == '?')
             exit = job.cli.exit;

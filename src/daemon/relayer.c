@@ -43,8 +43,9 @@ once_result relayer_start(struct relay *relay, struct relayer **out, struct once
     if (r == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the relay");
     relay->must_stop = must_stop;
+    relay->say = say;
     relay->arg = r;
-    r->loop = (struct relay_loop){ .relay = relay, .say = say, .arg = r };
+    r->loop = (struct relay_loop){ .relay = relay, .arg = r };
     r->loop.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int error = r->loop.wake >= 0 ? once_thread_start(&r->thread, run, r) : -1;
     if (error != 0) {

@@ -212,6 +212,28 @@ static void publish(struct relay *relay, once_time start_until)
     }
 }
 
+void relay_lost(struct relay *relay, const struct once_error *why)
+{
+    char text[sizeof why->text + 32];
+    atomic_store(&relay->numbers->up, false);
+    atomic_store(&relay->numbers->counted, false);
+    if (relay->trouble.text[0] == '\0')
+        count(&relay->numbers->outages);
+    if (strcmp(relay->trouble.text, why->text) == 0)
+        return;
+    relay->trouble = *why;
+    snprintf(text, sizeof text, "%s; trying again", why->text);
+    relay->say(relay->arg, text);
+}
+
+void relay_found(struct relay *relay)
+{
+    atomic_store(&relay->numbers->up, true);
+    if (relay->trouble.text[0] != '\0')
+        relay->say(relay->arg, "the outbox is reached again");
+    relay->trouble.text[0] = '\0';
+}
+
 static void nap(int64_t ms)
 {
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
@@ -227,6 +249,7 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
     once_result r = ops->settle(relay->outbox, batch, err);
     bool stopping = false;
     while (r != ONCE_OK && once_os_monotonic_ms() < until) {
+        relay_lost(relay, err);
         if (!stopping &&
             relay->must_stop(relay->arg)) { /* whoever waits for our end has some patience, not a lease's */
             stopping = true;
@@ -237,6 +260,8 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
         r = ops->connect(relay->outbox, err);
         if (r == ONCE_OK)
             r = ops->settle(relay->outbox, batch, err);
+        if (r == ONCE_OK)
+            relay_found(relay);
     }
     if (r != ONCE_OK)
         count(&relay->numbers->unsettled);

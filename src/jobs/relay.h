@@ -37,9 +37,11 @@ struct relay {
     size_t route_count, breaker_count;
     int64_t lease_ms, backoff_ms, backoff_ms_max;
     int32_t batch_len, attempts_max, crashes_max;
-    struct relay_numbers *numbers; /* the caller's; they may outlive this */
-    bool (*must_stop)(void *arg);  /* start no more */
+    struct relay_numbers *numbers;            /* the caller's; they may outlive this */
+    bool (*must_stop)(void *arg);             /* start no more */
+    void (*say)(void *arg, const char *text); /* that the outbox is away, and is back */
     void *arg;
+    struct once_error trouble; /* as it was last said; empty: the outbox is there */
     /* Of the batch at hand. */
     uint64_t taken_ns;
     struct outbox_message **ready;
@@ -54,6 +56,10 @@ size_t relay_route_of(const struct relay *relay, once_span topic);
 /* For sink_options.done, with the relay as its arg. */
 void relay_done(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
                 const char *reason);
+
+/* The outbox did not answer, or does again: counted, and each reason said once, since an outage may be long. */
+void relay_lost(struct relay *relay, const struct once_error *why);
+void relay_found(struct relay *relay);
 
 /* One batch. *took: how many messages; 0: there were none. */
 once_result relay_step(struct relay *relay, size_t *took, struct once_error *err);

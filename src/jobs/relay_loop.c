@@ -1,11 +1,9 @@
 /* relay_loop.c - see relay_loop.h. */
 #include "jobs/relay_loop.h"
 
-#include "core/err.h"
 #include "os/os.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum {
     UPKEEP_MS = 1000,
@@ -35,37 +33,17 @@ static once_result connect_once(struct relay_loop *loop, struct once_error *err)
     return r;
 }
 
-/* Says each reason once: an outage may be long. */
-static void say_trouble(const struct relay_loop *loop, const struct once_error *why, struct once_error *last)
-{
-    char text[sizeof why->text + 32];
-    if (strcmp(why->text, last->text) == 0)
-        return;
-    *last = *why;
-    snprintf(text, sizeof text, "%s; trying again", why->text);
-    loop->say(loop->arg, text);
-}
-
 static void reconnect(struct relay_loop *loop, const struct once_error *why)
 {
-    struct relay_numbers *numbers = loop->relay->numbers;
-    struct once_error err, last = { 0 };
-    atomic_store(&numbers->up, false);
-    atomic_store(&numbers->counted, false);
-    if (why != NULL) {
-        atomic_fetch_add(&numbers->outages, 1);
-        say_trouble(loop, why, &last);
-    }
+    struct once_error err;
+    if (why != NULL)
+        relay_lost(loop->relay, why);
     for (int32_t failures = 0; !must_stop(loop); failures++) {
         if (connect_once(loop, &err) == ONCE_OK) {
-            atomic_store(&numbers->up, true);
-            if (last.text[0] != '\0')
-                loop->say(loop->arg, "the outbox is reached again");
+            relay_found(loop->relay);
             return;
         }
-        if (why == NULL && failures == 0)
-            atomic_fetch_add(&numbers->outages, 1);
-        say_trouble(loop, &err, &last);
+        relay_lost(loop->relay, &err);
         uint32_t random;
         once_os_random(&random, sizeof random);
         pause_for(loop, RECONNECT_MS_MIN +
@@ -124,7 +102,7 @@ void relay_loop_run(struct relay_loop *loop)
     if (!loop->connected)
         reconnect(loop, NULL);
     else
-        atomic_store(&relay->numbers->up, true);
+        relay_found(relay);
     while (!must_stop(loop)) {
         size_t took = 0;
         once_result r = upkeep_when_due(loop, &err);

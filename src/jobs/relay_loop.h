@@ -16,8 +16,6 @@ struct relay_loop {
     bool connected; /* its outbox is, already */
     bool drain;     /* end when nothing is due any more */
     int wake;       /* a descriptor: waiting ends when it is readable */
-    /* Trouble and its end, for a log. */
-    void (*say)(void *arg, const char *text);
     /* Between batches, while connected, about every second; may be NULL. */
     void (*tick)(void *arg);
     void *arg;
