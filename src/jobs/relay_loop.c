@@ -7,6 +7,7 @@
 
 enum {
     UPKEEP_MS = 1000,
+    SMALL_PART = 4,   /* a batch smaller than this part of the largest is small */
     COUNT_SHARE = 50, /* counting takes a part of the time, this small */
     RECONNECT_MS = 250,
     RECONNECT_MS_MIN = 20,
@@ -110,7 +111,9 @@ void relay_loop_run(struct relay_loop *loop)
             r = relay_step(relay, &took, &err);
         if (r == ONCE_OK && took > 0) {
             slept = false;
-            r = relay->outbox->ops->sleeps(relay->outbox, false, &err);
+            /* Few at a time: there will be a sleep soon, and saying so costs more than being woken. */
+            if (took * SMALL_PART >= (size_t)relay->batch_len)
+                r = relay->outbox->ops->sleeps(relay->outbox, false, &err);
         } else if (r == ONCE_OK && loop->drain) {
             break;
         } else if (r == ONCE_OK) {
