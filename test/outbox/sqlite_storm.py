@@ -168,6 +168,7 @@ def storm(folder):
             service.kill()
         if what in ("receiver", "all"):
             hook.kill()
+            time.sleep(rng.random() * 0.2)  # nobody is there for a while
             hook.start()
         for v in victims:
             relays[v] = start_relay()

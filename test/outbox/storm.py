@@ -161,6 +161,7 @@ def storm():
             crashes += 1
         elif rng.random() < 0.25:
             hook.kill()
+            time.sleep(rng.random() * 0.2)  # nobody is there for a while
             hook.start()
             cuts += 1
         else:
