@@ -42,9 +42,7 @@ static const char help[] =
     "  --rounds N         of which the median is reported; default 3\n"
     "  --keys N           message keys; default 1000\n"
     "  --body SIZE        of a payload; default 200\n"
-    "  --secret-file F, --ca-file F, --nats-creds F, --timeout DUR, --attempts N, --crashes N,\n"
-    "  --backoff DUR, --backoff-max DUR, --batch N, --lease DUR\n"
-    "                     as those of 'once relay'\n"
+    RELAY_HELP("")
     "  --store URL        the database; default $ONCE_STORE\n"
     "  --json             one JSON object per line\n"
     ONCE_CLI_HELP_HELP

@@ -62,10 +62,7 @@ static const char help[] =
     "                     up to 64 times. Numbers are in /metrics\n"
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
     "                     store, if that is PostgreSQL\n"
-    "  --relay-secret-file F, --relay-ca-file F, --relay-nats-creds F, --relay-timeout DUR,\n"
-    "  --relay-attempts N, --relay-crashes N, --relay-backoff DUR, --relay-backoff-max DUR,\n"
-    "  --relay-batch N, --relay-lease DUR\n"
-    "                     as the options of 'once relay' without 'relay-'\n"
+    RELAY_HELP("relay-")
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP

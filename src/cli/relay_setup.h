@@ -43,6 +43,20 @@ enum relay_option {
     { prefix "lease", required_argument, NULL, (first) + RELAY_OPTION_LEASE }
 /* clang-format on */
 
+/* The lines of a help text for them, but for routes. */
+#define RELAY_HELP(prefix)                                                                                             \
+    "  --" prefix "secret-file F\n"                                                                                    \
+    "  --" prefix "ca-file F\n"                                                                                        \
+    "  --" prefix "nats-creds F\n"                                                                                     \
+    "  --" prefix "timeout DUR\n"                                                                                      \
+    "  --" prefix "attempts N\n"                                                                                       \
+    "  --" prefix "crashes N\n"                                                                                        \
+    "  --" prefix "backoff DUR\n"                                                                                      \
+    "  --" prefix "backoff-max DUR\n"                                                                                  \
+    "  --" prefix "batch N\n"                                                                                          \
+    "  --" prefix "lease DUR\n"                                                                                        \
+    "                     as the options of 'once relay' by these names\n"
+
 struct relay_setup {
     const struct once_cli *cli;
     bool prefixed;      /* the options have "relay-" before them */

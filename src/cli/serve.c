@@ -57,10 +57,7 @@ static const char help[] =
     "  --relay P=SINK     let the daemon relay an outbox, too: as 'once relay --route'\n"
     "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
     "                     PostgreSQL\n"
-    "  --relay-secret-file F, --relay-ca-file F, --relay-nats-creds F, --relay-timeout DUR,\n"
-    "  --relay-attempts N, --relay-crashes N, --relay-backoff DUR, --relay-backoff-max DUR,\n"
-    "  --relay-batch N, --relay-lease DUR\n"
-    "                     as the options of 'once relay' without 'relay-'\n"
+    RELAY_HELP("relay-")
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
