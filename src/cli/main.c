@@ -25,7 +25,7 @@ static const struct verb {
     { "relay", once_cli_relay, "publish the messages of an outbox" },
     { "outbox", once_cli_outbox, "list, show, retry, drop messages" },
     { "key", once_cli_key_new, "print a new key" },
-    { "bench", once_cli_bench, "measure a store on this machine" },
+    { "bench", once_cli_bench, "measure a store or the relay on this machine" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
     { "migrate", once_cli_migrate, "make a store, or bring it up to date" },
