@@ -49,7 +49,7 @@ GRANT EXECUTE ON FUNCTION
     once.lookup_record(uuid),
     once.list(bigint, bigint),
     once.unfinished(bigint, bigint),
-    once.loose(bigint, bigint),
+    once.loose(bigint, bigint, boolean),
     once.look_many(uuid[]),
     once.history(uuid),
     once.check_rows(bigint, bigint),
