@@ -120,7 +120,9 @@ once_result client_url_check(const char *url, struct once_buf *origin, struct on
     for (size_t i = 0; i < len; i++)
         if ((uint8_t)url[i] <= 0x20 || (uint8_t)url[i] >= 0x7f || url[i] == '#')
             return once_fail(err, ONCE_INVALID, "the URL has a character at byte %zu that must be escaped", i + 1);
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+    /* libcurl takes http:///host for http://host. */
+    size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
+    if (scheme == 0 || strchr("/?:", url[scheme]) != NULL)
         return once_fail(err, ONCE_INVALID, "'%.200s' is no http:// or https:// URL", url);
     CURLU *parsed = curl_url();
     if (parsed == NULL)
