@@ -166,7 +166,9 @@ static once_result save(void *arg, once_span key, once_span saved, struct once_e
     char id[SEND_ID_LEN_MAX + 1];
     (void)key;
     snprintf(id, sizeof id, "%s", s->kept.id);
-    return send_folder_save(&s->folder, id, saved, &s->kept, err);
+    /* Made only now: a request that is none leaves nothing behind. */
+    once_result r = s->folder.fd < 0 ? send_folder_open(s->state, true, &s->folder, err) : ONCE_OK;
+    return r == ONCE_OK ? send_folder_save(&s->folder, id, saved, &s->kept, err) : r;
 }
 
 static int open_client(struct send *s)
@@ -254,8 +256,8 @@ static int resume_same(struct send *s)
     return resume(s);
 }
 
-/* Checks what would otherwise be found wrong only after the folder was made. */
-static int check_request(struct send *s, char fresh[ONCE_UUID_LEN + 1])
+/* The id that it is kept under, and its key where it has none. */
+static int name_request(struct send *s, char fresh[ONCE_UUID_LEN + 1])
 {
     struct once_error err;
     struct once_buf origin;
@@ -279,10 +281,10 @@ static int send_request(struct send *s)
     char fresh[ONCE_UUID_LEN + 1], id[SEND_ID_LEN_MAX + 1];
     struct once_client_answer answer;
     struct once_error err;
-    int exit = check_request(s, fresh);
+    int exit = name_request(s, fresh);
     if (exit != ONCE_EXIT_OK)
         return exit;
-    if (send_folder_open(s->state, true, &s->folder, &err) != ONCE_OK)
+    if (send_folder_open(s->state, false, &s->folder, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
     snprintf(id, sizeof id, "%s", s->kept.id);
     once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);

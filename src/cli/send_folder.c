@@ -18,9 +18,24 @@
 
 /* What is being written; older than that nobody is at it any more. */
 #define NEW_PREFIX ".new-"
-enum { NEW_AGE_S_MAX = 3600, LOCK_LOOKS = 10, LOCK_LOOK_MS = 20 };
+enum { NEW_AGE_S_MAX = 3600, LOCK_LOOKS = 10, LOCK_LOOK_MS = 20, PARENTS = 4 /* .local/state/once */ };
 
 /* ------------------------------------------------------------------ the folder */
+
+/* A folder that was just made has to be there after a power failure, as what is in it. Those above that one may not
+ * open are not new. */
+static void sync_parents(int fd)
+{
+    int at = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < PARENTS && at >= 0; i++) {
+        fsync(at);
+        int above = openat(at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = above;
+    }
+    if (at >= 0)
+        close(at);
+}
 
 once_result send_folder_open(const char *given, bool create, struct send_folder *folder, struct once_error *err)
 {
@@ -33,12 +48,16 @@ once_result send_folder_open(const char *given, bool create, struct send_folder 
             return once_fail(err, ONCE_UNAVAILABLE, "cannot make directory '%s': %s", given, strerror(errno));
     } else {
         once_result r = once_state_directory("send", create, folder->path, err);
+        if (r == ONCE_INVALID)
+            return once_fail(err, r, "no home directory to keep requests in; use --state DIR");
         if (r != ONCE_OK)
             return r;
     }
     folder->fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->fd < 0 && (create || errno != ENOENT))
         return once_fail(err, ONCE_UNAVAILABLE, "cannot open folder '%s': %s", folder->path, strerror(errno));
+    if (create)
+        sync_parents(folder->fd);
     return ONCE_OK;
 }
 
