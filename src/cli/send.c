@@ -97,6 +97,7 @@ static void remark(const struct send *s, const struct once_client_answer *a)
 static int print_final(struct send *s, const struct once_client_answer *a, int exit)
 {
     struct once_error err;
+    once_signals_stand_down(&s->signals); /* the answer is the server's to repeat; whoever reads ours may be slow */
     int written = send_out(&s->cli, a, s->output, s->include);
     if (written != ONCE_EXIT_OK) {
         show_way_on(s);
@@ -121,6 +122,11 @@ static int keep(const struct send *s, int exit)
     return exit;
 }
 
+static const char *tries(const struct once_client_answer *a)
+{
+    return a->tries == 1 ? "try" : "tries";
+}
+
 static int answer_with(struct send *s, const struct once_client_answer *a)
 {
     const struct once_cli *cli = &s->cli;
@@ -142,20 +148,20 @@ static int answer_with(struct send *s, const struct once_client_answer *a)
     case ONCE_CLIENT_UNTRUSTED:
         return keep(s, once_cli_fail(cli, ONCE_EXIT_UNTRUSTED, "nothing was sent: %s", a->reason));
     case ONCE_CLIENT_IN_PROGRESS:
-        return keep(s,
-                    once_cli_fail(cli, ONCE_EXIT_BUSY, "in progress, still after %u tries: %s", a->tries, a->reason));
+        return keep(
+            s, once_cli_fail(cli, ONCE_EXIT_BUSY, "in progress, still after %u %s: %s", a->tries, tries(a), a->reason));
     case ONCE_CLIENT_NOT_REACHED:
         return keep(s, once_cli_fail(cli, s->resumed ? ONCE_EXIT_BUSY : ONCE_EXIT_UNAVAILABLE,
-                                     "gave up after %u tries: %s; nothing was sent%s", a->tries, a->reason,
+                                     "gave up after %u %s: %s; nothing was sent%s", a->tries, tries(a), a->reason,
                                      s->resumed ? " this time" : ""));
     case ONCE_CLIENT_STOPPED:
-        return keep(s, once_cli_fail(cli, 0, "stopped; it may have happened"));
+        return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "stopped; it may have happened"));
     case ONCE_CLIENT_GAVE_UP:
     case ONCE_CLIENT_END_NONE:
         break;
     }
-    return keep(
-        s, once_cli_fail(cli, ONCE_EXIT_BUSY, "gave up after %u tries: %s; it may have happened", a->tries, a->reason));
+    return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "gave up after %u %s: %s; it may have happened", a->tries,
+                                 tries(a), a->reason));
 }
 
 /* ------------------------------------------------------------------ sending */

@@ -267,7 +267,7 @@ def retry_after_beyond_the_budget_ends_it_at_once():
     with Send() as s:
         status, _, err = s.post(service.port, "busy_for_an_hour", "--max-time", "59m")
         expect_equal((status, TRIES[s.token]), (75, 1), "status, tries: " + err)
-        told(err, "gave up after 1 tries: HTTP 429")
+        told(err, "gave up after 1 try: HTTP 429")
 
 
 @suite.case
