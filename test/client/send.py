@@ -3,11 +3,17 @@
 
 usage: send.py [words that select cases]      environment: ONCE_BIN, ONCE_TEST_KEEP=1
 """
+import array
+import fcntl
 import os
 import re
+import shutil
 import signal
+import subprocess
+import tempfile
+import termios
 
-from sendtest import (EFFECTS, KEYS, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
+from sendtest import (KEYS, ONCE, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
                       honour, problem, upstream, wait_for)
 
 suite = Suite()
@@ -175,6 +181,51 @@ def lost_then_denied(c):
         c.answer(401, [], "who are you\n")
         return
     answer(c, honour(c))
+
+
+@behaviour
+def stripe(c):
+    """In use, then a failure that may be retried, then its answer."""
+    n = attempt(c)
+    replayed = honour(c)
+    kind = ["Content-Type: application/json"]
+    if n == 1:
+        c.answer(409, kind, '{"error":{"code":"idempotency_key_in_use","message":"in use","type":"invalid_request_error"}}')
+    elif n == 2:
+        c.answer(400, [*kind, "Stripe-Should-Retry: true"], '{"error":{"message":"lock","type":"api_error"}}')
+    else:
+        answer(c, status=200, more=["Idempotent-Replayed: true"] if replayed else [])
+
+
+@behaviour
+def stripe_says_no(c):
+    attempt(c)
+    honour(c)
+    c.answer(500, ["Content-Type: application/json", "Stripe-Should-Retry: false"], '{"error":{"type":"api_error"}}')
+
+
+@behaviour
+def stripe_mismatch(c):
+    attempt(c)
+    honour(c)
+    c.answer(400, ["Content-Type: application/json"], '{"error":{"type":"idempotency_error","message":"Keys for idempotent requests ..."}}')
+
+
+@behaviour
+def adyen(c):
+    n = attempt(c)
+    replayed = honour(c)
+    if n == 1:
+        c.answer(422, ["Content-Type: application/json", "transient-error: true"], '{"status":422,"message":"later"}')
+    else:
+        answer(c, status=200, more=["idempotency-key: " + c.header("idempotency-key")])
+
+
+@behaviour
+def paypal_mismatch(c):
+    attempt(c)
+    honour(c)
+    c.answer(422, ["Content-Type: application/json"], '{"name":"UNPROCESSABLE_ENTITY","details":[{"issue":"PAYPAL_REQUEST_ID_PREVIOUSLY_USED"}]}')
 
 
 def bad_first(name):
@@ -360,6 +411,32 @@ def denied_after_a_lost_try_is_kept():
         s.one_key()
 
 
+# ------------------------------------------------------------------ servers that are not Once
+
+@suite.case
+def stripe_style():
+    with Send() as s:
+        status, _, err = s.post(service.port, "stripe", "--header-format", "bare", "-d", "amount=1")
+        expect_equal((status, effects(s.token), TRIES[s.token]), (0, 1, 3), "status, effects, tries: " + err)
+        told(err, "^once: try 1: HTTP 409: in use; again in")
+        told(err, "^once: replay: ")
+        expect(re.fullmatch("[0-9a-f-]{36}", s.one_key()), s.one_key())
+    for name, code in (("stripe_says_no", 22), ("stripe_mismatch", 65)):
+        with Send() as s:
+            status, out, _ = s.post(service.port, name, "--header-format", "bare")
+            expect_equal((status, TRIES[s.token], s.files()), (code, 1, []), name + ": status, tries, files")
+
+
+@suite.case
+def adyen_and_paypal_style():
+    with Send() as s:
+        status, _, err = s.post(service.port, "adyen", "--header-format", "bare")
+        expect_equal((status, TRIES[s.token]), (0, 2), "status, tries: " + err)
+    with Send() as s:
+        status, _, err = s.post(service.port, "paypal_mismatch", "--header-name", "PayPal-Request-Id")
+        expect_equal((status, TRIES[s.token]), (65, 1), "status, tries: " + err)
+
+
 # ------------------------------------------------------------------ output
 
 @suite.case
@@ -534,8 +611,6 @@ def what_cannot_be_saved_is_not_sent():
 @suite.case
 def default_folder():
     with Send() as s:
-        import subprocess
-        from sendtest import ONCE
         run = subprocess.run([ONCE, "send", "POST", s.url(service.port, "lost_twice"), "-H", "X-Test: " + s.token, "--tries", "1"], env=s.environment(),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         expect_equal((run.returncode, len(os.listdir(s.path("xdg/once/send")))), (75, 1), "status, files")
@@ -558,6 +633,8 @@ def body_from_standard_input():
         expect_equal(s.post(service.port, "well", "-d", "@nowhere")[0], 64, "no such file")
         expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * ((16 << 20) + 1))[0], 64, "too large")
         expect_equal((TRIES.get(s.token), s.files()), (None, []), "tries, files")
+        expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * (16 << 20))[0], 0, "the largest")
+        expect_equal(len(REQUESTS[s.token][0][3]), 16 << 20, "its length")
 
 
 @suite.case
@@ -580,10 +657,10 @@ def proxy_of_the_environment():
 
 
 @suite.case
-def certificates_are_verified():
-    """No TLS there at all: a handshake that fails is tried again, and nothing was sent."""
+def handshake_that_fails():
+    """No TLS there at all: tried again, and nothing was sent."""
     with Send() as s:
-        status, _, err = s.run("POST", s.url(service.port, "well", scheme="https"), "--tries", "2")
+        status, _, err = s.run("POST", s.url(service.port, "well", scheme="https"), "--tries", "2", "--connect-timeout", "100ms")
         expect_equal(status, 69, "status: " + err)
 
 
@@ -613,6 +690,55 @@ def interrupted_while_it_sends():
         expect_equal(process.returncode, -signal.SIGINT, "status")
         expect_equal((s.run("--resume")[0], effects(s.token), s.files()), (0, 1, []), "resumed: status, effects, files")
         s.one_key()
+
+
+@suite.case
+def interrupted_while_it_prints():
+    """Whoever reads the answer has stopped reading."""
+    with Send() as s:
+        process = s.start("POST", s.url(service.port, "large"), "-H", "X-Test: " + s.token)
+        wait_for(lambda: is_stuck(process), "a full pipe")
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        expect_equal(process.returncode, -signal.SIGINT, "status")
+        process.communicate()
+        status, out, _ = s.run("--resume")
+        expect_equal((status, len(out), effects(s.token), s.files()), (0, 100000, 1, []), "resumed: status, answer, effects, files")
+
+
+def is_stuck(process):
+    """Is there as much in its output as fits?"""
+    count = array.array("i", [0])
+    fcntl.ioctl(process.stdout.fileno(), termios.FIONREAD, count)
+    return count[0] >= 65536
+
+
+@suite.case
+def synced_before_it_is_sent():
+    """The file, its name, its folder; then the connection."""
+    if not shutil.which("strace"):
+        return
+    with Send() as s:
+        os.mkdir(s.state, 0o700)
+        trace = s.path("trace")
+        run = subprocess.run(["strace", "-f", "-o", trace, "-e", "trace=openat,write,fsync,linkat,unlinkat,connect", ONCE, "send", "--state", s.state,
+                              "POST", s.url(service.port, "well"), "-H", "X-Test: " + s.token, "-o", "answer"],
+                             cwd=s.folder, env=s.environment({"ASAN_OPTIONS": "detect_leaks=0"}), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        lines = open(trace).read() if os.path.exists(trace) else ""
+        if "linkat(" not in lines:
+            return  # not permitted here
+        expect_equal(run.returncode, 0, "status: %r" % run.stderr)
+        new = re.search(r'openat\(\d+, "\.new-[^"]*", .*\) = (\d+)$', lines, re.M)
+        folder = re.search(r'openat\(AT_FDCWD, "%s", .*\) = (\d+)$' % re.escape(s.state), lines, re.M)
+        connect = re.search(r"connect\(\d+, \{sa_family=AF_INET, sin_port=htons\(%d\)" % service.port, lines)
+        link = lines.index("linkat(")
+        expect(new and folder and connect, lines)
+        file_synced = lines.index("fsync(%s)" % new.group(1), new.start())
+        folder_synced = lines.index("fsync(%s)" % folder.group(1), link)
+        expect(new.start() < file_synced < link < folder_synced < connect.start(), lines)
+        removed = lines.rindex("unlinkat(")
+        expect("fsync(" in lines[connect.start():removed], "the answer is synced before the request is removed: " + lines)
+        expect("fsync(%s)" % folder.group(1) in lines[removed:], "its removal is synced: " + lines)
 
 
 @suite.case
@@ -687,8 +813,6 @@ def half_written_ones_are_removed_when_they_are_old():
 
 
 if __name__ == "__main__":
-    import tempfile
-    from sendtest import ONCE
     if not ONCE:
         suite.skip("ONCE_BIN does not name the program")
     with tempfile.TemporaryDirectory(prefix="once-send-service-") as folder:
