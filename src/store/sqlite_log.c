@@ -174,6 +174,13 @@ static void register_vfs(void)
         name = ours.zName;
 }
 
+/* SQLite may stay in a process that unloads this library. */
+__attribute__((destructor)) static void unregister_vfs(void)
+{
+    if (name != NULL)
+        sqlite3_vfs_unregister(&ours);
+}
+
 const char *sqlite_log_vfs(void)
 {
     pthread_once(&registered, register_vfs);

@@ -21,7 +21,7 @@
 enum { SQLITE_LOG_GATHER_MAX = 120 << 10 };
 
 /* The name of the VFS, for sqlite3_open_v2(); NULL, which is the default one, where it cannot be had.
- * Thread-safe; it stays for the life of the process. */
+ * Thread-safe; it stays as long as this library does. */
 const char *sqlite_log_vfs(void);
 
 #endif
