@@ -19,10 +19,20 @@ static int64_t takeover_code(const struct once_claim *claim)
     return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
 }
 
-/* Leases, retentions, takeovers: not at all where they are all the usual. */
-static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
+/* The default as NULL. */
+static void add_term(struct pg_params *p, int64_t value, int64_t usual)
 {
-    bool leases = false, retentions = false, takeovers = false;
+    if (value == usual)
+        pg_array_null(p);
+    else
+        pg_array_int(p, PG_INT8, value);
+}
+
+/* Leases, retentions: not at all where they are all the usual; so also takeovers, but for the functions
+ * that take them as they are. */
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool usual)
+{
+    bool leases = false, retentions = false, takeovers = usual;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
@@ -31,16 +41,17 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
     }
     leases ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; leases && i < count; i++)
-        pg_array_int(p, PG_INT8, ops[i]->request->claim.lease_ms);
+        add_term(p, ops[i]->request->claim.lease_ms, ONCE_LEASE_MS_DEFAULT);
     retentions ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; retentions && i < count; i++)
-        pg_array_int(p, PG_INT8, ops[i]->request->claim.retention_ms);
+        add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
         pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
 }
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool usual,
+                          struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
@@ -56,11 +67,11 @@ once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t
     pg_array_begin(&p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
-    add_terms(&p, ops, count);
+    add_terms(&p, ops, count, usual);
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
-    once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
+    once_result r = pg_conn_call(pg, usual ? PG_STATEMENT_CLAIMS_USUAL : PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -71,34 +82,67 @@ static int64_t state_code(const struct once_outcome *o)
     return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
 }
 
-once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
-                            size_t count, struct once_error *err)
+static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    pg_array_begin(p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
+}
+
+/* As once.result has it: NULL where it is empty. */
+static void add_part(struct pg_params *p, once_span part)
+{
+    if (part.len == 0)
+        pg_array_null(p);
+    else
+        pg_array_bytes(p, part);
+}
+
+static void add_outcomes(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    bool headers = false;
+    for (size_t i = 0; i < count; i++)
+        headers = headers || ops[i]->request->outcome.headers.len > 0;
+    pg_array_begin(p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT4, state_code(&ops[i]->request->outcome));
+    pg_array_begin(p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT4, ops[i]->request->outcome.status);
+    headers ? pg_array_begin(p, PG_BYTEA, count) : pg_array_absent(p, PG_BYTEA);
+    for (size_t i = 0; headers && i < count; i++)
+        add_part(p, ops[i]->request->outcome.headers);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        add_part(p, ops[i]->request->outcome.body);
+}
+
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, record_span(ops[i]));
-    pg_array_begin(&p, PG_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
-    granted != NULL ? pg_array_begin(&p, PG_INT8, count) : pg_array_absent(&p, PG_INT8);
-    for (size_t i = 0; granted != NULL && i < count; i++)
-        pg_array_int(&p, PG_INT8, granted[i].claimed_at);
-    pg_array_begin(&p, PG_INT4, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT4, state_code(&ops[i]->request->outcome));
-    pg_array_begin(&p, PG_INT4, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT4, ops[i]->request->outcome.status);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->outcome.headers);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->outcome.body);
+    add_fences(&p, ops, count);
+    add_outcomes(&p, ops, count);
     pg_add_int(&p, PG_INT4, ops[0]->again); /* as all of them */
     once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+once_result pg_ask_finishes_usual(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
+                                  size_t count, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    add_fences(&p, ops, count);
+    pg_array_begin(&p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(&p, PG_INT8, granted[i].claimed_at);
+    add_outcomes(&p, ops, count);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES_USUAL, &p, err);
     pg_params_release(&p);
     return r;
 }

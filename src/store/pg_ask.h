@@ -11,10 +11,13 @@
 #include "store/pg_grants.h"
 #include "store/store.h"
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
-/* granted: of each, where this process was granted all of them; else NULL. */
-once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
-                            size_t count, struct once_error *err);
+/* `usual`: by the functions that look at nothing (sql/postgres, 36_usual.sql). */
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool usual,
+                          struct once_error *err);
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
+/* Of grants of this process, all of one slot. */
+once_result pg_ask_finishes_usual(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
+                                  size_t count, struct once_error *err);
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err);
 
 #endif

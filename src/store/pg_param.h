@@ -33,6 +33,7 @@ void pg_array_begin(struct pg_params *p, Oid element_type, size_t count);
 void pg_array_absent(struct pg_params *p, Oid element_type); /* NULL in place of an array */
 void pg_array_int(struct pg_params *p, Oid type, int64_t value);
 void pg_array_bytes(struct pg_params *p, once_span bytes);
+void pg_array_null(struct pg_params *p);
 /* Sends `sql` with them, in pipeline mode. */
 once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err);
 /* The same for a statement that was prepared under a name. */
