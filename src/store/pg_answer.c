@@ -164,20 +164,6 @@ once_result pg_read_claims(const PGresult *r, struct once_op *const *ops, size_t
     return result;
 }
 
-enum { CLAIMS_USUAL_AT, CLAIMS_USUAL_FENCES, CLAIMS_USUAL_COLUMNS };
-
-once_result pg_read_claims_usual(const PGresult *r, struct once_op *const *ops, size_t count, struct once_error *err)
-{
-    if (PQnfields(r) != CLAIMS_USUAL_COLUMNS || PQntuples(r) != 1)
-        return not_ours(err);
-    struct pg_array fences = pg_array(r, 0, CLAIMS_USUAL_FENCES, 8);
-    once_time now = pg_int(r, 0, CLAIMS_USUAL_AT);
-    once_result result = fences.count == count ? ONCE_OK : not_ours(err);
-    for (size_t i = 0; i < count && result == ONCE_OK; i++)
-        result = grant(ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
-    return result;
-}
-
 static once_result finish(struct once_op *op, once_time finished_at, int64_t retention_ms, struct once_error *err)
 {
     const struct once_outcome *outcome = &op->request->outcome;
@@ -230,14 +216,22 @@ once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, size
     return result;
 }
 
-once_result pg_read_finishes_usual(const PGresult *r, struct once_op *const *ops, const struct pg_grant *granted,
-                                   size_t count, struct once_error *err)
+enum { USUAL_AT, USUAL_FENCES, USUAL_COLUMNS };
+
+once_result pg_read_usual(const PGresult *r, const struct pg_usual *usual, struct once_error *err)
 {
-    once_result result = PQnfields(r) == 1 && PQntuples(r) == 1 ? ONCE_OK : not_ours(err);
-    once_time now = pg_int(r, 0, 0);
-    for (size_t i = 0; i < count && result == ONCE_OK; i++) /* a clock that was set back makes no negative ages */
-        result =
-            finish(ops[i], granted[i].claimed_at > now ? granted[i].claimed_at : now, granted[i].retention_ms, err);
+    if (PQnfields(r) != USUAL_COLUMNS || PQntuples(r) != 1)
+        return not_ours(err);
+    struct pg_array fences = pg_array(r, 0, USUAL_FENCES, 8);
+    once_time now = pg_int(r, 0, USUAL_AT);
+    once_result result = fences.count == usual->claims ? ONCE_OK : not_ours(err);
+    for (size_t i = 0; i < usual->claims && result == ONCE_OK; i++)
+        result = grant(usual->ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
+    for (size_t i = 0; i < usual->finishes && result == ONCE_OK; i++) {
+        const struct pg_grant *granted = &usual->granted[i]; /* a clock that was set back makes no negative ages */
+        result = finish(usual->ops[usual->claims + i], granted->claimed_at > now ? granted->claimed_at : now,
+                        granted->retention_ms, err);
+    }
     return result;
 }
 

@@ -28,11 +28,11 @@ static void add_term(struct pg_params *p, int64_t value, int64_t usual)
         pg_array_int(p, PG_INT8, value);
 }
 
-/* Leases, retentions: not at all where they are all the usual; so also takeovers, but for the functions
- * that take them as they are. */
-static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool usual)
+/* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
+ */
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
 {
-    bool leases = false, retentions = false, takeovers = usual;
+    bool leases = false, retentions = false, takeovers = as_they_are;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
@@ -50,28 +50,32 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
 }
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool usual,
-                          struct once_error *err)
+static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+{
+    pg_array_begin(p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, record_span(ops[i]));
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, ops[i]->request->claim.tenant);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, ops[i]->request->claim.key);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
+    add_terms(p, ops, count, as_they_are);
+    pg_array_begin(p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, once_span_of(ops[i]->request->claim.nonce, 16));
+}
+
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
-    pg_array_begin(&p, PG_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, record_span(ops[i]));
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->claim.tenant);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->claim.key);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
-    add_terms(&p, ops, count, usual);
-    pg_array_begin(&p, PG_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
-    once_result r = pg_conn_call(pg, usual ? PG_STATEMENT_CLAIMS_USUAL : PG_STATEMENT_CLAIMS, &p, err);
+    add_claims(&p, ops, count, false);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
 }
@@ -132,17 +136,33 @@ once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size
     return r;
 }
 
-once_result pg_ask_finishes_usual(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
-                                  size_t count, struct once_error *err)
+static void add_absent(struct pg_params *p, const Oid *types, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        pg_array_absent(p, types[i]);
+}
+
+once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struct once_error *err)
+{
+    static const Oid claim[] = { PG_UUID, PG_BYTEA, PG_BYTEA, PG_BYTEA, PG_INT8, PG_INT8, PG_INT4, PG_UUID };
+    static const Oid finish[] = { PG_INT8, PG_INT8, PG_INT4, PG_INT4, PG_BYTEA, PG_BYTEA };
+    struct once_op *const *finished = usual->ops + usual->claims;
     struct pg_params p;
     pg_params_init(&p);
-    add_fences(&p, ops, count);
-    pg_array_begin(&p, PG_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT8, granted[i].claimed_at);
-    add_outcomes(&p, ops, count);
-    once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES_USUAL, &p, err);
+    if (usual->claims > 0)
+        add_claims(&p, usual->ops, usual->claims, true);
+    else
+        add_absent(&p, claim, sizeof claim / sizeof *claim);
+    if (usual->finishes > 0) {
+        add_fences(&p, finished, usual->finishes);
+        pg_array_begin(&p, PG_INT8, usual->finishes);
+        for (size_t i = 0; i < usual->finishes; i++)
+            pg_array_int(&p, PG_INT8, usual->granted[i].claimed_at);
+        add_outcomes(&p, finished, usual->finishes);
+    } else {
+        add_absent(&p, finish, sizeof finish / sizeof *finish);
+    }
+    once_result r = pg_conn_call(pg, PG_STATEMENT_USUAL, &p, err);
     pg_params_release(&p);
     return r;
 }

@@ -156,8 +156,8 @@ static bool same_statement(const struct item *a, const struct item *b)
     return a->kind == b->kind && a->stage == b->stage && same_slot(a, b);
 }
 
-/* How many operations, from `at` on, go into one statement. */
-static size_t batch_statement(const struct batch *b, size_t at)
+/* How many operations, from `at` on, are of one statement's kind. */
+static size_t batch_run(const struct batch *b, size_t at)
 {
     size_t end = at + 1;
     if (b->items[at].kind != KIND_OTHER)
@@ -166,23 +166,39 @@ static size_t batch_statement(const struct batch *b, size_t at)
     return end - at;
 }
 
+/* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
+static struct pg_usual batch_usual(const struct batch *b, size_t at)
+{
+    struct pg_usual usual = { .ops = b->ops + at };
+    if (!b->usual)
+        return usual;
+    if (b->items[at].kind == KIND_CLAIM)
+        usual.claims = batch_run(b, at);
+    size_t next = at + usual.claims;
+    if (next < b->count && b->items[next].kind == KIND_FINISH_GRANTED && b->items[next].stage == b->items[at].stage)
+        usual.finishes = batch_run(b, next);
+    usual.granted = b->granted + next;
+    return usual;
+}
+
+/* How many operations, from `at` on, go into one statement. */
+static size_t batch_statement(const struct batch *b, size_t at)
+{
+    struct pg_usual usual = batch_usual(b, at);
+    size_t count = usual.claims + usual.finishes;
+    return count > 0 ? count : batch_run(b, at);
+}
+
 static once_result send_statement(struct pg_conn *pg, const struct batch *b, size_t at, size_t count,
                                   struct once_error *err)
 {
-    struct once_op *const *ops = b->ops + at;
-    switch (b->items[at].kind) {
-    case KIND_CLAIM:
-        return pg_ask_claims(pg, ops, count, b->usual, err);
-    case KIND_FINISH_GRANTED:
-        if (b->usual)
-            return pg_ask_finishes_usual(pg, ops, b->granted + at, count, err);
-        return pg_ask_finishes(pg, ops, count, err);
-    case KIND_FINISH:
-    case KIND_FINISH_AGAIN:
-        return pg_ask_finishes(pg, ops, count, err);
-    default:
-        return pg_ask_other(pg, ops[0], err);
-    }
+    struct pg_usual usual = batch_usual(b, at);
+    if (usual.claims + usual.finishes > 0)
+        return pg_ask_usual(pg, &usual, err);
+    enum kind kind = b->items[at].kind;
+    return kind == KIND_CLAIM ? pg_ask_claims(pg, b->ops + at, count, err)
+           : is_finish(kind)  ? pg_ask_finishes(pg, b->ops + at, count, err)
+                              : pg_ask_other(pg, b->ops[at], err);
 }
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
@@ -243,20 +259,13 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
 static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count,
                                   struct once_error *err)
 {
-    struct once_op *const *ops = b->ops + at;
-    switch (b->items[at].kind) {
-    case KIND_CLAIM:
-        return b->usual ? pg_read_claims_usual(r, ops, count, err) : pg_read_claims(r, ops, count, err);
-    case KIND_FINISH_GRANTED:
-        if (b->usual)
-            return pg_read_finishes_usual(r, ops, b->granted + at, count, err);
-        return pg_read_finishes(r, ops, count, err);
-    case KIND_FINISH:
-    case KIND_FINISH_AGAIN:
-        return pg_read_finishes(r, ops, count, err);
-    default:
-        return pg_read_other(r, ops[0], err);
-    }
+    struct pg_usual usual = batch_usual(b, at);
+    if (usual.claims + usual.finishes > 0)
+        return pg_read_usual(r, &usual, err);
+    enum kind kind = b->items[at].kind;
+    return kind == KIND_CLAIM ? pg_read_claims(r, b->ops + at, count, err)
+           : is_finish(kind)  ? pg_read_finishes(r, b->ops + at, count, err)
+                              : pg_read_other(r, b->ops[at], err);
 }
 
 static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at, size_t count, struct receipt *receipt,

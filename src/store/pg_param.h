@@ -12,7 +12,7 @@
 #include <libpq-fe.h>
 
 enum { PG_INT4 = 23, PG_INT8 = 20, PG_BYTEA = 17, PG_TEXT = 25, PG_UUID = 2950 };
-enum { PG_PARAMS_MAX = 12 };
+enum { PG_PARAMS_MAX = 14 };
 
 /* The parameters of one statement, gathered in one buffer. */
 struct pg_params {

@@ -227,8 +227,8 @@ def run_granted():
     many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
             "ARRAY['%s']::uuid[], ARRAY[%s]::bigint[], ARRAY[2], ARRAY[200], ARRAY['']::bytea[], "
             "ARRAY['granted']::bytea[], false)")
-    usual = ("SELECT once.finish_usual(ARRAY[%s]::bigint[], ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], NULL, "
-             "ARRAY['granted']::bytea[]) > 0")
+    usual = ("SELECT at > 0 FROM once.usual(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ARRAY[%s]::bigint[], "
+             "ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], NULL, ARRAY['granted']::bytea[])")
     for name, tried, said, body, before in (
             ("in its slot", "t", "{} {} 1done", "granted", ""), ("after another", "23505", "{} {} 1fenced", "x", F),
             ("moved", "23502", "{} {} 1done", "granted", "move"), ("slot in use again", "23502", "{} {} 1done", "granted", "turn")):

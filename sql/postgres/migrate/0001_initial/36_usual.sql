@@ -20,6 +20,10 @@ BEGIN
     RAISE EXCEPTION '%', what USING ERRCODE = 'unique_violation';
 END $$;
 
+-- Claims, in the order of their records: leases and retentions are NULL where they are the usual ones, as in the table;
+-- so may be the whole arrays. Then finishes of grants of one slot, in the order of their fences; claimed: when each was.
+-- That their claims are there is known from the grants, in this tenure of the slot; of others the slot comes out as
+-- NULL, or as another, and the table refuses it. Without claims, or without finishes, their arrays are NULL.
 DO $do$
 DECLARE
     claims   text := '';
@@ -52,50 +56,38 @@ BEGIN
                    slot);
     END LOOP;
 
-    -- Leases and retentions are NULL where they are the usual ones, as in the table; so may be the whole arrays.
     EXECUTE format($template$
-CREATE FUNCTION once.claim_usual(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[], leases bigint[],
-                                 retentions bigint[], takeovers integer[], nonces uuid[], OUT at bigint, OUT fences bigint[])
+CREATE FUNCTION once.usual(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[], leases bigint[],
+                           retentions bigint[], takeovers integer[], nonces uuid[],
+                           held bigint[], claimed bigint[], states integer[], statuses integer[], headers bytea[],
+                           bodies bytea[], OUT at bigint, OUT fences bigint[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    current smallint;
-    closed  smallint[];
+    of_slot   integer := held[1] & 15;
+    current   smallint;
+    closed    smallint[];
+    since     bigint;
     held_ring text;
 BEGIN
+    -- As once.hold_ring() has it, which is asked where there is more to it.
     held_ring := pg_advisory_xact_lock_shared(8031153);
     at := CASE WHEN current_setting('transaction_isolation') = 'read committed' AND
                     current_setting('synchronous_standby_names') = '' AND
                     coalesce(current_setting('once.now_ms', true), '') = ''
                THEN (date_part('epoch', clock_timestamp()) * 1000)::bigint
                ELSE once.hold_ring() END;
-    SELECT r.current, r.closed INTO current, closed FROM once.ring r;
-    IF closed <> '{}' AND once.is_known(closed, records) THEN
-        PERFORM once.refuse_unusual('a record is known from another slot');
+    SELECT r.current, r.closed, r.since[of_slot] INTO current, closed, since FROM once.ring r;
+    IF records IS NOT NULL THEN
+        IF closed <> '{}' AND once.is_known(closed, records) THEN
+            PERFORM once.refuse_unusual('a record is known from another slot');
+        END IF;
+        CASE current%s
+        END CASE;
     END IF;
-    CASE current%s
-    END CASE;
-END $$ $template$, claims);
-
-    -- Of one slot, in the order of fences. claimed: when each was. That their claims are there is known from the
-    -- grants, in this tenure of the slot; of others the slot comes out as NULL, or as another, and the table refuses it.
-    EXECUTE format($template$
-CREATE FUNCTION once.finish_usual(held bigint[], claimed bigint[], states integer[], statuses integer[], headers bytea[],
-                                  bodies bytea[], OUT at bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    of_slot integer := held[1] & 15;
-    since   bigint;
-    held_ring text;
-BEGIN
-    held_ring := pg_advisory_xact_lock_shared(8031153);
-    at := CASE WHEN current_setting('transaction_isolation') = 'read committed' AND
-                    current_setting('synchronous_standby_names') = '' AND
-                    coalesce(current_setting('once.now_ms', true), '') = ''
-               THEN (date_part('epoch', clock_timestamp()) * 1000)::bigint
-               ELSE once.hold_ring() END;
-    SELECT r.since[of_slot] INTO since FROM once.ring r;
-    CASE of_slot%s
-        ELSE PERFORM once.refuse_unusual('what was moved is looked for');
-    END CASE;
-END $$ $template$, finishes);
+    IF held IS NOT NULL THEN
+        CASE of_slot%s
+            ELSE PERFORM once.refuse_unusual('what was moved is looked for');
+        END CASE;
+    END IF;
+END $$ $template$, claims, finishes);
 END $do$;
