@@ -19,6 +19,40 @@ static int64_t takeover_code(const struct once_claim *claim)
     return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
 }
 
+enum { UUID_TEXT_LEN = 36, PACKED = 128 };
+
+static int hex_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The usual text of a UUID, in small letters: it is stored in less than half of its bytes. False: something else. */
+static bool pack_key(once_span key, uint8_t packed[16])
+{
+    if (key.len != UUID_TEXT_LEN)
+        return false;
+    size_t at = 0;
+    for (size_t i = 0; i < UUID_TEXT_LEN; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash && key.ptr[i] != '-')
+            return false;
+        if (dash)
+            continue;
+        int high = hex_digit(key.ptr[i]), low = hex_digit(key.ptr[i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        packed[at++] = (uint8_t)(high << 4 | low);
+        i++;
+    }
+    return true;
+}
+
+static void add_key(struct pg_params *p, once_span key, bool as_it_is)
+{
+    uint8_t packed[16];
+    pg_array_bytes(p, as_it_is && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
+}
+
 /* The default as NULL. */
 static void add_term(struct pg_params *p, int64_t value, int64_t usual)
 {
@@ -26,6 +60,13 @@ static void add_term(struct pg_params *p, int64_t value, int64_t usual)
         pg_array_null(p);
     else
         pg_array_int(p, PG_INT8, value);
+}
+
+/* As once.claim has it of this key. */
+static int64_t stored_code(const struct once_claim *claim, bool as_it_is)
+{
+    uint8_t packed[16];
+    return takeover_code(claim) + (as_it_is && pack_key(claim->key, packed) ? PACKED : 0);
 }
 
 /* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
@@ -47,7 +88,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
+        pg_array_int(p, PG_INT4, stored_code(&ops[i]->request->claim, as_they_are));
 }
 
 static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
@@ -60,7 +101,7 @@ static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t c
         pg_array_bytes(p, ops[i]->request->claim.tenant);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
-        pg_array_bytes(p, ops[i]->request->claim.key);
+        add_key(p, ops[i]->request->claim.key, as_they_are);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));

@@ -4,6 +4,7 @@ them: each operation is told what is true of itself, and nothing is done twice (
 it does so is seen by the functions that it calls."""
 import os
 import sys
+import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql"))
 from sqltest import equal, finish, migrated, ok, psql, url
@@ -68,6 +69,22 @@ usual(66)
 equal(arms(["claim z%d" % i for i in range(7)] + ["claim " + held[24]]), ["execute"] * 7 + ["replay"],
       "K1 K7: and is known also from there")
 equal(psql("SELECT count(*) FROM (SELECT FROM once.claim GROUP BY key HAVING count(*) > 1) c"), "0", "K1: nobody has two claims")
+
+# Keys that are UUIDs are stored as such, and shown as they were given.
+usual(66)
+ids = [str(uuid.uuid4()) for _ in range(8)]
+odd = [ids[0].upper(), ids[1].replace("-", ""), ids[2][:-1] + "g", "-" * 36]
+equal(arms(["claim " + k for k in ids + odd]), ["execute"] * 12, "UUIDs, and what looks like them")
+equal(psql("SELECT count(*) || ' of ' || max(length(key)) FROM once.claim WHERE takeover & 128 <> 0"), "8 of 16", "they are short")
+equal(arms(["finish %s body" % k for k in ids + odd]), ["done"] * 12, "finished")
+equal({b.ask("claim " + k).split()[1] for k in ids + odd}, {"replay"}, "and replayed to another")
+equal({psql("SELECT convert_from(s.key, 'UTF8') FROM once.stored s WHERE s.record = once.record_id('', '%s')" % k)
+       for k in ids + odd}, set(ids + odd), "their texts are what they were")
+equal(psql("SELECT count(*) FROM once.check_rows(0, 1000000)"), "0", "K9: their names are of their texts")
+refused = psql("SELECT once.usual(ARRAY[gen_random_uuid()], ARRAY[''::bytea], ARRAY['x'::bytea], ARRAY[decode(repeat('00', 32), "
+               "'hex')], NULL, NULL, ARRAY[129], ARRAY[gen_random_uuid()], NULL, NULL, NULL, NULL, NULL, NULL)")
+equal(refused.split(":")[0], "23502", "what cannot be a UUID is not taken for one")
+
 equal(a.close(), 0, "the client closed")
 equal(b.close(), 0, "so did the other")
 calls = dict(line.split("|") for line in psql(

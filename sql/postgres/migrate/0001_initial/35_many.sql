@@ -77,7 +77,9 @@ BEGIN
                         coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN coalesce(c.retention_ms, 86400000) >= 0
                              THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
-                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, NULL)::once.answer
+                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant,
+                        CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END,
+                        NULL)::once.answer
           FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                        generate_subscripts(records, 1) AS i OFFSET 0) u
          CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
@@ -290,7 +292,7 @@ BEGIN
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
         SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')
           FROM claims c
-        ON CONFLICT (fence, slot) DO NOTHING
+        ON CONFLICT DO NOTHING
         RETURNING fence
     )
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing

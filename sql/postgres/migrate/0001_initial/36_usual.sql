@@ -21,7 +21,8 @@ BEGIN
 END $$;
 
 -- Claims, in the order of their records: leases and retentions are NULL where they are the usual ones, as in the table;
--- so may be the whole arrays. Then finishes of grants of one slot, in the order of their fences; claimed: when each was.
+-- so may be the whole arrays; keys that are the text of a UUID come as its 16 bytes, their takeovers with 128 added.
+-- Then finishes of grants of one slot, in the order of their fences; claimed: when each was.
 -- That their claims are there is known from the grants, in this tenure of the slot; of others the slot comes out as
 -- NULL, or as another, and the table refuses it. Without claims, or without finishes, their arrays are NULL.
 DO $do$
@@ -37,7 +38,9 @@ BEGIN
                                              fingerprint, tenant, key)
                 SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, a.takeover, a.lease_ms, a.retention_ms,
                        CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
-                                  coalesce(length(a.key) BETWEEN 1 AND 255, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
+                                  coalesce(length(a.key) BETWEEN 1 AND 255, true) AND
+                                  (a.takeover < 128 OR length(a.key) = 16)) OR
+                                 (a.takeover < 128 AND once.fits(a.tenant, a.key, a.fingerprint))
                             THEN a.fingerprint END, a.tenant, a.key
                   FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                                unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
