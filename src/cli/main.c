@@ -18,6 +18,7 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
@@ -48,7 +49,7 @@ static int print_help(void)
          "belongs to another command; 66 the other side was not readable; 69 store unavailable;\n"
          "70 it may have happened, or the store is damaged; 71 no memory or process; 74 output\n"
          "not written; 75 in progress or busy; 77 not the holder any more; 'once run' also exits\n"
-         "as its command did\n"
+         "as its command did, 'once send' as curl(1): 22, 60, 63\n"
          "\n"
          "example: once run --key order-17 -- ./charge --amount 100");
     return ONCE_EXIT_OK;

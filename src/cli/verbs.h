@@ -23,6 +23,7 @@ int once_cli_outbox_show(int argc, char **argv);
 int once_cli_reconcile(int argc, char **argv);
 int once_cli_relay(int argc, char **argv);
 int once_cli_run(int argc, char **argv);
+int once_cli_send(int argc, char **argv);
 int once_cli_serve(int argc, char **argv);
 
 #endif
