@@ -150,7 +150,9 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, vo
     if (maybe || is_elsewhere(report->err))
         end_elsewhere(s, f, rd_kafka_err2str(report->err), maybe);
     else
-        flights_refuse(&s->flights, f, rd_kafka_message_errstr(report));
+        flights_refuse(&s->flights, f,
+                       report->err == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ? "there is no such topic at the broker"
+                                                                       : rd_kafka_err2str(report->err));
 }
 
 /* ------------------------------------------------------------------ a producer */
