@@ -15,6 +15,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <nats/nats.h>
 #include <pthread.h>
@@ -323,15 +324,11 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
                            struct once_error *err)
 {
     struct nats_sink *s = calloc(1, sizeof *s);
-    pthread_condattr_t monotonic;
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     s->base = (struct sink){ .ops = ops, .options = *options };
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    once_cond_init(&s->ended);
     open_count++;
     natsStatus status = configure(s);
     if (status != NATS_OK) {

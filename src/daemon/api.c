@@ -20,6 +20,7 @@
 #include "daemon/api_guard.h"
 #include "daemon/api_listen.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -374,7 +375,7 @@ static once_result start_server(struct once_api *api, struct once_error *err)
         api, MHD_OPTION_NOTIFY_CONNECTION, on_connection, api, MHD_OPTION_END);
     if (api->server == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot start the HTTP listener on '%s'", api->address);
-    int error = pthread_create(&api->acceptor, NULL, accept_all, api);
+    int error = once_thread_start(&api->acceptor, accept_all, api);
     if (error == 0)
         return ONCE_OK;
     MHD_stop_daemon(api->server);

@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -58,13 +59,9 @@ static void *watch(void *arg)
 
 once_result api_conns_init(struct api_conns *conns, struct once_error *err)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&conns->lock, NULL);
-    pthread_cond_init(&conns->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    int error = pthread_create(&conns->watcher, NULL, watch, conns);
+    once_cond_init(&conns->changed);
+    int error = once_thread_start(&conns->watcher, watch, conns);
     if (error == 0)
         return ONCE_OK;
     pthread_cond_destroy(&conns->changed);

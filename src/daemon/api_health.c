@@ -6,8 +6,8 @@
  * life: restarting a daemon because it is busy would make it worse.
  */
 #include "daemon/api_call.h"
+#include "os/thread.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 /* Shared by the asker and the callback; whoever is last frees it. */
@@ -25,12 +25,8 @@ static struct probe *probe_create(void)
     struct probe *probe = calloc(1, sizeof *probe);
     if (probe == NULL)
         return NULL;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&probe->lock, NULL);
-    pthread_cond_init(&probe->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    once_cond_init(&probe->changed);
     probe->users = 2;
     return probe;
 }

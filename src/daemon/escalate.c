@@ -5,14 +5,14 @@
 #include "core/json_out.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
 #include "engine/handle.h"
+#include "http/http_call.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <fcntl.h>
 #include <nettle/base64.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ enum {
 
 struct note {
     struct once_grant grant;
-    const char *why;
+    char why[200];
 };
 
 struct escalations {
@@ -55,7 +55,9 @@ void escalate_note(struct escalations *e, struct once_grant grant, const char *w
     *recent = grant.fence;
     bool full = e->count == QUEUE_MAX;
     if (!again && !full) {
-        e->queue[(e->first + e->count++) % QUEUE_MAX] = (struct note){ grant, why };
+        struct note *note = &e->queue[(e->first + e->count++) % QUEUE_MAX];
+        note->grant = grant;
+        snprintf(note->why, sizeof note->why, "%s", why);
         pthread_cond_signal(&e->work);
     }
     pthread_mutex_unlock(&e->lock);
@@ -299,17 +301,9 @@ once_result escalate_start(const struct escalate_options *options, struct escala
     if (r == ONCE_OK && options->secret_file != NULL)
         r = read_secret(e, options->secret_file, err);
     pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->work, &attr);
-    pthread_condattr_destroy(&attr);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (r == ONCE_OK && pthread_create(&e->thread, NULL, work, e) != 0)
+    once_cond_init(&e->work);
+    if (r == ONCE_OK && once_thread_start(&e->thread, work, e) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != ONCE_OK) {
         free(e);
         return r;

@@ -6,9 +6,9 @@
 #include "core/span.h"
 #include "engine/handle.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -267,17 +267,8 @@ once_result slow_start(struct once *once, int wake, struct slow **out, struct on
     s->last = &s->first;
     s->done_last = &s->done;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->work, &attr);
-    pthread_condattr_destroy(&attr);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&s->thread, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
+    once_cond_init(&s->work);
+    if (once_thread_start(&s->thread, work, s) != 0) {
         free(s);
         return once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");
     }

@@ -7,12 +7,12 @@
 #include "engine/tuner.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/thread.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -270,14 +270,9 @@ static void deal(struct engine *e)
 
 static void *writer(void *arg);
 
-/* Signals are the program's business: none is delivered to a writer. */
 static bool start_lane(struct lane *lane)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    lane->started = pthread_create(&lane->thread, NULL, writer, lane) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->started = once_thread_start(&lane->thread, writer, lane) == 0;
     return lane->started;
 }
 
@@ -572,12 +567,8 @@ static void init_conditions(struct engine *e)
 {
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->rested, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     for (unsigned i = 0; i < LANES_MAX; i++)
-        pthread_cond_init(&e->lanes[i].work, &attr);
-    pthread_condattr_destroy(&attr);
+        once_cond_init(&e->lanes[i].work);
 }
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,

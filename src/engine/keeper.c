@@ -3,10 +3,10 @@
 
 #include "core/err.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 
 struct keeper {
     struct once *once;
@@ -135,11 +135,7 @@ once_result keeper_create(struct once *once, struct keeper **out, struct once_er
         return once_fail(err, ONCE_NO_MEMORY, "no memory to keep leases");
     k->once = once;
     pthread_mutex_init(&k->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    once_cond_init(&k->changed);
     *out = k;
     return ONCE_OK;
 }
@@ -160,16 +156,6 @@ void keeper_free(struct keeper *k)
     free(k);
 }
 
-static int start_thread(struct keeper *k)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&k->thread, NULL, keep, k);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms,
                        struct once_error *err)
 {
@@ -181,7 +167,7 @@ once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant gr
     sem_init(&kept->answered, 0, 0);
     once_result r = ONCE_OK;
     pthread_mutex_lock(&k->lock);
-    if (!k->running && start_thread(k) != 0)
+    if (!k->running && once_thread_start(&k->thread, keep, k) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the thread that renews leases");
     if (r == ONCE_OK) {
         k->running = true;

@@ -4,9 +4,9 @@
 #include "core/err.h"
 #include "flow/database.h"
 #include "os/os.h"
+#include "os/thread.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <time.h>
 
 static once_time renew_after(const struct flow_keeper *k, int64_t parts)
@@ -63,11 +63,7 @@ void flow_keeper_init(struct flow_keeper *k, struct once_flow_db *db)
 {
     k->db = db;
     pthread_mutex_init(&k->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    once_cond_init(&k->changed);
 }
 
 void flow_keeper_release(struct flow_keeper *k)
@@ -89,22 +85,12 @@ void flow_keeper_granted(struct flow_keeper *k, once_time asked, int64_t lease_m
     atomic_store(&k->lost_at, asked + lease_ms);
 }
 
-static int start_thread(struct flow_keeper *k)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&k->thread, NULL, keep, k);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 once_result flow_keeper_start(struct flow_keeper *k, struct once_grant grant, int64_t lease_ms, struct once_error *err)
 {
     once_result r = ONCE_OK;
     pthread_mutex_lock(&k->lock);
     assert(!k->active);
-    if (!k->running && start_thread(k) != 0)
+    if (!k->running && once_thread_start(&k->thread, keep, k) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the thread that renews leases");
     if (r == ONCE_OK) {
         k->running = k->active = true;

@@ -233,6 +233,8 @@ static once_result settle_settings(struct pg_conn *c, const char *level, struct 
     return once_fail(err, ONCE_UNAVAILABLE, "synchronous_commit is %s: an answer would not be durable", level);
 }
 
+#define BEGAN_US "(extract(epoch FROM backend_start) * 1000000)::int8"
+
 static once_result look_at_server(struct pg_conn *c, struct once_error *err)
 {
     PGresult *r = NULL;
@@ -240,7 +242,8 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
                                       "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
                                       "to_regnamespace('once') IS NULL, "
                                       "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), "
-                                      "pg_backend_pid()",
+                                      "pg_backend_pid(), "
+                                      "(SELECT " BEGAN_US " FROM pg_stat_activity WHERE pid = pg_backend_pid())",
                                       &r, err);
     if (result != ONCE_OK)
         return result;
@@ -251,6 +254,8 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
                                                 : NULL;
     /* A pooler makes up the pid that it tells its clients. */
     c->direct = pg_int(r, 0, 4) == PQbackendPID(c->conn);
+    c->session = c->direct ? (struct pg_session){ .pid = pg_int(r, 0, 4), .began_us = pg_int(r, 0, 5) }
+                           : (struct pg_session){ 0 };
     result = what != NULL ? once_fail(err, ONCE_UNAVAILABLE, "%s", what) : settle_settings(c, PQgetvalue(r, 0, 3), err);
     PQclear(r);
     return result;
@@ -277,6 +282,23 @@ static once_result look_at_schema(struct pg_conn *c, struct once_error *err)
         once_mac_init(&c->secret, once_span_of(PQgetvalue(r, 0, 1), (size_t)PQgetlength(r, 0, 1)));
     PQclear(r);
     return result;
+}
+
+void pg_conn_end_lost(struct pg_conn *c, struct pg_session lost)
+{
+    if (lost.pid == 0)
+        return;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_add_int(&p, PG_INT4, lost.pid);
+    pg_add_int(&p, PG_INT8, lost.began_us);
+    /* A pid is used again: the time says whether it is still the same process. Where this cannot be asked, what is
+     * lost stays what it was. */
+    (void)pg_conn_ask(c, NULL,
+                      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND " BEGAN_US
+                      " = $2 AND state LIKE 'idle%'",
+                      &p, NULL, NULL);
+    pg_params_release(&p);
 }
 
 /* What the session keeps, where it is ours alone. */

@@ -28,8 +28,15 @@ struct pg_server {
     int64_t started_us; /* its postmaster, since 2000 */
 };
 
+/* The server process that is ours alone, where no pooler is between. */
+struct pg_session {
+    int64_t pid; /* 0: none */
+    int64_t began_us;
+};
+
 struct pg_conn {
     PGconn *conn;
+    struct pg_session session; /* the last one, also when it is lost */
     char *url;
     struct once_mac secret;
     const struct once_clock *clock;            /* of the tests' own; NULL: the database's */
@@ -58,6 +65,11 @@ enum pg_failure {
  * not wait for its disk, a missing or newer schema, a role that may not call the functions. */
 once_result pg_conn_open(struct pg_conn *c, struct once_error *err);
 void pg_conn_close(struct pg_conn *c);
+
+/* Ends a session that was lost, if its server process is still waiting to read: what it would read then must not
+ * be done after its callers were answered and have gone on (F19). One that is at work, perhaps committing, is left
+ * alone: who settles waits for it. */
+void pg_conn_end_lost(struct pg_conn *c, struct pg_session lost);
 
 /* Connects without looking for a store: for migrations. */
 once_result pg_conn_plain(struct pg_conn *c, struct once_error *err);

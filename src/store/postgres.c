@@ -67,9 +67,12 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     struct postgres_store *s = (struct postgres_store *)base;
     *fate = ONCE_FATE_UNSURE;
     pg_grants_forget(s->pg.grants);
+    struct pg_session lost = s->pg.session;
     once_result r = pg_conn_open(&s->pg, err);
-    if (r == ONCE_OK)
+    if (r == ONCE_OK) {
+        pg_conn_end_lost(&s->pg, lost);
         r = pg_conn_barrier(&s->pg, err);
+    }
     if (r != ONCE_OK)
         pg_conn_close(&s->pg);
     return r;
