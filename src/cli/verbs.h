@@ -5,6 +5,7 @@
 int once_cli_advance(int argc, char **argv);
 int once_cli_bench(int argc, char **argv);
 int once_cli_check(int argc, char **argv);
+int once_cli_consume(int argc, char **argv);
 int once_cli_daemon(int argc, char **argv);
 int once_cli_expire(int argc, char **argv);
 int once_cli_key_new(int argc, char **argv);

@@ -1,0 +1,25 @@
+/* source.c - see source.h: the sources there are. */
+#include "broker/source.h"
+
+#include <string.h>
+
+static const struct source_ops *const all[] = {
+#if ONCE_HAVE_NATS
+    &source_nats,
+    &source_nats_tls,
+#endif
+    NULL,
+};
+
+const struct source_ops *source_ops_of(const char *url)
+{
+    for (size_t i = 0; all[i] != NULL; i++)
+        if (strncmp(url, all[i]->scheme, strlen(all[i]->scheme)) == 0)
+            return all[i];
+    return NULL;
+}
+
+const char *source_schemes(void)
+{
+    return "nats://HOST[:PORT]/STREAM[/SUBJECT]" + (ONCE_HAVE_NATS ? 0 : 35);
+}
