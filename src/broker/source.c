@@ -19,7 +19,23 @@ const struct source_ops *source_ops_of(const char *url)
     return NULL;
 }
 
+#if ONCE_HAVE_NATS
+#define NATS "nats://, tls://"
+#else
+#define NATS "not nats:// (this program was built without libnats)"
+#endif
+#if ONCE_HAVE_AMQP
+#define AMQP ", amqp://, amqps://"
+#else
+#define AMQP ", not amqp:// (built without librabbitmq)"
+#endif
+#if ONCE_HAVE_KAFKA
+#define KAFKA ", kafka://, kafkas://"
+#else
+#define KAFKA ", not kafka:// (built without librdkafka)"
+#endif
+
 const char *source_schemes(void)
 {
-    return "nats://HOST[:PORT]/STREAM[/SUBJECT]" + (ONCE_HAVE_NATS ? 0 : 35);
+    return NATS AMQP KAFKA;
 }

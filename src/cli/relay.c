@@ -23,10 +23,14 @@ static const char help[] =
     "\n"
     "  --route P=SINK     messages whose topic matches P go to SINK; * is any characters, the\n"
     "                     first route that matches counts. SINK: https://... or http://...,\n"
-    "                     a webhook; nats://HOST[:PORT] or tls://HOST[:PORT], JetStream\n"
+    "                     a webhook; nats://HOST[:PORT] or tls://HOST[:PORT], JetStream;\n"
+    "                     amqp[s]://HOST[:PORT][/VHOST][?exchange=NAME][&routing-key=KEY],\n"
+    "                     RabbitMQ; kafka[s]://HOST[:PORT][,HOST[:PORT]...][/TOPIC], Kafka\n"
     "  --secret-file F    sign webhooks with the keys in F: lines whsec_BASE64, 4 at most\n"
     "  --ca-file F        trust the certificates in F instead of the system's\n"
     "  --nats-creds F     the credentials for NATS\n"
+    "  --amqp-login F     for RabbitMQ: F has a line USER:PASSWORD; default guest:guest\n"
+    "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
     "  --timeout DUR      for one publish; default 10s\n"
     "  --attempts N       refusals after which a message is dead; default 20\n"
     "  --crashes N        relays that may die of a message before it is dead; default 5\n"
@@ -53,6 +57,8 @@ enum {
     OPTION_SECRET_FILE,
     OPTION_CA_FILE,
     OPTION_NATS_CREDS,
+    OPTION_AMQP_LOGIN,
+    OPTION_KAFKA_CONFIG,
     OPTION_TIMEOUT,
     OPTION_ATTEMPTS,
     OPTION_CRASHES,
@@ -73,6 +79,8 @@ static const struct option options[] = {
     { "secret-file", required_argument, NULL, OPTION_SECRET_FILE },
     { "ca-file", required_argument, NULL, OPTION_CA_FILE },
     { "nats-creds", required_argument, NULL, OPTION_NATS_CREDS },
+    { "amqp-login", required_argument, NULL, OPTION_AMQP_LOGIN },
+    { "kafka-config", required_argument, NULL, OPTION_KAFKA_CONFIG },
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
     { "attempts", required_argument, NULL, OPTION_ATTEMPTS },
     { "crashes", required_argument, NULL, OPTION_CRASHES },
@@ -161,6 +169,12 @@ static bool parse_option(struct job *job, int option)
         return true;
     case OPTION_NATS_CREDS:
         job->sink.nats_creds = optarg;
+        return true;
+    case OPTION_AMQP_LOGIN:
+        job->sink.amqp_login = optarg;
+        return true;
+    case OPTION_KAFKA_CONFIG:
+        job->sink.kafka_conf = optarg;
         return true;
     case OPTION_TIMEOUT:
         return duration(job, "--timeout", 1, HOUR_MS / 2, &job->sink.timeout_ms);
@@ -349,11 +363,11 @@ static int run(struct job *job)
         return once_cli_error(&job->cli, &err, "find the store");
     if (outbox_open(job->cli.url, &job->relay.outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the outbox");
-    if (open_sinks(job, &err) != ONCE_OK)
-        return once_cli_error(&job->cli, &err, "open a sink");
-    int error = once_signals_init(&job->signals);
+    int error = once_signals_init(&job->signals); /* before there are threads: none may take a signal */
     if (error != 0)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
+    if (open_sinks(job, &err) != ONCE_OK)
+        return once_cli_error(&job->cli, &err, "open a sink");
     job->reported_ms = once_os_monotonic_ms();
     job->report_at = job->reported_ms + job->report_ms;
     if (job->relay.outbox->ops->hurry(job->relay.outbox, &err) != ONCE_OK)

@@ -9,6 +9,7 @@
  */
 #include "jobs/deliver.h"
 
+#include "broker/headers.h"
 #include "cli/guard.h"
 #include "core/buf.h"
 #include "core/span.h"
@@ -46,16 +47,11 @@ static void add_variable(struct once_buf *out, const char *name, once_span value
 
 static void add_headers(struct once_buf *out, once_span lines)
 {
-    once_span line, name, value;
-    for (int i = 0; i < HEADERS_MOST && lines.len > 0; i++) {
+    once_span name, value;
+    for (int i = 0; i < HEADERS_MOST && headers_next(&lines, &name, &value); i++) {
         char variable[80] = "ONCE_HEADER_";
-        once_span_cut(lines, '\n', &line, &lines);
-        if (line.len > 0 && line.ptr[line.len - 1] == '\r')
-            line.len--;
-        if (!once_span_cut(line, ':', &name, &value) || name.len == 0 || name.len > 60)
+        if (name.len > 60)
             continue;
-        while (value.len > 0 && value.ptr[0] == ' ')
-            value = once_span_skip(value, 1);
         size_t at = strlen(variable);
         for (size_t j = 0; j < name.len; j++) {
             uint8_t c = name.ptr[j];

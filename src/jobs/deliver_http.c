@@ -7,6 +7,7 @@
  */
 #include "jobs/deliver.h"
 
+#include "broker/headers.h"
 #include "broker/reserved.h"
 #include "core/resend.h"
 #include "core/span.h"
@@ -66,16 +67,10 @@ static void add_ours(struct once_buf *out, const struct delivery_call *call)
 static void add_own(struct once_buf *out, once_span lines)
 {
     enum { MOST = 150 }; /* what http_call() takes, less ours */
-    once_span name, value, line, left = lines;
-    for (int i = 0; i < MOST && left.len > 0; i++) {
-        once_span_cut(left, '\n', &line, &left);
-        if (line.len > 0 && line.ptr[line.len - 1] == '\r')
-            line.len--;
-        if (!once_span_cut(line, ':', &name, &value) || !is_field_text(name, " \"(),/:;<=>?@[\\]{}") ||
-            header_is_reserved(name))
+    once_span name, value;
+    for (int i = 0; i < MOST && headers_next(&lines, &name, &value); i++) {
+        if (!is_field_text(name, " \"(),/:;<=>?@[\\]{}") || header_is_reserved(name))
             continue;
-        while (value.len > 0 && value.ptr[0] == ' ')
-            value = once_span_skip(value, 1);
         if (value.len > 0 && !is_field_text(value, ""))
             continue;
         once_buf_add(out, name);

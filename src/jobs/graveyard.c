@@ -53,7 +53,7 @@ static void add_value(struct once_buf *out, const char *name, once_span value, b
 
 static bool is_dead_header(once_span line)
 {
-    return line.len >= 10 && strncasecmp((const char *)line.ptr, "once-dead-", 10) == 0;
+    return line.len >= 12 && strncasecmp((const char *)line.ptr, "dead-letter-", 12) == 0;
 }
 
 /* Why, whose, from where; then its own, but for those of an earlier death. */
@@ -62,11 +62,11 @@ static void add_headers(struct once_buf *out, const struct graveyard *g, const s
     char number[16];
     snprintf(number, sizeof number, "%" PRId32, d->failures);
     add_value(out, MESSAGE_ID_DEAD_HEADER, d->id, true);
-    add_value(out, "Once-Dead-Consumer", g->consumer, true);
-    add_value(out, "Once-Dead-Topic", d->message->topic, true);
-    add_value(out, "Once-Dead-Source", once_span_str(d->message->position), true);
-    add_value(out, "Once-Dead-Attempts", once_span_str(number), false);
-    add_value(out, "Once-Dead-Reason", once_span_str(d->reason), false);
+    add_value(out, "Dead-Letter-Consumer", g->consumer, true);
+    add_value(out, "Dead-Letter-Topic", d->message->topic, true);
+    add_value(out, "Dead-Letter-Source", once_span_str(d->message->position), true);
+    add_value(out, "Dead-Letter-Attempts", once_span_str(number), false);
+    add_value(out, "Dead-Letter-Reason", once_span_str(d->reason), false);
     for (once_span left = d->message->headers, line; left.len > 0;) {
         once_span_cut(left, '\n', &line, &left);
         if (line.len > 1 && line.ptr[line.len - 1] == '\r' && !is_dead_header(line) &&

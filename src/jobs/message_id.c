@@ -1,13 +1,13 @@
 /* message_id.c - see message_id.h. */
 #include "jobs/message_id.h"
 
+#include "broker/headers.h"
 #include "core/json_pointer.h"
 #include "core/mac.h"
 #include "core/span.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 #include <yajl/yajl_tree.h>
 
 const char *message_id_parse(const char *text, struct message_id_rule *rule)
@@ -37,18 +37,10 @@ const char *message_id_parse(const char *text, struct message_id_rule *rule)
 
 static bool find_header(once_span lines, once_span wanted, once_span *value)
 {
-    once_span line, name;
-    while (lines.len > 0) {
-        once_span_cut(lines, '\n', &line, &lines);
-        if (line.len > 0 && line.ptr[line.len - 1] == '\r')
-            line.len--;
-        if (!once_span_cut(line, ':', &name, value) || name.len != wanted.len ||
-            strncasecmp((const char *)name.ptr, (const char *)wanted.ptr, name.len) != 0)
-            continue;
-        while (value->len > 0 && value->ptr[0] == ' ')
-            *value = once_span_skip(*value, 1);
-        return value->len > 0;
-    }
+    once_span name;
+    while (headers_next(&lines, &name, value))
+        if (name.len == wanted.len && strncasecmp((const char *)name.ptr, (const char *)wanted.ptr, name.len) == 0)
+            return value->len > 0;
     return false;
 }
 

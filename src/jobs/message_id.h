@@ -11,7 +11,7 @@
 
 #define MESSAGE_ID_RULES_MAX 8
 /* What a dead letter that was published to a topic has in this header is its id there, too: percent-encoded. */
-#define MESSAGE_ID_DEAD_HEADER "Once-Dead-Message-Id"
+#define MESSAGE_ID_DEAD_HEADER "Dead-Letter-Id"
 
 enum message_id_from {
     MESSAGE_ID_NATIVE,   /* the one that the broker, or `once relay`, has for it */
