@@ -30,7 +30,10 @@ struct source_options {
     const char *consumer;   /* names the durable subscription, the group */
     const char *ca_file;    /* trusted besides nothing else; NULL: the system's */
     const char *nats_creds; /* NATS: a file with credentials; NULL: none */
+    const char *amqp_login; /* RabbitMQ: a file with USER:PASSWORD; NULL: guest, guest */
+    const char *kafka_conf; /* Kafka: a file with settings of librdkafka; NULL: none */
     size_t window;          /* messages that may be out at a time */
+    int64_t lease_ms;       /* after which others may have what was out with one that died */
     int64_t timeout_ms;     /* of connecting, and of one question */
 };
 
@@ -40,12 +43,13 @@ struct source_ops {
     const char *scheme;                    /* "nats:" */
     const char *(*fault)(const char *url); /* what is wrong with it, or NULL */
     once_result (*open)(const struct source_options *options, struct source **out, struct once_error *err);
-    /* Also again, after any failure. What is out from before stays out, and done() does not reach the broker. */
+    /* Also again, after any failure. What is out from before stays out; whether done() still reaches the broker
+     * differs. */
     once_result (*connect)(struct source *source, struct once_error *err);
     /* The next one, or NULL if none came within `ms`. `room`: more are wanted after it. */
     once_result (*next)(struct source *source, size_t room, int ms, struct incoming **out, struct once_error *err);
     void (*done)(struct source *source, struct incoming *message);
-    void (*back)(struct source *source, struct incoming *message);
+    void (*back)(struct source *source, struct incoming *message); /* told by turn() or close(), in order */
     /* Now and then: what is out is still being worked on. `full`: nothing more is wanted now. */
     once_result (*turn)(struct source *source, bool full, struct once_error *err);
     /* How many wait at the broker; -1: it does not tell. */

@@ -8,8 +8,13 @@
  * of the consumer's ack wait is said to be in progress. The id is Nats-Msg-Id, the key Once-Message-Key, as the sink
  * sends them; the position is STREAM/SEQUENCE.
  *
- * As in the sink, a connection that broke is not mended by the library: connect() begins anew, and messages of the old
- * one are of an old generation, which is not acknowledged any more.
+ * As in the sink, a connection that broke is not mended by the library: connect() begins anew. An acknowledgement is a
+ * message to the subject that a message came with, so those of an old connection are acknowledged over the new one.
+ *
+ * Order: the server delivers again what was out with one that died, but only when its ack wait is over, and until then
+ * it goes on with later messages. So after a start, where something is out with others, what comes for the first time
+ * is held back until that has come again, or the ack wait is over. What is given back at an orderly end comes at once,
+ * in its order. With several processes on one durable consumer there is no order between them: the server has none.
  */
 #include "broker/source.h"
 
@@ -22,16 +27,19 @@
 #include <nats/nats.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <time.h>
 
-enum { FETCH_MAX = 64, NAME_LEN = 256, ACK_WAIT_MS = 30000, ACK_PENDING_MIN = 1000 };
+enum { FETCH_MAX = 64, NAME_LEN = 256, ACK_PENDING_MIN = 1000, LATE_MS = 500 };
 
 struct nats_incoming {
     struct incoming base;
     natsMsg *msg;
+    uint64_t sequence; /* in the stream */
     struct once_buf headers;
-    uint64_t generation;
     once_time told_ms;                    /* when the server last heard of it */
-    struct nats_incoming *before, *after; /* of all that is out */
+    bool back;                            /* to be given back */
+    struct nats_incoming *before, *after; /* of all that is out, newest first */
+    struct nats_incoming *next_held;
 };
 
 struct nats_source {
@@ -41,10 +49,14 @@ struct nats_source {
     natsConnection *conn;
     jsCtx *js;
     natsSubscription *sub;
-    uint64_t generation;
     int64_t ack_wait_ms;
-    struct nats_incoming *out; /* everything that was handed out, or waits here */
-    natsMsgList waiting;       /* fetched, not handed out; `at` is the next */
+    bool holds_new;             /* among those are some that came for the first time */
+    bool met;                   /* was connected before */
+    int64_t owed;               /* messages that were out with others when we came, and have not come again */
+    once_time owed_until;       /* monotonic: then they have */
+    struct nats_incoming *held; /* until then, by sequence */
+    struct nats_incoming *out;  /* everything that was handed out, or waits here */
+    natsMsgList waiting;        /* fetched, not handed out; `at` is the next */
     int at;
 };
 
@@ -105,22 +117,41 @@ static void free_message(struct nats_source *s, struct nats_incoming *m)
     free(m);
 }
 
+/* One that gets lost is a duplicate later. */
+static void tell(struct nats_source *s, natsMsg *msg, const char *what)
+{
+    const char *reply = natsMsg_GetReply(msg);
+    if (s->conn != NULL && reply != NULL)
+        natsConnection_PublishString(s->conn, reply, what);
+}
+
 static void nats_done(struct source *source, struct incoming *message)
 {
-    struct nats_source *s = nats_of(source);
     struct nats_incoming *m = (struct nats_incoming *)message;
-    if (m->generation == s->generation && s->conn != NULL)
-        natsMsg_Ack(m->msg, NULL); /* one that gets lost is a duplicate later */
-    free_message(s, m);
+    tell(nats_of(source), m->msg, "+ACK");
+    free_message(nats_of(source), m);
 }
 
 static void nats_back(struct source *source, struct incoming *message)
 {
-    struct nats_source *s = nats_of(source);
-    struct nats_incoming *m = (struct nats_incoming *)message;
-    if (m->generation == s->generation && s->conn != NULL)
-        natsMsg_Nak(m->msg, NULL);
-    free_message(s, m);
+    (void)source;
+    ((struct nats_incoming *)message)->back = true;
+}
+
+/* Oldest first: the server delivers them again in the order in which it gets them back. */
+static void give_back(struct nats_source *s, bool all)
+{
+    struct nats_incoming *m = s->out;
+    while (m != NULL && m->after != NULL)
+        m = m->after;
+    while (m != NULL) {
+        struct nats_incoming *newer = m->before;
+        if (m->back || all) {
+            tell(s, m->msg, "-NAK");
+            free_message(s, m);
+        }
+        m = newer;
+    }
 }
 
 static once_result nats_turn(struct source *source, bool full, struct once_error *err)
@@ -130,9 +161,10 @@ static once_result nats_turn(struct source *source, bool full, struct once_error
     (void)full; /* nothing comes that was not fetched */
     if (s->conn == NULL || natsConnection_IsClosed(s->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
+    give_back(s, false);
     for (struct nats_incoming *m = s->out; m != NULL; m = m->after)
-        if (m->generation == s->generation && now - m->told_ms >= s->ack_wait_ms / 3) {
-            natsMsg_InProgress(m->msg, NULL);
+        if (now - m->told_ms >= s->ack_wait_ms / 3) {
+            tell(s, m->msg, "+WPI");
             m->told_ms = now;
         }
     return ONCE_OK;
@@ -140,11 +172,11 @@ static once_result nats_turn(struct source *source, bool full, struct once_error
 
 /* ------------------------------------------------------------------ connecting */
 
-static void drop_waiting(struct nats_source *s, bool tell)
+static void drop_waiting(struct nats_source *s, bool say_so)
 {
     for (; s->at < s->waiting.Count; s->at++) {
-        if (tell)
-            natsMsg_Nak(s->waiting.Msgs[s->at], NULL);
+        if (say_so)
+            tell(s, s->waiting.Msgs[s->at], "-NAK");
         natsMsg_Destroy(s->waiting.Msgs[s->at]);
         s->waiting.Msgs[s->at] = NULL;
     }
@@ -161,7 +193,6 @@ static void disconnect(struct nats_source *s)
     s->sub = NULL;
     s->js = NULL;
     s->conn = NULL;
-    s->generation++;
 }
 
 static once_result failed(struct nats_source *s, natsStatus status, jsErrCode code, const char *what,
@@ -193,7 +224,7 @@ static once_result check_consumer(struct nats_source *s, const jsConsumerConfig 
         return once_fail(err, ONCE_INVALID,
                          "the consumer '%s' of stream '%s' drops messages after %lld deliveries: make that unlimited",
                          name, s->stream, (long long)c->MaxDeliver);
-    s->ack_wait_ms = c->AckWait > 0 ? c->AckWait / 1000000 : ACK_WAIT_MS;
+    s->ack_wait_ms = c->AckWait > 0 ? c->AckWait / 1000000 : s->base.options.lease_ms;
     return ONCE_OK;
 }
 
@@ -209,7 +240,7 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
         c.Durable = o->consumer;
         c.AckPolicy = js_AckExplicit;
         c.DeliverPolicy = js_DeliverAll;
-        c.AckWait = (int64_t)ACK_WAIT_MS * 1000000;
+        c.AckWait = o->lease_ms * 1000000;
         c.MaxDeliver = -1;
         c.MaxAckPending = o->window > ACK_PENDING_MIN ? (int64_t)o->window : ACK_PENDING_MIN;
         if (s->subject[0] != '\0')
@@ -220,6 +251,11 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
     if (status != NATS_OK)
         return failed(s, status, code, "make a consumer", err);
     once_result r = check_consumer(s, info->Config, err);
+    if (!s->met) { /* later, what is out is ours */
+        s->met = true;
+        s->owed = info->NumAckPending;
+        s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
+    }
     jsConsumerInfo_Destroy(info);
     return r;
 }
@@ -293,31 +329,76 @@ static void read_headers(struct nats_incoming *m)
     m->base.headers = once_buf_span(&m->headers);
 }
 
-static once_result hand_out(struct nats_source *s, natsMsg *msg, struct incoming **out, struct once_error *err)
+static struct nats_incoming *make_message(struct nats_source *s, natsMsg *msg, bool *again)
 {
     struct nats_incoming *m = calloc(1, sizeof *m);
     if (m == NULL) {
         natsMsg_Destroy(msg);
-        return once_fail(err, ONCE_NO_MEMORY, "no memory for a message");
+        return NULL;
     }
     once_buf_init(&m->headers, SOURCE_HEADERS_LEN_MAX);
     m->msg = msg;
-    m->generation = s->generation;
     m->told_ms = once_os_monotonic_ms();
     m->base.topic = once_span_str(natsMsg_GetSubject(msg));
     m->base.payload = once_span_of(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg));
     read_headers(m);
     jsMsgMetaData *meta = NULL;
-    if (natsMsg_GetMetaData(&meta, msg) == NATS_OK)
+    if (natsMsg_GetMetaData(&meta, msg) == NATS_OK) {
         snprintf(m->base.position, sizeof m->base.position, "%s/%llu", s->stream,
                  (unsigned long long)meta->Sequence.Stream);
+        m->sequence = meta->Sequence.Stream;
+        *again = meta->NumDelivered > 1;
+    }
     jsMsgMetaData_Destroy(meta);
     m->after = s->out;
     if (s->out != NULL)
         s->out->before = m;
     s->out = m;
-    *out = &m->base;
+    return m;
+}
+
+static struct incoming *take_held(struct nats_source *s)
+{
+    struct nats_incoming *m = s->held;
+    s->held = m->next_held;
+    return &m->base;
+}
+
+static void hold(struct nats_source *s, struct nats_incoming *m)
+{
+    struct nats_incoming **at = &s->held;
+    while (*at != NULL && (*at)->sequence < m->sequence)
+        at = &(*at)->next_held;
+    m->next_held = *at;
+    *at = m;
+}
+
+/* One of those that were fetched, if it is its turn. */
+static once_result hand_out(struct nats_source *s, struct incoming **out, struct once_error *err)
+{
+    natsMsg *msg = s->waiting.Msgs[s->at];
+    bool again = false;
+    s->waiting.Msgs[s->at++] = NULL;
+    struct nats_incoming *m = make_message(s, msg, &again);
+    if (m == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a message");
+    if (s->owed == 0 && s->held == NULL) {
+        *out = &m->base;
+        return ONCE_OK;
+    }
+    hold(s, m);
+    if (s->owed > 0 && again)
+        s->owed--;
+    else if (s->owed > 0 && once_os_monotonic_ms() >= s->owed_until)
+        s->owed = 0; /* the server has nothing older */
+    s->holds_new |= !again;
     return ONCE_OK;
+}
+
+static void nap(int ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    nanosleep(&t, NULL);
 }
 
 static once_result nats_next(struct source *source, size_t room, int ms, struct incoming **out, struct once_error *err)
@@ -326,21 +407,28 @@ static once_result nats_next(struct source *source, size_t room, int ms, struct 
     *out = NULL;
     if (s->sub == NULL || natsConnection_IsClosed(s->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
+    if (s->owed == 0 && s->held != NULL && s->at == s->waiting.Count) {
+        *out = take_held(s);
+        return ONCE_OK;
+    }
+    if (s->owed > 0 && s->holds_new && s->at == s->waiting.Count && once_os_monotonic_ms() < s->owed_until) {
+        nap(ms); /* more would be later ones still */
+        return ONCE_OK;
+    }
     if (s->at == s->waiting.Count) {
         jsErrCode code = 0;
         drop_waiting(s, false);
         natsStatus status =
             natsSubscription_Fetch(&s->waiting, s->sub, room < FETCH_MAX ? (int)room : FETCH_MAX, ms, &code);
-        if (status == NATS_TIMEOUT)
+        if (status == NATS_TIMEOUT) {
+            if (once_os_monotonic_ms() >= s->owed_until)
+                s->owed = 0;
             return ONCE_OK;
+        }
         if (status != NATS_OK)
             return failed(s, status, code, "fetch messages", err);
     }
-    if (s->at == s->waiting.Count)
-        return ONCE_OK;
-    natsMsg *msg = s->waiting.Msgs[s->at];
-    s->waiting.Msgs[s->at++] = NULL;
-    return hand_out(s, msg, out, err);
+    return s->at < s->waiting.Count ? hand_out(s, out, err) : ONCE_OK;
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -384,11 +472,10 @@ static void nats_sink_url(const struct source *source, char *out, size_t size)
 static void nats_close(struct source *source)
 {
     struct nats_source *s = nats_of(source);
-    drop_waiting(s, s->conn != NULL);
+    give_back(s, true);
+    drop_waiting(s, true);
     if (s->conn != NULL)
         natsConnection_FlushTimeout(s->conn, s->base.options.timeout_ms);
-    while (s->out != NULL)
-        free_message(s, s->out);
     disconnect(s);
     natsOptions_Destroy(s->options);
     free(s);
@@ -425,7 +512,6 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
     s->base = (struct source){ .ops = ops, .options = *options };
-    s->ack_wait_ms = ACK_WAIT_MS;
     split_url(s, options->url);
     natsStatus status = configure(s);
     if (status != NATS_OK) {

@@ -299,6 +299,7 @@ static bool check(struct job *job, int argc, char **argv)
             job->rule_count = 1; /* MESSAGE_ID_NATIVE is 0 */
         job->source_options.url = argv[optind];
         job->source_options.window = job->o.window;
+        job->source_options.lease_ms = job->o.lease_ms;
         return true;
     }
     return false;
@@ -691,6 +692,9 @@ static int start(struct job *job)
     int exit = once_cli_open(&job->cli, ONCE_CLI_CREATE, &job->o.once);
     if (exit != ONCE_EXIT_OK)
         return exit;
+    int error = once_signals_init(&job->signals); /* before the broker's library has threads, which do not block them */
+    if (error != 0)
+        return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     const char *url = job->source_options.url;
     if (source_ops_of(url)->open(&job->source_options, &job->source, &err) != ONCE_OK ||
         job->source->ops->connect(job->source, &err) != ONCE_OK)
@@ -700,9 +704,6 @@ static int start(struct job *job)
         exit = open_graveyard(job);
     if (exit != ONCE_EXIT_OK)
         return exit;
-    int error = once_signals_init(&job->signals);
-    if (error != 0)
-        return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     job->o.target.mask = job->signals.mask;
     if (consumer_open(&job->o, &job->consumer, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "start");
@@ -718,8 +719,8 @@ static int run(struct job *job)
         loop(job);
         wind_up(job);
         report(job);
-        once_signals_release(&job->signals);
     }
+    once_signals_release(&job->signals);
     consumer_close(job->consumer);
     if (job->source != NULL)
         job->source->ops->close(job->source); /* before a sink: one library serves both */
@@ -742,6 +743,7 @@ int once_cli_consume(int argc, char **argv)
                .target = { .timeout_ms = 30000 } },
         .source_options = { .timeout_ms = BROKER_MS },
         .report_ms = 60000,
+        .signals = { .fd = -1 },
     };
     int exit = ONCE_EXIT_OK;
     for (int c; (c = once_cli_next(&job.cli, argc, argv, "", options)) != -1 && exit == ONCE_EXIT_OK;) {
