@@ -5,8 +5,13 @@
 
 static const struct source_ops *const all[] = {
 #if ONCE_HAVE_NATS
-    &source_nats,
-    &source_nats_tls,
+    &source_nats,  &source_nats_tls,
+#endif
+#if ONCE_HAVE_AMQP
+    &source_amqp,  &source_amqps,
+#endif
+#if ONCE_HAVE_KAFKA
+    &source_kafka, &source_kafkas,
 #endif
     NULL,
 };

@@ -74,5 +74,11 @@ const char *source_schemes(void);
 #if ONCE_HAVE_NATS
 extern const struct source_ops source_nats, source_nats_tls;
 #endif
+#if ONCE_HAVE_AMQP
+extern const struct source_ops source_amqp, source_amqps;
+#endif
+#if ONCE_HAVE_KAFKA
+extern const struct source_ops source_kafka, source_kafkas;
+#endif
 
 #endif

@@ -33,7 +33,9 @@ static const char help[] =
     "Delivers each message of SOURCE to an HTTP endpoint, or to a command, until that\n"
     "succeeded; one that comes again is recognised by its id and not delivered again. It is\n"
     "acknowledged after its outcome is stored. SOURCE:\n"
-    "  nats://HOST[:PORT]/STREAM[/SUBJECT]  or tls://...: a stream of JetStream\n"
+    "  nats://HOST[:PORT]/STREAM[/SUBJECT]        or tls://: a stream of JetStream\n"
+    "  amqp[s]://HOST[:PORT][/VHOST]?queue=NAME   a queue of RabbitMQ\n"
+    "  kafka[s]://HOST[:PORT][,HOST...]/TOPIC     a topic of Kafka\n"
     "\n"
     "  --consumer NAME    whose messages: the tenant of the records, the durable name or\n"
     "                     group at the broker\n"
@@ -62,6 +64,8 @@ static const char help[] =
     "  --backoff-max DUR  but no longer than this; default 1m\n"
     "  --ca-file F        trust the certificates in F for the broker instead of the system's\n"
     "  --nats-creds F     the credentials for NATS\n"
+    "  --amqp-login F     for RabbitMQ: F has a line USER:PASSWORD; default guest:guest\n"
+    "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
     "  --drain            end when the source has no more\n"
     "  --report DUR       say how it goes every DUR; default 1m\n"
     "  --json             the reports are JSON, one object per line\n"
@@ -93,6 +97,8 @@ enum {
     OPTION_BACKOFF_MAX,
     OPTION_CA_FILE,
     OPTION_NATS_CREDS,
+    OPTION_AMQP_LOGIN,
+    OPTION_KAFKA_CONFIG,
     OPTION_DRAIN,
     OPTION_REPORT,
 };
@@ -119,6 +125,8 @@ static const struct option options[] = {
     { "backoff-max", required_argument, NULL, OPTION_BACKOFF_MAX },
     { "ca-file", required_argument, NULL, OPTION_CA_FILE },
     { "nats-creds", required_argument, NULL, OPTION_NATS_CREDS },
+    { "amqp-login", required_argument, NULL, OPTION_AMQP_LOGIN },
+    { "kafka-config", required_argument, NULL, OPTION_KAFKA_CONFIG },
     { "drain", no_argument, NULL, OPTION_DRAIN },
     { "report", required_argument, NULL, OPTION_REPORT },
     { 0 },
@@ -263,6 +271,12 @@ static bool parse_option(struct job *job, int option)
         return true;
     case OPTION_NATS_CREDS:
         job->source_options.nats_creds = optarg;
+        return true;
+    case OPTION_AMQP_LOGIN:
+        job->source_options.amqp_login = optarg;
+        return true;
+    case OPTION_KAFKA_CONFIG:
+        job->source_options.kafka_conf = optarg;
         return true;
     case OPTION_REPORT:
         return duration(job, "--report", false, DAY_MS, &job->report_ms);
@@ -677,7 +691,9 @@ static int open_graveyard(struct job *job)
     }
     struct sink_options o = { .timeout_ms = BROKER_MS,
                               .ca_file = job->source_options.ca_file,
-                              .nats_creds = job->source_options.nats_creds };
+                              .nats_creds = job->source_options.nats_creds,
+                              .amqp_login = job->source_options.amqp_login,
+                              .kafka_conf = job->source_options.kafka_conf };
     job->source->ops->sink_url(job->source, job->sink_url, sizeof job->sink_url);
     if (graveyard_open_topic(&job->graveyard, job->sink_url, job->dead_topic, &o, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the dead letters");

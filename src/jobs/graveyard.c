@@ -112,7 +112,10 @@ once_result graveyard_bury(struct graveyard *g, const struct delivery *d, struct
                              .attempts = d->failures,
                              .reason = once_span_str(d->reason),
                              .again = d->message->letter[0] != '\0' };
-    letters_id(g->consumer, d->id, d->message->payload, letter.id);
+    if (d->id.len > 0)
+        letters_id(g->consumer, d->id, d->message->payload, letter.id);
+    else
+        once_key_new(letter.id); /* nobody can tell it from another with the same payload */
     return g->letters != NULL ? g->letters->ops->bury(g->letters, &letter, err) : publish(g, d, letter.id, err);
 }
 

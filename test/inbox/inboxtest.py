@@ -49,7 +49,91 @@ class NatsSide:
         return info["num_pending"] + info["num_ack_pending"]
 
 
-SIDES = {"nats": NatsSide}
+class RabbitSide:
+    source_shape = "amqp://127.0.0.1:1?queue=x"
+
+    def __init__(self, folder):
+        from rabbitmq import RabbitMQ
+        self.missing = RabbitMQ.missing()
+        self.make = lambda: RabbitMQ(folder)
+
+    def start(self):
+        self.broker = self.make()
+        self.broker.start()
+
+    def create(self, topic):
+        self.broker.declare(topic)
+        self.broker.declare(topic + ".copy", "all." + topic, "#")  # sees what the queue gets
+        connection = self.broker.connection()
+        connection.channel().queue_bind(topic, "all." + topic, "#")
+        connection.close()
+
+    def sink(self, topic):
+        return "%s?exchange=all.%s" % (self.broker.url, topic)
+
+    def source(self, topic):
+        return "%s?queue=%s" % (self.broker.url, topic)
+
+    def messages(self, topic):
+        """Of a topic that nobody consumes, or of its copy."""
+        if not hasattr(self, "seen"):
+            self.seen = {}
+        queue = topic if topic.endswith(".dead") else topic + ".copy"
+        new = [] if topic in self.seen and topic.endswith(".dead") else [(p.headers, body) for _, p, body in self.broker.take_all(queue)]
+        if queue == topic:  # back, for whoever consumes it next
+            connection = self.broker.connection()
+            channel = connection.channel()
+            import pika
+            for headers, body in new:
+                channel.basic_publish("", topic, body, pika.BasicProperties(headers=headers, delivery_mode=2))
+            connection.close()
+        self.seen[topic] = self.seen.get(topic, []) + new
+        return self.seen[topic]
+
+    def unacknowledged(self, topic, consumer):
+        """Nobody consumes now, so what is not acknowledged is ready again."""
+        connection = self.broker.connection()
+        count = connection.channel().queue_declare(topic, passive=True).method.message_count
+        connection.close()
+        return count
+
+
+class KafkaSide:
+    source_shape = "kafka://127.0.0.1:1/x"
+
+    def __init__(self, folder):
+        from kafka import Kafka
+        self.missing = Kafka.missing()
+        self.make = lambda: Kafka(folder, group_min_session_timeout_ms="100")
+
+    def start(self):
+        self.broker = self.make()
+        self.broker.start()
+
+    def create(self, topic):
+        self.broker.create_topic(topic, 3, retention_ms=-1)
+
+    def sink(self, topic):
+        return self.broker.url
+
+    def source(self, topic):
+        return "%s/%s" % (self.broker.url, topic)
+
+    def messages(self, topic):
+        return [({k: v.decode() for k, v in headers}, value) for _, _, headers, value in self.broker.messages(topic)]
+
+    def unacknowledged(self, topic, consumer):
+        import confluent_kafka
+        c = confluent_kafka.Consumer({"bootstrap.servers": self.broker.servers, "group.id": consumer, "log_level": 0})
+        places = [confluent_kafka.TopicPartition(topic, n) for n in range(3)]
+        left = 0
+        for place in c.committed(places, timeout=20):
+            left += c.get_watermark_offsets(place, timeout=20)[1] - max(place.offset, 0)
+        c.close()
+        return left
+
+
+SIDES = {"nats": NatsSide, "rabbitmq": RabbitSide, "kafka": KafkaSide}
 
 
 class Consumer:
