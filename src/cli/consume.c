@@ -633,6 +633,8 @@ static void wind_up(struct job *job)
 {
     struct once_error err;
     consumer_stop(job->consumer);
+    if (!job->cli.quiet && consumer_working(job->consumer) > 0)
+        fprintf(stderr, "once consume: ending after what is under way\n");
     while (consumer_working(job->consumer) > 0) {
         if (once_signals_take(&job->signals) != 0)
             once_signals_die(&job->signals, job->stop != 0 ? job->stop : SIGTERM);

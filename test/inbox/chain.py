@@ -2,13 +2,14 @@
 """The whole chain, with one broker: a producer's transaction, the outbox, `once relay`, the broker, `once consume`, a table. Relays die after they
 published, consumers before and after the effect and the acknowledgement: each effect happens exactly once.
 
-usage: chain.py nats|rabbitmq|kafka [SUBSTRING...]      SIZE=N: N times as many messages; SEED=N"""
+usage: chain.py nats|rabbitmq|kafka [SUBSTRING...]      SIZE=N: N times as many messages and kills; SEED=N"""
 import random
 import shutil
 
 from inboxtest import *
 
 SIZE, SEED = int(os.environ.get("SIZE", "1")), int(os.environ.get("SEED", "1"))
+RELAY = ["--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "10s", "--lease", "20s"]
 CASES = []
 
 
@@ -19,11 +20,11 @@ def case(f):
 
 def publish(topic):
     """What is in the outbox goes to the broker; a relay dies after it published, so that some of it goes there twice."""
-    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), "--drain", *QUICK, crash="relay.marked:1")
+    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), "--drain", *RELAY, crash="relay.marked:1")
     relay.stop_by_itself()
     psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
     time.sleep(0.15 if sys.argv[1] == "nats" else 0)  # the stream's duplicate window is over
-    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *QUICK)
+    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *RELAY)
     until(outbox_is_empty, "everything published")
     relay.stop()
 
@@ -35,10 +36,10 @@ def killed_at_each_point():
     broker.create(topic)
     set_up()
     endpoint = Endpoint()
-    expected, killed = enqueue(topic, 0, 60 * SIZE, 7), set()
+    expected, killed = enqueue(topic, 0, 40 * SIZE, 7), set()
     publish(topic)
     for point in ("received", "delivering", "delivered", "finished", "acknowledged"):
-        for n in (1, 3):
+        for n in range(1, 2 * SIZE, 2):
             crash = "consume.%s:%d" % (point, n)
             code, said = Consumer(broker.source(topic), "--to", endpoint.url(), crash=crash, drained=True).wait()
             if code == -9:
@@ -82,7 +83,7 @@ def killed_while_others_work():
     set_up()
     rng = random.Random(SEED)
     expected = []
-    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *QUICK)
+    relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *RELAY)
     endpoint = Endpoint(lambda payload: 503 if rng.random() < 0.1 else "after" if rng.random() < 0.05 else None)
     start = lambda: Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "1000")
     consumers = [start(), start()]
@@ -108,7 +109,7 @@ def poison():
     topic = "chain.poison"
     broker.create(topic)
     set_up()
-    count = 200 * SIZE
+    count = 100 * SIZE
     sick = lambda payload: int(payload.split("/")[1]) % 100 == 42
     broken = [True]
     endpoint = Endpoint(lambda payload: 500 if broken[0] and sick(payload) else None)

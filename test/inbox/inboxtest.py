@@ -144,7 +144,7 @@ class Consumer:
             env["ONCE_CRASH"] = crash
         if log:
             env["ONCE_POINT_LOG"] = log
-        command = [ONCE, "consume", source, "--store", store or url("test"), "--consumer", name, "--lease", "1s", "--backoff", "10ms",
+        command = [ONCE, "consume", source, "--store", store or url("test"), "--consumer", name, "--lease", "500ms", "--backoff", "10ms",
                    "--backoff-max", "50ms", "--retention", "never", "--report", "500ms", *arguments]
         self.p = subprocess.Popen(command + ["--drain"] * drained, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
