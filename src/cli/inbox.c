@@ -53,7 +53,7 @@ static const char help_show[] =
 
 static const char help_retry[] =
     "usage: once inbox retry ID... --reason TEXT [OPTIONS]\n"
-    "       once inbox retry --all-dead [--consumer NAME] [--topic PREFIX] --reason TEXT [OPTIONS]\n"
+    "       once inbox retry --all-dead --reason TEXT [OPTIONS]\n"
     "\n"
     "Has dead letters delivered after all, by an 'once consume' of their consumer, when one\n"
     "runs: under their ids, with as many attempts as a new message has, behind what it has of\n"
