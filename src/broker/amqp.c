@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     CHANNEL = 1,
@@ -47,7 +48,8 @@ struct amqp_sink {
     amqp_connection_state_t conn; /* NULL: none */
     uint64_t tag;                 /* of the last message on this channel */
     struct flights flights;
-    bool back; /* a message is coming back; its header is next */
+    once_time heard_ms; /* when the broker said something last */
+    bool back;          /* a message is coming back; its header is next */
     char back_reason[OUTBOX_REASON_LEN];
     char blocked[OUTBOX_REASON_LEN]; /* why the broker takes nothing now; "": it does */
 };
@@ -107,13 +109,18 @@ static bool succeeded(amqp_rpc_reply_t reply, const char *what, char *reason)
     return false;
 }
 
+static const char *ca_file_of(const struct amqp_sink *s)
+{
+    return s->base.options.ca_file != NULL ? s->base.options.ca_file : system_ca_file;
+}
+
 /* The socket, with TLS if the URL says so. */
 static amqp_socket_t *make_socket(struct amqp_sink *s, char *reason)
 {
     if (!s->url.tls)
         return amqp_tcp_socket_new(s->conn);
     amqp_socket_t *socket = amqp_ssl_socket_new(s->conn);
-    const char *ca_file = s->base.options.ca_file != NULL ? s->base.options.ca_file : system_ca_file;
+    const char *ca_file = ca_file_of(s);
     if (socket == NULL)
         return NULL;
     amqp_ssl_socket_set_verify_peer(socket, 1);
@@ -137,7 +144,8 @@ static bool open_socket(struct amqp_sink *s, int64_t timeout_ms, char *reason)
     amqp_set_rpc_timeout(s->conn, &timeout);
     int status = amqp_socket_open_noblock(socket, s->url.host, s->url.port, &timeout);
     if (status != AMQP_STATUS_OK) {
-        snprintf(reason, OUTBOX_REASON_LEN, "cannot connect: %s", amqp_error_string2(status));
+        snprintf(reason, OUTBOX_REASON_LEN, "cannot connect to %.100s:%d: %s", s->url.host, s->url.port,
+                 amqp_error_string2(status));
         return false;
     }
     unsigned int ms = (unsigned int)s->base.options.timeout_ms;
@@ -179,6 +187,7 @@ static bool connect_now(struct amqp_sink *s, int64_t timeout_ms, char *reason)
     bool ok = open_socket(s, timeout_ms, reason) && log_in(s, reason) && open_channel(s, reason);
     if (!ok)
         disconnect(s);
+    s->heard_ms = once_os_monotonic_ms();
     return ok;
 }
 
@@ -367,6 +376,7 @@ static void serve(struct amqp_sink *s, int ms)
             lose(s, amqp_error_string2(status));
             return;
         }
+        s->heard_ms = once_os_monotonic_ms();
         on_frame(s, &frame);
         if (s->conn != NULL)
             amqp_maybe_release_buffers(s->conn);
@@ -422,7 +432,12 @@ static void amqp_turn(struct sink *sink, int ms)
 {
     struct amqp_sink *s = amqp_of(sink);
     serve(s, ms);
-    flights_expire(&s->flights, once_os_monotonic_ms());
+    once_time now = once_os_monotonic_ms();
+    size_t ended = s->flights.ended;
+    flights_expire(&s->flights, now);
+    /* A broker that was silent all the time is not asked on this connection again. */
+    if (s->flights.ended > ended && now - s->heard_ms >= s->base.options.timeout_ms)
+        lose(s, "timeout");
     pump(s);
     flights_report(&s->flights, &s->base);
 }
@@ -474,6 +489,9 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     snprintf(s->user, sizeof s->user, "guest");
     snprintf(s->password, sizeof s->password, "guest");
     once_result r = options->amqp_login != NULL ? read_login(s, options->amqp_login, err) : ONCE_OK;
+    if (r == ONCE_OK && s->url.tls && access(ca_file_of(s), R_OK) != 0)
+        r = once_fail(err, ONCE_INVALID, "'%s': certificates to trust, '%s': %s", options->url, ca_file_of(s),
+                      strerror(errno));
     if (r != ONCE_OK) {
         amqp_close(&s->base);
         return r;

@@ -122,6 +122,11 @@ static bool is_elsewhere(rd_kafka_resp_err_t code)
     }
 }
 
+static const char *text_of(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ? "there is no such topic at the broker" : rd_kafka_err2str(code);
+}
+
 static void end_elsewhere(struct kafka_sink *s, struct flight *f, const char *what, bool maybe)
 {
     enum sink_result result = maybe ? SINK_REFUSED : SINK_UNREACHED;
@@ -150,7 +155,7 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, vo
     if (maybe || is_elsewhere(report->err))
         end_elsewhere(s, f, rd_kafka_err2str(report->err), maybe);
     else
-        flights_refuse(&s->flights, f, rd_kafka_message_errstr(report));
+        flights_refuse(&s->flights, f, text_of(report->err));
 }
 
 /* ------------------------------------------------------------------ a producer */
@@ -317,7 +322,7 @@ static void send_one(struct kafka_sink *s, struct flight *f)
     if (is_elsewhere(code))
         end_elsewhere(s, f, rd_kafka_err2str(code), false);
     else
-        flights_end(&s->flights, f, SINK_REFUSED, "%.200s", rd_kafka_err2str(code));
+        flights_end(&s->flights, f, SINK_REFUSED, "%.200s", text_of(code));
 }
 
 static void pump(struct kafka_sink *s)

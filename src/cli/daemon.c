@@ -10,8 +10,8 @@
 #include "core/span.h"
 #include "daemon/api.h"
 #include "daemon/completer.h"
-#include "daemon/http_call.h"
 #include "daemon/server.h"
+#include "http/http_call.h"
 
 #include <errno.h>
 #include <pwd.h>

@@ -23,7 +23,8 @@ _libc = ctypes.CDLL(None)
 
 
 def die_with_parent():
-    """Between fork and exec: a test that is killed must not leave a broker behind."""
+    """Between fork and exec: a test that is killed must not leave a broker behind. What counts is the thread that
+    started it, so brokers are started from a thread that stays."""
     PR_SET_PDEATHSIG = 1
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
