@@ -15,7 +15,7 @@
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
+#include "http/http_call.h"
 #include "jobs/graveyard.h"
 #include "jobs/message_id.h"
 #include "os/os.h"

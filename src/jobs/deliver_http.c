@@ -11,7 +11,7 @@
 #include "broker/reserved.h"
 #include "core/resend.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
+#include "http/http_call.h"
 
 #include <inttypes.h>
 #include <stdio.h>
