@@ -70,7 +70,7 @@ static const char help_retry[] =
     "\n"
     "exit: 0; 1 one of them is not there, or is being retried; 64 usage; 69 store unavailable\n"
     "\n"
-    "example: once inbox retry --all-dead --consumer billing --reason 'the endpoint is repaired'\n";
+    "example: once inbox retry --all-dead --consumer billing --reason 'repaired'\n";
 
 static const char help_drop[] =
     "usage: once inbox drop ID... --reason TEXT [OPTIONS]\n"
