@@ -238,7 +238,7 @@ static int publish(struct amqp_sink *s, const struct outbox_message *m, const am
         .content_type = bytes_of(m->content_type),
         .delivery_mode = AMQP_DELIVERY_PERSISTENT,
         .message_id = amqp_cstring_bytes(m->id),
-        .timestamp = (uint64_t)(m->created_at / 1000),
+        .timestamp = (uint64_t)((once_os_clock.wall(once_os_clock.arg) - m->age_ms) / 1000),
         .headers = *headers,
     };
     return amqp_basic_publish(s->conn, CHANNEL, amqp_cstring_bytes(s->url.exchange), key, 1, 0, &properties,

@@ -300,7 +300,7 @@ static rd_kafka_resp_err_t produce(struct kafka_sink *s, const struct outbox_mes
           .u.mem = { .ptr = m->payload.len > 0 ? (void *)(uintptr_t)m->payload.ptr : topic, .size = m->payload.len } },
         { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY }, /* it may outlive its batch */
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = (void *)(uintptr_t)use },
-        { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = m->created_at },
+        { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = once_os_clock.wall(once_os_clock.arg) - m->age_ms },
         { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers },
         { .vtype = RD_KAFKA_VTYPE_KEY, .u.mem = { .ptr = (void *)(uintptr_t)m->key.ptr, .size = m->key.len } },
     };

@@ -3,6 +3,7 @@
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
 #include "cli/cli.h"
+#include "cli/relay_setup.h"
 #include "cli/signals.h"
 #include "cli/store_url.h"
 #include "cli/verbs.h"
@@ -10,6 +11,7 @@
 #include "core/span.h"
 #include "daemon/api.h"
 #include "daemon/completer.h"
+#include "daemon/relayer.h"
 #include "daemon/server.h"
 #include "http/http_call.h"
 
@@ -24,7 +26,7 @@
 static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
-    "                   [--escalate-webhook URL]\n"
+    "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -56,6 +58,11 @@ static const char help[] =
     "                     is told (POST, JSON) when a record becomes unknown\n"
     "  --escalate-secret FILE\n"
     "                     signs that, as Standard Webhooks has it: whsec_... or bytes\n"
+    "  --relay P=SINK     relay an outbox, as 'once relay --route' does, in a thread of its own;\n"
+    "                     up to 64 times. Numbers are in /metrics\n"
+    "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
+    "                     store, if that is PostgreSQL\n"
+    RELAY_HELP("relay-")
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
@@ -77,6 +84,8 @@ enum {
     OPTION_CRASHES,
     OPTION_WEBHOOK,
     OPTION_SECRET,
+    OPTION_RELAY_STORE,
+    OPTION_RELAY, /* the first of relay_setup.h's */
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -91,6 +100,9 @@ struct daemon {
     struct completer_options complete;
     struct escalate_options escalate;
     struct escalations *escalations;
+    struct relay_setup relay;
+    struct relay_numbers numbers;
+    const char *relay_store;
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -188,6 +200,43 @@ static bool check_completer(struct daemon *d)
     return true;
 }
 
+static bool check_relay(struct daemon *d)
+{
+    if (d->relay_store != NULL && !d->relay.given) {
+        once_cli_usage(&d->cli, "--relay-store is for --relay");
+        return false;
+    }
+    return !d->relay.given || relay_setup_check(&d->relay);
+}
+
+/* Its outbox is in a database that services enqueue in: nobody can in an SQLite store, which is the daemon's alone. */
+static int prepare_relay(struct daemon *d)
+{
+    struct once_error err;
+    char url[ONCE_URL_LEN_MAX + 1];
+    const char *named = getenv("ONCE_RELAY_STORE");
+    if (d->relay_store == NULL && named != NULL && named[0] != '\0')
+        d->relay_store = named;
+    if (d->relay_store == NULL && strncmp(d->cli.url, "postgres", 8) != 0)
+        return once_cli_usage(&d->cli, "--relay: which outbox? --relay-store URL names the database that services "
+                                       "enqueue in; the daemon's own store is none");
+    if (d->relay_store == NULL)
+        d->relay_store = d->cli.url;
+    if (once_store_url(d->relay_store, false, url, &err) != ONCE_OK ||
+        outbox_create(url, &d->relay.relay.outbox, &err) != ONCE_OK)
+        return once_cli_usage(&d->cli, "--relay-store: %s", err.text);
+    if (relay_setup_open_sinks(&d->relay, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "relay");
+    d->relay.relay.numbers = &d->numbers;
+    return ONCE_EXIT_OK;
+}
+
+static void put_relay(void *arg, FILE *file)
+{
+    struct daemon *d = arg;
+    relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
+}
+
 static void on_escalated(void *arg, struct once_grant grant, const char *why)
 {
     struct daemon *d = arg;
@@ -218,17 +267,21 @@ static bool choose_socket(struct daemon *d, const char *given)
     return true;
 }
 
-/* Between opening and closing the server: listens, completes, serves. */
+/* Between opening and closing the server: listens, completes, relays, serves. */
 static int serve_all(struct daemon *d, struct server *server)
 {
     struct once_error err;
     struct once_api *api = NULL;
     struct completer *completer = NULL;
+    struct relayer *relayer = NULL;
+    bool relays = d->relay.given;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
     if (d->complete.count > 0 && completer_start(&d->complete, &completer, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "complete");
     struct once_api_options options = { .once = d->options.once,
+                                        .more = relays ? put_relay : NULL,
+                                        .more_arg = d,
                                         .listen = d->http,
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
@@ -238,13 +291,20 @@ static int serve_all(struct daemon *d, struct server *server)
         completer_stop(completer);
         return once_cli_error(&d->cli, &err, "serve HTTP");
     }
+    if (relays && relayer_start(&d->relay.relay, &relayer, &err) != ONCE_OK) {
+        once_api_stop(api);
+        completer_stop(completer);
+        return once_cli_error(&d->cli, &err, "relay");
+    }
     printf("once: ready: socket %s, http %s\n", d->socket, api != NULL ? once_api_address(api) : "off");
     fflush(stdout);
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
+    relayer_end(relayer); /* it needs its time: all of them at once */
     once_api_stop(api);
     completer_stop(completer);
+    relayer_stop(relayer);
     return ONCE_EXIT_OK;
 }
 
@@ -282,16 +342,17 @@ static int run(struct daemon *d)
     d->options.signals = d->signals.fd;
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
-    int exit = ONCE_EXIT_OK;
-    if (once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
+    int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
-    else
+    else if (exit == ONCE_EXIT_OK)
         exit = serve(d);
     once_signals_release(&d->signals);
     return exit;
 }
 
-int once_cli_daemon(int argc, char **argv)
+/* -1: go on; else the exit code. */
+static int parse(struct daemon *d, int argc, char **argv)
 {
     static const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
@@ -308,42 +369,59 @@ int once_cli_daemon(int argc, char **argv)
         { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
         { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
         { "escalate-secret", required_argument, NULL, OPTION_SECRET },
+        { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
         { 0 },
     };
-    struct daemon d = { .cli = { .verb = "daemon", .help = help },
-                        .http = ONCE_API_LISTEN_DEFAULT,
-                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     const char *socket = NULL;
-    for (int c; (c = once_cli_next(&d.cli, argc, argv, "", options)) != -1;) {
+    for (int c; (c = once_cli_next(&d->cli, argc, argv, "", options)) != -1;) {
         bool good = true;
         if (c == OPTION_SOCKET)
             socket = optarg;
         else if (c == OPTION_HTTP)
-            d.http = strcmp(optarg, "off") != 0 ? optarg : NULL;
+            d->http = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c == OPTION_ALLOW)
-            good = add_user(&d, optarg);
+            good = add_user(d, optarg);
         else if (c == OPTION_COMPLETE || c == OPTION_IDENTITY)
-            good = set_upstream(&d, c, optarg);
+            good = set_upstream(d, c, optarg);
         else if (c == OPTION_TIMEOUT)
-            good = set_time(&d, "complete-timeout", optarg, &d.complete.timeout_ms);
+            good = set_time(d, "complete-timeout", optarg, &d->complete.timeout_ms);
         else if (c == OPTION_LEASE)
-            good = set_time(&d, "complete-lease", optarg, &d.complete.lease_ms);
+            good = set_time(d, "complete-lease", optarg, &d->complete.lease_ms);
         else if (c == OPTION_ATTEMPTS)
-            good = set_number(&d, "complete-attempts", optarg, &d.complete.attempts_max);
+            good = set_number(d, "complete-attempts", optarg, &d->complete.attempts_max);
         else if (c == OPTION_CRASHES)
-            good = set_number(&d, "complete-crashes", optarg, &d.complete.crashes_max);
+            good = set_number(d, "complete-crashes", optarg, &d->complete.crashes_max);
         else if (c == OPTION_WEBHOOK)
-            d.escalate.webhook = optarg;
+            d->escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
-            d.escalate.secret_file = optarg;
+            d->escalate.secret_file = optarg;
+        else if (c == OPTION_RELAY_STORE)
+            d->relay_store = optarg;
+        else if (c >= OPTION_RELAY)
+            good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
         else
-            return d.cli.exit;
+            return d->cli.exit;
         if (!good)
             return ONCE_EXIT_USAGE;
     }
     if (optind < argc)
-        return once_cli_usage(&d.cli, "'%s' is too much", argv[optind]);
-    if (!check_completer(&d) || !choose_socket(&d, socket))
+        return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
+    if (!check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
-    return once_cli_finish(&d.cli, run(&d));
+    return -1;
+}
+
+int once_cli_daemon(int argc, char **argv)
+{
+    struct daemon d = { .cli = { .verb = "daemon", .help = help },
+                        .http = ONCE_API_LISTEN_DEFAULT,
+                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
+    relay_setup_init(&d.relay, &d.cli, true);
+    int exit = parse(&d, argc, argv);
+    if (exit < 0)
+        exit = once_cli_finish(&d.cli, run(&d));
+    relay_setup_release(&d.relay);
+    outbox_close(d.relay.relay.outbox);
+    return exit;
 }

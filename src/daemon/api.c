@@ -150,11 +150,13 @@ static bool is_json(const char *type)
     return type[strspn(type, " \t")] == '\0' || type[strspn(type, " \t")] == ';';
 }
 
-static const struct api_route *find_route(const char *uri)
+/* Without a store there is nothing to claim. */
+static const struct api_route *find_route(const struct once_api *api, const char *uri)
 {
     size_t len = strcspn(uri, "?");
     for (size_t i = 0; i < api_route_count; i++)
-        if (strlen(api_routes[i].path) == len && memcmp(api_routes[i].path, uri, len) == 0)
+        if ((api->once != NULL || strncmp(api_routes[i].path, "/v1/", 4) != 0) && strlen(api_routes[i].path) == len &&
+            memcmp(api_routes[i].path, uri, len) == 0)
             return &api_routes[i];
     return NULL;
 }
@@ -169,7 +171,7 @@ static void check_head(struct request *request, const struct headers *headers, c
 {
     struct api_answer *answer = &request->call.answer;
     const char *refused = api_guard_refuses(&request->api->guard, &headers->guard);
-    request->route = find_route(request->uri);
+    request->route = find_route(request->api, request->uri);
     if (refused != NULL) {
         api_answer_problem(answer, API_PROBLEM_FORBIDDEN, NULL, "%s", refused);
     } else if (request->route == NULL) {
@@ -389,7 +391,7 @@ static uint32_t or_default(uint32_t value, uint32_t if_zero)
 
 once_result once_api_start(const struct once_api_options *options, struct once_api **out, struct once_error *err)
 {
-    assert(options->once != NULL);
+    assert(options->once != NULL || options->up != NULL);
     uint32_t connection_max = or_default(options->connection_max, CONNECTION_MAX);
     if (connection_max > CONNECTION_MAX_MAX)
         return once_fail(err, ONCE_INVALID, "%u HTTP connections are too many, the limit is %d", connection_max,
@@ -398,6 +400,9 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     if (api == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "out of memory for the HTTP listener");
     api->once = options->once;
+    api->counters.more = options->more;
+    api->counters.more_arg = options->more_arg;
+    api->counters.up = options->up;
     api->counters.escalations = options->escalations;
     api->counters.completer = options->completer;
     api->escalated = options->escalated;

@@ -28,6 +28,9 @@ enum { API_STATUS_COUNT = 600 };
 
 /* What is counted: of HTTP, the rest is once_stats(). */
 struct api_counters {
+    void (*more)(void *arg, FILE *file); /* NULL: there are no further metrics */
+    void *more_arg;
+    const _Atomic bool *up;                      /* where there is no store */
     const struct escalate_counters *escalations; /* NULL: there is no such thing here */
     const struct completer_counters *completer;  /* the same */
     once_time started_ms;                        /* once_os_monotonic_ms() */

@@ -67,6 +67,13 @@ static const char *const names[] = {
     "consume.finished",
     "consume.buried",
     "consume.acknowledged",
+    /* once_client_*, once send */
+    "client.saved",
+    "client.sending",
+    "client.answered",
+    "send.written",
+    "send.printed",
+    "send.forgotten",
     NULL,
 };
 

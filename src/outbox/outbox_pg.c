@@ -85,10 +85,11 @@ static void read_message(PGresult *r, int row, struct outbox_message *m)
     m->content_type = pg_bytes(r, row, 6);
     m->headers = pg_bytes(r, row, 7);
     m->payload = pg_bytes(r, row, 8);
-    m->created_at = pg_int(r, row, 9);
+    m->age_ms = pg_int(r, row, 9);
     m->refusals = (int32_t)pg_int(r, row, 10);
     m->delays = (int32_t)pg_int(r, row, 11);
     m->crashes = (int32_t)pg_int(r, row, 12);
+    m->suspect = pg_int(r, row, 13) != 0;
 }
 
 static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t most, bool alone,
@@ -286,8 +287,8 @@ static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *coun
     once_result result = ask(pg_of(o), "SELECT * FROM once.outbox_counts()", &none, &r, err);
     pg_params_release(&none);
     if (result == ONCE_OK)
-        *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2), pg_int(r, 0, 3),
-                                          pg_int(r, 0, 4) };
+        *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2),
+                                          pg_int(r, 0, 3), pg_int(r, 0, 4), pg_int(r, 0, 5) };
     PQclear(r);
     return result;
 }

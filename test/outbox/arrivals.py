@@ -1,7 +1,7 @@
 """Where a storm's messages arrive: at a webhook, or in a topic, queue or stream of a real broker.
 
 Each has `url()` for a route, `got` (messages in the order of arrival, per key), `firsts()`; `refresh()` looks again,
-`disturb()` lets something bad happen to it. `open_sink(name)` starts the broker, once for the whole program."""
+`kill()` and `start()` it. `open_sink(name)` starts the broker, once for the whole program."""
 import atexit
 import contextlib
 import tempfile
@@ -22,9 +22,6 @@ class AtWebhook(Receiver):
     def refresh(self):
         pass
 
-    def disturb(self):
-        pass  # it refuses one in ten anyway
-
 
 class AtBroker:
     relay = ["--timeout", "500ms", "--lease", "1s"]
@@ -44,10 +41,12 @@ class AtBroker:
             first.setdefault(m["id"], m["payload"].decode())
         return list(first.values())
 
-    def disturb(self):
-        """kill -9, and it is back some seconds later; meanwhile the storm goes on."""
+    def kill(self):
         self.wait()
         self.broker.kill()
+
+    def start(self):
+        """It answers some seconds later; meanwhile the storm goes on."""
         self.broker.launch()
         self.away = True
 

@@ -40,9 +40,9 @@ with Kafka(folder.name) as kafka:
     for text, expected in (("acks=1\n", "line 1: 'acks' cannot be set here"), ("# x\nlinger.ms\n", "line 2: it is not NAME=VALUE"),
                            ("enable.ssl.certificate.verification=false\n", "cannot be set here")):
         code, said = verdict(kafka.url, "--kafka-config", file_with(folder.name, text))
-        ok(code == 64 and expected in said, "a setting that is not the operator's: " + said)
+        ok(code == 64 and expected in said, "a setting that is not the operator's: " + said.strip())
     code, said = verdict(kafka.url, "--timeout", "1s")
-    ok(code == 64 and "--timeout has to be 3 s at least for Kafka" in said, "too short a time: " + said)
+    ok(code == 64 and "--timeout has to be 3 s at least for Kafka" in said, "too short a time: " + said.strip())
 
     arrived = lambda topic: lambda: [{"id": dict(h)["Once-Message-Id"].decode(), "payload": v} for _, _, h, v in kafka.messages(topic)]
     poison(kafka.url + "/small", arrived("small"), 10000, "Message size too large")

@@ -43,9 +43,9 @@ with RabbitMQ(folder.name, max_message_size="100000") as rabbit:
     equal(verdict(shop, "--amqp-login", file_with(folder.name, "guest:wrong\n"), *PATIENT),
           ("0", "t", "403 ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."), "a wrong password")
     code, said = verdict(rabbit.tls_url, "--ca-file", folder.name + "/none")
-    ok(code == 64 and "No such file" in said, "certificates that are not there: " + said)
+    ok(code == 64 and "No such file" in said, "certificates that are not there: " + said.strip())
     code, said = verdict(shop, "--amqp-login", file_with(folder.name, "guest"))
-    ok(code == 64 and "its first line is not USER:PASSWORD" in said, "a login that is none: " + said)
+    ok(code == 64 and "its first line is not USER:PASSWORD" in said, "a login that is none: " + said.strip())
     rabbit.take_all("q")
 
     arrived = lambda queue: lambda: [{"id": p.message_id, "payload": body} for _, p, body in rabbit.take_all(queue)]
