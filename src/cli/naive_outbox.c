@@ -100,6 +100,7 @@ static once_result publish(struct naive_outbox *n, PGresult *page, int row, stru
         .key = once_span_str(key),
         .has_key = true,
         .content_type = ONCE_LIT("text/plain"),
+        .created_at = once_os_clock.wall(once_os_clock.arg),
         .payload = once_span_of(PQgetvalue(page, row, 3), (size_t)PQgetlength(page, row, 3)),
     };
     uint64_t random[2];

@@ -38,6 +38,7 @@ struct outbox_message {
     char id[ONCE_UUID_LEN + 1];
     once_span topic, key, content_type, headers, payload; /* headers: lines "name: value" CR LF */
     bool has_key;
+    once_time created_at;              /* or when it was due, if that was later */
     int64_t age_ms;                    /* since it was enqueued, when it was taken, by the database's clock */
     int32_t refusals, delays, crashes; /* so far */
     bool suspect;                      /* a relay went away with it under way */

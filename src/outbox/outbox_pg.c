@@ -85,11 +85,12 @@ static void read_message(PGresult *r, int row, struct outbox_message *m)
     m->content_type = pg_bytes(r, row, 6);
     m->headers = pg_bytes(r, row, 7);
     m->payload = pg_bytes(r, row, 8);
-    m->age_ms = pg_int(r, row, 9);
+    m->created_at = pg_int(r, row, 9);
     m->refusals = (int32_t)pg_int(r, row, 10);
     m->delays = (int32_t)pg_int(r, row, 11);
     m->crashes = (int32_t)pg_int(r, row, 12);
     m->suspect = pg_int(r, row, 13) != 0;
+    m->age_ms = pg_int(r, row, 14);
 }
 
 static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t most, bool alone,

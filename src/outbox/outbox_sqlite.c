@@ -112,7 +112,8 @@ static bool read_message(struct sqlite_query *q, once_time now, struct outbox_me
     m->content_type = sqlite_column_span(q, 4);
     m->headers = sqlite_column_span(q, 5);
     m->payload = sqlite_column_span(q, 6);
-    m->age_ms = now - sqlite_column_int(q, 7);
+    m->created_at = sqlite_column_int(q, 7);
+    m->age_ms = now - m->created_at;
     m->refusals = (int32_t)sqlite_column_int(q, 8);
     m->delays = (int32_t)sqlite_column_int(q, 9);
     m->crashes = (int32_t)sqlite_column_int(q, 10);

@@ -40,7 +40,8 @@ END $$;
 -- commits, and with standbys).
 CREATE FUNCTION once.outbox_take(relay uuid, lease_ms bigint, most integer, alone boolean)
 RETURNS TABLE (lane integer, fence bigint, seq bigint, id uuid, topic text, message_key text, content_type text,
-               headers text, payload bytea, age_ms bigint, refusals integer, delays integer, crashes integer, suspect integer)
+               headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer, suspect integer,
+               age_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -122,8 +123,9 @@ BEGIN
                SET fence = l.fence + 1, lease_until = now_ms + lease_ms, taken_at = now_ms, relay = outbox_take.relay, flight = f.seqs
               FROM flights f WHERE l.lane = f.lane RETURNING l.lane, l.fence
         )
-        SELECT b.lane::integer, l.fence, b.seq, b.id, b.topic, b.message_key, b.content_type, b.headers, b.payload, now_ms - b.created_at,
-               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0), coalesce(h.suspect::integer, 0)
+        SELECT b.lane::integer, l.fence, b.seq, b.id, b.topic, b.message_key, b.content_type, b.headers, b.payload, b.created_at,
+               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0), coalesce(h.suspect::integer, 0),
+               now_ms - b.created_at
           FROM leased l JOIN batch b ON b.lane = l.lane
           LEFT JOIN once.outbox_held h ON b.slot = 0 AND h.line = coalesce('k' || b.message_key, 'm' || b.seq::text) AND h.head = b.seq
          ORDER BY b.lane, b.seq;
