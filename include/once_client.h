@@ -154,6 +154,8 @@ struct once_client_answer {
     unsigned tries;  /* requests of this call */
     int status;      /* of the last whole answer; 0: there was none */
     bool replayed;   /* the server says that it executed this before, and repeats its answer */
+    bool lost;       /* an earlier try of this call was sent and brought no answer: where the server does not
+                        honour the key, it may have taken effect, too */
     bool end_marked; /* the body's end is marked (a length, chunks, HTTP/2); else it may be cut off */
     once_span head;  /* of that answer: the first line and the header lines, each with its CRLF */
     once_span body;

@@ -66,6 +66,18 @@ static bool is_before_the_key(const struct send *s, const struct once_client_ans
     return (s->resumed || a->tries > 1) && (a->status == 401 || a->status == 403 || a->status == 407);
 }
 
+/* Once, Stripe and Adyen all say something about the key in an answer. */
+static bool has_sign_of_keys(const struct once_client_answer *a)
+{
+    once_span left = a->head, line;
+    while (left.len > 0) {
+        once_span_cut(left, '\n', &line, &left);
+        if (line.len >= 9 && strncasecmp((const char *)line.ptr, "idempoten", 9) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void remark(const struct send *s, const struct once_client_answer *a)
 {
     if (s->cli.quiet)
@@ -82,6 +94,9 @@ static void remark(const struct send *s, const struct once_client_answer *a)
         }
         once_buf_add_byte(&text, '\n');
     }
+    if ((a->lost || s->resumed) && a->end == ONCE_CLIENT_ANSWERED && was_fine(a->status) && !has_sign_of_keys(a))
+        once_buf_addf(&text, "once: nothing in this answer says that the server honours the key: if it does not, an "
+                             "earlier try may have taken effect, too\n");
     if (!a->end_marked)
         once_buf_addf(&text, "once: nothing marks the end of this answer: it may be cut off\n");
     if (a->status >= 300 && a->status <= 399 && location.len > 0) {

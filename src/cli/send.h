@@ -36,7 +36,8 @@ struct send {
 /* Fills `s` from the command line; false: return s->cli.exit. */
 bool send_parse(struct send *s, int argc, char **argv);
 
-/* Opens the folder and finds the one whose id begins with s->id, or the only one. 0, or an exit code after a message.
+/* Opens the folder and finds the one whose id begins with s->id, or whose key it is; or the only one. 0, or an exit
+ * code after a message.
  */
 int send_find(struct send *s, char id[SEND_ID_LEN_MAX + 1]);
 int send_no_such(const struct send *s, const char *id);

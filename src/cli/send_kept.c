@@ -10,6 +10,22 @@ int send_no_such(const struct send *s, const char *id)
     return once_cli_fail(&s->cli, ONCE_EXIT_FOUND, "nothing is kept as '%.60s'; 'once send --list' shows what is", id);
 }
 
+/* Is it the key of this one? A damaged one has none. */
+static bool has_key(struct send *s, const char *id, const char *key)
+{
+    struct send_kept kept;
+    bool sending;
+    bool is = send_folder_look(&s->folder, id, &kept, &sending, NULL) == ONCE_OK &&
+              once_span_equal(kept.saved.key, once_span_str(key));
+    send_kept_release(&kept);
+    return is;
+}
+
+static bool begins_with(const char *id, const char *given)
+{
+    return strlen(given) >= 4 && strncmp(id, given, strlen(given)) == 0;
+}
+
 int send_find(struct send *s, char id[SEND_ID_LEN_MAX + 1])
 {
     struct send_entry *entries;
@@ -18,11 +34,12 @@ int send_find(struct send *s, char id[SEND_ID_LEN_MAX + 1])
     if (send_folder_open(s->state, false, &s->folder, &err) != ONCE_OK ||
         send_folder_list(&s->folder, &entries, &count, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, (int)once_exit_of(err.result), "%s", err.text);
-    for (size_t i = 0; i < count; i++)
-        if (s->id == NULL || (strlen(s->id) >= 4 && strncmp(entries[i].id, s->id, strlen(s->id)) == 0)) {
-            found++;
-            snprintf(id, SEND_ID_LEN_MAX + 1, "%s", entries[i].id);
-        }
+    for (int by_key = 0; by_key <= (s->id != NULL) && found == 0; by_key++)
+        for (size_t i = 0; i < count; i++)
+            if (s->id == NULL || (by_key ? has_key(s, entries[i].id, s->id) : begins_with(entries[i].id, s->id))) {
+                found++;
+                snprintf(id, SEND_ID_LEN_MAX + 1, "%s", entries[i].id);
+            }
     free(entries);
     if (found == 1)
         return ONCE_EXIT_OK;

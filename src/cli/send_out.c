@@ -32,6 +32,20 @@ static bool is_special(const char *path)
     return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
+/* After that the name is there as well. The file itself is: where its folder may not be read, that has to do. */
+static void sync_folder_of(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int len = slash != NULL ? (int)(slash - path) : 0;
+    snprintf(folder, sizeof folder, "%.*s", len, path);
+    int fd = open(slash == NULL ? "." : len == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
 /* Beside it, then in its place. 0 or an errno. */
 static int replace_file(const char *path, const struct once_client_answer *answer, bool include)
 {
@@ -60,7 +74,9 @@ static int replace_file(const char *path, const struct once_client_answer *answe
         error = errno;
     if (error == 0 && rename(new, path) != 0)
         error = errno;
-    if (error != 0)
+    if (error == 0)
+        sync_folder_of(path);
+    else
         unlink(new);
     return error;
 }

@@ -265,7 +265,7 @@ struct sending {
     struct client_call call;
     struct client_result result; /* of the last try */
     struct client_result whole;  /* the last whole answer */
-    bool has_whole, sent, in_progress;
+    bool has_whole, sent, lost, in_progress;
     int64_t deadline; /* by the monotonic clock */
     unsigned tries;
     enum once_client_end end;
@@ -321,6 +321,7 @@ static void try_once(struct sending *s, int64_t left)
     client_call(s->client->multi, s->client->curl, &s->call, &s->result);
     ONCE_POINT("client.answered");
     s->sent = s->sent || s->result.sent;
+    s->lost = s->lost || (s->result.sent && !s->result.answered);
     say_why(s);
     s->end = judge_try(s);
     if (s->result.answered) {
@@ -396,7 +397,7 @@ struct memory {
 static void write_answer(struct sending *s, const struct once_client_saved *saved, struct memory *memory,
                          struct once_client_answer *answer)
 {
-    *answer = (struct once_client_answer){ .end = s->end, .tries = s->tries, .memory = memory };
+    *answer = (struct once_client_answer){ .end = s->end, .tries = s->tries, .lost = s->lost, .memory = memory };
     snprintf(answer->reason, sizeof answer->reason, "%s", s->reason);
     memcpy(answer->key, saved->key.ptr, saved->key.len);
     once_buf_init(&memory->head, 0);

@@ -74,6 +74,7 @@ extern const struct api_route api_routes[];
 extern const size_t api_route_count;
 
 void api_claim(struct api_call *call);
+void api_take_over(struct api_call *call);
 void api_extend(struct api_call *call);
 void api_advance(struct api_call *call);
 void api_finish(struct api_call *call);

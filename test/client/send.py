@@ -7,6 +7,7 @@ import array
 import fcntl
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -61,7 +62,7 @@ def slow_once(c):
     if n == 1:
         c.hold()
         c.close()
-    answer(c, replayed)
+    answer(c, replayed and not c.header("x-plain"))
 
 
 @behaviour
@@ -277,6 +278,17 @@ def every_second_connection_is_dropped():
         told(err, r"^once: replay: ")
         expect(out.startswith(b"HTTP/1.1 201 Fine\r\n") and b"\r\nIdempotency-Replayed: true\r\n" in out, out)
         s.one_key()
+
+
+@suite.case
+def no_sign_of_keys_is_remarked():
+    remarked = "nothing in this answer says that the server honours the key"
+    with Send() as s:
+        expect(remarked in s.post(service.port, "slow_once", "--timeout", "150ms", "-H", "X-Plain: 1")[2], "a try was lost, no sign")
+    with Send() as s:
+        expect(remarked not in s.post(service.port, "lost_twice")[2], "the answer says that it is a replay")
+    with Send() as s:
+        expect(remarked not in s.post(service.port, "in_progress_once")[2], "no try was lost")
 
 
 @suite.case
@@ -524,6 +536,8 @@ def key_of_ones_own():
         expect_equal(s.post(service.port, "lost_twice", *key)[0], 64, "a space in a key")
         key = ["--key", 'order-"17"']
         expect_equal(s.post(service.port, "lost_twice", *key, "-d", "a", "--tries", "1")[0], 75, "status")
+        expect_equal(s.run("--resume", 'order-"18"')[0], 1, "another key")
+        expect_equal(s.run("--resume", 'order-"17"', "--max-age", "1ms")[0], 70, "found by its key")
         status, _, err = s.post(service.port, "lost_twice", *key, "-d", "b")
         expect_equal((status, TRIES[s.token]), (65, 1), "another body under a key that is kept: " + err)
         status, _, err = s.post(service.port, "lost_twice", *key, "-d", "a")
@@ -606,6 +620,18 @@ def what_cannot_be_saved_is_not_sent():
             pass
         status, out, err = s.post(service.port, "well")
         expect_equal((status, out, TRIES.get(s.token)), (69, b"", None), "status, stdout, tries: " + err)
+
+
+@suite.case
+def a_full_disk_sends_nothing():
+    with Send() as s:
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        run = subprocess.run([ONCE, "send", "--state", s.state, "POST", s.url(service.port, "well"), "-H", "X-Test: " + s.token, "-d", "x" * 1000],
+                             env=s.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=small_files)
+        expect_equal((run.returncode, run.stdout, TRIES.get(s.token), s.files()), (69, b"", None, []), "status, stdout, tries, files")
+        told(run.stderr.decode(), "so nothing was sent")
 
 
 @suite.case
