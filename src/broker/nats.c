@@ -9,6 +9,7 @@
  * reports. A connection that broke is not mended by the library: what was under way on it ends here, and the next start
  * connects anew.
  */
+#include "broker/nats_conn.h"
 #include "broker/sink.h"
 
 #include "core/err.h"
@@ -301,22 +302,12 @@ static void nats_close(struct sink *sink)
 static natsStatus configure(struct nats_sink *s)
 {
     const struct sink_options *o = &s->base.options;
-    natsStatus status = natsOptions_Create(&s->options);
-    if (status == NATS_OK)
-        status = natsOptions_SetURL(s->options, o->url);
-    if (status == NATS_OK)
-        status = natsOptions_SetName(s->options, "once-relay");
-    if (status == NATS_OK)
-        status = natsOptions_SetTimeout(s->options, o->timeout_ms);
-    if (status == NATS_OK)
-        status = natsOptions_SetAllowReconnect(s->options, false);
-    if (status == NATS_OK && strncmp(o->url, "tls:", 4) == 0)
-        status = natsOptions_SetSecure(s->options, true);
-    if (status == NATS_OK && o->ca_file != NULL)
-        status = natsOptions_LoadCATrustedCertificates(s->options, o->ca_file);
-    if (status == NATS_OK && o->nats_creds != NULL)
-        status = natsOptions_SetUserCredentialsFromFiles(s->options, o->nats_creds, NULL);
-    return status;
+    return nats_conn_configure(&(struct nats_peer){ .url = o->url,
+                                                    .name = "once-relay",
+                                                    .ca_file = o->ca_file,
+                                                    .creds = o->nats_creds,
+                                                    .timeout_ms = o->timeout_ms },
+                               &s->options);
 }
 
 /* Does not connect: a broker that is away now may come back. */

@@ -16,6 +16,7 @@
  * is held back until that has come again, or the ack wait is over. What is given back at an orderly end comes at once,
  * in its order. With several processes on one durable consumer there is no order between them: the server has none.
  */
+#include "broker/nats_conn.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -484,22 +485,12 @@ static void nats_close(struct source *source)
 static natsStatus configure(struct nats_source *s)
 {
     const struct source_options *o = &s->base.options;
-    natsStatus status = natsOptions_Create(&s->options);
-    if (status == NATS_OK)
-        status = natsOptions_SetURL(s->options, s->server);
-    if (status == NATS_OK)
-        status = natsOptions_SetName(s->options, "once-consume");
-    if (status == NATS_OK)
-        status = natsOptions_SetTimeout(s->options, o->timeout_ms);
-    if (status == NATS_OK)
-        status = natsOptions_SetAllowReconnect(s->options, false);
-    if (status == NATS_OK && strncmp(s->server, "tls:", 4) == 0)
-        status = natsOptions_SetSecure(s->options, true);
-    if (status == NATS_OK && o->ca_file != NULL)
-        status = natsOptions_LoadCATrustedCertificates(s->options, o->ca_file);
-    if (status == NATS_OK && o->nats_creds != NULL)
-        status = natsOptions_SetUserCredentialsFromFiles(s->options, o->nats_creds, NULL);
-    return status;
+    return nats_conn_configure(&(struct nats_peer){ .url = s->server,
+                                                    .name = "once-consume",
+                                                    .ca_file = o->ca_file,
+                                                    .creds = o->nats_creds,
+                                                    .timeout_ms = o->timeout_ms },
+                               &s->options);
 }
 
 static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,
