@@ -14,7 +14,7 @@
  * TOPIC/PARTITION/OFFSET.
  */
 #include "broker/headers.h"
-#include "broker/kafka_conf.h"
+#include "broker/kafka_client.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -160,32 +160,7 @@ static void pause_all(struct kafka_source *s, bool on)
 
 /* ------------------------------------------------------------------ connecting */
 
-struct settings {
-    rd_kafka_conf_t *conf;
-    bool sasl;
-};
-
-static once_result set(struct settings *settings, const char *name, const char *value, struct once_error *err)
-{
-    char text[256];
-    if (rd_kafka_conf_set(settings->conf, name, value, text, sizeof text) == RD_KAFKA_CONF_OK)
-        return ONCE_OK;
-    return once_fail(err, ONCE_INVALID, "%s", text);
-}
-
-static once_result set_from_file(void *arg, const char *name, const char *value, struct once_error *err)
-{
-    static const char *const producers[] = { "linger.ms",         "batch.size",       "batch.num.messages",
-                                             "compression.codec", "compression.type", "compression.level" };
-    struct settings *settings = arg;
-    for (size_t i = 0; i < sizeof producers / sizeof *producers; i++)
-        if (strcmp(name, producers[i]) == 0)
-            return ONCE_OK; /* one file may serve relay and consumer */
-    settings->sasl |= strncmp(name, "sasl.", 5) == 0;
-    return set(settings, name, value, err);
-}
-
-static once_result configure(struct kafka_source *s, struct settings *settings, struct once_error *err)
+static once_result configure(struct kafka_source *s, rd_kafka_conf_t *conf, struct once_error *err)
 {
     const struct source_options *o = &s->base.options;
     int64_t session = o->lease_ms < SESSION_MS_MIN   ? SESSION_MS_MIN
@@ -194,15 +169,11 @@ static once_result configure(struct kafka_source *s, struct settings *settings, 
     char session_text[24], beat_text[24];
     snprintf(session_text, sizeof session_text, "%" PRId64, session);
     snprintf(beat_text, sizeof beat_text, "%" PRId64, session / 4);
-    once_result r = set(settings, "client.id", "once-consume", err);
-    if (r == ONCE_OK && o->kafka_conf != NULL)
-        r = kafka_conf_read(o->kafka_conf, set_from_file, settings, err);
-    const char *protocol = settings->sasl ? (s->url.tls ? "sasl_ssl" : "sasl_plaintext")
-                           : s->url.tls   ? "ssl"
-                                          : "plaintext";
+    const struct kafka_client client = {
+        .url = &s->url, .name = "once-consume", .file = o->kafka_conf, .ca_file = o->ca_file
+    };
+    once_result r = kafka_client_configure(&client, conf, err);
     const char *const texts[][2] = {
-        { "bootstrap.servers", s->url.hosts },
-        { "security.protocol", protocol },
         { "group.id", o->consumer },
         { "enable.auto.commit", "false" },
         { "enable.auto.offset.store", "false" },
@@ -210,36 +181,31 @@ static once_result configure(struct kafka_source *s, struct settings *settings, 
         { "partition.assignment.strategy", "range" },
         { "session.timeout.ms", session_text },
         { "heartbeat.interval.ms", beat_text },
-        { "allow.auto.create.topics", "false" },
         { "queued.max.messages.kbytes", "16384" },
         { "fetch.wait.max.ms", "100" },
         { "isolation.level", "read_committed" },
     };
     for (size_t i = 0; r == ONCE_OK && i < sizeof texts / sizeof *texts; i++)
-        r = set(settings, texts[i][0], texts[i][1], err);
-    if (r == ONCE_OK && s->url.tls)
-        r = set(settings, "ssl.endpoint.identification.algorithm", "https", err);
-    if (r == ONCE_OK && s->url.tls && o->ca_file != NULL)
-        r = set(settings, "ssl.ca.location", o->ca_file, err);
+        r = kafka_client_set(conf, texts[i][0], texts[i][1], err);
     return r;
 }
 
 static once_result make_consumer(struct kafka_source *s, struct once_error *err)
 {
-    struct settings settings = { .conf = rd_kafka_conf_new() };
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
     char text[256];
-    once_result r = configure(s, &settings, err);
+    once_result r = configure(s, conf, err);
     if (r != ONCE_OK) {
-        rd_kafka_conf_destroy(settings.conf);
+        rd_kafka_conf_destroy(conf);
         return r;
     }
-    rd_kafka_conf_set_opaque(settings.conf, s);
-    rd_kafka_conf_set_rebalance_cb(settings.conf, on_rebalance);
-    rd_kafka_conf_set_error_cb(settings.conf, on_error);
-    rd_kafka_conf_set_log_cb(settings.conf, NULL);
-    s->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, settings.conf, text, sizeof text);
+    rd_kafka_conf_set_opaque(conf, s);
+    rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    rd_kafka_conf_set_log_cb(conf, NULL);
+    s->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
     if (s->consumer == NULL) {
-        rd_kafka_conf_destroy(settings.conf);
+        rd_kafka_conf_destroy(conf);
         return once_fail(err, ONCE_INVALID, "'%s': %s", s->base.options.url, text);
     }
     rd_kafka_poll_set_consumer(s->consumer);
