@@ -158,7 +158,9 @@ static natsStatus add_headers(natsMsg *msg, const struct outbox_message *m)
             right = once_span_skip(right, 1);
         snprintf(name, sizeof name, "%.*s", ONCE_SPAN_ARGS(left));
         snprintf(value, sizeof value, "%.*s", ONCE_SPAN_ARGS(right));
-        if (strncasecmp(name, "nats-", 5) != 0) /* those are the server's to obey */
+        /* Those are the server's to obey, or ours to say: of the key the receiver makes its order. */
+        if (strncasecmp(name, "nats-", 5) != 0 && strncasecmp(name, "once-", 5) != 0 &&
+            strcasecmp(name, "content-type") != 0)
             status = natsMsgHeader_Set(msg, name, value);
     }
     return status;

@@ -13,7 +13,8 @@
  *
  * Order: the server delivers again what was out with one that died, but only when its ack wait is over, and until then
  * it goes on with later messages. So after a start, where something is out with others, what comes for the first time
- * is held back until that has come again, or the ack wait is over. What is given back at an orderly end comes at once,
+ * is held back until that has come again, or the ack wait is over; and so it is after a connection was lost, for what
+ * the server had sent and never came. What is given back at an orderly end comes at once,
  * in its order. With several processes on one durable consumer there is no order between them: the server has none.
  */
 #include "broker/nats_conn.h"
@@ -52,8 +53,7 @@ struct nats_source {
     natsSubscription *sub;
     int64_t ack_wait_ms;
     bool holds_new;             /* among those are some that came for the first time */
-    bool met;                   /* was connected before */
-    int64_t owed;               /* messages that were out with others when we came, and have not come again */
+    int64_t owed;               /* messages that were out when we came, are not here, and have not come again */
     once_time owed_until;       /* monotonic: then they have */
     struct nats_incoming *held; /* until then, by sequence */
     struct nats_incoming *out;  /* everything that was handed out, or waits here */
@@ -252,11 +252,11 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
     if (status != NATS_OK)
         return failed(s, status, code, "make a consumer", err);
     once_result r = check_consumer(s, info->Config, err);
-    if (!s->met) { /* later, what is out is ours */
-        s->met = true;
-        s->owed = info->NumAckPending;
-        s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
-    }
+    s->holds_new = false;
+    s->owed = info->NumAckPending;
+    for (const struct nats_incoming *m = s->out; m != NULL; m = m->after)
+        s->owed -= s->owed > 0;
+    s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
     jsConsumerInfo_Destroy(info);
     return r;
 }
@@ -374,6 +374,15 @@ static void hold(struct nats_source *s, struct nats_incoming *m)
     *at = m;
 }
 
+/* It came again, and the one that came before is still here: that was never owed. */
+static bool is_out_twice(const struct nats_source *s, const struct nats_incoming *m)
+{
+    for (const struct nats_incoming *other = s->out; other != NULL; other = other->after)
+        if (other != m && other->sequence == m->sequence)
+            return true;
+    return false;
+}
+
 /* One of those that were fetched, if it is its turn. */
 static once_result hand_out(struct nats_source *s, struct incoming **out, struct once_error *err)
 {
@@ -389,7 +398,7 @@ static once_result hand_out(struct nats_source *s, struct incoming **out, struct
     }
     hold(s, m);
     if (s->owed > 0 && again)
-        s->owed--;
+        s->owed -= !is_out_twice(s, m);
     else if (s->owed > 0 && once_os_monotonic_ms() >= s->owed_until)
         s->owed = 0; /* the server has nothing older */
     s->holds_new |= !again;

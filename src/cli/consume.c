@@ -132,7 +132,15 @@ static const struct option options[] = {
     { 0 },
 };
 
-enum { TICK_MS = 1000, RECONNECT_MS = 250, WAIT_MS = 200, SHORT_WAIT_MS = 10, TROUBLE_MS = 5000, BROKER_MS = 10000 };
+enum {
+    TICK_MS = 1000,
+    RECONNECT_MS = 250,
+    WAIT_MS = 200,
+    SHORT_WAIT_MS = 10,
+    TROUBLE_MS = 5000,
+    BROKER_MS = 10000,
+    STUCK_MS = 1000
+};
 
 /* A message that is here. Of a dead letter it also has the bytes. */
 struct item {
@@ -158,7 +166,8 @@ struct job {
     struct consumer *consumer;
     struct graveyard graveyard;
     struct item *letters; /* that are being delivered */
-    struct item *stuck;   /* dead, or a letter that is done, and that could not be written down yet */
+    /* Dead, or a letter that is done, and that could not be written down yet; the next to be tried first. */
+    struct item *stuck, *stuck_last;
     size_t stuck_count;
     int stop;
     once_time tick_at, report_at, reported_ms, trouble_at;
@@ -441,15 +450,25 @@ static bool settle(struct job *job, struct item *item)
     return true;
 }
 
-static void settle_or_keep(struct job *job, struct item *item)
+static void keep(struct job *job, struct item *item)
 {
-    if (settle(job, item))
-        return;
     if (item->bytes.len > 0)
         drop_letter(job, item);
-    item->next = job->stuck;
-    job->stuck = item;
+    item->next = NULL;
+    if (job->stuck == NULL)
+        job->stuck = item;
+    else
+        job->stuck_last->next = item;
+    job->stuck_last = item;
     job->stuck_count++;
+}
+
+/* A try to bury may take as long as the topic's timeout: where others wait for it, this one waits behind them. */
+static void settle_or_keep(struct job *job, struct item *item)
+{
+    bool behind = item->delivery.verdict == CONSUMER_DEAD && job->stuck != NULL;
+    if (behind || !settle(job, item))
+        keep(job, item);
 }
 
 static void settle_ended(struct job *job, int ms)
@@ -458,15 +477,16 @@ static void settle_ended(struct job *job, int ms)
         settle_or_keep(job, d->owner);
 }
 
+/* Each in turn, for a bounded time: meanwhile the broker hears nothing of us, and would take us for dead. */
 static void settle_stuck(struct job *job)
 {
-    struct item *all = job->stuck;
-    job->stuck = NULL;
-    job->stuck_count = 0;
-    while (all != NULL) {
-        struct item *item = all;
-        all = item->next;
-        settle_or_keep(job, item);
+    once_time until = once_os_monotonic_ms() + STUCK_MS;
+    for (size_t left = job->stuck_count; left > 0 && once_os_monotonic_ms() < until; left--) {
+        struct item *item = job->stuck;
+        job->stuck = item->next;
+        job->stuck_count--;
+        if (!settle(job, item))
+            keep(job, item);
     }
 }
 
@@ -489,7 +509,7 @@ static void admit(struct job *job, struct incoming *message)
     if (message_id_find(job->rules, job->rule_count, message, item->id, &len, &dead)) {
         d->id = once_span_of(item->id, len);
         if (dead) /* from a topic of dead letters: counted anew */
-            snprintf(message->letter, sizeof message->letter, "topic");
+            snprintf(message->letter, sizeof message->letter, CONSUMER_LETTER_OF_TOPIC);
         consumer_admit(job->consumer, d);
         return;
     }
@@ -527,6 +547,8 @@ static void admit_letter(void *arg, const char *id, once_span message_id, const 
         free_item(item);
         return;
     }
+    if (message_id.len == 0) /* it had none: the letter's own is as good */
+        message_id = once_span_str(id);
     memcpy(item->id, message_id.ptr, message_id.len);
     item->delivery =
         (struct delivery){ .message = &item->letter, .owner = item, .id = once_span_of(item->id, message_id.len) };
