@@ -233,7 +233,8 @@ static int serve_all(struct daemon *d, struct server *server)
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
-                                        .completer = completer != NULL ? completer_counters(completer) : NULL };
+                                        .completer = completer != NULL ? completer_counters(completer) : NULL,
+                                        .expiry = server_expiry(server) };
     if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {
         completer_stop(completer);
         return once_cli_error(&d->cli, &err, "serve HTTP");
