@@ -10,6 +10,7 @@
 #include "core/span.h"
 #include "daemon/api.h"
 #include "daemon/completer.h"
+#include "daemon/console.h"
 #include "daemon/http_call.h"
 #include "daemon/server.h"
 
@@ -24,7 +25,7 @@
 static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
-    "                   [--escalate-webhook URL]\n"
+    "                   [--escalate-webhook URL] [--console ADDR|PATH]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -56,6 +57,16 @@ static const char help[] =
     "                     is told (POST, JSON) when a record becomes unknown\n"
     "  --escalate-secret FILE\n"
     "                     signs that, as Standard Webhooks has it: whsec_... or bytes\n"
+    "  --console ADDR     serve the web console there, e.g. 127.0.0.1:7413, or at the unix socket\n"
+    "                     /PATH; default: off. The log says where to sign in\n"
+    "  --console-token-file FILE\n"
+    "                     the token to sign in with, 16 to 512 bytes, not readable by others;\n"
+    "                     default: one is made, printed, and good once; then the next is printed\n"
+    "  --console-any-address\n"
+    "                     ADDR may be one that other machines can reach. There is no TLS: put\n"
+    "                     something before it that has\n"
+    "  --console-outbox URL\n"
+    "                     the database whose outbox it shows; default: a PostgreSQL store's own\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
@@ -77,6 +88,10 @@ enum {
     OPTION_CRASHES,
     OPTION_WEBHOOK,
     OPTION_SECRET,
+    OPTION_CONSOLE,
+    OPTION_CONSOLE_TOKEN,
+    OPTION_CONSOLE_ANY,
+    OPTION_CONSOLE_OUTBOX,
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -91,6 +106,7 @@ struct daemon {
     struct completer_options complete;
     struct escalate_options escalate;
     struct escalations *escalations;
+    struct console_options console; /* listen is NULL: off */
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -218,34 +234,66 @@ static bool choose_socket(struct daemon *d, const char *given)
     return true;
 }
 
-/* Between opening and closing the server: listens, completes, serves. */
-static int serve_all(struct daemon *d, struct server *server)
+/* What listens besides the server itself. */
+struct listeners {
+    struct once_api *api;
+    struct completer *completer;
+    struct console *console;
+};
+
+static void stop_listeners(struct listeners *l)
+{
+    console_stop(l->console);
+    once_api_stop(l->api);
+    completer_stop(l->completer);
+}
+
+static int start_http(struct daemon *d, const struct server *server, struct listeners *l)
 {
     struct once_error err;
-    struct once_api *api = NULL;
-    struct completer *completer = NULL;
-    d->complete.once = d->options.once;
-    d->complete.escalations = d->escalations;
-    if (d->complete.count > 0 && completer_start(&d->complete, &completer, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "complete");
+    const struct completer_counters *completer = l->completer != NULL ? completer_counters(l->completer) : NULL;
     struct once_api_options options = { .once = d->options.once,
                                         .listen = d->http,
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
-                                        .completer = completer != NULL ? completer_counters(completer) : NULL,
+                                        .completer = completer,
                                         .expiry = server_expiry(server) };
-    if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {
-        completer_stop(completer);
+    if (d->http != NULL && once_api_start(&options, &l->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
+    d->console.once = d->options.once;
+    d->console.escalations = options.escalations;
+    d->console.completer = completer;
+    d->console.expiry = options.expiry;
+    if (d->console.listen != NULL && console_start(&d->console, &l->console, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "serve the console");
+    return ONCE_EXIT_OK;
+}
+
+/* Between opening and closing the server: listens, completes, serves. */
+static int serve_all(struct daemon *d, struct server *server)
+{
+    struct once_error err;
+    struct listeners l = { 0 };
+    d->complete.once = d->options.once;
+    d->complete.escalations = d->escalations;
+    if (d->complete.count > 0 && completer_start(&d->complete, &l.completer, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "complete");
+    int exit = start_http(d, server, &l);
+    if (exit != ONCE_EXIT_OK) {
+        stop_listeners(&l);
+        return exit;
     }
-    printf("once: ready: socket %s, http %s\n", d->socket, api != NULL ? once_api_address(api) : "off");
+    if (l.console != NULL)
+        console_print_url(l.console);
+    printf("once: ready: socket %s, %s%s%shttp %s\n", d->socket, l.console != NULL ? "console " : "",
+           l.console != NULL ? console_address(l.console) : "", l.console != NULL ? ", " : "",
+           l.api != NULL ? once_api_address(l.api) : "off");
     fflush(stdout);
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
-    once_api_stop(api);
-    completer_stop(completer);
+    stop_listeners(&l);
     return ONCE_EXIT_OK;
 }
 
@@ -281,6 +329,10 @@ static int run(struct daemon *d)
     if (error != 0)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
+    bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
+    d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
+    if (d->console.outbox == NULL && postgres)
+        d->console.outbox = d->cli.url;
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
     int exit = ONCE_EXIT_OK;
@@ -309,6 +361,10 @@ int once_cli_daemon(int argc, char **argv)
         { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
         { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
         { "escalate-secret", required_argument, NULL, OPTION_SECRET },
+        { "console", required_argument, NULL, OPTION_CONSOLE },
+        { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
+        { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
+        { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
         { 0 },
     };
     struct daemon d = { .cli = { .verb = "daemon", .help = help },
@@ -337,6 +393,14 @@ int once_cli_daemon(int argc, char **argv)
             d.escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
             d.escalate.secret_file = optarg;
+        else if (c == OPTION_CONSOLE)
+            d.console.listen = strcmp(optarg, "off") != 0 ? optarg : NULL;
+        else if (c == OPTION_CONSOLE_TOKEN)
+            d.console.token_file = optarg;
+        else if (c == OPTION_CONSOLE_ANY)
+            d.console.any_address = true;
+        else if (c == OPTION_CONSOLE_OUTBOX)
+            d.console.outbox = optarg;
         else
             return d.cli.exit;
         if (!good)
@@ -344,6 +408,9 @@ int once_cli_daemon(int argc, char **argv)
     }
     if (optind < argc)
         return once_cli_usage(&d.cli, "'%s' is too much", argv[optind]);
+    if (d.console.listen == NULL && (d.console.token_file != NULL || d.console.any_address || d.console.outbox != NULL))
+        return once_cli_usage(&d.cli,
+                              "--console-token-file, --console-any-address and --console-outbox are for --console");
     if (!check_completer(&d) || !choose_socket(&d, socket))
         return ONCE_EXIT_USAGE;
     return once_cli_finish(&d.cli, run(&d));

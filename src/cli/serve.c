@@ -65,6 +65,10 @@ static const char help[] =
     "  --workers N        nginx's; default: one per processor\n"
     "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
     "                     default 127.0.0.1:7411\n"
+    "  --console ADDR     where the daemon serves its web console, e.g. 127.0.0.1:7413, or a\n"
+    "                     unix socket's /PATH; default: off\n"
+    "  --console-token-file FILE\n"
+    "                     the token to sign in there with; default: one is made and printed\n"
     "  --log-requests     a line on standard error for every request\n"
     "  --config DIR       write nginx.conf there, and leave it there\n"
     "  --print-config     print nginx.conf, start nothing\n"
@@ -105,6 +109,8 @@ enum {
     OPTION_TLS_KEY,
     OPTION_WORKERS,
     OPTION_HTTP,
+    OPTION_CONSOLE,
+    OPTION_CONSOLE_TOKEN,
     OPTION_LOG_REQUESTS,
     OPTION_CONFIG,
     OPTION_PRINT_CONFIG,
@@ -134,6 +140,8 @@ static const struct option options[] = {
     { "tls-key", required_argument, NULL, OPTION_TLS_KEY },
     { "workers", required_argument, NULL, OPTION_WORKERS },
     { "http", required_argument, NULL, OPTION_HTTP },
+    { "console", required_argument, NULL, OPTION_CONSOLE },
+    { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
     { "log-requests", no_argument, NULL, OPTION_LOG_REQUESTS },
     { "config", required_argument, NULL, OPTION_CONFIG },
     { "print-config", no_argument, NULL, OPTION_PRINT_CONFIG },
@@ -161,7 +169,7 @@ struct serve {
     struct once_serve_config config;
     char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *methods[METHODS_MAX];
-    const char *identity, *webhook;                               /* NULL: none */
+    const char *identity, *webhook, *console, *console_token;     /* NULL: none */
     char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
 };
@@ -304,6 +312,10 @@ static bool parse_option(struct serve *serve, int c)
             serve->wishes.config_dir = optarg;
         else if (c == OPTION_WEBHOOK)
             serve->webhook = optarg;
+        else if (c == OPTION_CONSOLE)
+            serve->console = strcmp(optarg, "off") != 0 ? optarg : NULL;
+        else if (c == OPTION_CONSOLE_TOKEN)
+            serve->console_token = optarg;
         else if (c == OPTION_USER)
             serve->wishes.user = optarg;
         else if (c == OPTION_NGINX)
@@ -334,10 +346,13 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
-    else if ((serve->config.complete || serve->webhook != NULL) && cli->store != NULL &&
+    else if (serve->console_token != NULL && serve->console == NULL)
+        cli->exit = once_cli_usage(cli, "--console-token-file is for --console");
+    else if ((serve->config.complete || serve->webhook != NULL || serve->console != NULL) && cli->store != NULL &&
              strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(
-            cli, "--complete and --escalate-webhook: the daemon at %s runs already, give them to it", cli->store);
+            cli, "--complete, --escalate-webhook and --console: the daemon at %s runs already, give them to it",
+            cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
@@ -564,6 +579,14 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     if (serve->http_given) {
         once_serve_child_add(daemon, "--http");
         once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
+    }
+    if (serve->console != NULL) {
+        once_serve_child_add(daemon, "--console");
+        once_serve_child_add(daemon, serve->console);
+    }
+    if (serve->console_token != NULL) {
+        once_serve_child_add(daemon, "--console-token-file");
+        once_serve_child_add(daemon, serve->console_token);
     }
     if (place->root) {
         once_serve_child_add(daemon, "--allow");

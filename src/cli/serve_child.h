@@ -20,7 +20,7 @@
 
 enum {
     ONCE_SERVE_LINE_LEN_MAX = 4096, /* a longer line is passed on in pieces */
-    ONCE_SERVE_ARGC_MAX = 16,
+    ONCE_SERVE_ARGC_MAX = 24,
 };
 
 struct once_serve_child {
