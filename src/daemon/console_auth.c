@@ -131,7 +131,7 @@ static struct console_session *choose_slot(struct console_auth *auth, once_time 
         struct console_session *s = &auth->sessions[i];
         if (is_over(s, now))
             return s;
-        if (s->seen < oldest->seen)
+        if (s->turn < oldest->turn)
             oldest = s;
     }
     return oldest;
@@ -163,7 +163,7 @@ enum console_login console_auth_login(struct console_auth *auth, once_span token
         answer = CONSOLE_LOGIN_WRONG;
     } else {
         struct console_session *s = choose_slot(auth, now);
-        *s = (struct console_session){ .born = now, .seen = now };
+        *s = (struct console_session){ .born = now, .seen = now, .turn = ++auth->turns };
         memcpy(s->name, name.ptr, name.len);
         make_secret(secret);
         make_secret(csrf);
@@ -220,6 +220,7 @@ bool console_auth_check(struct console_auth *auth, const char *cookie, const cha
     bool good = s != NULL && csrf != NULL && memeql_sec(hash, s->csrf, sizeof hash);
     if (good) {
         s->seen = now;
+        s->turn = ++auth->turns;
         memcpy(name, s->name, sizeof s->name);
     }
     pthread_mutex_unlock(&auth->lock);

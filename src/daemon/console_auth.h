@@ -31,6 +31,7 @@ struct console_session {
     uint8_t cookie[ONCE_MAC_LEN], csrf[ONCE_MAC_LEN]; /* hashes */
     char name[CONSOLE_NAME_LEN_MAX + 1];              /* as who signed in said */
     once_time born, seen;                             /* once_os_monotonic_ms(); born 0: free */
+    uint64_t turn;                                    /* when it was used last, in the order of requests */
 };
 
 struct console_auth {
@@ -40,6 +41,7 @@ struct console_auth {
     char cookie_name[40];
     double tries; /* that are left; refilled with time */
     once_time refilled;
+    uint64_t turns;
     struct console_session sessions[CONSOLE_SESSIONS_MAX];
 };
 
