@@ -46,6 +46,7 @@ async function show() {
         signIn();
         return;
     }
+    if (location.hash.startsWith('#token=')) history.replaceState(null, '', location.pathname);
     if (main === null) frame();
     const { path, query } = where();
     const chosen = PAGES.find((p) => p.path === path) ?? DETAILS[path] ?? PAGES[0];
@@ -81,7 +82,6 @@ function signIn() {
         error.hidden = true;
         try {
             await login(token.value, name.value.trim());
-            if (location.hash.startsWith('#token')) history.replaceState(null, '', location.pathname);
             await show();
         } catch (problem) {
             error.textContent = problem.message;
