@@ -4,14 +4,14 @@
 import { h, svg, replace } from './dom.js';
 import { clock } from './format.js';
 
-const HEIGHT = 168, LEFT = 52, RIGHT = 8, TOP = 10, BOTTOM = 22;
+const HEIGHT = 168, LEFT = 58, RIGHT = 8, TOP = 10, BOTTOM = 22;
 
-/** A round number at or above n: 1, 2 or 5 times a power of ten; for bytes, of two. */
+/** A round number at or above n: a short factor times a power of ten; for bytes, of two. */
 function roundUp(n, binary) {
     if (n <= 0) return 1;
     if (binary) return 2 ** Math.ceil(Math.log2(n));
     const power = 10 ** Math.floor(Math.log10(n));
-    return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= n * 0.999);
+    return [1, 1.5, 2, 3, 4, 6, 8, 10].map((m) => m * power).find((m) => m >= n * 0.999);
 }
 
 /** Breaks in the line where a value is null: nothing was measured then. */

@@ -8,7 +8,7 @@ export function size(bytes) {
     let unit = 0;
     let n = Math.abs(bytes);
     for (; n >= 1024 && unit < units.length - 1; unit++) n /= 1024;
-    return `${bytes < 0 ? '−' : ''}${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+    return `${bytes < 0 ? '−' : ''}${unit === 0 || n >= 100 || Number.isInteger(n) ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
 export function rate(n) {
@@ -20,7 +20,7 @@ export function micros(us) {
     if (us === 0) return '0';
     if (us < 1000) return `${Math.round(us)} µs`;
     const ms = us / 1000;
-    return ms < 10 ? `${ms.toFixed(1)} ms` : ms < 10000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+    return ms < 10 && !Number.isInteger(ms) ? `${ms.toFixed(1)} ms` : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
 /** A length of time to two units: nobody reads more. */

@@ -43,7 +43,7 @@ function body(bytes, contentType) {
         } }, 'Formatted');
         return h('div', {}, h('div', { class: 'bar' }, toggle), text, formatted);
     }
-    return h('div', {}, h('p', { class: 'dim' }, 'These bytes are no text.'), h('pre', { class: 'code' }, hexDump(bytes)));
+    return h('div', {}, h('p', { class: 'dim' }, 'These bytes are no text.'), h('pre', { class: 'code dump' }, hexDump(bytes)));
 }
 
 function pretty(text) {

@@ -130,7 +130,10 @@ document.addEventListener('keydown', (event) => {
     act();
 });
 
-window.addEventListener('hashchange', show);
+window.addEventListener('hashchange', () => {
+    replace(document.getElementById('toasts'));
+    show();
+});
 window.addEventListener('signed-out', () => {
     if (main !== null) toast('You are signed out', 'bad');
     signIn();

@@ -68,7 +68,7 @@ export class Outbox {
             const found = answer.messages[0];
             const bytes = found ? bytesOf(found, 'body') : null;
             const dialog = h('dialog', { class: 'wide', 'aria-label': 'Message' }, h('h2', { class: 'mono' }, m.id), found === undefined ? empty('It was published', 'It is not here any more.')
-                : [h('p', { class: 'dim' }, shown(bytesOf(found, 'content_type')), `, ${format.size(bytes.length)}`), h('pre', { class: 'code' }, shown(bytesOf(found, 'headers'), { lines: true })), h('pre', { class: 'code' }, isText(bytes) ? shown(bytes, { lines: true, most: 1 << 18 }) : hexDump(bytes))],
+                : [h('p', { class: 'dim' }, shown(bytesOf(found, 'content_type')), `, ${format.size(bytes.length)}`), h('pre', { class: 'code' }, shown(bytesOf(found, 'headers'), { lines: true })), h('pre', { class: isText(bytes) ? 'code' : 'code dump' }, isText(bytes) ? shown(bytes, { lines: true, most: 1 << 18 }) : hexDump(bytes))],
             h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Close')));
             dialog.addEventListener('close', () => dialog.remove());
             document.body.append(dialog);

@@ -8,12 +8,12 @@ import { keyLink, badge } from './keys.js';
 
 const EVERY_MS = 2000;
 const TILES = [
-    ['claims', 'Requests', 0, 'claims of all kinds'],
-    ['executions', 'Executions', 1, 'told to do the work'],
-    ['replays', 'Replays', 2, 'got the stored answer'],
-    ['conflicts', 'Conflicts', 3, 'somebody was at it'],
-    ['mismatches', 'Mismatches', 4, 'key of another request'],
-    ['unknowns', 'Unknowns', 5, 'somebody has to look'],
+    ['claims', 'Requests', 0, 'in all'],
+    ['executions', 'Executions', 1, 'did the work'],
+    ['replays', 'Replays', 2, 'stored answer'],
+    ['conflicts', 'Conflicts', 3, 'already running'],
+    ['mismatches', 'Mismatches', 4, 'other request'],
+    ['unknowns', 'Unknowns', 5, 'to be looked at'],
 ];
 
 export class Overview {
@@ -65,7 +65,7 @@ export class Overview {
         replace(this.tiles, TILES.map(([name, title, color, what]) => {
             const values = this.perSecond(name);
             const total = name === 'claims' ? TILES.slice(1).reduce((sum, [other]) => sum + (answer.totals[other] ?? 0), 0) : answer.totals[name];
-            return h('div', { class: `panel tile${name === 'unknowns' && total > 0 ? ' alarming' : ''}`, 'data-tile': name }, h('h3', {}, title),
+            return h('div', { class: `panel tile${name === 'unknowns' && values.slice(-30).some((v) => v > 0) ? ' alarming' : ''}`, 'data-tile': name }, h('h3', {}, title),
                 h('p', { class: 'big' }, format.rate(values.at(-1) ?? 0), h('small', {}, '/s')),
                 spark(values.slice(-60), color), h('p', { class: 'sub' }, h('b', {}, format.count(total)), ` ${what}`));
         }));
@@ -81,7 +81,7 @@ export class Overview {
     drawFacts(answer) {
         const growth = this.growth();
         const fact = (name, title, value, note, kind = '') => h('div', { class: `fact ${kind}`, 'data-fact': name }, h('dt', {}, title), h('dd', {}, value, note ? h('small', {}, note) : null));
-        const more = (n, isMore) => `${format.count(n)}${isMore ? '+' : ''}`;
+        const more = (n, isMore) => (n === 0 && isMore ? '…' : `${format.count(n)}${isMore ? '+' : ''}`);
         const facts = [
             fact('records', 'Records', answer.looked ? format.count(answer.records) : '…', answer.store),
             fact('bytes', 'Store size', answer.looked ? format.size(answer.bytes) : '…', growth === null ? null : growth === 0 ? 'not growing' : `${growth > 0 ? '+' : ''}${format.size(growth)} / h`),
@@ -94,7 +94,10 @@ export class Overview {
             answer.outbox ? fact('outbox', 'Outbox lag', answer.outbox.lag_ms > 0 ? format.span(answer.outbox.lag_ms) : 'none', `${format.count(answer.outbox.pending)} waiting`, answer.outbox.lag_ms > 60000 ? 'warn' : '') : null,
             answer.outbox ? fact('dead', 'Dead letters', format.count(answer.outbox.dead), h('a', { href: '#/outbox?states=dead' }, 'list'), answer.outbox.dead > 0 ? 'warn' : '') : null,
         ];
-        replace(this.facts, answer.store_error ? h('p', { class: 'notice bad', role: 'alert' }, `The store does not answer: ${answer.store_error}`) : null, h('dl', {}, facts));
+        const there = facts.filter((f) => f !== null);
+        const list = h('dl', {}, there);
+        list.style.setProperty('--columns', there.length > 7 ? Math.ceil(there.length / 2) : there.length);
+        replace(this.facts, answer.store_error ? h('p', { class: 'notice bad', role: 'alert' }, `The store does not answer: ${answer.store_error}`) : null, list);
     }
 
     drawCharts() {
@@ -113,8 +116,8 @@ export class Overview {
         const heading = h('header', {}, h('h3', {}, 'Leases that end soonest'), h('p', {}, `of the ${format.count(answer.running_count ?? 0)}${answer.running_more ? ' newest' : ''} that are running`));
         replace(this.running, heading, rows.length === 0
             ? empty('Nothing is running', 'A key that is being worked on appears here, with the time that its holder has left to finish or to renew.')
-            : h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Key', 'State', 'Attempt', 'Since', 'Lease'].map((t) => h('th', { scope: 'col' }, t)))),
+            : h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Key', 'State', 'Attempt', 'Since', 'Lease'].map((t) => h('th', { scope: 'col' }, t)))),
                 h('tbody', {}, rows.map((r) => h('tr', {}, h('td', {}, keyLink(r)), h('td', {}, badge(r)), h('td', { class: 'n' }, r.attempt),
-                    h('td', { class: 'n' }, format.ago(r.claimed_at, answer.now)), h('td', { class: 'n' }, r.lease_live ? format.ago(r.lease_until, answer.now) : h('b', {}, 'over')))))));
+                    h('td', { class: 'n' }, format.ago(r.claimed_at, answer.now)), h('td', { class: 'n' }, r.lease_live ? format.ago(r.lease_until, answer.now) : h('b', {}, 'over'))))))));
     }
 }

@@ -116,8 +116,13 @@ static void look(struct console_sampler *s)
     once_result r = once_stats(once, &stats, NULL);
     if (r == ONCE_OK)
         r = once_list(once, &running, &pages[0], NULL);
-    if (r == ONCE_OK)
+    /* Until the first sweep is through, a page may be empty and not the last. */
+    for (int step = 0; r == ONCE_OK && step < CONSOLE_LIST_STEPS && pages[1].count == 0; step++) {
+        once_page_release(&pages[1]);
         r = once_list(once, &abandoned, &pages[1], NULL);
+        if (pages[1].next == 0)
+            break;
+    }
     if (pages[0].count > 1)
         qsort(pages[0].records, pages[0].count, sizeof *pages[0].records, by_lease);
     bool has_outbox = console_outbox_counts(s->console, &counts);

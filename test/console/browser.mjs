@@ -67,7 +67,6 @@ await page.goto(`${settings.origin}/#token=${settings.token}`);
 await page.waitForFunction((token) => document.querySelector('[name=token]')?.value === token, settings.token);
 ok(!page.url().includes(settings.token) && (await page.inputValue('[name=token]')) === settings.token, 'a token in the address is taken out of it');
 await page.fill('[name=name]', 'ann');
-await shot('sign-in');
 await page.keyboard.press('Enter');
 await page.waitForSelector('[data-ready=overview]');
 ok(!(await page.evaluate(() => document.cookie)).includes('once'), 'no script can read the cookie');
@@ -163,7 +162,6 @@ await page.keyboard.press('g');
 await page.keyboard.press('u');
 await page.waitForSelector('[data-ready=unknowns] tbody');
 equal(await page.locator('tbody tr').count(), settings.unknowns, 'the work list');
-await shot('unknowns');
 await page.keyboard.press('j');
 await page.keyboard.press('j');
 await page.keyboard.press('k');
@@ -248,7 +246,6 @@ equal(await ask('outbox'), 'pending pending', 'one is retried, the other one dro
 await go('#/activity', 'activity');
 const activity = (await texts('tbody tr')).join('\n');
 ok(activity.includes('revealed the response') && activity.includes('resolved: done') && activity.includes('resolved: release') && activity.includes('signed in'), 'what was done is listed', activity);
-await shot('activity');
 await page.keyboard.press('?');
 await page.waitForSelector('dialog.help');
 await page.keyboard.press('Escape');
@@ -268,7 +265,6 @@ for (const [hash, ready] of [['#/overview', 'overview'], ['#/keys?tenant=hostile
 }
 await keyPage('pay-1', 'acme');
 ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'a key fits a phone');
-await shot('phone-key');
 await page.setViewportSize({ width: 1280, height: 860 });
 
 // ---------------------------------------------------------------- leaving
