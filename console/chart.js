@@ -11,7 +11,7 @@ function roundUp(n, binary) {
     if (n <= 0) return 1;
     if (binary) return 2 ** Math.ceil(Math.log2(n));
     const power = 10 ** Math.floor(Math.log10(n));
-    return [1, 1.5, 2, 3, 4, 6, 8, 10].map((m) => m * power).find((m) => m >= n * 0.999);
+    return [1, 2, 3, 4, 6, 8, 10].map((m) => m * power).find((m) => m >= n * 0.999);
 }
 
 /** Breaks in the line where a value is null: nothing was measured then. */

@@ -147,7 +147,8 @@ enum once_state {
 #define ONCE_TAKEOVERS(X)                                                                                              \
     X(ESCALATE, "escalate")                                                                                            \
     X(RERUN, "rerun")                                                                                                  \
-    X(PROBE, "probe")
+    X(PROBE, "probe")                                                                                                  \
+    X(COMPLETER, "completer") /* left to those who call once_take_over(): they get PROBE, a claim IN_PROGRESS */
 
 enum once_takeover {
     ONCE_TAKEOVER_DEFAULT = 0, /* escalate: no double charge without consent */
@@ -313,7 +314,8 @@ struct once_claim {
  *   unknown                       UNKNOWN
  *   running, lease live           IN_PROGRESS
  *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN; but EXECUTE
- *                                 where its holder had intent and recorded no point: nothing was sent
+ *                                 where its holder had intent and recorded no point: nothing was sent.
+ *                                 `completer`: IN_PROGRESS if the holder's claim said so too, else UNKNOWN
  * EXECUTE and PROBE are answered after the claim is durable (K4).
  */
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
@@ -331,10 +333,10 @@ struct once_take_over {
  * newest grant must be `seen`, and it must be running with its lease over, or failed and
  * retryable. Then, as the claim that made `seen` said:
  *   failed, retryable             EXECUTE (next attempt)
- *   running, lease over           by the stored takeover: EXECUTE, PROBE, or UNKNOWN, which is then stored;
- *                                 but EXECUTE where its holder had intent and recorded no point
- * with recovery point, checkpoint and stored request in the reply. Everything else changes nothing: FENCED with the
- * record as it is (see once_extend()), ABSENT if it is gone. Never begins a new life of a record and never replays.
+ *   running, lease over           by the stored takeover: EXECUTE, PROBE (also for `completer`), or UNKNOWN, which is
+ * then stored; but EXECUTE where its holder had intent and recorded no point with recovery point, checkpoint and stored
+ * request in the reply. Everything else changes nothing: FENCED with the record as it is (see once_extend()), ABSENT if
+ * it is gone. Never begins a new life of a record and never replays.
  */
 ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
                                                  struct once_reply *reply, struct once_error *err);

@@ -124,6 +124,18 @@ ONCE_API ONCE_CHECKED once_step_end once_call_not_sent(struct once_call *call, c
 /* Something may have been sent, and no complete answer came. Of a probe: it could not tell. */
 ONCE_API ONCE_CHECKED once_step_end once_call_lost(struct once_call *call, const char *why);
 
+/* Where a callee tells by GET whether a call happened. */
+struct once_probe_http {
+    const char *url;    /* http://... or https://..., with {key} in it: there stands the call's key */
+    once_span headers;  /* lines "Name: value\r\n", besides Once-Key and Once-Fence: credentials, say */
+    int64_t timeout_ms; /* of all of it; 0: 10 s */
+};
+
+/* For a probe: asks there. A whole 200 with a body: that is the answer, as once_call_answered() takes it. A whole 404:
+ * it did not happen, and the call is made. Anything else tells nothing: redirects, which are not followed, other
+ * statuses, no answer or half of one, one over ONCE_FLOW_KEPT_LEN_MAX or without a length. */
+ONCE_API ONCE_CHECKED once_step_end once_call_probe_http(struct once_call *call, const struct once_probe_http *probe);
+
 /* False once the lease is over unrenewed, or somebody took over: do not send any more. */
 ONCE_API bool once_call_is_held(const struct once_call *call);
 
@@ -134,9 +146,10 @@ struct once_flow_step {
     once_local_fn *local;
     once_call_fn *call;
     enum once_callee callee;
-    once_call_fn *probe; /* PROBEABLE: asks, and changes nothing */
-    bool intent;         /* commit "about to call" first: then a crash before it is known to have sent nothing,
-                            which matters most where the callee is OPAQUE */
+    once_call_fn *probe;   /* PROBEABLE: asks, and changes nothing */
+    bool intent;           /* commit "about to call" first: then a crash before it is known to have sent nothing,
+                              which matters most where the callee is OPAQUE */
+    const char *probe_url; /* PROBEABLE, in place of `probe`: once_call_probe_http() with this URL */
 };
 
 #define ONCE_LOCAL(step, function)                                                                                     \

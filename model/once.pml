@@ -26,6 +26,8 @@
  *   RERUN      it honours the child key
  *   INTENT     it does not, and the handler records that it is about to call; takeover is `rerun`
  *   PROBE      it can be asked what happened, and refuses fences older than one it has seen
+ *   LEFT       the same as PROBE, but only the completer can ask (takeover `completer`, ADR 26): claims leave what was
+ *              abandoned, and whoever called in vain leaves the record running
  *   MARK       it does not know keys; takeover is `escalate`, and the store itself heeds the mark: whoever is about to
  *              call has recorded a recovery point before, so where there is none nothing was sent (planned)
  *
@@ -47,6 +49,8 @@
 #define INTENT   3
 #define PROBE    4
 #define MARK     5
+#define LEFT     6
+#define CAN_ASK  (POLICY == PROBE || POLICY == LEFT)
 #ifndef POLICY
 #define POLICY ESCALATE
 #endif
@@ -209,6 +213,16 @@
 #define SEEN_FENCE 0 /* a verdict is about the attempt that the operator looked at */
 #else
 #define SEEN_FENCE 1
+#endif
+#ifdef WITHOUT_LEAVE
+#define LEAVE 0 /* who cannot ask what happened leaves it to one who can */
+#else
+#define LEAVE 1
+#endif
+#ifdef WITHOUT_TOLD
+#define TOLD 0 /* a question without an answer says nothing, least of all that it did not happen */
+#else
+#define TOLD 1
 #endif
 #ifdef WITHOUT_HANDED_ON
 #define HANDED_ON 0 /* a release says nothing of the one that was taken over: the record is left as it was found */
@@ -383,7 +397,7 @@ inline take_abandoned()
     :: ESCALATION && (POLICY == ESCALATE || (POLICY == MARK && point != START)) ->
         store_unknown();
         arm = IS_UNKNOWN
-    :: POLICY == PROBE -> take(); probing = true; doubt = HANDED_ON; arm = ASK
+    :: CAN_ASK -> take(); probing = true; doubt = HANDED_ON; arm = ASK
     :: POLICY == MARK && point == START -> take(); arm = EXECUTE
     :: else -> take(); doubt = HANDED_ON; arm = EXECUTE
     fi
@@ -415,7 +429,12 @@ inline decide()
                 at = point;
                 arm = (probing -> ASK : EXECUTE)
             :: st == RUNNING && !(NONCE && taken_by == me) && live && LEASE -> arm = IN_PROGRESS
-            :: st == RUNNING && !(NONCE && taken_by == me) && !(live && LEASE) -> take_abandoned()
+            :: st == RUNNING && !(NONCE && taken_by == me) && !(live && LEASE) ->
+                if
+                :: POLICY == LEFT && LEAVE -> arm = IN_PROGRESS
+                :: POLICY == LEFT && !LEAVE -> take(); arm = EXECUTE
+                :: else -> take_abandoned()
+                fi
             fi
         fi
     fi
@@ -599,12 +618,12 @@ inline call()
 {
     d_step {
         if
-        :: POLICY == PROBE && CALLEE_FENCE && mine < callee_fence -> got = REFUSED
+        :: CAN_ASK && CALLEE_FENCE && mine < callee_fence -> got = REFUSED
         :: else ->
             sent = sent || my_life == life;
             got = ANSWERED;
             if
-            :: POLICY == PROBE -> callee_fence = mine
+            :: CAN_ASK -> callee_fence = mine
             :: else
             fi;
             if
@@ -704,7 +723,7 @@ ask:
     }
 
 wait: /* and ask again, with the same nonce */
-    !(st == RUNNING && live) -> goto ask;
+    !(st == RUNNING && (live || (POLICY == LEFT && LEAVE))) -> goto ask;
 
 end_look: /* the completer: is anything left behind? */
     if
@@ -737,7 +756,7 @@ probe: /* what happened? */
             callee_fence = mine;
             got = (charged[my_life] > 0 -> ANSWERED : 0)
         :: mine < callee_fence && CALLEE_FENCE -> got = BROKEN
-        :: a_fault; got = BROKEN
+        :: a_fault; got = (TOLD -> BROKEN : 0)
         fi;
         printf("%d asks what happened: %e\n", me, got);
         if
@@ -814,8 +833,9 @@ intend: /* the next phase is a foreign call: say so first */
         printf("%d calls: %e\n", me, got);
         if
         :: got == ANSWERED -> goto done
-        :: got == BROKEN && (POLICY == RERUN || !DOUBT) -> goto failed
-        :: got == BROKEN && !(POLICY == RERUN || !DOUBT) -> goto in_doubt
+        :: got == BROKEN && POLICY != LEFT && (POLICY == RERUN || !DOUBT) -> goto failed
+        :: got == BROKEN && POLICY == LEFT -> goto leave_it
+        :: got == BROKEN && POLICY != LEFT && !(POLICY == RERUN || !DOUBT) -> goto in_doubt
         :: got == REFUSED
         fi
     }
@@ -864,6 +884,19 @@ in_doubt:
         :: answer_lost; goto in_doubt
         :: goto over
         fi
+    }
+
+leave_it: /* nobody knows, and it can be asked: its lease is let go */
+    if
+    :: true
+    fi;
+    atomic {
+        may_die();
+        if
+        :: is_mine -> live = false; printf("%d leaves it\n", me)
+        :: else
+        fi;
+        goto over
     }
 
 give_it_back:

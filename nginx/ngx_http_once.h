@@ -8,6 +8,7 @@
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_resend.c    the request as it is stored for the completer
+ *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
@@ -76,6 +77,8 @@ typedef struct {
     int64_t                    retention_ms;   /* or ONCE_NEVER */
     int64_t                    wait_ms;
     ngx_uint_t                 takeover;       /* enum once_takeover */
+    ngx_http_complex_value_t  *probe;          /* where to ask; NULL: nowhere */
+    int64_t                    probe_after_ms; /* how soon after a broken answer */
     u_char                    *final;          /* [status]: this answer ends it */
     size_t                     max_response;
     ngx_array_t               *replay_headers; /* ngx_str_t */
@@ -191,6 +194,7 @@ struct ngx_http_once_ctx_s {
     ngx_http_once_problem_t   *refusal;    /* before anything is asked; sent after the body was read */
     ngx_http_once_reply_t      reply;      /* the claim's; its spans are in r->pool */
     struct once_grant          grant;
+    enum once_takeover         takeover;   /* as it was claimed */
     once_time                  expires_at; /* 0: not known */
 
     ngx_http_handler_pt        content_handler;
@@ -202,6 +206,8 @@ struct ngx_http_once_ctx_s {
     struct once_buf            body;       /* the answer so far */
     ngx_chain_t               *rest;       /* what did not fit */
 
+    unsigned                   named:1;    /* grant.record is known */
+    unsigned                   left:1;     /* its end is not known, and the completer asks */
     unsigned                   marked:1;   /* that it is about to be sent is stored */
     unsigned                   sent:1;     /* at least a byte may have gone upstream */
     unsigned                   failed:1;   /* the upstream's answer broke off */
@@ -231,13 +237,23 @@ ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
 ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value);
 ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
+/* as once_child_key() makes it, for the call "upstream" */
+void ngx_http_once_child_key(ngx_http_once_ctx_t *ctx, u_char text[ONCE_CHILD_KEY_LEN]);
 /* ctx->fingerprint, with the daemon's secret */
 once_result ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err);
 /* the body as one piece of memory, until it is given back */
 ngx_int_t ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied);
 void ngx_http_once_unmap_body(const once_span *body, void *mapped, void *copied);
-/* appends it; leaves `out` empty where it cannot be stored, and says so */
-void ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out);
+/* policy and request of a claim whose tenant and key are there; `stored` stays empty where nothing is, or can be, stored */
+void ngx_http_once_claim_request(ngx_http_once_ctx_t *ctx, struct once_buf *stored, struct once_claim *claim);
+char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* `said`: this location has a once_takeover of its own */
+void ngx_http_once_merge_probe(ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf, ngx_uint_t said);
+const char *ngx_http_once_probe_fault(ngx_http_once_loc_conf_t *olcf);
+ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
+ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
+ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
+void ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);
@@ -259,6 +275,7 @@ ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_
 ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
+ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);
 

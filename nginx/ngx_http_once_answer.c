@@ -457,7 +457,8 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
     ngx_http_once_json_seconds(json, "lease_seconds", olcf->lease_ms);
     ngx_http_once_json_seconds(json, "wait_seconds", olcf->wait_ms);
 
-    once_buf_addf(json, ",\"takeover\":\"%s\",\"final_statuses\":", once_takeover_name(olcf->takeover));
+    once_buf_addf(json, ",\"takeover\":\"%s\",\"final_statuses\":",
+                  olcf->takeover == ONCE_TAKEOVER_COMPLETER ? "probe" : once_takeover_name(olcf->takeover));
     ngx_http_once_json_final(json, olcf->final);
     once_buf_addf(json, ",\"max_response_bytes\":%zu,\"replayed_headers\":", olcf->max_response);
     ngx_http_once_json_strings(json, olcf->replay_headers);

@@ -6,7 +6,8 @@
  *               OUTCOME   a complete answer: finish, then send it
  *               FAILURE   nginx's own answer though something was sent upstream, or an answer
  *                         that broke off: finish as unknown (or failed and retryable, where
- *                         takeover is rerun), then send a problem document instead
+ *                         takeover is rerun; or leave it running, where it is probe), then send a problem
+ *                         document instead
  *               NOT_SENT  nginx's own answer, and nothing was sent: release, then send it
  *             A request that was given its whole answer is parked by nginx (r->buffered) until
  *             the daemon answered.
@@ -340,13 +341,18 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
             request.outcome.headers = once_buf_span(&lines);
         }
 
-        ctx->unknown = request.outcome.state == ONCE_STATE_UNKNOWN;
+        ctx->unknown = request.outcome.state == ONCE_STATE_UNKNOWN
+                       && ctx->takeover != ONCE_TAKEOVER_COMPLETER;
 
         request.outcome.body_dropped = ctx->dropped;
 
         if (!ctx->dropped) {
             request.outcome.body = once_buf_span(&ctx->body);
         }
+    }
+
+    if (request.verb == ONCE_VERB_FINISH && ngx_http_once_is_left(ctx, &request.outcome)) {
+        ngx_http_once_leave(ctx, &request);
     }
 
     ngx_http_once_unhold(ctx);
@@ -692,7 +698,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
         return ngx_http_once_send_stored(ctx, reply);
     }
 
-    if (reply->result != ONCE_OK && ctx->capture != NGX_HTTP_ONCE_NOT_SENT) {
+    if (reply->result != ONCE_OK && ctx->capture != NGX_HTTP_ONCE_NOT_SENT && !ctx->left) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: an outcome could not be stored: %s",
                       reply->err.text);
         ngx_http_clean_header(r);
@@ -709,6 +715,10 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
 
     case NGX_HTTP_ONCE_FAILURE:
         ngx_http_clean_header(r);
+
+        if (ctx->left) {
+            return ngx_http_once_send_left(ctx);
+        }
 
         if (ctx->conf->takeover != ONCE_TAKEOVER_RERUN) {
             return ngx_http_once_send_unknown(r, ctx->status);
@@ -768,7 +778,7 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     /* too large: the upstream still sends, and goes on when the client has taken some */
     streaming = !ctx->ended && !ctx->failed;
 
-    if (streaming && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
+    if (streaming && !ctx->left && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "once: a large answer is cut off: its outcome was not stored");
         ngx_http_finalize_request(r, NGX_ERROR);
         ngx_http_run_posted_requests(c);

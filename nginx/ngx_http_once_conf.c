@@ -37,6 +37,7 @@ static ngx_conf_enum_t  ngx_http_once_key_formats[] = {
 static ngx_conf_enum_t  ngx_http_once_takeovers[] = {
     { ngx_string("escalate"), ONCE_TAKEOVER_ESCALATE },
     { ngx_string("rerun"), ONCE_TAKEOVER_RERUN },
+    { ngx_string("probe"), ONCE_TAKEOVER_COMPLETER },
     { ngx_null_string, 0 }
 };
 
@@ -67,6 +68,7 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_retention", NGX_CONF_TAKE1, ngx_http_once_set_duration, retention_ms),
     ngx_http_once_command("once_wait", NGX_CONF_TAKE1, ngx_http_once_set_duration, wait_ms),
     ngx_http_once_enum("once_takeover", takeover, ngx_http_once_takeovers),
+    ngx_http_once_command("once_probe", NGX_CONF_TAKE12, ngx_http_once_set_probe, probe),
     ngx_http_once_command("once_final", NGX_CONF_1MORE, ngx_http_once_set_final, final),
     ngx_http_once_command("once_max_response", NGX_CONF_TAKE1, ngx_http_once_set_max_response, max_response),
     ngx_http_once_command("once_replay_headers", NGX_CONF_1MORE, ngx_http_once_set_replay_headers, replay_headers),
@@ -629,6 +631,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     olcf->retention_ms = NGX_HTTP_ONCE_UNSET;
     olcf->wait_ms = NGX_HTTP_ONCE_UNSET;
     olcf->takeover = NGX_CONF_UNSET_UINT;
+    olcf->probe = NGX_CONF_UNSET_PTR;
     olcf->max_response = NGX_CONF_UNSET_SIZE;
     olcf->forward = NGX_CONF_UNSET;
     olcf->intent = NGX_CONF_UNSET;
@@ -669,6 +672,7 @@ static char *
 ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
     size_t                     i;
+    const char                *fault;
     ngx_http_upstream_conf_t  *u;
     ngx_http_core_loc_conf_t  *clcf;
 
@@ -689,6 +693,11 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     if (olcf->tenant == NULL) {
         return ngx_http_once_refuse_conf(cf, olcf, "\"once_tenant\" is missing: say where a caller's name comes from, "
                                          "or \"once_tenant -\" if all callers are one tenant");
+    }
+
+    fault = ngx_http_once_probe_fault(olcf);
+    if (fault != NULL) {
+        return ngx_http_once_refuse_conf(cf, olcf, fault);
     }
 
     if (olcf->mode == NGX_HTTP_ONCE_OBSERVE) {
@@ -781,6 +790,7 @@ char *
 ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_str_t                  socket = ngx_string(NGX_HTTP_ONCE_SOCKET);
+    ngx_uint_t                 said;
     ngx_http_once_loc_conf_t  *prev = parent;
     ngx_http_once_loc_conf_t  *conf = child;
 
@@ -817,7 +827,9 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_merge_ms(&conf->lease_ms, prev->lease_ms, ONCE_LEASE_MS_DEFAULT);
     ngx_http_once_merge_ms(&conf->retention_ms, prev->retention_ms, ONCE_RETENTION_MS_DEFAULT);
     ngx_http_once_merge_ms(&conf->wait_ms, prev->wait_ms, 0);
+    said = conf->takeover != NGX_CONF_UNSET_UINT;
     ngx_conf_merge_uint_value(conf->takeover, prev->takeover, ONCE_TAKEOVER_ESCALATE);
+    ngx_http_once_merge_probe(prev, conf, said);
 
     if (conf->final == NULL) {
         conf->final = prev->final;

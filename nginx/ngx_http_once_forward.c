@@ -181,21 +181,28 @@ ngx_http_once_push_checkpoint(ngx_list_t *list, ngx_pool_t *pool, once_span chec
     return ngx_http_once_push_request_header(list, pool, &ngx_http_once_checkpoint_name, text, coded.len + 2);
 }
 
+void
+ngx_http_once_child_key(ngx_http_once_ctx_t *ctx, u_char text[ONCE_CHILD_KEY_LEN])
+{
+    u_char  mac[ONCE_MAC_LEN];
+
+    once_mac_parts(ngx_http_once_daemon_secret(ctx->conf->daemon),
+                   (once_span[]){ ONCE_LIT("once child 1"), once_span_of(ctx->grant.record, 16),
+                                  ONCE_LIT("upstream") }, 3, mac);
+    ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
+}
+
 ngx_int_t
 ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
 {
-    u_char               mac[ONCE_MAC_LEN], text[2 * ONCE_MAC_LEN];
+    u_char               text[2 * ONCE_MAC_LEN];
     ngx_list_t          *list;
     ngx_http_request_t  *r = ctx->request;
     struct once_record  *record = &ctx->reply.record;
 
     list = &r->headers_in.headers;
 
-    /* as once_child_key() makes it, for the call "upstream" */
-    once_mac_parts(ngx_http_once_daemon_secret(ctx->conf->daemon),
-                   (once_span[]){ ONCE_LIT("once child 1"), once_span_of(ctx->grant.record, 16),
-                                  ONCE_LIT("upstream") }, 3, mac);
-    ngx_hex_dump(text, mac, ONCE_CHILD_KEY_LEN / 2);
+    ngx_http_once_child_key(ctx, text);
 
     if (ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_key_name, text, ONCE_CHILD_KEY_LEN) != NGX_OK
         || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_fence_name, text,

@@ -48,7 +48,9 @@ ngx_http_once_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uint
 
     v->not_found = 1;
 
-    if (ctx == NULL || (ctx->reply.arm == ONCE_ARM_NONE && ctx->reply.result == ONCE_OK)) {
+    if (ctx == NULL || (ctx->reply.arm == ONCE_ARM_NONE && ctx->reply.result == ONCE_OK
+                        && !(ctx->named && which == NGX_HTTP_ONCE_VAR_RECORD)))
+    {
         return NGX_OK;
     }
 
@@ -69,7 +71,7 @@ ngx_http_once_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uint
     case NGX_HTTP_ONCE_VAR_FENCE:
     case NGX_HTTP_ONCE_VAR_ATTEMPT:
     case NGX_HTTP_ONCE_VAR_RECORD:
-        if (ctx->grant.fence == 0) {
+        if (ctx->grant.fence == 0 && !(ctx->named && which == NGX_HTTP_ONCE_VAR_RECORD)) {
             return NGX_OK;
         }
 
@@ -123,7 +125,7 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
 
     var->get_handler = ngx_http_once_json_variable;
 
-    return NGX_OK;
+    return ngx_http_once_add_probe_variables(cf);
 }
 
 /* ---------------------------------------------------------------- registration */

@@ -71,6 +71,9 @@ ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
     if (!ngx_http_once_was_sent(ctx)) {
         request.verb = ONCE_VERB_RELEASE;
 
+    } else if (ctx->takeover == ONCE_TAKEOVER_COMPLETER) {
+        ngx_http_once_leave(ctx, &request);
+
     } else {
         request.verb = ONCE_VERB_FINISH;
         request.outcome.status = NGX_HTTP_BAD_GATEWAY;
@@ -559,13 +562,8 @@ ngx_http_once_begin(void *data)
         request.claim.lease_ms = ctx->conf->lease_ms;
         request.claim.retention_ms = ctx->conf->retention_ms;
         request.claim.wait_ms = ctx->conf->wait_ms;
-        request.claim.takeover = ctx->conf->takeover;
         request.claim.intent = ctx->conf->intent;
-
-        if (ctx->conf->complete.len > 0) {
-            ngx_http_once_stored_request(ctx, &stored);
-            request.claim.request = once_buf_span(&stored);
-        }
+        ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
 
     ctx->state = NGX_HTTP_ONCE_CLAIMING;
@@ -617,6 +615,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->request = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
+    ctx->named = 0;
 
     if (record->body.len != reply->record.body.len || record->headers.len != reply->record.headers.len) {
         ctx->reply.result = ONCE_NO_MEMORY;

@@ -9,8 +9,12 @@
  */
 #include "ngx_http_once.h"
 
+#include "core/record.h"
 #include "core/resend.h"
 #include "core/span.h"
+
+/* what ONCE_REQUEST_LEN_MAX leaves besides the headers */
+#define NGX_HTTP_ONCE_STORED_BODY_MAX  (1 << 20)
 
 static ngx_uint_t
 ngx_http_once_is_listed(ngx_str_t *name, ngx_array_t *list)
@@ -85,14 +89,17 @@ ngx_http_once_stored_headers(ngx_http_once_ctx_t *ctx, struct once_buf *lines, b
     }
 }
 
-void
+static void
 ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
 {
     void                *mapped, *copied;
+    once_span            body;
+    ngx_int_t            rc;
     ngx_str_t           *names;
     ngx_uint_t           i;
     struct once_buf      lines, kept;
     struct once_error    err;
+    ngx_str_t            probe;
     struct once_resend   resend, check;
     ngx_http_request_t  *r = ctx->request;
 
@@ -123,11 +130,26 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     resend.headers = once_buf_span(&lines);
     resend.kept = once_buf_span(&kept);
 
-    if (ngx_http_once_whole_body(r, &resend.body, &mapped, &copied) != NGX_OK) {
-        out->result = ONCE_NO_MEMORY;
+    rc = ngx_http_once_whole_body(r, &resend.body, &mapped, &copied);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_once_probe_target(ctx, &probe);
+    }
+
+    if (rc != NGX_OK) {
+        out->result = rc == NGX_DECLINED ? ONCE_INVALID : ONCE_NO_MEMORY;
 
     } else {
+        resend.probe = once_span_of(probe.data, probe.len);
+        body = resend.body;
+        resend.partial = probe.len > 0 && body.len > NGX_HTTP_ONCE_STORED_BODY_MAX;
+
+        if (resend.partial) {  /* to be asked about, it does not need to be sent */
+            resend.body = once_span_of(NULL, 0);
+        }
+
         once_resend_put(out, &resend);
+        resend.body = body;
     }
 
     /* what could not be read again is not worth storing */
@@ -142,7 +164,8 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     } else if (out->result != ONCE_OK) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                       "once: a request is not stored, nobody but its client can complete it: %s",
-                      out->result == ONCE_LIMIT ? "it is too large" : "no memory");
+                      out->result == ONCE_LIMIT ? "it is too large"
+                      : out->result == ONCE_INVALID ? "a variable of once_probe is empty" : "no memory");
     }
 
     if (out->result != ONCE_OK) {
@@ -152,4 +175,27 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     ngx_http_once_unmap_body(&resend.body, mapped, copied);
     once_buf_release(&lines);
     once_buf_release(&kept);
+}
+
+/* Policy and request of a claim whose tenant and key are there. */
+void
+ngx_http_once_claim_request(ngx_http_once_ctx_t *ctx, struct once_buf *stored, struct once_claim *claim)
+{
+    ctx->takeover = ctx->conf->takeover;
+
+    if (ctx->takeover == ONCE_TAKEOVER_COMPLETER) {  /* where to ask may name the record */
+        once_record_id(ngx_http_once_daemon_secret(ctx->conf->daemon), claim->tenant, claim->key, ctx->grant.record);
+        ctx->named = 1;
+    }
+
+    if (ctx->conf->complete.len > 0) {
+        ngx_http_once_stored_request(ctx, stored);
+        claim->request = once_buf_span(stored);
+    }
+
+    if (ctx->takeover == ONCE_TAKEOVER_COMPLETER && stored->len == 0) {
+        ctx->takeover = ONCE_TAKEOVER_ESCALATE;  /* nobody would find it, nor know where to ask */
+    }
+
+    claim->takeover = ctx->takeover;
 }

@@ -133,6 +133,15 @@ static once_step_end was_charged(struct once_call *call, void *arg)
     return once_call_answered(call, (once_span){ (uint8_t *)answer.text, answer.len });
 }
 
+/* The same without a line of HTTP. */
+static once_step_end was_charged_by_url(struct once_call *call, void *arg)
+{
+    const struct context *context = arg;
+    char url[300];
+    snprintf(url, sizeof url, "%s/charges/{key}", context->provider);
+    return once_call_probe_http(call, &(struct once_probe_http){ .url = url, .timeout_ms = context->timeout_ms });
+}
+
 /* ---------------------------------------------------------------- receipt */
 
 /* The answer is "paid ch_17" or "declined". */
@@ -169,12 +178,19 @@ struct once_flow place_order = {
 
 bool place_order_callee(const char *kind, bool intent)
 {
-    static const char *const kinds[] = { "opaque", "idempotent", "probeable" };
+    static const struct {
+        const char *name;
+        enum once_callee callee;
+        once_call_fn *probe;
+    } kinds[] = { { "opaque", ONCE_CALLEE_OPAQUE, NULL },
+                  { "idempotent", ONCE_CALLEE_IDEMPOTENT, NULL },
+                  { "probeable", ONCE_CALLEE_PROBEABLE, was_charged },
+                  { "probeable-by-url", ONCE_CALLEE_PROBEABLE, was_charged_by_url } };
     struct once_flow_step *charge = &place_order.steps[1];
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(kind, kinds[i]) == 0) {
-            charge->callee = (enum once_callee)i;
-            charge->probe = charge->callee == ONCE_CALLEE_PROBEABLE ? was_charged : NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kind, kinds[i].name) == 0) {
+            charge->callee = kinds[i].callee;
+            charge->probe = kinds[i].probe;
             charge->intent = intent;
             return true;
         }

@@ -15,8 +15,8 @@ struct context {
 
 extern struct once_flow place_order;
 
-/* The provider may be one that does not know keys, or can be asked: "idempotent", "probeable",
- * "opaque". False: none of these. */
+/* The provider may be one that does not know keys, or can be asked: "idempotent", "probeable"
+ * (or "probeable-by-url", with the library's own probe), "opaque". False: none of these. */
 bool place_order_callee(const char *kind, bool intent);
 
 #endif

@@ -11,8 +11,8 @@
 #include "daemon/api.h"
 #include "daemon/completer.h"
 #include "daemon/console.h"
-#include "daemon/http_call.h"
 #include "daemon/server.h"
+#include "http/http_call.h"
 
 #include <errno.h>
 #include <pwd.h>

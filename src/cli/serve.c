@@ -42,7 +42,10 @@ static const char help[] =
     "  --methods LIST     those that keys are looked at for, with commas: POST,PATCH\n"
     "  --takeover HOW     after a request whose end nobody saw: 'escalate' (the default)\n"
     "                     leaves it to a person, 'rerun' sends it again: for services that\n"
-    "                     honour the derived key\n"
+    "                     honour the derived key; 'probe' asks the service: see --probe\n"
+    "  --probe PATH       with --takeover probe and --complete: where the daemon asks, by GET,\n"
+    "                     whether it happened: 200 is the answer, 404 no. {key} in it is the\n"
+    "                     derived key, as in the header Once-Key, {client-key} the client's\n"
     "  --intent           store before each request that it is about to be sent: what was not\n"
     "                     sent when a gateway died is sent by a retry, also with 'escalate'\n"
     "  --complete         store requests (never their credentials), and let the daemon finish\n"
@@ -97,6 +100,7 @@ enum {
     OPTION_REQUIRED,
     OPTION_METHODS,
     OPTION_TAKEOVER,
+    OPTION_PROBE,
     OPTION_INTENT,
     OPTION_COMPLETE,
     OPTION_IDENTITY,
@@ -128,6 +132,7 @@ static const struct option options[] = {
     { "required", no_argument, NULL, OPTION_REQUIRED },
     { "methods", required_argument, NULL, OPTION_METHODS },
     { "takeover", required_argument, NULL, OPTION_TAKEOVER },
+    { "probe", required_argument, NULL, OPTION_PROBE },
     { "intent", no_argument, NULL, OPTION_INTENT },
     { "complete", no_argument, NULL, OPTION_COMPLETE },
     { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
@@ -231,9 +236,21 @@ static bool parse_tenant_header(struct serve *serve)
 static bool parse_takeover(struct serve *serve)
 {
     serve->config.takeover = optarg;
-    if (strcmp(optarg, "escalate") == 0 || strcmp(optarg, "rerun") == 0)
+    if (strcmp(optarg, "escalate") == 0 || strcmp(optarg, "rerun") == 0 || strcmp(optarg, "probe") == 0)
         return true;
-    once_cli_usage(&serve->cli, "--takeover: '%.60s' is neither 'escalate' nor 'rerun'", optarg);
+    once_cli_usage(&serve->cli, "--takeover: '%.60s' is none of 'escalate', 'rerun' and 'probe'", optarg);
+    return false;
+}
+
+static bool parse_probe(struct serve *serve)
+{
+    serve->config.probe = optarg;
+    if (once_serve_config_is_probe(optarg))
+        return true;
+    once_cli_usage(
+        &serve->cli,
+        "--probe: '%.60s' is no path of the service with {key} or {client-key} in it, like /orders/by-key/{key}",
+        optarg);
     return false;
 }
 
@@ -278,6 +295,8 @@ static bool parse_option(struct serve *serve, int c)
         return parse_methods(serve);
     case OPTION_TAKEOVER:
         return parse_takeover(serve);
+    case OPTION_PROBE:
+        return parse_probe(serve);
     case OPTION_RETENTION:
         return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
     case OPTION_LEASE:
@@ -344,6 +363,11 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if ((serve->config.probe != NULL) !=
+             (serve->config.takeover != NULL && strcmp(serve->config.takeover, "probe") == 0))
+        cli->exit = once_cli_usage(cli, "--takeover probe and --probe PATH go together");
+    else if (serve->config.probe != NULL && !serve->config.complete)
+        cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
     else if (serve->console_token != NULL && serve->console == NULL)

@@ -142,6 +142,51 @@ static void add_tenant(const struct once_serve_config *config, struct once_buf *
     add(out, ";\n");
 }
 
+static const struct {
+    const char *name, *variable;
+} placeholders[] = { { "{key}", "$once_key" }, { "{client-key}", "$once_client_key" } };
+
+/* Which placeholder begins here; -1: none. */
+static int placeholder_at(const char *text)
+{
+    for (int i = 0; i < (int)(sizeof placeholders / sizeof *placeholders); i++)
+        if (strncmp(text, placeholders[i].name, strlen(placeholders[i].name)) == 0)
+            return i;
+    return -1;
+}
+
+bool once_serve_config_is_probe(const char *path)
+{
+    size_t count = 0;
+    if (path[0] != '/' || strlen(path) > 1000)
+        return false;
+    while (*path != '\0') {
+        int which = placeholder_at(path);
+        if (which < 0 && !isalnum((unsigned char)*path) && strchr("/-._~?&=%:@!+,", *path) == NULL)
+            return false;
+        count += which >= 0;
+        path += which >= 0 ? strlen(placeholders[which].name) : 1;
+    }
+    return count > 0;
+}
+
+static void add_probe(const char *path, struct once_buf *out)
+{
+    add(out, "        once_probe \"");
+    while (*path != '\0') {
+        int which = placeholder_at(path);
+        if (which < 0) {
+            once_buf_add_byte(out, (uint8_t)*path++);
+            continue;
+        }
+        const char *next = path + strlen(placeholders[which].name);
+        bool joined = isalnum((unsigned char)*next) || *next == '_'; /* its name would go on */
+        once_buf_addf(out, joined ? "${%s}" : "$%s", placeholders[which].variable + 1);
+        path = next;
+    }
+    add(out, "\";    # where the service tells whether it happened\n");
+}
+
 /* In the server, so that the policy's location has them, too. */
 static void add_once(const struct once_serve_config *config, struct once_buf *out)
 {
@@ -158,6 +203,8 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
     }
     if (config->takeover != NULL)
         once_buf_addf(out, "        once_takeover %s;\n", config->takeover);
+    if (config->probe != NULL)
+        add_probe(config->probe, out);
     if (config->intent)
         add(out, "        once_intent on;         # stored before it is sent\n");
     if (config->complete)

@@ -27,6 +27,7 @@ struct once_serve_config {
     const char *user, *group;   /* of the workers; NULL: nginx is not root and keeps its user */
     const char *tenant_header;  /* NULL: one tenant */
     const char *takeover;       /* NULL: the module's default, as all that follows */
+    const char *probe;          /* has passed once_serve_config_is_probe() */
     const char *const *methods; /* method_count of them */
     size_t method_count;
     int64_t lease_ms, retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
@@ -44,6 +45,9 @@ void once_serve_config_write(const struct once_serve_config *config, struct once
 /* A path that can stand between quotes in nginx.conf as it is: no control characters, and no
  * '$', which nginx takes for a variable in some places. */
 bool once_serve_config_is_plain(const char *path);
+
+/* A path with {key} or {client-key} in it, and nothing that nginx.conf or a URL would take for something else. */
+bool once_serve_config_is_probe(const char *path);
 
 /* A token of RFC 9110: the name of a method or of a header. */
 bool once_serve_config_is_token(const char *text);

@@ -16,10 +16,17 @@ bool once_intent_holds(const struct once_stored *before)
     return before == NULL || before->record.state != ONCE_STATE_RUNNING || is_unsent(before);
 }
 
-static struct once_decision decide_abandoned(const struct once_stored *stored, enum once_takeover takeover)
+/* `by_claim`: by somebody who asks for the operation, not for what was left behind. */
+static struct once_decision decide_abandoned(const struct once_stored *stored, enum once_takeover takeover,
+                                             bool by_claim)
 {
     if (is_unsent(stored))
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
+    if (takeover == ONCE_TAKEOVER_COMPLETER && !by_claim)
+        return (struct once_decision){ ONCE_ARM_PROBE, ONCE_CHANGE_TAKE };
+    /* Only where a completer will find that it is to be asked about: else it would be in progress for ever. */
+    if (takeover == ONCE_TAKEOVER_COMPLETER && stored->record.takeover == ONCE_TAKEOVER_COMPLETER)
+        return (struct once_decision){ ONCE_ARM_IN_PROGRESS, ONCE_CHANGE_NONE };
     switch (takeover) {
     case ONCE_TAKEOVER_RERUN:
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
@@ -37,7 +44,7 @@ static struct once_decision decide_running(const struct once_stored *stored, con
         return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
     if (stored->record.lease_live)
         return (struct once_decision){ ONCE_ARM_IN_PROGRESS, ONCE_CHANGE_NONE };
-    return decide_abandoned(stored, claim->takeover);
+    return decide_abandoned(stored, claim->takeover, true);
 }
 
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now)
@@ -71,7 +78,7 @@ struct once_decision once_decide_take_over(const struct once_stored *stored, con
         return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
     if (r->grant.fence == take_over->seen.fence) {
         if (r->state == ONCE_STATE_RUNNING && !r->lease_live)
-            return decide_abandoned(stored, r->takeover);
+            return decide_abandoned(stored, r->takeover, false);
         if (r->state == ONCE_STATE_FAILED && r->retryable)
             return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
         if (r->state == ONCE_STATE_UNKNOWN && again) /* an escalation makes no grant: this is what it leaves */
@@ -148,8 +155,9 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (in->wait_ms < 0 || in->wait_ms > ONCE_WAIT_MS_MAX)
         return once_fail(err, ONCE_INVALID, "wait of %lld ms is not between 0 and %lld", (long long)in->wait_ms,
                          (long long)ONCE_WAIT_MS_MAX);
-    if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_PROBE)
-        return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe", (int)in->takeover);
+    if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
+        return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
+                         (int)in->takeover);
     if (in->request.len > ONCE_REQUEST_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "request is %zu bytes long, the limit is %d", in->request.len,
                          ONCE_REQUEST_LEN_MAX);

@@ -16,6 +16,8 @@
 /* Operations in one commit: larger batches gain nothing and make each caller wait for all. */
 #define ONCE_BATCH_LEN_DEFAULT 1024
 #define ONCE_BATCH_LEN_MAX 4096
+/* When to ask again about what is left to a completer: about as often as one looks. */
+#define ONCE_COMPLETER_PAUSE_MS 1000
 /* Claims parked until another's outcome comes. */
 #define ONCE_WAITER_LEN_DEFAULT 4096
 #define ONCE_WAITER_LEN_MAX 65536

@@ -46,7 +46,7 @@ const char *once_record_fault(const struct once_record *r)
         return "a record without an attempt";
     if (r->tenant.len > ONCE_TENANT_LEN_MAX || r->key.len > ONCE_KEY_LEN_MAX)
         return "a tenant or key over its limit";
-    if (r->takeover < ONCE_TAKEOVER_ESCALATE || r->takeover > ONCE_TAKEOVER_PROBE)
+    if (r->takeover < ONCE_TAKEOVER_ESCALATE || r->takeover > ONCE_TAKEOVER_COMPLETER)
         return "an unknown takeover policy";
     if (r->created_at > r->claimed_at)
         return "an attempt before the first one";

@@ -8,7 +8,7 @@
 
 static const uint8_t magic[3] = { 'O', 'R', '1' };
 
-enum { FLAG_NEEDS_IDENTITY = 1, FLAG_IDENTITY = 2, FLAGS = 3 };
+enum { FLAG_NEEDS_IDENTITY = 1, FLAG_IDENTITY = 2, FLAG_PROBE = 4, FLAG_PARTIAL = 8, FLAGS = 15 };
 
 enum { METHOD_LEN_MAX = 32, TARGET_LEN_MAX = 32 << 10 };
 
@@ -139,21 +139,64 @@ static const char *names_fault(once_span names)
     return NULL;
 }
 
+static const char *target_fault(once_span target)
+{
+    if (target.len == 0 || target.ptr[0] != '/' || target.len > TARGET_LEN_MAX)
+        return "a target that is no path";
+    for (size_t i = 0; i < target.len; i++)
+        if (target.ptr[i] <= 0x20 || target.ptr[i] == 0x7f || target.ptr[i] == '#')
+            return "a target with a character that must be escaped";
+    return NULL;
+}
+
+/* "..", "." or the same escaped, as a segment of its path: what was put there leads somewhere else. */
+static bool climbs(once_span target)
+{
+    once_span path, query, segment;
+    once_span_cut(target, '?', &path, &query);
+    while (path.len > 0) {
+        once_span_cut(path, '/', &segment, &path);
+        size_t dots = 0;
+        while (segment.len > 0) {
+            size_t n = segment.ptr[0] == '.'                                                       ? 1
+                       : segment.len >= 3 && strncasecmp((const char *)segment.ptr, "%2e", 3) == 0 ? 3
+                                                                                                   : 0;
+            if (n == 0)
+                break;
+            dots++;
+            segment = once_span_skip(segment, n);
+        }
+        if (segment.len == 0 && (dots == 1 || dots == 2))
+            return true;
+    }
+    return false;
+}
+
+static const char *probe_fault(const struct once_resend *r)
+{
+    if (r->probe.len == 0)
+        return r->partial ? "neither a body nor a probe" : NULL;
+    if (r->partial && r->body.len > 0)
+        return "a body that is not there";
+    const char *fault = target_fault(r->probe);
+    return fault == NULL && climbs(r->probe) ? "a probe that leads out of its path" : fault;
+}
+
 static const char *fault_of(const struct once_resend *r)
 {
     if (!is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
         return "an upstream without a name";
     if (!is_token(r->method) || r->method.len > METHOD_LEN_MAX)
         return "a method that is none";
-    if (r->target.len == 0 || r->target.ptr[0] != '/' || r->target.len > TARGET_LEN_MAX)
-        return "a target that is no path";
-    for (size_t i = 0; i < r->target.len; i++)
-        if (r->target.ptr[i] <= 0x20 || r->target.ptr[i] == 0x7f || r->target.ptr[i] == '#')
-            return "a target with a character that must be escaped";
+    const char *fault = target_fault(r->target);
+    if (fault == NULL)
+        fault = probe_fault(r);
+    if (fault != NULL)
+        return fault;
     if (r->headers.len > ONCE_HEADERS_LEN_MAX || r->kept.len > ONCE_HEADERS_LEN_MAX ||
         r->max_response > ONCE_BODY_LEN_MAX)
         return "more than its limit";
-    const char *fault = lines_fault(r->headers);
+    fault = lines_fault(r->headers);
     return fault != NULL ? fault : names_fault(r->kept);
 }
 
@@ -168,7 +211,8 @@ static void put_span(struct once_buf *buf, once_span bytes)
 void once_resend_put(struct once_buf *buf, const struct once_resend *r)
 {
     once_buf_add(buf, once_span_of(magic, sizeof magic));
-    once_buf_add_byte(buf, (r->needs_identity ? FLAG_NEEDS_IDENTITY : 0) | (r->identity ? FLAG_IDENTITY : 0));
+    once_buf_add_byte(buf, (r->needs_identity ? FLAG_NEEDS_IDENTITY : 0) | (r->identity ? FLAG_IDENTITY : 0) |
+                               (r->probe.len > 0 ? FLAG_PROBE : 0) | (r->partial ? FLAG_PARTIAL : 0));
     once_buf_add_u32(buf, r->max_response);
     once_buf_add(buf, once_span_of(r->final, sizeof r->final));
     put_span(buf, r->upstream);
@@ -177,6 +221,8 @@ void once_resend_put(struct once_buf *buf, const struct once_resend *r)
     put_span(buf, r->headers);
     put_span(buf, r->kept);
     put_span(buf, r->body);
+    if (r->probe.len > 0)
+        put_span(buf, r->probe);
 }
 
 static uint32_t read_u32(const uint8_t *at)
@@ -201,6 +247,8 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
         return once_fail(err, ONCE_INVALID, "the stored bytes are no HTTP request");
     out->needs_identity = (bytes.ptr[3] & FLAG_NEEDS_IDENTITY) != 0;
     out->identity = (bytes.ptr[3] & FLAG_IDENTITY) != 0;
+    out->partial = (bytes.ptr[3] & FLAG_PARTIAL) != 0;
+    bool probe = (bytes.ptr[3] & FLAG_PROBE) != 0;
     out->max_response = read_u32(bytes.ptr + 4);
     memcpy(out->final, bytes.ptr + 8, sizeof out->final);
     once_span left = once_span_skip(bytes, HEAD_LEN);
@@ -208,6 +256,8 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
         if (!take_span(&left, spans[i]))
             return once_fail(err, ONCE_INVALID, "the stored request is cut off");
+    if (probe && (!take_span(&left, &out->probe) || out->probe.len == 0))
+        return once_fail(err, ONCE_INVALID, "the stored request is cut off");
     const char *fault = left.len > 0 ? "bytes too many" : fault_of(out);
     if (fault != NULL)
         return once_fail(err, ONCE_INVALID, "the stored request has %s", fault);

@@ -6,9 +6,10 @@
  * checked as if anybody had written it: whoever may connect to the daemon may store one.
  *
  *     "OR1", flags (1: the client's credentials were left out; 2: the route says that the
- *     gateway knows who its clients are), max_response (4), which statuses are final (75
+ *     gateway knows who its clients are; 4: there is a probe; 8: the body was too large and is not
+ *     here, it can only be asked about), max_response (4), which statuses are final (75
  *     bytes, bit by bit), then with their lengths (4): upstream, method, target, header lines, names of
- *     headers that are kept of the answer (a line each), body
+ *     headers that are kept of the answer (a line each), body, and of a probe its target
  *
  * Invariants: S1 credentials are never in it: neither written nor read (once_header_is_secret).
  *             S2 nothing in it can end a header line or the request's first line early.
@@ -27,9 +28,11 @@ struct once_resend {
     once_span headers;        /* lines "Name: value\r\n" */
     once_span kept;           /* lines "Name\n": of the answer */
     once_span body;
+    once_span probe; /* "/path?query" that tells, by GET, whether it happened; empty: none */
     uint32_t max_response;
     uint8_t final[ONCE_RESEND_FINAL_LEN];
     bool needs_identity; /* the client had credentials, which are not here */
+    bool partial;        /* the body is not here: it cannot be sent from here, only asked about */
     bool identity;       /* its route lets the daemon's own be used: the gateway has authenticated the client */
 };
 

@@ -3,9 +3,10 @@
 
 #include "core/err.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
+#include "daemon/probe.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
+#include "http/http_call.h"
 #include "os/os.h"
 #include "os/point.h"
 #include "os/thread.h"
@@ -28,8 +29,9 @@ enum {
     STORE_PAUSE_MS = 250,
     CHECKPOINT_LEN_MAX = 4096, /* as the gateway hands on */
     IDENTITY_LEN_MAX = 16 << 10,
-    MEMORY_LEN = 16384, /* fences; one that has its place taken is forgotten */
-    DRAIN_MS = 8000,    /* what is under way when the daemon is to end has this long */
+    MEMORY_LEN = 16384,   /* fences; one that has its place taken is forgotten */
+    PROBE_MS_MAX = 10000, /* a question is short */
+    DRAIN_MS = 8000,      /* what is under way when the daemon is to end has this long */
 };
 
 struct task {
@@ -89,6 +91,7 @@ struct attempt {
     const struct completer_upstream *upstream;
     bool verdict;             /* an operator said that it is not done */
     bool lacks_identity;      /* of the client, and there is none in its place */
+    bool adopting;            /* what is stored is the service's own word, not an answer to us */
     struct once_buf identity; /* header lines; empty: none */
     struct kept kept;         /* its lease, while it is worked on */
 };
@@ -124,7 +127,10 @@ static void store(struct attempt *a, const struct once_outcome *outcome, const c
         atomic_fetch_add(&c->counters.escalated, 1);
         escalate_note(c->options.escalations, a->grant, why);
     } else {
-        atomic_fetch_add(outcome->retryable ? &c->counters.retryable : &c->counters.finished, 1);
+        atomic_fetch_add(outcome->retryable ? &c->counters.retryable
+                         : a->adopting      ? &c->counters.adopted
+                                            : &c->counters.finished,
+                         1);
     }
     once_reply_release(&reply);
     ONCE_POINT("completer.finished");
@@ -227,6 +233,10 @@ static void judge(struct attempt *a, const struct http_answer *answer)
     } else if (rerun || (whole && answer->status < 500)) {
         outcome.state = ONCE_STATE_FAILED;
         outcome.retryable = true;
+    } else if (a->reply.record.takeover == ONCE_TAKEOVER_COMPLETER) {
+        /* It can be asked: when the lease is over, and with that what may still be on its way. */
+        atomic_fetch_add(&a->c->counters.retryable, 1);
+        return;
     } else {
         outcome.state = ONCE_STATE_UNKNOWN;
     }
@@ -294,6 +304,50 @@ static bool mark(struct attempt *a)
     return done;
 }
 
+/* It did not happen, says the service; is it to be sent? Who cannot send it tells its client that it may. */
+static void send_after_all(struct attempt *a)
+{
+    struct once_outcome not_done = { .state = ONCE_STATE_FAILED, .retryable = true, .status = 503 };
+    if (a->request.partial || a->lacks_identity)
+        store(a, &not_done, "");
+    else
+        send_request(a);
+}
+
+/* C7 */
+static void ask(struct attempt *a)
+{
+    struct completer *c = a->c;
+    struct once_buf own;
+    struct probe_answer answer;
+    once_buf_init(&own, 16 << 10);
+    add_own_lines(a, &own);
+    struct probe_question question = { .url = a->upstream->url,
+                                       .request = &a->request,
+                                       .own = once_buf_span(&own),
+                                       .identity = once_buf_span(&a->identity),
+                                       .timeout_ms =
+                                           c->options.timeout_ms < PROBE_MS_MAX ? c->options.timeout_ms : PROBE_MS_MAX,
+                                       .tick = keep,
+                                       .arg = a };
+    bool last = a->reply.record.attempt >= c->options.attempts_max;
+    ONCE_POINT("completer.asking");
+    probe_ask(&question, &answer);
+    ONCE_POINT("completer.asked");
+    if (answer.says == PROBE_HAPPENED) {
+        a->adopting = true;
+        store(a, &answer.outcome, "");
+    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* F38 */
+        send_after_all(a);
+    } else if (answer.says == PROBE_NOT_KNOWN && last && !atomic_load(&c->stopping)) {
+        escalate(a, answer.why);
+    } else {
+        give_back(a);
+    }
+    probe_answer_release(&answer);
+    once_buf_release(&own);
+}
+
 static void execute(struct attempt *a)
 {
     struct completer *c = a->c;
@@ -305,9 +359,11 @@ static void execute(struct attempt *a)
     } else if (!a->verdict && record->attempt > c->options.crashes_max &&
                crashes_of(c, &a->grant) > c->options.crashes_max) {
         escalate(a, "too many attempts that nobody ended");
-    } else if (a->lacks_identity && !unsent) {
+    } else if (a->reply.arm == ONCE_ARM_PROBE) {
+        ask(a);
+    } else if (a->lacks_identity && !unsent && !a->request.partial) {
         escalate(a, "it needs credentials, and there is no identity for it here");
-    } else if (a->lacks_identity || (unsent && !mark(a))) {
+    } else if (a->lacks_identity || a->request.partial || (unsent && !mark(a))) {
         give_back(a);
     } else {
         send_request(a);
@@ -342,8 +398,12 @@ static void take_over(struct attempt *a, const struct task *task)
         hold_and_execute(a);
         break;
     case ONCE_ARM_PROBE:
+        remember(c, c->own, a->grant.fence);
         atomic_fetch_add(&c->counters.taken, 1);
-        escalate(a, "it must be asked whether it happened, and nobody here can");
+        if (a->request.probe.len > 0)
+            hold_and_execute(a);
+        else
+            escalate(a, "it must be asked whether it happened, and nobody knows where");
         break;
     case ONCE_ARM_UNKNOWN:
         atomic_fetch_add(&c->counters.escalated, 1);
@@ -402,7 +462,7 @@ static enum whose whose_is(struct attempt *a, const struct task *task, const str
     if (once_resend_get(r->request, &a->request, NULL) != ONCE_OK)
         return NOT_OURS;
     a->upstream = upstream_of(a->c, a->request.upstream);
-    if (a->upstream == NULL)
+    if (a->upstream == NULL || (a->request.partial && !running))
         return NOT_OURS;
     enum whose whose = running || is_remembered(a->c, a->c->own, r->grant.fence) ? OURS : whose_verdict(a, &r->grant);
     return whose == OURS ? whose_identity(a, running) : whose;

@@ -16,6 +16,8 @@
  *             C5 a failure that was answered to a client is that client's to retry: of what failed, only what
  *                this process's own attempts left so, and what an operator said is not done, is sent again.
  *             C6 what cannot be sent from here (another daemon's upstream) is not touched.
+ *             C7 where the route has a probe (takeover `completer`), what may have been sent is asked about first
+ *                (probe.h): its answer is adopted, or it is sent, or it stays as it is until the next look.
  */
 #ifndef ONCE_DAEMON_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_H
@@ -46,6 +48,7 @@ struct completer_counters {
     _Atomic uint64_t taken;     /* records taken over */
     _Atomic uint64_t finished;  /* for good */
     _Atomic uint64_t retryable; /* failed, to be tried again */
+    _Atomic uint64_t adopted;   /* finished as well: with what the service said when it was asked */
     _Atomic uint64_t escalated;
     _Atomic uint64_t lost; /* to somebody who was faster, or took over */
 };

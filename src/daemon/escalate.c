@@ -5,8 +5,8 @@
 #include "core/json_out.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "daemon/http_call.h"
 #include "engine/handle.h"
+#include "http/http_call.h"
 #include "os/os.h"
 #include "os/thread.h"
 
@@ -27,7 +27,7 @@ enum {
 
 struct note {
     struct once_grant grant;
-    const char *why;
+    char why[200];
 };
 
 struct escalations {
@@ -55,7 +55,9 @@ void escalate_note(struct escalations *e, struct once_grant grant, const char *w
     *recent = grant.fence;
     bool full = e->count == QUEUE_MAX;
     if (!again && !full) {
-        e->queue[(e->first + e->count++) % QUEUE_MAX] = (struct note){ grant, why };
+        struct note *note = &e->queue[(e->first + e->count++) % QUEUE_MAX];
+        note->grant = grant;
+        snprintf(note->why, sizeof note->why, "%s", why);
         pthread_cond_signal(&e->work);
     }
     pthread_mutex_unlock(&e->lock);

@@ -78,6 +78,7 @@ static void put_completer(FILE *file, const struct completer_counters *c)
         const char *how;
         uint64_t count;
     } ends[] = { { "finished", atomic_load(&c->finished) },
+                 { "adopted", atomic_load(&c->adopted) },
                  { "retryable", atomic_load(&c->retryable) },
                  { "escalated", atomic_load(&c->escalated) },
                  { "lost", atomic_load(&c->lost) } };

@@ -87,4 +87,7 @@ void flow_point(const struct once_flow *flow, const char *step, bool intent, cha
 bool flow_find(const struct once_flow *flow, once_span point, size_t *next, bool *intent);
 bool flow_owns(const struct once_flow *flow, once_span point);
 
+/* What is wrong with the URL of a probe, or NULL. */
+const char *flow_probe_url_fault(const char *url);
+
 #endif

@@ -263,7 +263,7 @@ static once_result make_sure(struct attempt *a, bool *fenced, struct once_error 
     return r;
 }
 
-/* Calls, or asks, while the keeper keeps the lease. False: it was not even begun. */
+/* Calls, or asks (without a function: by its URL), while the keeper keeps the lease. False: it was not even begun. */
 static bool make_call(struct attempt *a, const struct once_flow_step *step, once_call_fn *function, struct call_step *s,
                       struct once_error *err)
 {
@@ -274,7 +274,8 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
         return false;
     a->report->calls++;
     ONCE_POINT("flow.calling");
-    once_step_end end = function(&s->call, a->arg);
+    struct once_probe_http url = { .url = step->probe_url };
+    once_step_end end = function != NULL ? function(&s->call, a->arg) : once_call_probe_http(&s->call, &url);
     ONCE_POINT("flow.called");
     flow_keeper_stop(&a->db->keeper);
     if (s->how == 0 || end.how != s->how)

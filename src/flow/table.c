@@ -44,13 +44,18 @@ static once_result check_step(const struct once_flow *flow, size_t i, struct onc
             return once_fail(err, ONCE_INVALID, "two steps are called '%s'", s->name);
     if ((s->local != NULL) == (s->call != NULL))
         return once_fail(err, ONCE_INVALID, "step '%s' is not either a local phase or a call", s->name);
-    if (s->local != NULL && (s->callee != 0 || s->probe != NULL || s->intent))
+    if (s->local != NULL && (s->callee != 0 || s->probe != NULL || s->probe_url != NULL || s->intent))
         return once_fail(err, ONCE_INVALID, "step '%s' is a local phase, and says what only a call can", s->name);
     if (s->callee > ONCE_CALLEE_PROBEABLE)
         return once_fail(err, ONCE_INVALID, "step '%s' has a callee of no kind: %d", s->name, (int)s->callee);
-    if ((s->callee == ONCE_CALLEE_PROBEABLE) != (s->probe != NULL))
+    if ((s->callee == ONCE_CALLEE_PROBEABLE) != (s->probe != NULL || s->probe_url != NULL))
         return once_fail(err, ONCE_INVALID, "step '%s': a probe and a callee that is probeable belong together",
                          s->name);
+    if (s->probe != NULL && s->probe_url != NULL)
+        return once_fail(err, ONCE_INVALID, "step '%s' has two probes", s->name);
+    const char *fault = s->probe_url != NULL ? flow_probe_url_fault(s->probe_url) : NULL;
+    if (fault != NULL)
+        return once_fail(err, ONCE_INVALID, "step '%s': the URL of its probe %s", s->name, fault);
     if (s->call != NULL && (i == ONCE_FLOW_STEPS_MAX || flow->steps[i + 1].local == NULL))
         return once_fail(err, ONCE_INVALID, "step '%s' is a call without a local phase after it", s->name);
     return ONCE_OK;

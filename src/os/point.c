@@ -45,6 +45,8 @@ static const char *const names[] = {
     /* once daemon */
     "daemon.answer",
     "completer.taken",
+    "completer.asking",
+    "completer.asked",
     "completer.sending",
     "completer.answered",
     "completer.finished",

@@ -24,7 +24,7 @@ static enum once_state state_of(once_span name)
 
 static enum once_takeover takeover_of(once_span name)
 {
-    for (int t = ONCE_TAKEOVER_ESCALATE; t <= ONCE_TAKEOVER_PROBE; t++)
+    for (int t = ONCE_TAKEOVER_ESCALATE; t <= ONCE_TAKEOVER_COMPLETER; t++)
         if (once_span_equal(name, once_span_str(once_takeover_name((enum once_takeover)t))))
             return (enum once_takeover)t;
     return ONCE_TAKEOVER_DEFAULT;

@@ -3,6 +3,7 @@
 
 #include "core/decide.h"
 #include "core/err.h"
+#include "core/limits.h"
 #include "core/outcome.h"
 #include "core/span.h"
 #include "store/sqlite_request.h"
@@ -358,7 +359,8 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         break;
     }
     if (r == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
-        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
+        op->reply.retry_after_ms =
+            op->reply.record.lease_live ? op->reply.record.lease_until - p->now : ONCE_COMPLETER_PAUSE_MS;
     unload(&query);
     return r;
 }

@@ -173,7 +173,8 @@ static const char *answer_fault(const struct once_op *op)
             return "a replay of what may be run again";
         return once_record_fault(record);
     case ONCE_ARM_IN_PROGRESS:
-        return !record->lease_live ? "in progress without a live lease" : once_record_fault(record);
+        return !record->lease_live && record->takeover != ONCE_TAKEOVER_COMPLETER ? "in progress without a live lease"
+                                                                                  : once_record_fault(record);
     case ONCE_ARM_UNKNOWN:
         return record->state != ONCE_STATE_UNKNOWN ? "unknown, but not stored so" : once_record_fault(record);
     case ONCE_ARM_MISMATCH:

@@ -253,7 +253,7 @@ static void take_claim(struct source *s, struct once_claim *c)
     c->lease_ms = take_i64(s);
     c->retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
-    c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
+    c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     c->intent = take_bool(s);
     c->request = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
@@ -425,7 +425,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->body_dropped = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
-    r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_PROBE);
+    r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
     r->retention_ms = take_i64(s);

@@ -87,6 +87,9 @@ for takeover, arm, attempt in ("rerun", "execute", 2), ("probe", "probe", 2), ("
     has(taken, "a lease that is over: " + takeover, arm=arm, attempt=attempt, recovery_point="p", checkpoint="so far")
 has(post("finish", **grant(claim), state="succeeded"), "the late holder of an unknown end is fenced", arm="fenced",
     state="unknown")
+claim = post("claim", key="left", lease_ms=1, takeover="completer")
+has(until(lambda: next((a for a in [post("claim", key="left", takeover="completer")] if a["retry_after_ms"] == 1000), None),
+          "the lease is over"), "what is left to a completer", arm="in progress", attempt=1)
 
 # a claim that is repeated
 nonce = os.urandom(16).hex()

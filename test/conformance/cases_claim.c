@@ -73,6 +73,8 @@ static const struct arm_row {
     { "lease over, escalate", OVER, 1, ONCE_TAKEOVER_ESCALATE, ONCE_ARM_UNKNOWN, 1 },
     { "lease over, rerun", OVER, 1, ONCE_TAKEOVER_RERUN, ONCE_ARM_EXECUTE, 2 },
     { "lease over, probe", OVER, 1, ONCE_TAKEOVER_PROBE, ONCE_ARM_PROBE, 2 },
+    { "lease over, completer, which the holder did not say", OVER, 1, ONCE_TAKEOVER_COMPLETER, ONCE_ARM_UNKNOWN, 1 },
+    { "lease live, completer", LIVE, 1, ONCE_TAKEOVER_COMPLETER, ONCE_ARM_IN_PROGRESS, 1 },
     /* K6: told before anything else, but not about what is not there any more. */
     { "other print, expired", EXPIRED, 2, 0, ONCE_ARM_EXECUTE, 1 },
     { "other print, released", RELEASED, 2, 0, ONCE_ARM_EXECUTE, 1 },
@@ -132,7 +134,7 @@ static void K6__mismatch_never_touches_the_row(void)
         once_span key = numbered("state-", (int)state);
         make(state, key);
         const struct once_record *before = &do_lookup(key)->record;
-        for (enum once_takeover t = ONCE_TAKEOVER_DEFAULT; t <= ONCE_TAKEOVER_PROBE; t++)
+        for (enum once_takeover t = ONCE_TAKEOVER_DEFAULT; t <= ONCE_TAKEOVER_COMPLETER; t++)
             EXPECT(do_claim(.key = key, .fingerprint = print_of(9), .takeover = t)->arm == ONCE_ARM_MISMATCH);
         EXPECT(same_record(before, &do_lookup(key)->record));
     }
@@ -479,7 +481,7 @@ static const struct refused_row {
     { "wait below zero", OF(wait_ms, -1) },
     { "wait above the limit", OF(wait_ms, ONCE_WAIT_MS_MAX + 1) },
     { "takeover below", OF(takeover, (enum once_takeover) - 1) },
-    { "takeover above", OF(takeover, (enum once_takeover)(ONCE_TAKEOVER_PROBE + 1)) },
+    { "takeover above", OF(takeover, (enum once_takeover)(ONCE_TAKEOVER_COMPLETER + 1)) },
 };
 
 static void claim__values_out_of_range_are_refused(void)

@@ -20,6 +20,7 @@ static const struct policy_row {
 } policy_rows[] = {
     { "rerun", ONCE_TAKEOVER_RERUN, ONCE_ARM_EXECUTE },
     { "probe", ONCE_TAKEOVER_PROBE, ONCE_ARM_PROBE },
+    { "completer", ONCE_TAKEOVER_COMPLETER, ONCE_ARM_PROBE },
     { "escalate", ONCE_TAKEOVER_ESCALATE, ONCE_ARM_UNKNOWN },
 };
 
@@ -47,6 +48,53 @@ static void K3__take_over_goes_by_the_stored_policy(void)
         EXPECT_ROW(row->name, do_claim(.key = key, .fingerprint = print_of(1))->arm ==
                                   (granted ? ONCE_ARM_IN_PROGRESS : ONCE_ARM_UNKNOWN));
         EXPECT_ROW(row->name, do_claim(.key = key, .fingerprint = print_of(2))->arm == ONCE_ARM_MISMATCH);
+    }
+}
+
+/* A claim leaves it, however often it is asked; whoever takes over has to ask what happened. */
+static void K7__what_is_left_to_a_completer_is_in_progress_for_claims(void)
+{
+    struct once_grant old = abandon(A, ONCE_TAKEOVER_COMPLETER);
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        const struct once_record *before = &do_lookup(A)->record;
+        CHECK(before->attempt == attempt && before->state == ONCE_STATE_RUNNING && !before->lease_live);
+        for (int i = 0; i < 2; i++) {
+            const struct once_reply *left =
+                do_claim(.key = A, .fingerprint = print_of(1), .takeover = ONCE_TAKEOVER_COMPLETER);
+            EXPECT(left->arm == ONCE_ARM_IN_PROGRESS && left->retry_after_ms == 1000);
+            EXPECT(same_record(before, &do_lookup(A)->record));
+        }
+        EXPECT(do_claim(.key = A, .fingerprint = print_of(2), .takeover = ONCE_TAKEOVER_COMPLETER)->arm ==
+               ONCE_ARM_MISMATCH);
+        const struct once_reply *asked = do_take_over(old);
+        CHECK(asked->arm == ONCE_ARM_PROBE && asked->record.takeover == ONCE_TAKEOVER_COMPLETER);
+        old = asked->record.grant;
+        EXPECT(do_claim(.key = A, .fingerprint = print_of(1), .takeover = ONCE_TAKEOVER_COMPLETER)->arm ==
+               ONCE_ARM_IN_PROGRESS);
+        if (attempt == 1)
+            EXPECT(do_release(old)->arm == ONCE_ARM_DONE); /* it was not told: as it was */
+        else if (attempt == 2)
+            clock_advance(1000);
+    }
+    succeed(old, ONCE_LIT("as they said"));
+    const struct once_reply *replay =
+        do_claim(.key = A, .fingerprint = print_of(1), .takeover = ONCE_TAKEOVER_COMPLETER);
+    EXPECT(replay->arm == ONCE_ARM_REPLAY && span_equal(replay->record.body, ONCE_LIT("as they said")));
+}
+
+/* Others decide by their own policy, as ever (ADR 7). */
+static void K7__what_is_left_to_a_completer_may_be_taken_by_other_claims(void)
+{
+    static const struct policy_row rows[] = {
+        { "rerun", ONCE_TAKEOVER_RERUN, ONCE_ARM_EXECUTE },
+        { "probe", ONCE_TAKEOVER_PROBE, ONCE_ARM_PROBE },
+        { "escalate", ONCE_TAKEOVER_ESCALATE, ONCE_ARM_UNKNOWN },
+    };
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        once_span key = numbered("k", (int)i);
+        abandon(key, ONCE_TAKEOVER_COMPLETER);
+        EXPECT_ROW(rows[i].name,
+                   do_claim(.key = key, .fingerprint = print_of(1), .takeover = rows[i].takeover)->arm == rows[i].arm);
     }
 }
 
@@ -450,6 +498,8 @@ static void invalid__a_lease_out_of_range_is_refused(void)
 
 const struct suite_case take_over_cases[] = {
     CASE(K3__take_over_goes_by_the_stored_policy),
+    CASE(K7__what_is_left_to_a_completer_is_in_progress_for_claims),
+    CASE(K7__what_is_left_to_a_completer_may_be_taken_by_other_claims),
     CASE(K5__taken_over_ends_once),
     CASE(K5__take_over_of_a_retryable_failure_executes),
     CASE(K7__take_over_of_anything_else_changes_nothing),

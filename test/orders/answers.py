@@ -158,7 +158,8 @@ def hasty(case):
 if __name__ == "__main__":
     tap([("paid, and replayed", paid), ("declined, and replayed", declined), ("provider down, asked again", down("retry")),
          ("provider down, completer", down("completer")), ("dropped, idempotent", dropped("idempotent")),
-         ("dropped, probeable", dropped("probeable")), ("dropped, opaque", dropped("opaque")), ("provider crashed", crashed),
+         ("dropped, probeable", dropped("probeable")),
+         ("dropped, probeable by URL", dropped("probeable-by-url")), ("dropped, opaque", dropped("opaque")), ("provider crashed", crashed),
          ("slower than its lease", slow), ("too many attempts", limits), ("refused", wrong)] +
         ([("a session that does not wait for the disk", hasty)] if KIND == "postgres" else []) +
         ([("many abandoned", many)] if KIND == "postgres" and SIZE > 1 else []))

@@ -125,18 +125,18 @@ def main():
     skip_without_points()
     variants = [("idempotent", False, "retry", True), ("idempotent", False, "completer", True),
                 ("opaque", True, "retry", False), ("opaque", False, "completer", False),
-                ("probeable", False, "completer", False)]
+                ("probeable", False, "completer", False), ("probeable-by-url", False, "retry", False)]
     if KIND == "postgres":
         variants = variants[1:3]
     if SIZE > 1:
-        variants = [(callee, intent, recovery, callee == "idempotent") for callee in ("idempotent", "opaque", "probeable")
+        variants = [(callee, intent, recovery, callee == "idempotent") for callee in ("idempotent", "opaque", "probeable", "probeable-by-url")
                     for intent in (False, True) for recovery in ("retry", "completer")]
     cases = []
     for callee, intent, recovery, keys in variants:
         for place, sent in places(intent):
             if SIZE == 1 and callee != "idempotent" and not sent and not place.startswith("flow.committed"):
                 continue  # before the call all callees are alike
-            if callee == "probeable" and place == "hold":
+            if callee.startswith("probeable") and place == "hold":
                 keys = True  # a charge that is still on its way cannot be asked about; only a key helps
             cases.append(("%s%s, %s, killed at %s" % (callee, " with intent" if intent else "", recovery, place),
                           killed(place, sent, callee, intent, recovery, keys)))

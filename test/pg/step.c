@@ -78,7 +78,7 @@ static void read_claim(struct operation *o, char *const *words)
         else if ((value = value_of(words[i], "nonce")) != NULL)
             memcpy(o->request.claim.nonce, value, strnlen(value, sizeof o->request.claim.nonce));
         else if ((value = value_of(words[i], "takeover")) != NULL)
-            for (int t = ONCE_TAKEOVER_ESCALATE; t <= ONCE_TAKEOVER_PROBE; t++)
+            for (int t = ONCE_TAKEOVER_ESCALATE; t <= ONCE_TAKEOVER_COMPLETER; t++)
                 if (strcmp(value, once_takeover_name((enum once_takeover)t)) == 0)
                     o->request.claim.takeover = (enum once_takeover)t;
     }

@@ -105,18 +105,23 @@ def uid_of(pid):
 # ---------------------------------------------------------------- the service behind
 
 class Service:
-    """Counts what reaches it. POST /wait answers when the test says so."""
+    """Counts what reaches it. POST /wait answers when the test says so. GET /by-key/KEY tells whether that key was."""
 
     def __init__(self):
         service = self
         self.count, self.lock = 0, threading.Lock()
         self.arrived, self.go_on = threading.Event(), threading.Event()
+        self.keys = set()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self):
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if self.path.startswith("/by-key/"):
+                    self.answer(*((200, b"it is done\n") if self.path[8:] in service.keys else (404, b"no\n")))
+                    return
+                service.keys.add(self.headers.get("Once-Key"))
                 with service.lock:
                     service.count += 1
                     number = service.count
@@ -124,7 +129,10 @@ class Service:
                     service.arrived.set()
                     service.go_on.wait(SECONDS)
                 body = b"number %d host %s\n" % (number, self.headers["Host"].encode())
-                self.send_response(201)
+                self.answer(201, body)
+
+            def answer(self, status, body):
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Content-Type", "text/plain")
                 self.end_headers()

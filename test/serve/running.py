@@ -89,6 +89,29 @@ def test_complete__what_a_killed_worker_left_is_sent_again(world):
     gateway.end()
 
 
+def test_complete__what_a_killed_worker_left_is_asked_about(world):
+    need_module()
+    world.tolerate = "exited on signal 9"
+    gateway = world.serve("--complete", "--takeover", "probe", "--probe", "/by-key/{key}", "--lease", "1s").ready()
+    wait_for("an answer", answers(gateway))
+    before = gateway.service.count
+    thread = threading.Thread(target=lambda: request(gateway.port, "/wait", "left", body=b"order"))
+    thread.start()
+    wait_for("the request to arrive", gateway.service.arrived.is_set)
+    for pid in gateway.workers():
+        os.kill(pid, signal.SIGKILL)
+    thread.join()
+    gateway.service.go_on.set()
+
+    def told():
+        got = request(gateway.port, "/wait", "left", body=b"order")
+        return got if got and got[0] not in (409, 503) else None
+    status, headers, body = wait_for("an answer", told)
+    equal((status, body), (200, b"it is done\n"), "the service's word")
+    equal(gateway.service.count, before + 1, "requests that had an effect")
+    gateway.end()
+
+
 def test_end__a_second_signal_hurries(world):
     world.tolerate = r"open socket #\d+ left|aborting$"  # what nginx says when it is cut off while it quits
     need_module()

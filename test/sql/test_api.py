@@ -59,6 +59,30 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "SELECT record, fence FROM once.claim('t', 'to2', lease => '1 ms') \\gset\nSELECT pg_sleep(0.02) \\gset\n"
      "SELECT arm AS a1 FROM once.take_over(:'record', :fence) \\gset\n"
      "SELECT :'a1', (once.take_over(:'record', :fence)).arm, (once.lookup('t', 'to2')).state", "unknown|fenced|unknown"),
+    ("take over: what is left to a completer is in progress for claims",
+     "SELECT record, fence FROM once.claim('t', 'to3', lease => '1 ms', takeover => 'completer') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS a1, retry_after_ms AS r1 FROM once.claim('t', 'to3', takeover => 'completer') \\gset\n"
+     "SELECT :'a1', :r1, arm, attempt, takeover FROM once.take_over(:'record', :fence)", "in progress|1000|probe|2|completer"),
+    ("request: kept for whoever takes over, the latest one, and not longer than it is needed",
+     "SELECT record, fence FROM once.claim('t', 'rq', lease => '1 ms', takeover => 'rerun', request => 'one') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT request AS r1, fence AS f1 FROM once.take_over(:'record', :fence, '1 ms') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT fence AS f2 FROM once.claim('t', 'rq', lease => '1 ms', takeover => 'rerun', request => 'two') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT :'r1', request FROM once.take_over(:'record', :f2)", "\\x6f6e65|\\x74776f"),
+    ("intent: without a point nothing was sent, with one something may have been",
+     "SELECT record AS r1, fence AS f1 FROM once.claim('t', 'in1', lease => '1 ms', intent => true) \\gset\n"
+     "SELECT record AS r2, fence AS f2 FROM once.claim('t', 'in2', lease => '1 ms', intent => true) \\gset\n"
+     "SELECT (once.advance(:'r2', :f2, 'once:sending')).arm \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm AS a1, fence AS f3 FROM once.take_over(:'r1', :f1, '1 ms', intent => true) \\gset\n"
+     "SELECT arm AS a2 FROM once.take_over(:'r2', :f2) \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\n"
+     "SELECT :'a1', :'a2', arm, attempt FROM once.claim('t', 'in1')", "execute|unknown|execute|3"),
+    ("bad input: request", "SELECT once.claim('t', 'k', request => convert_to(repeat('x', 1114113), 'UTF8'))",
+     "22023: request is 1114113 bytes long, the limit is 1114112"),
     ("take over: a lease out of range", "SELECT once.take_over(gen_random_uuid(), 1, '25 hours')",
      "22023: lease 25:00:00 is not between 1 ms and 24 hours"),
     ("retention: past it the key is free",

@@ -21,7 +21,8 @@ enum kind {
     RETRYABLE,
     UNKNOWN,
     RELEASED,
-    EXPIRED
+    EXPIRED,
+    LEFT /* to a completer, its lease over */
 };
 
 static struct once_stored make(enum kind kind, bool other_fingerprint)
@@ -36,6 +37,9 @@ static struct once_stored make(enum kind kind, bool other_fingerprint)
     case RUNNING_OWN:
     case UNSENT:
     case SENT:
+    case LEFT:
+        if (kind == LEFT)
+            r->takeover = ONCE_TAKEOVER_COMPLETER;
         s.intent = kind == UNSENT || kind == SENT;
         if (kind == SENT)
             r->recovery_point = ONCE_LIT(ONCE_POINT_SENDING);
@@ -92,6 +96,12 @@ static void decide__every_arm_in_its_order(void)
         { "over, rerun", RUNNING_OVER, false, ONCE_TAKEOVER_RERUN, ARM(EXECUTE), CHANGE(TAKE) },
         { "over, probe", RUNNING_OVER, false, ONCE_TAKEOVER_PROBE, ARM(PROBE), CHANGE(TAKE) },
         { "over, escalate", RUNNING_OVER, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "over, completer, not said before", RUNNING_OVER, false, ONCE_TAKEOVER_COMPLETER, ARM(UNKNOWN),
+          CHANGE(ESCALATE) },
+        { "over, completer", LEFT, false, ONCE_TAKEOVER_COMPLETER, ARM(IN_PROGRESS), CHANGE(NONE) },
+        { "left, rerun", LEFT, false, ONCE_TAKEOVER_RERUN, ARM(EXECUTE), CHANGE(TAKE) },
+        { "left, escalate", LEFT, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "intent, not sent, completer", UNSENT, false, ONCE_TAKEOVER_COMPLETER, ARM(EXECUTE), CHANGE(TAKE) },
         { "intent, not sent, escalate", UNSENT, false, ONCE_TAKEOVER_ESCALATE, ARM(EXECUTE), CHANGE(TAKE) },
         { "intent, not sent, probe", UNSENT, false, ONCE_TAKEOVER_PROBE, ARM(EXECUTE), CHANGE(TAKE) },
         { "intent, sent, escalate", SENT, false, ONCE_TAKEOVER_ESCALATE, ARM(UNKNOWN), CHANGE(ESCALATE) },
@@ -127,6 +137,8 @@ static void decide__a_takeover_only_of_what_was_seen(void)
         { "over, rerun", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
         { "over, probe", RUNNING_OVER, ONCE_TAKEOVER_PROBE, 5, false, ARM(PROBE), CHANGE(TAKE) },
         { "over, escalate", RUNNING_OVER, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(UNKNOWN), CHANGE(ESCALATE) },
+        { "over, completer", RUNNING_OVER, ONCE_TAKEOVER_COMPLETER, 5, false, ARM(PROBE), CHANGE(TAKE) },
+        { "intent, not sent, completer", UNSENT, ONCE_TAKEOVER_COMPLETER, 5, false, ARM(EXECUTE), CHANGE(TAKE) },
         { "over, but not what was seen", RUNNING_OVER, ONCE_TAKEOVER_RERUN, 4, false, ARM(FENCED), CHANGE(NONE) },
         { "K1 live", RUNNING_LIVE, ONCE_TAKEOVER_RERUN, 5, false, ARM(FENCED), CHANGE(NONE) },
         { "intent, not sent", UNSENT, ONCE_TAKEOVER_ESCALATE, 5, false, ARM(EXECUTE), CHANGE(TAKE) },

@@ -42,13 +42,25 @@ static void resend__arrives_with_all_its_fields(void)
            once_span_equal(in.target, out.target) && once_span_equal(in.headers, out.headers) &&
            once_span_equal(in.kept, out.kept) && once_span_equal(in.body, out.body));
     EXPECT(out.max_response == 1 << 20);
-    for (int flags = 0; flags < 4; flags++) {
+    for (int flags = 0; flags < 16; flags++) {
         in.needs_identity = (flags & 1) != 0;
         in.identity = (flags & 2) != 0;
-        CHECK(read_back(&in, &out, &buf) == ONCE_OK);
+        in.probe = (flags & 4) != 0 ? ONCE_LIT("/orders/by-key/17?full=1") : ONCE_LIT("");
+        in.partial = (flags & 8) != 0;
+        in.body = in.partial ? ONCE_LIT("") : ONCE_LIT("{}");
+        bool good = !in.partial || in.probe.len > 0;
+        CHECK(read_back(&in, &out, &buf) == (good ? ONCE_OK : ONCE_INVALID));
         EXPECT(out.needs_identity == in.needs_identity && out.identity == in.identity);
+        EXPECT(!good || (out.partial == in.partial && once_span_equal(out.probe, in.probe)));
     }
-    buf.ptr[3] = 4;
+    in.partial = true;
+    in.body = ONCE_LIT("x");
+    EXPECT(read_back(&in, &out, &buf) == ONCE_INVALID);
+    in = sample();
+    CHECK(read_back(&in, &out, &buf) == ONCE_OK);
+    buf.ptr[3] = 16;
+    EXPECT(once_resend_get(once_buf_span(&buf), &out, NULL) == ONCE_INVALID);
+    buf.ptr[3] = 4; /* says that there is one more */
     EXPECT(once_resend_get(once_buf_span(&buf), &out, NULL) == ONCE_INVALID);
     CHECK(read_back(&in, &out, &buf) == ONCE_OK);
     EXPECT(once_resend_is_final(&out, 201) && !once_resend_is_final(&out, 200) && !once_resend_is_final(&out, 600) &&
@@ -67,6 +79,9 @@ static void resend__cut_anywhere_or_longer_is_refused(void)
     struct once_buf buf;
     once_buf_init(&buf, ONCE_REQUEST_LEN_MAX);
     struct once_resend in = sample(), out;
+    in.probe = ONCE_LIT("/a/...?x=.."); /* dots that lead nowhere */
+    CHECK(read_back(&in, &out, &buf) == ONCE_OK);
+    once_buf_clear(&buf);
     once_resend_put(&buf, &in);
     for (size_t len = 0; len < buf.len; len++) {
         struct guard guard;
@@ -84,7 +99,7 @@ static void resend__what_must_not_be_sent_is_refused(void)
 {
     static const struct {
         const char *name;
-        enum { HEADERS, TARGET, METHOD, UPSTREAM, KEPT } field;
+        enum { HEADERS, TARGET, METHOD, UPSTREAM, KEPT, PROBE } field;
         once_span value;
     } rows[] = {
         { "credentials", HEADERS, ONCE_LIT("authorization: Bearer x\r\n") },
@@ -112,12 +127,18 @@ static void resend__what_must_not_be_sent_is_refused(void)
         { "an upstream that is a URL", UPSTREAM, ONCE_LIT("http://x") },
         { "a kept name that is none", KEPT, ONCE_LIT("A:\n") },
         { "a kept name without its end", KEPT, ONCE_LIT("A") },
+        { "a probe elsewhere", PROBE, ONCE_LIT("http://elsewhere/") },
+        { "a probe with a line end", PROBE, ONCE_LIT("/a\r\nX: y") },
+        { "a probe that climbs", PROBE, ONCE_LIT("/a/../admin") },
+        { "a probe that climbs at its end", PROBE, ONCE_LIT("/a/..?x=/b") },
+        { "a probe that climbs, escaped", PROBE, ONCE_LIT("/a/%2E./admin") },
+        { "a probe of nothing", PROBE, ONCE_LIT("/a/./b") },
     };
     struct once_buf buf;
     once_buf_init(&buf, ONCE_REQUEST_LEN_MAX);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct once_resend in = sample(), out;
-        once_span *fields[] = { &in.headers, &in.target, &in.method, &in.upstream, &in.kept };
+        once_span *fields[] = { &in.headers, &in.target, &in.method, &in.upstream, &in.kept, &in.probe };
         *fields[rows[i].field] = rows[i].value;
         EXPECT_ROW(rows[i].name, read_back(&in, &out, &buf) == ONCE_INVALID);
     }

@@ -563,11 +563,11 @@ static void values__that_do_not_exist_are_refused(void)
         TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_STATE_UNKNOWN);
         reply.record = plain;
         reply.record.takeover = (enum once_takeover)bad;
-        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_TAKEOVER_PROBE);
+        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_TAKEOVER_COMPLETER);
 
         struct wire_call call = { .request = { .verb = ONCE_VERB_CLAIM } };
         call.request.claim.takeover = (enum once_takeover)bad;
-        TRY(WIRE_CALL, wire_put_call(&buf, 1, &call), 0, ONCE_TAKEOVER_PROBE);
+        TRY(WIRE_CALL, wire_put_call(&buf, 1, &call), 0, ONCE_TAKEOVER_COMPLETER);
         call = (struct wire_call){ .request = { .verb = ONCE_VERB_FINISH } };
         call.request.outcome.state = (enum once_state)bad;
         TRY(WIRE_CALL, wire_put_call(&buf, 1, &call), 0, ONCE_STATE_UNKNOWN);

@@ -121,7 +121,7 @@ static struct wire_call any_call(enum once_verb verb)
                                         .lease_ms = any_i64(),
                                         .retention_ms = any_i64(),
                                         .wait_ms = any_i64(),
-                                        .takeover = (enum once_takeover)below(ONCE_TAKEOVER_PROBE + 1),
+                                        .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                                         .intent = toss(),
                                         .request = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
@@ -171,7 +171,7 @@ static struct once_record any_record(void)
                              .body_dropped = toss(),
                              .lease_live = toss(),
                              .has_request = toss(),
-                             .takeover = (enum once_takeover)below(ONCE_TAKEOVER_PROBE + 1),
+                             .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
                              .retention_ms = any_i64(),

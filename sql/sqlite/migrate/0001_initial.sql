@@ -30,7 +30,7 @@ CREATE TABLE once_claim (
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
     flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
                                            -- 8: after one that was running and may have sent something
-    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 3),
+    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 4),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
     lease_ms            INTEGER NOT NULL,

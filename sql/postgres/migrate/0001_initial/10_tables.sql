@@ -93,7 +93,7 @@ CREATE TABLE once.claim (
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
     turn         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
-    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe; + 16: granted to probe; + 32: with intent;
+    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
                                          -- + 64: after one that was running and may have sent something
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it

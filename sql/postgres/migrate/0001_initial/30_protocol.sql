@@ -99,7 +99,8 @@ BEGIN
     a.body_dropped := coalesce(s.body_dropped, false);
     a.recovery_point := s.point;
     a.checkpoint := s.checkpoint;
-    a.takeover := CASE s.takeover WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END;
+    a.takeover := CASE s.takeover WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
+                             ELSE 'escalate' END;
     a.created_at := s.created_at;
     a.claimed_at := s.claimed_at;
     IF s.state IS NULL THEN
@@ -254,6 +255,7 @@ RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s   once.stored;
+    a   once.answer;
     n   bigint;
     arm text;
     unsent boolean;
@@ -303,7 +305,13 @@ BEGIN
         END IF;
         CONTINUE WHEN s.lease_until > n;
         unsent := once.is_unsent(s);
-        IF takeover & 15 = 1 AND NOT unsent THEN
+        -- Left to those who take over what they saw, if they will find that it is.
+        IF takeover & 15 = 4 AND s.takeover = 4 AND NOT unsent THEN
+            a := once.answer_of('in progress', s, n);
+            a.retry_after_ms := 1000;
+            RETURN a;
+        END IF;
+        IF takeover & 15 IN (1, 4) AND NOT unsent THEN
             CONTINUE WHEN NOT once.close_turn(s, 4, 0, NULL, NULL);
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;

@@ -19,7 +19,7 @@ END $$;
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
-                ELSE (takeover & 15) + CASE WHEN takeover & 15 = 3 THEN 16 ELSE 0 END + 64 END
+                ELSE (takeover & 15) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
 $$;
 
 -- The request that is stored with the life of this claim.
@@ -124,7 +124,7 @@ BEGIN
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;
     END IF;
-    a := once.answer_of(CASE WHEN s.takeover = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END,
+    a := once.answer_of(CASE WHEN s.takeover IN (3, 4) AND NOT unsent THEN 'probe' ELSE 'execute' END,
                         once.next_turn(s, new_nonce,
                                        once.next_takeover(s.takeover + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
@@ -135,7 +135,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.take_over(record uuid, fence bigint, lease interval DEFAULT NULL,
-                               nonce uuid DEFAULT gen_random_uuid())
+                               nonce uuid DEFAULT gen_random_uuid(), intent boolean DEFAULT false)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -147,9 +147,9 @@ BEGIN
     IF nonce IS NULL THEN
         RAISE EXCEPTION 'nonce is NULL; leave it out to have one made' USING ERRCODE = '22023';
     END IF;
-    RETURN once.take_over_record(record, fence, coalesce(lease_ms, 0), false, nonce, false);
+    RETURN once.take_over_record(record, fence, coalesce(lease_ms, 0), coalesce(intent, false), nonce, false);
 END $$;
-COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid) IS
+COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid, boolean) IS
     'Take over an abandoned record just as it was seen. arm: execute | probe | unknown (escalated) | fenced (it is not '
     'as it was seen) | absent';
 

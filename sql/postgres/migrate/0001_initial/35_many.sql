@@ -73,7 +73,8 @@ BEGIN
         SELECT u.i, ROW('replay', c.record, c.fence, coalesce(c.attempt, 1),
                         CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
                         r.state & 32 <> 0, p.point, p.checkpoint, NULL,
-                        CASE c.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' ELSE 'escalate' END,
+                        CASE c.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
+                             ELSE 'escalate' END,
                         coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN coalesce(c.retention_ms, 86400000) >= 0
                              THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,

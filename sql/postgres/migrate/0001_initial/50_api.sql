@@ -2,13 +2,14 @@
 
 CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT decode(repeat('00', 32), 'hex'),
                            lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
-                           takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid())
+                           takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid(),
+                           intent boolean DEFAULT false, request bytea DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tenant_bytes bytea := convert_to(tenant, 'UTF8');
     key_bytes    bytea := convert_to(key, 'UTF8');
-    policy       integer := array_position(ARRAY['escalate', 'rerun', 'probe'], takeover);
+    policy       integer := array_position(ARRAY['escalate', 'rerun', 'probe', 'completer'], takeover);
     lease_ms     bigint := (extract(epoch FROM lease) * 1000)::bigint;
     retention_ms bigint := coalesce((extract(epoch FROM retention) * 1000)::bigint, -1);
 BEGIN
@@ -26,7 +27,7 @@ BEGIN
         RAISE EXCEPTION 'fingerprint has % bytes, not 32', coalesce(length(fingerprint), 0) USING ERRCODE = '22023';
     END IF;
     IF policy IS NULL THEN
-        RAISE EXCEPTION 'takeover ''%'' is none of escalate, rerun, probe', takeover USING ERRCODE = '22023';
+        RAISE EXCEPTION 'takeover ''%'' is none of escalate, rerun, probe, completer', takeover USING ERRCODE = '22023';
     END IF;
     IF lease_ms IS NULL OR lease_ms NOT BETWEEN 1 AND 86400000 THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
@@ -35,10 +36,18 @@ BEGIN
         RAISE EXCEPTION 'retention % is not between 1 ms and 100 years; NULL keeps for ever', retention
             USING ERRCODE = '22023';
     END IF;
+    IF length(request) > 1114112 THEN
+        RAISE EXCEPTION 'request is % bytes long, the limit is 1114112', length(request) USING ERRCODE = '22023';
+    END IF;
+    policy := policy + CASE WHEN intent THEN 32 ELSE 0 END;
+    IF length(request) > 0 THEN
+        RETURN once.claim_with_request(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint,
+                                       lease_ms, retention_ms, policy, nonce, request);
+    END IF;
     RETURN once.claim_record(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint, lease_ms,
                              retention_ms, policy, nonce);
 END $$;
-COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid) IS
+COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea) IS
     'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown. Waits for a transaction that '
     'is just claiming the same key. retention NULL: keep for ever';
 

@@ -7,8 +7,8 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 
 -- For services.
 GRANT EXECUTE ON FUNCTION
-    once.claim(text, text, bytea, interval, interval, text, uuid),
-    once.take_over(uuid, bigint, interval, uuid),
+    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea),
+    once.take_over(uuid, bigint, interval, uuid, boolean),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
     once.finish(uuid, bigint, integer, bytea, text, text, boolean),

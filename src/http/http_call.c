@@ -1,5 +1,5 @@
 /* http_call.c - see http_call.h. */
-#include "daemon/http_call.h"
+#include "http/http_call.h"
 
 #include "core/err.h"
 #include "core/resend.h"

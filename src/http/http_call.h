@@ -9,8 +9,8 @@
  *                end that is marked. Everything between is BROKEN.
  *             H2 bounded: the time, the header lines, the body (what is over is read and dropped).
  */
-#ifndef ONCE_DAEMON_HTTP_CALL_H
-#define ONCE_DAEMON_HTTP_CALL_H
+#ifndef ONCE_HTTP_HTTP_CALL_H
+#define ONCE_HTTP_HTTP_CALL_H
 
 #include "core/buf.h"
 

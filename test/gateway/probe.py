@@ -1,0 +1,527 @@
+#!/usr/bin/env python3
+"""Routes with `once_takeover probe`: what was abandoned is asked about before it is sent again. The service behind it ignores keys:
+whoever sends twice has two effects. It tells by GET what it did, as it should, or as the case scripts it.
+
+On PostgreSQL (ONCE_TEST_POSTGRES) the cases that go through the store most."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+from gateway import (BOUND_S, Client, Closed, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, in_parallel, kill,
+                     new_token, request_bytes, wait_for)
+import upstream
+
+STORED = "once_complete app header=X-Test;"
+ASK = "once_probe /service/asked?key=$once_key&client=$once_client_key&record=$once_record after=100ms;"
+PROBE = ("once on;", SINGLE, "once_lease 1s;", "once_takeover probe;")
+LOCATIONS = (Location("/probe/", *PROBE, STORED, ASK),
+             Location("/known/", *PROBE, "once_complete app identity header=X-Test;", ASK),
+             Location("/wait/", *PROBE, STORED, ASK, "once_wait 20s;"),
+             Location("/intent/", *PROBE, STORED, ASK, "once_intent on;"),
+             Location("/named/", *PROBE, STORED, "once_probe /of/$once_uri_json_order/asked after=100ms;"),
+             Location("/raw/", *PROBE, STORED, "once_probe /of/$once_json_order/asked after=100ms;"),
+             Location("/plain/", "once on;", SINGLE, "once_lease 1s;"))
+VIOLENCE = r"exited on signal 9|worker process \d+ exited"
+SECRET = ("Authorization", "Bearer of-the-client")
+JSON = "Content-Type: application/json"
+
+SCRIPTS = {}  # token: what answers the next question about it; the last one stays
+ASKED = {}    # token: the questions, with their headers
+LOCK = threading.Lock()
+
+
+# ------------------------------------------------------------------ a service that can be asked
+
+def truth(c):
+    """What a good service says: the answer of the request that had this key, or that there was none."""
+    done = [effect for effect in c.upstream.ledger.of(c.token)
+            if dict((k.lower(), v) for k, v in effect["headers"]).get("once-key") == c.header("once-key")]
+    if not done:
+        c.answer(404, [JSON], b'{"error":"no such request"}')
+    else:
+        c.answer(200, [JSON, "Once-Status: 201", "Location: /things/7", "Set-Cookie: a=b", "X-Other: x"],
+                 b'{"effect":%d,"told":true}' % len(done))
+
+
+@upstream.behaviour
+def asked(c):
+    with LOCK:
+        ASKED.setdefault(c.token, []).append((c.method, c.path, {k.lower(): v for k, v in c.headers}, c.body))
+        script = SCRIPTS.get(c.token, [truth])
+        step = script[0]
+        if len(script) > 1:
+            SCRIPTS[c.token] = script[1:]
+    step(c)
+
+
+def says(status, *headers, body=b"words"):
+    return lambda c: c.answer(status, [*headers], body)
+
+
+def truncated(c):
+    c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this")
+    c.close()
+
+
+def truncated_404(c):
+    c.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 1000\r\n\r\nonly this")
+    c.close()
+
+
+def without_end(c):
+    """Neither length nor chunks: nobody can know whether it is whole."""
+    c.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nall of it, or not")
+    c.close()
+
+
+def endless(c):
+    c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(2000):
+        c.send(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        time.sleep(0.01)
+
+
+def silent(c):
+    c.hold()
+
+
+def no_http(c):
+    c.send(b"\x16\x03\x01 what?\r\n\r\n")
+    c.close()
+
+
+def elsewhere(c):
+    c.answer(302, ["Location: http://127.0.0.1:%d/service/followed" % c.upstream.port], b"")
+
+
+@upstream.behaviour
+def followed(c):
+    """Nobody should come here."""
+    c.effect()
+    c.answer(200, [JSON], b'{"followed":true}')
+
+
+@upstream.behaviour
+def resets(c):
+    """Has its effect, and breaks off."""
+    c.work()
+    c.reset()
+
+
+@upstream.behaviour
+def says_500(c):
+    c.work()
+    c.answer(500, ["Content-Type: text/plain"], b"it may have worked\n")
+
+
+@upstream.behaviour
+def resets_once(c):
+    """Breaks off, and did nothing, the first time."""
+    c.read_body()
+    if sum(seen[0] == c.token and seen[1] == "POST" for seen in c.upstream.seen) < 2:
+        c.reset()
+    c.answer(201, [JSON], b'{"effect":%d}' % c.effect())
+
+
+@upstream.behaviour
+def resets_then_503(c):
+    """Did nothing and broke off; then did it, and said something else."""
+    c.read_body()
+    if sum(seen[0] == c.token and seen[1] == "POST" for seen in c.upstream.seen) < 2:
+        c.reset()
+    c.effect()
+    c.answer(503, [], b"who knows")
+
+
+class Case:
+    def __init__(self, *arguments, identity=False, complete=True, workers=2, env=None):
+        self.gateway = Gateway(LOCATIONS, workers=workers, tolerate=VIOLENCE, store=os.environ.get("ONCE_TEST_POSTGRES"))
+        self.gateway.daemon.arguments = []
+        if complete:
+            self.gateway.daemon.arguments = ["--complete", "app=http://127.0.0.1:%d" % self.gateway.upstream.port,
+                                             "--complete-lease", "1s", *arguments]
+        if identity:
+            path = self.gateway.path("identity")
+            with open(path, "w", encoding="ascii") as file:
+                file.write("Authorization: Bearer of-the-daemon\n")
+            os.chmod(path, 0o600)
+            self.gateway.daemon.arguments += ["--complete-identity", "app=" + path]
+        self.gateway.daemon_env = env
+        self.gateway.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.gateway.stop()
+                alarms = self.gateway.alarms()
+                expect(not alarms, "in the logs:\n" + "\n".join(alarms[:20]))
+        finally:
+            self.gateway.remove()
+
+    def begin(self, path, token, headers=(), body=b'{"amount":25}'):
+        client = Client(self.gateway.port)
+        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                                 ("Content-Type", "application/json"), *headers,
+                                                 ("Content-Length", str(len(body)))], body))
+        return client
+
+    def kill_workers(self, *clients):
+        old = self.gateway.worker_pids()
+        for pid in old:
+            kill(pid)
+        wait_for(lambda: not set(old) & set(self.gateway.worker_pids()), "the workers' end")
+        self.gateway.wait_for_workers()
+        for client in clients:
+            client.close()
+
+    def sent(self, token):
+        return sum(seen[0] == token and seen[1] == "POST" for seen in self.gateway.upstream.seen)
+
+    def left(self, path, behaviour, token, headers=(), body=b'{"amount":25}'):
+        """A request whose worker dies while the service has it."""
+        client = self.begin(path + behaviour, token, headers, body)
+        happens = behaviour == "held"
+        wait_for(lambda: self.gateway.effects(token) == 1 if happens else self.sent(token), "the request")
+        self.kill_workers(client)
+        self.gateway.upstream.open_gate(token)
+        expect_equal(self.gateway.effects(token), int(happens), "effects of the request that was left")
+
+    def ask(self, path, token, headers=(), body=b'{"amount":25}'):
+        return self.gateway.ask_until(lambda answer: answer.code() != "store-unavailable", path, token, token,
+                                      headers=[("Content-Type", "application/json"), *headers], body=body)
+
+    def final(self, path, token, **named):
+        """As a client does: asks until it is told how it ended."""
+        def once():
+            answer = self.ask(path, token, **named)
+            return None if answer.status == 409 or answer.code() == "upstream-failed" else answer
+        return wait_for(once, "an end of %s" % self.record(token))
+
+    def record(self, token):
+        return self.gateway.record(token) or {"state": "absent"}
+
+    def wait_state(self, token, *states):
+        return wait_for(lambda: (lambda r: r if r["state"] in states else None)(self.record(token)),
+                        "%s; it is %s; %s" % (states, self.record(token), self.gateway.daemon.said()[-300:]))
+
+    def adopted(self, path, token, answer=None, effects=1, **named):
+        """It has the service's word as its outcome: once and for all."""
+        answer = answer or self.final(path, token, **named)
+        expect(answer.replayed, "not from the record: %s" % answer)
+        expect_equal((answer.status, answer.body, answer.get("Location"), answer.get("Content-Type")),
+                     (201, b'{"effect":%d,"told":true}' % effects, "/things/7", "application/json"), "what was adopted")
+        for name in "Once-Status", "Set-Cookie", "X-Other":
+            expect(answer.get(name) is None, "%s is replayed: %s" % (name, answer))
+        for again in in_parallel(lambda _: self.ask(path, token, **named), range(4), width=4):
+            expect_equal(again.lasting(), answer.lasting(), "a later replay")
+        expect_equal(self.gateway.effects(token), effects, "effects")
+
+
+suite = Suite()
+on_postgres = []
+
+
+def also_on_postgres(function):
+    on_postgres.append(function.__name__)
+    return suite.case(function)
+
+
+# ------------------------------------------------------------------ kill -9
+
+@also_on_postgres
+def worker_killed_after_the_effect__adopted():
+    with Case() as c:
+        token = new_token("done")
+        c.left("/probe/", "held", token)
+        c.adopted("/probe/held", token)
+        expect_equal(c.sent(token), 1, "requests")
+        method, path, headers, body = ASKED[token][0]
+        first = {k.lower(): v for k, v in c.gateway.upstream.ledger.of(token)[0]["headers"]}
+        expect_equal((method, body, headers["once-key"]), ("GET", b"", first["once-key"]), "the question")
+        expect(path.startswith("/service/asked?key=%s&client=%s&record=" % (first["once-key"], token)), path)
+        expect_equal(len(path.rsplit("=", 1)[1]), 32, "the record's name in %s" % path)
+        expect(int(headers["once-fence"]) > int(first["once-fence"]), "the fence does not grow")
+        for name in "content-type", "content-length", "idempotency-key", "authorization":
+            expect(name not in headers, "the question has %s: %s" % (name, headers))
+        expect_equal(c.record(token)["attempt"], 2, "attempts")
+
+
+@also_on_postgres
+def worker_killed_before_the_effect__sent_again():
+    with Case() as c:
+        token = new_token("not")
+        c.left("/probe/", "held_before", token)
+        answer = c.final("/probe/held_before", token)
+        expect_equal((answer.status, answer.replayed, answer.body), (201, True, b'{"effect":1}'), "the answer")
+        expect_equal((c.gateway.effects(token), len(ASKED[token]), c.sent(token)), (1, 1, 2), "effects, questions, requests")
+
+
+@suite.case
+def a_retry_that_waits_is_told_what_was_adopted():
+    with Case() as c:
+        token = new_token("wait")
+        c.left("/wait/", "held", token)
+        c.adopted("/wait/held", token, answer=c.ask("/wait/held", token))
+
+
+@suite.case
+def broken_answers_are_asked_about():
+    """Nothing is stored about them; their clients are told to ask again."""
+    with Case() as c:
+        def one(name):
+            token = new_token(name)
+            answer = c.ask("/probe/" + name, token)
+            if name == "says_500":
+                expect_equal((answer.status, answer.body), (500, b"it may have worked\n"), "what is passed on")
+                expect(answer.get("Idempotency-Outcome") is None, "it is said to be unknown: %s" % answer)
+            else:
+                expect_equal((answer.status, answer.code()), (502, "upstream-failed"), name)
+                expect(int(answer.get("Retry-After")) >= 1 and answer.problem()["retryable"], "what it may do: %s" % answer)
+            if name == "resets_once":
+                expect_equal(c.final("/probe/" + name, token).body, b'{"effect":1}', "sent again")
+                expect_equal(c.gateway.effects(token), 1, "effects")
+            else:
+                c.adopted("/probe/" + name, token)
+        in_parallel(one, ["resets", "says_500", "resets_once", "resets_then_503"], width=4)
+
+
+@suite.case
+def nginx_that_is_told_to_stop_leaves_it():
+    with Case(workers=1) as c:
+        token = new_token("term")
+        client = c.begin("/probe/held", token)
+        wait_for(lambda: c.gateway.effects(token) == 1, "the effect")
+        c.gateway.end_nginx(signal.SIGTERM)
+        client.close()
+        c.wait_state(token, "succeeded")
+        c.gateway.start_nginx()
+        c.adopted("/probe/held", token)
+
+
+@suite.case
+def service_killed_and_started_again():
+    with Case(workers=1) as c:
+        token = new_token("service")
+        gateway = c.gateway
+        client = c.begin("/probe/held", token)
+        wait_for(lambda: gateway.effects(token) == 1, "the effect")
+        gateway.upstream.stop()
+        expect_equal(client.read().status, 502, "the first answer")
+        client.close()
+        wait_for(lambda: c.record(token).get("attempt", 0) > 1, "a question that nobody hears")
+        gateway.upstream = upstream.Upstream(gateway.folder, gateway.upstream.port)
+        c.adopted("/probe/held", token)
+
+
+def daemon_killed_at(point, behaviour):
+    """Whatever it had in hand when it died: the next one asks before it sends."""
+    with Case(env={"ONCE_CRASH": point + ":1"}) as c:
+        token = new_token("point")
+        c.left("/probe/", behaviour, token)
+        expect_equal(c.gateway.daemon.reap(), -signal.SIGKILL, "the daemon's end")
+        c.gateway.daemon.start()
+        c.wait_state(token, "succeeded")
+        answer = c.final("/probe/" + behaviour, token)
+        expect(answer.replayed and answer.status == 201, "the answer: %s" % answer)
+        expect_equal(c.gateway.effects(token), 1, "effects")
+        expect_equal(c.final("/probe/" + behaviour, token).lasting(), answer.lasting(), "a later replay")
+
+
+# ------------------------------------------------------------------ what it may say
+
+@also_on_postgres
+def not_known_is_asked_again():
+    with Case("--complete-attempts", "20", "--complete-timeout", "1s") as c:
+        def one(steps):
+            token = new_token("again")
+            SCRIPTS[token] = [*steps, truth]
+            expect_equal(c.ask("/probe/resets", token).status, 502, "the first answer")
+            c.adopted("/probe/resets", token)
+            expect(len(ASKED[token]) == len(steps) + 1, "%d questions" % len(ASKED[token]))
+            expect_equal((c.record(token)["attempt"], c.sent(token)), (len(steps) + 2, 1), "attempts, requests")
+        in_parallel(one, [[says(202)], [says(409), says(503, "Retry-After: 1")], [says(500)], [elsewhere], [truncated],
+                          [truncated_404], [silent], [no_http], [says(401)], [says(204, body=b"")], [says(200, body=b"")],
+                          [says(200, "Once-Status: 99")], [says(200, "Once-Status: 429")], [says(200, "Once-Status: 500")],
+                          [says(200, "Once-Status: 2o1")], [says(200, "Once-Status: 201", "Once-Status: 201")], [endless]],
+                    width=17)
+        expect(not any("followed" in seen[2] for seen in c.gateway.upstream.seen), "a redirect was followed")
+
+
+@also_on_postgres
+def never_known_is_escalated():
+    with Case("--complete-attempts", "3") as c:
+        tokens = [new_token("never") for _ in range(2)]
+        SCRIPTS[tokens[0]], SCRIPTS[tokens[1]] = [says(500)], [elsewhere]
+        for token in tokens:
+            expect_equal(c.ask("/probe/resets", token).status, 502, "the first answer")
+        for token in tokens:
+            record = c.wait_state(token, "unknown")
+            expect_equal((record["attempt"], len(ASKED[token]), c.gateway.effects(token)), (3, 2, 1), "attempts, questions, effects")
+            answer = c.ask("/probe/resets", token)
+            expect_equal((answer.status, answer.code()), (502, "outcome-unknown"), "what its client is told")
+        wait_for(lambda: "asked whether it happened, the service answered 500" in c.gateway.daemon.said(), "the reason")
+        run = subprocess.run([ONCE, "keys", "resolve", "--store", "once:" + c.gateway.daemon.socket, tokens[0], "--done", "--status", "201",
+                              "--body", "seen", "--reason", "looked"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect_equal(run.returncode, 0, run.stdout)
+        expect_equal(c.ask("/probe/resets", tokens[0]).body, b"seen", "after the verdict")
+
+
+@suite.case
+def what_happened_and_cannot_be_kept_is_not_sent_again():
+    with Case() as c:
+        def one(step):
+            token = new_token("large")
+            SCRIPTS[token] = [step]
+            c.ask("/probe/resets", token)
+            answer = c.final("/probe/resets", token)
+            expect_equal((answer.status, answer.code(), c.gateway.effects(token)), (410, "answer-not-kept", 1), "the answer")
+        in_parallel(one, [says(200, body=b"x" * (3 << 20)), without_end], width=2)
+
+
+@suite.case
+def a_failure_is_adopted_as_one():
+    with Case() as c:
+        for status, wanted in ("402", 402), (None, 200):
+            token = new_token("402")
+            SCRIPTS[token] = [says(200, *(["Once-Status: " + status] if status else []), body=b"so it ended")]
+            c.ask("/probe/resets", token)
+            answer = c.final("/probe/resets", token)
+            expect_equal((answer.status, answer.body, answer.replayed), (wanted, b"so it ended", True), "the answer")
+
+
+# ------------------------------------------------------------------ who may ask, and what
+
+@suite.case
+def credentials():
+    with Case(identity=True) as c:
+        known, plain, before = (new_token("who") for _ in range(3))
+        c.left("/known/", "held_before", known, headers=[SECRET])
+        answer = c.final("/known/held_before", known, headers=[SECRET])
+        expect_equal((answer.status, c.gateway.effects(known)), (201, 1), "with the daemon's identity")
+        expect_equal(ASKED[known][0][2].get("authorization"), "Bearer of-the-daemon", "the question's")
+        # It can be asked about without; but only its client can send it.
+        c.left("/probe/", "held", plain, headers=[SECRET])
+        c.adopted("/probe/held", plain, headers=[SECRET])
+        c.left("/probe/", "held_before", before, headers=[SECRET])
+        record = c.wait_state(before, "failed")
+        expect_equal((record["retryable"], c.gateway.effects(before), len(ASKED[before])), (True, 0, 1), "what is left to its client")
+        answer = c.ask("/probe/held_before", before, headers=[SECRET])
+        expect_equal((answer.status, answer.replayed, c.gateway.effects(before)), (201, False, 1), "its client's retry")
+        for token in plain, before:
+            expect(all("authorization" not in question[2] for question in ASKED[token]), "a question with credentials")
+
+
+@suite.case
+def a_body_too_large_to_store_is_asked_about():
+    body = b'{"padding":"%s"}' % (b"x" * (3 << 20))
+    with Case() as c:
+        done, not_done = new_token("big"), new_token("big")
+        c.left("/probe/", "held", done, body=body)
+        c.adopted("/probe/held", done, body=body)
+        c.left("/probe/", "held_before", not_done, body=body)
+        expect_equal(c.wait_state(not_done, "failed")["retryable"], True, "what is left to its client")
+        answer = c.ask("/probe/held_before", not_done, body=body)
+        expect_equal((answer.status, answer.replayed, c.gateway.effects(not_done)), (201, False, 1), "its client's retry")
+
+
+@suite.case
+def with_intent_a_request_that_was_not_sent_is_not_asked_about():
+    with Case() as c:
+        sent = new_token("sent")
+        c.left("/intent/", "held", sent)
+        c.adopted("/intent/held", sent)
+
+
+@suite.case
+def a_member_of_the_body_stays_where_it_is_put():
+    with Case() as c:
+        token = new_token("member")
+        body = json.dumps({"order": "a/../../b?c#d e%2f"}).encode()
+        c.ask("/named/resets", token, body=body)
+        c.adopted("/named/resets", token, body=body)
+        expect_equal(ASKED[token][0][1], "/of/a%2F..%2F..%2Fb%3Fc%23d%20e%252f/asked", "where it was asked")
+        # What leads elsewhere, or nowhere, is not stored, and so not asked about: unknown, as with escalate.
+        for path, order in (("/named/resets", ".."), ("/raw/resets", "x/../../y"), ("/raw/resets", "a b"), ("/named/resets", ""),
+                            ("/named/resets", None), ("/raw/resets", {})):
+            token = new_token("bad")
+            answer = c.ask(path, token, body=json.dumps({"order": order}).encode())
+            expect_equal((answer.code(), c.record(token)["state"], token in ASKED), ("outcome-unknown", "unknown", False), order)
+
+
+@suite.case
+def without_a_completer_it_stays_in_progress():
+    with Case(complete=False) as c:
+        token = new_token("nobody")
+        c.ask("/probe/resets", token)
+        wait_for(lambda: c.ask("/probe/resets", token).get("Retry-After") == "1", "the end of its lease")
+        answer = c.ask("/probe/resets", token)
+        expect_equal((answer.status, answer.code()), (409, "in-progress"), "what a client is told")
+        expect_equal((c.record(token)["attempt"], c.gateway.effects(token)), (1, 1), "attempts, effects")
+
+
+@suite.case
+def configuration():
+    rows = [
+        ([], "needs \"once_probe\"", ("once_takeover probe;", STORED)),
+        ([], "does not say probe", (ASK, STORED)),
+        ([], "does not say probe", ("once_takeover rerun;", ASK, STORED)),
+        ([], "needs \"once_complete\"", ("once_takeover probe;", ASK)),
+        ([], "is duplicate", ("once_takeover probe;", ASK, ASK, STORED)),
+        ([], "a path of the service", ("once_takeover probe;", "once_probe http://elsewhere/$once_key;", STORED)),
+        ([], "a path of the service", ("once_takeover probe;", "once_probe $once_key;", STORED)),
+        ([], "the same of all requests", ("once_takeover probe;", "once_probe /charges;", STORED)),
+        ([], "no such character", ("once_takeover probe;", 'once_probe "/a b/$once_key";', STORED)),
+        ([], "unknown \"once_nothing\" variable", ("once_takeover probe;", "once_probe /a/$once_nothing;", STORED)),
+        ([], "it is after=TIME", ("once_takeover probe;", "once_probe /a/$once_key soon;", STORED)),
+        ([], "1ms to 24h", ("once_takeover probe;", "once_probe /a/$once_key after=25h;", STORED)),
+        ([], "1ms to 24h", ("once_takeover probe;", "once_probe /a/$once_key after=0s;", STORED)),
+        ([], "after=x", ("once_takeover probe;", "once_probe /a/$once_key after=x;", STORED)),
+        ([], "is off, and says more", ("once_takeover escalate;", "once_probe off after=1s;", STORED)),
+        (["once_takeover probe;", ASK], "needs \"once_complete\"", ()),
+        (["once_takeover probe;", ASK, STORED], None, ()),
+        (["once_takeover probe;", ASK, STORED], None, ("once_takeover escalate;",)),
+        (["once_takeover probe;", ASK, STORED], None, ("once_takeover rerun;", "once_probe off;")),
+        (["once_takeover probe;", ASK, STORED], "needs \"once_probe\"", ("once_probe off;",)),
+        (["once_takeover probe;", STORED], None, ("once_probe /b/$once_record;",)),
+    ]
+
+    def one(row):
+        server, wanted, once = row
+        gateway = Gateway([Location("/a/", "once on;", SINGLE, *once)], server="\n".join(server))
+        try:
+            gateway.port = 1
+            gateway.write_configuration()
+            run = subprocess.run(gateway.nginx_command("-t"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            said = run.stdout
+            expect((run.returncode == 0) == (wanted is None), "%s: %s" % (row, said))
+            expect(wanted is None or (wanted in said and ("nginx.conf:" in said or "variable" in wanted)), "%s: %s" % (row, said))
+        finally:
+            gateway.upstream.stop()
+            gateway.remove()
+    in_parallel(one, rows, width=4)
+
+
+def main():
+    suite.require()
+    points = subprocess.run([ONCE, "run", "--list-points"], stdout=subprocess.PIPE, text=True).stdout.split()
+    if "completer.asking" in points:
+        for point, behaviour in (("completer.taken", "held"), ("completer.asking", "held"), ("completer.asked", "held"),
+                                 ("completer.finished", "held"), ("completer.asked", "held_before"),
+                                 ("completer.sending", "held_before"), ("completer.answered", "held_before"),
+                                 ("completer.finished", "held_before")):
+            suite.add("daemon_killed_at %s, %s" % (point, behaviour), daemon_killed_at, point, behaviour)
+    if os.environ.get("ONCE_TEST_POSTGRES"):
+        subprocess.run([ONCE, "migrate", "--store", os.environ["ONCE_TEST_POSTGRES"]], check=True, stdout=subprocess.DEVNULL)
+        suite.cases = [c for c in suite.cases if c[0] in on_postgres]
+        suite.run(width=1)  # one after the other: they share a database, and would complete each other's
+    else:
+        suite.run(width=6)
+
+
+main()
