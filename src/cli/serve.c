@@ -72,6 +72,8 @@ static const char help[] =
     "                     unix socket's /PATH; default: off\n"
     "  --console-token-file FILE\n"
     "                     the token to sign in there with; default: one is made and printed\n"
+    "  --console-outbox URL\n"
+    "                     the database whose outbox it shows; default: a PostgreSQL store's own\n"
     "  --log-requests     a line on standard error for every request\n"
     "  --config DIR       write nginx.conf there, and leave it there\n"
     "  --print-config     print nginx.conf, start nothing\n"
@@ -115,6 +117,7 @@ enum {
     OPTION_HTTP,
     OPTION_CONSOLE,
     OPTION_CONSOLE_TOKEN,
+    OPTION_CONSOLE_OUTBOX,
     OPTION_LOG_REQUESTS,
     OPTION_CONFIG,
     OPTION_PRINT_CONFIG,
@@ -147,6 +150,7 @@ static const struct option options[] = {
     { "http", required_argument, NULL, OPTION_HTTP },
     { "console", required_argument, NULL, OPTION_CONSOLE },
     { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
+    { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
     { "log-requests", no_argument, NULL, OPTION_LOG_REQUESTS },
     { "config", required_argument, NULL, OPTION_CONFIG },
     { "print-config", no_argument, NULL, OPTION_PRINT_CONFIG },
@@ -174,8 +178,8 @@ struct serve {
     struct once_serve_config config;
     char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *methods[METHODS_MAX];
-    const char *identity, *webhook, *console, *console_token;     /* NULL: none */
-    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
+    const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
+    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
 };
 
@@ -335,6 +339,8 @@ static bool parse_option(struct serve *serve, int c)
             serve->console = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c == OPTION_CONSOLE_TOKEN)
             serve->console_token = optarg;
+        else if (c == OPTION_CONSOLE_OUTBOX)
+            serve->console_outbox = optarg;
         else if (c == OPTION_USER)
             serve->wishes.user = optarg;
         else if (c == OPTION_NGINX)
@@ -370,8 +376,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
-    else if (serve->console_token != NULL && serve->console == NULL)
-        cli->exit = once_cli_usage(cli, "--console-token-file is for --console");
+    else if ((serve->console_token != NULL || serve->console_outbox != NULL) && serve->console == NULL)
+        cli->exit = once_cli_usage(cli, "--console-token-file and --console-outbox are for --console");
     else if ((serve->config.complete || serve->webhook != NULL || serve->console != NULL) && cli->store != NULL &&
              strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(
@@ -611,6 +617,10 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     if (serve->console_token != NULL) {
         once_serve_child_add(daemon, "--console-token-file");
         once_serve_child_add(daemon, serve->console_token);
+    }
+    if (serve->console_outbox != NULL) {
+        once_serve_child_add(daemon, "--console-outbox");
+        once_serve_child_add(daemon, serve->console_outbox);
     }
     if (place->root) {
         once_serve_child_add(daemon, "--allow");
