@@ -1,8 +1,8 @@
 // bytes.js - stored bytes: as they came from the server, in addresses, and for people to see.
 //
 // Keys, bodies and reasons may hold anything: control characters, marks that turn the direction of
-// text around, bytes that are no UTF-8. What cannot be seen is shown as a marked escape, so that two
-// different keys never look the same, and nothing rearranges the page.
+// text around, bytes that are no UTF-8. What cannot be seen is shown as a marked escape, so that no
+// two keys look alike because of something invisible, and nothing rearranges the page.
 
 /** The bytes of member `name`: text, or base64. */
 export function bytesOf(object, name) {
