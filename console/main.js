@@ -63,7 +63,7 @@ async function show() {
     } catch (problem) {
         if (page === shownPage && problem.status !== 401) replace(main, h('div', { class: 'notice bad', role: 'alert' }, h('b', {}, 'This did not work. '), problem.message, ' ', h('button', { type: 'button', onclick: show }, 'Try again')));
     }
-    main.setAttribute('data-ready', chosen.path ?? path);
+    if (page === shownPage) main.setAttribute('data-ready', chosen.path ?? path);
 }
 
 function signIn() {

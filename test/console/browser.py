@@ -83,6 +83,13 @@ def seed(daemon):
     daemon.record("at-work", tenant="acme", lease_ms=3600000)
 
 
+def hand_out(daemon):
+    """A token for the browser: nobody else's any more."""
+    token = daemon.token()
+    daemon.used.add(token)
+    return token
+
+
 def answer(daemon, word, session):
     """What the browser's side asked for."""
     what, _, key = word.partition(" ")
@@ -95,6 +102,10 @@ def answer(daemon, word, session):
     if what == "resolve":
         done = subprocess.run([ONCE, "keys", "resolve", key, "--tenant", "acme", "--done", "--status", "200", "--reason", "meanwhile", "--store", "once:%s/once.sock" % daemon.folder, "--quiet"], timeout=WITHIN)
         return "ok" if done.returncode == 0 else "failed"
+    if what == "token":
+        return hand_out(daemon)
+    if what == "crowd":
+        return str(sum(isinstance(daemon.login(name="s%d" % i), Session) for i in range(16)))
     assert what == "outbox", word
     return " ".join(sorted(m["state"] for m in session.get("/api/outbox")[2]["messages"]))
 
@@ -114,7 +125,7 @@ def main():
     for thread in threads:
         thread.start()
     with open(folder + "/npm/settings.json", "w", encoding="ascii") as file:
-        json.dump({"origin": daemon.origin, "token": daemon.token(), "wrong": "0" * 64, "hostile": {name: b64(key) for name, key in HOSTILE.items()}, "count": COUNT,
+        json.dump({"origin": daemon.origin, "token": hand_out(daemon), "wrong": "0" * 64, "hostile": {name: b64(key) for name, key in HOSTILE.items()}, "count": COUNT,
                    "unknowns": UNKNOWNS, "shots": os.path.abspath(SHOTS) if SHOTS else None, "patience": 60000 if SHOTS else 0, "chromium": shutil.which("chromium")}, file)
     browser = subprocess.Popen(["node", "browser.mjs", "settings.json"], cwd=folder + "/npm", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in browser.stdout:
@@ -122,7 +133,7 @@ def main():
             browser.stdin.write(answer(daemon, line[5:].strip(), session) + "\n")
             browser.stdin.flush()
         else:
-            print(line, end="" if line.startswith(("ok", "not ok", "#", "1..")) else "", flush=True)
+            print(line if line.startswith(("ok", "not ok", "#", "1..")) else "# " + line, end="", flush=True)
     calm.set()
     for thread in threads:
         thread.join()
