@@ -10,6 +10,8 @@ import * as format from './format.js';
 
 const STATES = ['running', 'succeeded', 'failed', 'unknown'];
 const LIMIT = 50;
+// The work list looks on by itself, with pauses, so that it takes a small part of the writer's time.
+const TURNS = 25, PAUSE_MS = 300;
 
 export const keyHref = (r) => `#/key?tenant=${percent(bytesOf(r, 'tenant'))}&key=${percent(bytesOf(r, 'key'))}`;
 
@@ -81,11 +83,19 @@ export class Keys {
         const parameters = { states: states || null, tenant: tenant ? { encoded: tenant } : null, prefix: prefix ? { encoded: prefix } : null, older_ms: older ? format.parseSpan(older) : null,
             abandoned: abandoned ? 1 : null, before, limit: LIMIT, ...this.fixed };
         replace(this.results, h('p', { class: 'loading' }, 'Looking…'));
-        const answer = await get('/api/keys', parameters);
+        let answer = await get('/api/keys', parameters);
+        for (let turn = 1; this.fixed !== null && answer.next !== null && answer.records.length < LIMIT && turn < TURNS && !this.stopped; turn++) {
+            if (answer.records.length > 0) this.draw(answer);
+            await new Promise((go) => setTimeout(go, PAUSE_MS));
+            const more = await get('/api/keys', { ...parameters, before: answer.next, limit: LIMIT - answer.records.length });
+            answer = { ...more, records: answer.records.concat(more.records) };
+        }
         this.draw(answer);
     }
 
-    stop() {}
+    stop() {
+        this.stopped = true;
+    }
 
     get rows() {
         return [...this.results.querySelectorAll('tbody tr')];
@@ -108,7 +118,7 @@ export class Keys {
     }
 
     draw(answer) {
-        const now = Date.now();
+        const now = answer.asked_at; // the daemon's clock, not the reader's
         const head = ['Key', 'State', 'Status', 'Tenant', 'Created', 'Attempt', 'Expires'];
         const row = (r) => h('tr', { onclick: (e) => e.target.closest('a') || getSelection().toString() !== '' || (location.hash = keyHref(r)) },
             h('td', {}, keyLink(r)), h('td', {}, badge(r)), h('td', { class: 'n' }, statusOf(r)),

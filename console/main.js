@@ -41,7 +41,8 @@ function frame() {
     replace(app, bar, main);
 }
 
-async function show() {
+/** `moved`: to another address. */
+async function show(moved = false) {
     if (session.csrf === null) {
         signIn();
         return;
@@ -57,11 +58,15 @@ async function show() {
         if (link.dataset.path === (chosen.under ?? chosen.path)) link.setAttribute('aria-current', 'page');
         else link.removeAttribute('aria-current');
     }
+    const focused = document.activeElement?.matches('.filter input') ? document.activeElement : null;
     replace(main, page.element);
+    // Who goes through the conditions of a search with the keyboard stays where they are.
+    if (focused !== null) [...page.element.querySelectorAll('.filter input')].find((i) => i.name === focused.name && (i.type !== 'checkbox' || i.value === focused.value))?.focus();
+    else if (moved) main.focus({ preventScroll: true });
     try {
         await page.start();
     } catch (problem) {
-        if (page === shownPage && problem.status !== 401) replace(main, h('div', { class: 'notice bad', role: 'alert' }, h('b', {}, 'This did not work. '), problem.message, ' ', h('button', { type: 'button', onclick: show }, 'Try again')));
+        if (page === shownPage && problem.status !== 401) replace(main, h('div', { class: 'notice bad', role: 'alert' }, h('b', {}, 'This did not work. '), problem.message, ' ', h('button', { type: 'button', onclick: () => show() }, 'Try again')));
     }
     if (page === shownPage) main.setAttribute('data-ready', chosen.path ?? path);
 }
@@ -132,7 +137,8 @@ document.addEventListener('keydown', (event) => {
 
 window.addEventListener('hashchange', () => {
     replace(document.getElementById('toasts'));
-    show();
+    scrollTo(0, 0);
+    show(true);
 });
 window.addEventListener('signed-out', () => {
     if (main !== null) toast('You are signed out', 'bad');

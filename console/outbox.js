@@ -19,8 +19,8 @@ export class Outbox {
 
     makeForm() {
         const chosen = new Set(this.states.split(','));
-        const boxes = STATES.map((s) => h('label', { class: `chip ${s === 'dead' ? 'failed' : s === 'retrying' ? 'unknown' : 'running'}` }, h('input', { type: 'checkbox', value: s, checked: chosen.has(s) }), s));
-        this.search = h('input', { type: 'search', value: decodeURIComponent(this.topic), placeholder: 'Topics that begin with…', 'aria-label': 'Topics that begin with', autocomplete: 'off', maxlength: 255 });
+        const boxes = STATES.map((s) => h('label', { class: `chip ${s === 'dead' ? 'failed' : s === 'retrying' ? 'unknown' : 'running'}` }, h('input', { type: 'checkbox', name: 'state', value: s, checked: chosen.has(s) }), s));
+        this.search = h('input', { type: 'search', name: 'topic', value: decodeURIComponent(this.topic), placeholder: 'Topics that begin with…', 'aria-label': 'Topics that begin with', autocomplete: 'off', maxlength: 255 });
         const go = (event) => {
             event.preventDefault();
             const states = boxes.filter((b) => b.firstChild.checked).map((b) => b.firstChild.value).join(',');
@@ -49,7 +49,7 @@ export class Outbox {
     }
 
     draw(answer) {
-        const now = Date.now();
+        const now = answer.asked_at;
         const kinds = { dead: 'failed', retrying: 'unknown' };
         const row = (m) => h('tr', {}, h('td', { class: 'mono' }, h('button', { type: 'button', class: 'link', title: 'Show the message; that you looked is noted', onclick: () => this.show(m) }, m.id)), h('td', {}, h('span', { class: `badge ${kinds[m.state] ?? 'running'}` }, m.state)),
             h('td', { class: 'mono' }, shown(bytesOf(m, 'topic'))), h('td', { class: 'mono' }, bytesOf(m, 'message_key').length > 0 ? shown(bytesOf(m, 'message_key')) : h('span', { class: 'dim' }, '–')),

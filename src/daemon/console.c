@@ -145,6 +145,7 @@ bool console_answer_begin(struct api_call *call, struct once_json *json)
     if (json->file == NULL)
         return false;
     once_json_open(json, NULL, '{');
+    once_json_int(json, "asked_at", once_os_clock.wall(once_os_clock.arg));
     return true;
 }
 

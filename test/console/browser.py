@@ -117,6 +117,7 @@ def main():
         shutil.rmtree(folder)
         skip(why)
     fill("sqlite:%s/once.db" % folder, COUNT)
+    fill("sqlite:%s/once.db" % folder, "request")
     stage(folder + "/shop.db")
     daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, folder=folder)
     seed(daemon)

@@ -160,7 +160,7 @@ def bytes_of(answer, name):
     return base64.b64decode(answer[name + "_base64"]) if name + "_base64" in answer else answer[name].encode()
 
 
-def fill(store, count):
+def fill(store, count):  # or "request"
     subprocess.run([os.environ["ONCE_TEST_FILL"], store, str(count)], check=True)
 
 

@@ -11,6 +11,7 @@ BODY = b"<script>document.title='pwned'</script>\0\xff\r\n"
 MANY = 41000
 folder = tempfile.mkdtemp(prefix="once-console-")
 fill("sqlite:%s/once.db" % folder, MANY)
+fill("sqlite:%s/once.db" % folder, "request")
 service = subprocess.Popen([os.environ["ONCE_TEST_ENQUEUE"], folder + "/shop.db"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -56,8 +57,17 @@ answer = ann.post("/api/reveal", key="big", fence=str(big["fence"]), what="respo
 equal((answer["body_len"], bytes_of(answer, "body")), (len(large), large[:256 << 10]), "the beginning of a large body")
 answer = ann.post("/api/reveal", key="big", fence=str(big["fence"]), what="response", all=True)[2]
 equal(bytes_of(answer, "body"), large, "all of it")
-equal(ann.post("/api/reveal", key="big", fence="1", what="response")[2], {"arm": "fenced"}, "another fence: look again")
-equal(ann.post("/api/reveal", key="none", fence="1", what="response")[2], {"arm": "absent"}, "no such key")
+equal(ann.post("/api/reveal", key="big", fence="1", what="response")[2]["arm"], "fenced", "another fence: look again")
+equal(ann.post("/api/reveal", key="none", fence="1", what="response")[2]["arm"], "absent", "no such key")
+
+# ---------------------------------------------------------------- a stored request
+one = ann.key(b"resend", b"acme")
+told = {"len": one["request"]["len"], "upstream": "service", "method": "POST", "path": "/orders", "body_len": 11, "needs_identity": True,
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+equal(one["request"], told, "what a stored request is, without query, headers and body")
+answer = ann.post("/api/reveal", tenant="acme", key="resend", fence=one["fence"], what="request")[2]
+equal((answer["method"], answer["target"], answer["body"]), ("POST", "/orders?secret=1", '{"eur": 25}'), "all of it, when asked for")
+ok("traceparent: 00-" in answer["headers"], "its headers, too", answer["headers"])
 
 # ---------------------------------------------------------------- pages
 seen, before, pages = [], None, 0
@@ -84,9 +94,10 @@ daemon.record("again", tenant="acme", finish="failed", retryable=True, status=50
 until(lambda: not ann.key(b"gone", b"acme")["lease_live"], "its lease is over")
 keys = lambda **p: sorted(r["key"] for r in ann.get("/api/keys", tenant="acme", **p)[2]["records"])
 equal(keys(states="unknown"), ["pay-1", "pay-2", "pay-3", "pay-4"], "the unknown ones")
-equal(keys(states="running"), ["at-work", "gone"], "the running ones")
-equal(keys(states="running,failed"), ["again", "at-work", "gone"], "two states")
-equal(until(lambda: (lambda k: k == ["again", "gone"] and k)(keys(abandoned="1")), "found"), ["again", "gone"], "those that nobody is at")
+equal(keys(states="running"), ["at-work", "gone", "resend"], "the running ones")
+equal(keys(states="running,failed"), ["again", "at-work", "gone", "resend"], "two states")
+lost = ["again", "gone", "resend"]
+equal(until(lambda: (lambda k: k == lost and k)(keys(abandoned="1")), "found"), lost, "those that nobody is at")
 equal(keys(older_ms="3600000"), [], "by age")
 one = ann.key(b"pay-1", b"acme")
 equal((one["state"], one["recovery_point"], one["checkpoint_len"]), ("unknown", "charged", 10), "an unknown one")
@@ -139,7 +150,7 @@ answer = until(sampled, "samples")
 total = {name: sum(dict(zip(answer["fields"], s))[name] for s in answer["samples"]) for name in answer["fields"]}
 ok(total["executions"] >= len(HOSTILE) and total["replays"] == 1 and total["mismatches"] == 1 and total["conflicts"] == 0, "what was done is counted", total)
 equal({name: answer["totals"][name] for name in ("replays", "mismatches", "conflicts", "unknowns")}, {"replays": 1, "mismatches": 1, "conflicts": 0, "unknowns": 0}, "in all, too")
-equal((answer["records"] > MANY, answer["running_count"], answer["store"]), (True, 2, "SQLite"), "the store, and what is running", answer["running_count"])
+equal((answer["records"] > MANY, answer["running_count"], answer["store"]), (True, 3, "SQLite"), "the store, and what is running", answer["running_count"])
 equal(answer["outbox"], {"pending": 1, "held": 0, "later": 0, "dead": 1, "lag_ms": answer["outbox"]["lag_ms"]}, "the outbox")
 count = ann.get("/api/overview", since=str(answer["count"]))[2]
 ok(len(count["samples"]) <= 2, "only what is new is told again", len(count["samples"]))
