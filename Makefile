@@ -12,7 +12,7 @@ SHOP ?= 9001
 HTTP ?=
 CONSOLE ?= 127.0.0.1:7413
 
-.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway sweep model install tidy clean
+.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -61,6 +61,9 @@ fuzz: deps ## each fuzz target for FUZZ_SECONDS
 sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
 	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --no-suite slow --timeout-multiplier 0
 
+storm: deps all ## messages with relays that are killed, larger: make storm SEED=7 SIZE=100
+	@SEED=$(SEED) SIZE=$(SIZE) ONCE_BIN=$(BUILD)/src/cli/once test/pg/with-postgres python3 test/outbox/storm.py many
+
 model: deps ## the model of the protocol, larger than in the tests: make model SIZE=2
 	@model/check --size $(SIZE)
 
@@ -74,6 +77,11 @@ bench-gateway: deps ## the gateway against plain nginx, likewise
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
 	@ninja -C build-release
 	@bench/gateway build-release
+
+bench-relay: deps ## the relay against home-made ones, likewise; SINKS='URL ...' adds sinks
+	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
+	@ninja -C build-release
+	@test/pg/with-postgres --durable bench/relay build-release
 
 install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
 	@meson install -C $(BUILD) --no-rebuild

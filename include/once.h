@@ -333,10 +333,12 @@ struct once_take_over {
  * newest grant must be `seen`, and it must be running with its lease over, or failed and
  * retryable. Then, as the claim that made `seen` said:
  *   failed, retryable             EXECUTE (next attempt)
- *   running, lease over           by the stored takeover: EXECUTE, PROBE (also for `completer`), or UNKNOWN, which is
- * then stored; but EXECUTE where its holder had intent and recorded no point with recovery point, checkpoint and stored
- * request in the reply. Everything else changes nothing: FENCED with the record as it is (see once_extend()), ABSENT if
- * it is gone. Never begins a new life of a record and never replays.
+ *   running, lease over           by the stored takeover: EXECUTE, PROBE (also for `completer`), or
+ *                                 UNKNOWN, which is then stored; but EXECUTE where its holder
+ *                                 had intent and recorded no point
+ * with recovery point, checkpoint and stored request in the reply. Everything else changes nothing: FENCED
+ * with the record as it is (see once_extend()), ABSENT if it is gone. Never begins a new life of a record
+ * and never replays.
  */
 ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
                                                  struct once_reply *reply, struct once_error *err);

@@ -682,6 +682,10 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
         return ngx_http_once_send_unknown(r, record->status);
 
     default:
+        if (record->retryable) {  /* no outcome, and perhaps nothing that was ever answered */
+            return ngx_http_once_send_store_down(r, "another attempt took over, and failed; try again");
+        }
+
         return ngx_http_once_send_replay(r, record);
     }
 }

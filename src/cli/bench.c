@@ -22,6 +22,7 @@
 static const char help[] =
     "usage: once bench store [--store URL] [--callers N[,N...]] [--seconds S] [--rounds N]\n"
     "                        [--body SIZE] [--grow N] [--expire] [--threads] [--json]\n"
+    "       once bench relay ...    see once bench relay --help\n"
     "\n"
     "Measures claim + finish (two durable operations a record) and replay, in a closed loop\n"
     "of N callers, against one commit per operation on the same file in the same run; on\n"
@@ -540,6 +541,8 @@ int once_cli_bench(int argc, char **argv)
                        .seconds = 2,
                        .rounds = 3,
                        .body_len = 200 };
+    if (argc > 1 && strcmp(argv[1], "relay") == 0)
+        return once_cli_bench_relay(argc - 1, argv + 1);
     for (int c; (c = once_cli_next(&b.cli, argc, argv, "", options)) != -1;) {
         if (c < ONCE_CLI_OWN)
             return b.cli.exit;
@@ -547,7 +550,7 @@ int once_cli_bench(int argc, char **argv)
             return ONCE_EXIT_USAGE;
     }
     if (optind + 1 != argc || strcmp(argv[optind], "store") != 0)
-        return once_cli_usage(&b.cli, "say what to measure: once bench store");
+        return once_cli_usage(&b.cli, "say what to measure: once bench store, or once bench relay");
     if (!make_body(&b))
         return once_cli_fail(&b.cli, ONCE_EXIT_OS, "out of memory");
     choose_store(&b);

@@ -70,8 +70,8 @@ static int refuse_option(struct once_cli *cli, int c, char **argv)
 
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options)
 {
-    char letters[4];
-    snprintf(letters, sizeof letters, "%s:", flags);
+    char letters[32];
+    snprintf(letters, sizeof letters, "%s:%s", flags, cli->letters != NULL ? cli->letters : "");
     opterr = 0;
     for (;;) {
         int c = getopt_long(argc, argv, letters, options, NULL);

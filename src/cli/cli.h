@@ -27,7 +27,8 @@
 struct once_cli {
     const char *verb; /* "run", "keys list": named in messages */
     const char *help;
-    const char *store; /* --store; NULL: the default */
+    const char *letters; /* short options, as getopt(3) takes them; NULL: none */
+    const char *store;   /* --store; NULL: the default */
     once_span tenant;
     bool tenant_given;
     bool json, quiet;

@@ -3,6 +3,7 @@
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
 #include "cli/cli.h"
+#include "cli/relay_setup.h"
 #include "cli/signals.h"
 #include "cli/store_url.h"
 #include "cli/verbs.h"
@@ -11,6 +12,7 @@
 #include "daemon/api.h"
 #include "daemon/completer.h"
 #include "daemon/console.h"
+#include "daemon/relayer.h"
 #include "daemon/server.h"
 #include "http/http_call.h"
 
@@ -25,7 +27,8 @@
 static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
-    "                   [--escalate-webhook URL] [--console ADDR|PATH]\n"
+    "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
+    "                   [--console ADDR|PATH]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -66,7 +69,13 @@ static const char help[] =
     "                     ADDR may be one that other machines can reach. There is no TLS: put\n"
     "                     something before it that has\n"
     "  --console-outbox URL\n"
-    "                     the database whose outbox it shows; default: a PostgreSQL store's own\n"
+    "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
+    "                     that of --relay, else a PostgreSQL store's own\n"
+    "  --relay P=SINK     relay an outbox, as 'once relay --route' does, in a thread of its own;\n"
+    "                     up to 64 times. Numbers are in /metrics\n"
+    "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
+    "                     store, if that is PostgreSQL\n"
+    RELAY_HELP("relay-")
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
@@ -92,6 +101,8 @@ enum {
     OPTION_CONSOLE_TOKEN,
     OPTION_CONSOLE_ANY,
     OPTION_CONSOLE_OUTBOX,
+    OPTION_RELAY_STORE,
+    OPTION_RELAY, /* the first of relay_setup.h's */
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -107,6 +118,9 @@ struct daemon {
     struct escalate_options escalate;
     struct escalations *escalations;
     struct console_options console; /* listen is NULL: off */
+    struct relay_setup relay;
+    struct relay_numbers numbers;
+    const char *relay_store;
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -204,6 +218,43 @@ static bool check_completer(struct daemon *d)
     return true;
 }
 
+static bool check_relay(struct daemon *d)
+{
+    if (d->relay_store != NULL && !d->relay.given) {
+        once_cli_usage(&d->cli, "--relay-store is for --relay");
+        return false;
+    }
+    return !d->relay.given || relay_setup_check(&d->relay);
+}
+
+/* Its outbox is in a database that services enqueue in: nobody can in an SQLite store, which is the daemon's alone. */
+static int prepare_relay(struct daemon *d)
+{
+    struct once_error err;
+    char url[ONCE_URL_LEN_MAX + 1];
+    const char *named = getenv("ONCE_RELAY_STORE");
+    if (d->relay_store == NULL && named != NULL && named[0] != '\0')
+        d->relay_store = named;
+    if (d->relay_store == NULL && strncmp(d->cli.url, "postgres", 8) != 0)
+        return once_cli_usage(&d->cli, "--relay: which outbox? --relay-store URL names the database that services "
+                                       "enqueue in; the daemon's own store is none");
+    if (d->relay_store == NULL)
+        d->relay_store = d->cli.url;
+    if (once_store_url(d->relay_store, false, url, &err) != ONCE_OK ||
+        outbox_create(url, &d->relay.relay.outbox, &err) != ONCE_OK)
+        return once_cli_usage(&d->cli, "--relay-store: %s", err.text);
+    if (relay_setup_open_sinks(&d->relay, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "relay");
+    d->relay.relay.numbers = &d->numbers;
+    return ONCE_EXIT_OK;
+}
+
+static void put_relay(void *arg, FILE *file)
+{
+    struct daemon *d = arg;
+    relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
+}
+
 static void on_escalated(void *arg, struct once_grant grant, const char *why)
 {
     struct daemon *d = arg;
@@ -234,66 +285,73 @@ static bool choose_socket(struct daemon *d, const char *given)
     return true;
 }
 
-/* What listens besides the server itself. */
-struct listeners {
+/* What works besides the server itself. */
+struct others {
     struct once_api *api;
     struct completer *completer;
     struct console *console;
+    struct relayer *relayer;
 };
 
-static void stop_listeners(struct listeners *l)
+static void stop_others(struct others *o)
 {
-    console_stop(l->console);
-    once_api_stop(l->api);
-    completer_stop(l->completer);
+    relayer_end(o->relayer); /* it needs its time: all of them at once */
+    console_stop(o->console);
+    once_api_stop(o->api);
+    completer_stop(o->completer);
+    relayer_stop(o->relayer);
 }
 
-static int start_http(struct daemon *d, const struct server *server, struct listeners *l)
+static int start_others(struct daemon *d, const struct server *server, struct others *o)
 {
     struct once_error err;
-    const struct completer_counters *completer = l->completer != NULL ? completer_counters(l->completer) : NULL;
+    bool relays = d->relay.given;
+    d->complete.once = d->options.once;
+    d->complete.escalations = d->escalations;
+    if (d->complete.count > 0 && completer_start(&d->complete, &o->completer, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "complete");
+    const struct completer_counters *completer = o->completer != NULL ? completer_counters(o->completer) : NULL;
     struct once_api_options options = { .once = d->options.once,
+                                        .more = relays ? put_relay : NULL,
+                                        .more_arg = d,
                                         .listen = d->http,
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
                                         .completer = completer,
                                         .expiry = server_expiry(server) };
-    if (d->http != NULL && once_api_start(&options, &l->api, &err) != ONCE_OK)
+    if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
     d->console.escalations = options.escalations;
     d->console.completer = completer;
     d->console.expiry = options.expiry;
-    if (d->console.listen != NULL && console_start(&d->console, &l->console, &err) != ONCE_OK)
+    if (d->console.listen != NULL && console_start(&d->console, &o->console, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve the console");
+    if (relays && relayer_start(&d->relay.relay, &o->relayer, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "relay");
     return ONCE_EXIT_OK;
 }
 
-/* Between opening and closing the server: listens, completes, serves. */
+/* Between opening and closing the server: listens, completes, relays, serves. */
 static int serve_all(struct daemon *d, struct server *server)
 {
-    struct once_error err;
-    struct listeners l = { 0 };
-    d->complete.once = d->options.once;
-    d->complete.escalations = d->escalations;
-    if (d->complete.count > 0 && completer_start(&d->complete, &l.completer, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "complete");
-    int exit = start_http(d, server, &l);
+    struct others o = { 0 };
+    int exit = start_others(d, server, &o);
     if (exit != ONCE_EXIT_OK) {
-        stop_listeners(&l);
+        stop_others(&o);
         return exit;
     }
-    if (l.console != NULL)
-        console_print_url(l.console);
-    printf("once: ready: socket %s, %s%s%shttp %s\n", d->socket, l.console != NULL ? "console " : "",
-           l.console != NULL ? console_address(l.console) : "", l.console != NULL ? ", " : "",
-           l.api != NULL ? once_api_address(l.api) : "off");
+    if (o.console != NULL)
+        console_print_url(o.console);
+    printf("once: ready: socket %s, %s%s%shttp %s\n", d->socket, o.console != NULL ? "console " : "",
+           o.console != NULL ? console_address(o.console) : "", o.console != NULL ? ", " : "",
+           o.api != NULL ? once_api_address(o.api) : "off");
     fflush(stdout);
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
-    stop_listeners(&l);
+    stop_others(&o);
     return ONCE_EXIT_OK;
 }
 
@@ -320,6 +378,16 @@ static int serve(struct daemon *d)
     return exit;
 }
 
+/* What was named, else what is relayed, else the store itself. */
+static void choose_console_outbox(struct daemon *d, bool postgres)
+{
+    const char *named = getenv("ONCE_CONSOLE_OUTBOX");
+    if (d->console.outbox == NULL && named != NULL && named[0] != '\0')
+        d->console.outbox = named;
+    if (d->console.outbox == NULL)
+        d->console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
+}
+
 static int run(struct daemon *d)
 {
     struct once_error err;
@@ -331,20 +399,21 @@ static int run(struct daemon *d)
     d->options.signals = d->signals.fd;
     bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
     d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
-    if (d->console.outbox == NULL && postgres)
-        d->console.outbox = d->cli.url;
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
-    int exit = ONCE_EXIT_OK;
-    if (once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
+    int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
-    else
+    else if (exit == ONCE_EXIT_OK) {
+        choose_console_outbox(d, postgres);
         exit = serve(d);
+    }
     once_signals_release(&d->signals);
     return exit;
 }
 
-int once_cli_daemon(int argc, char **argv)
+/* -1: go on; else the exit code. */
+static int parse(struct daemon *d, int argc, char **argv)
 {
     static const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
@@ -365,53 +434,71 @@ int once_cli_daemon(int argc, char **argv)
         { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
         { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
         { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
+        { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
         { 0 },
     };
-    struct daemon d = { .cli = { .verb = "daemon", .help = help },
-                        .http = ONCE_API_LISTEN_DEFAULT,
-                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     const char *socket = NULL;
-    for (int c; (c = once_cli_next(&d.cli, argc, argv, "", options)) != -1;) {
+    for (int c; (c = once_cli_next(&d->cli, argc, argv, "", options)) != -1;) {
         bool good = true;
         if (c == OPTION_SOCKET)
             socket = optarg;
         else if (c == OPTION_HTTP)
-            d.http = strcmp(optarg, "off") != 0 ? optarg : NULL;
+            d->http = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c == OPTION_ALLOW)
-            good = add_user(&d, optarg);
+            good = add_user(d, optarg);
         else if (c == OPTION_COMPLETE || c == OPTION_IDENTITY)
-            good = set_upstream(&d, c, optarg);
+            good = set_upstream(d, c, optarg);
         else if (c == OPTION_TIMEOUT)
-            good = set_time(&d, "complete-timeout", optarg, &d.complete.timeout_ms);
+            good = set_time(d, "complete-timeout", optarg, &d->complete.timeout_ms);
         else if (c == OPTION_LEASE)
-            good = set_time(&d, "complete-lease", optarg, &d.complete.lease_ms);
+            good = set_time(d, "complete-lease", optarg, &d->complete.lease_ms);
         else if (c == OPTION_ATTEMPTS)
-            good = set_number(&d, "complete-attempts", optarg, &d.complete.attempts_max);
+            good = set_number(d, "complete-attempts", optarg, &d->complete.attempts_max);
         else if (c == OPTION_CRASHES)
-            good = set_number(&d, "complete-crashes", optarg, &d.complete.crashes_max);
+            good = set_number(d, "complete-crashes", optarg, &d->complete.crashes_max);
         else if (c == OPTION_WEBHOOK)
-            d.escalate.webhook = optarg;
+            d->escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
-            d.escalate.secret_file = optarg;
+            d->escalate.secret_file = optarg;
         else if (c == OPTION_CONSOLE)
-            d.console.listen = strcmp(optarg, "off") != 0 ? optarg : NULL;
+            d->console.listen = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c == OPTION_CONSOLE_TOKEN)
-            d.console.token_file = optarg;
+            d->console.token_file = optarg;
         else if (c == OPTION_CONSOLE_ANY)
-            d.console.any_address = true;
+            d->console.any_address = true;
         else if (c == OPTION_CONSOLE_OUTBOX)
-            d.console.outbox = optarg;
+            d->console.outbox = optarg;
+        else if (c == OPTION_RELAY_STORE)
+            d->relay_store = optarg;
+        else if (c >= OPTION_RELAY)
+            good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
         else
-            return d.cli.exit;
+            return d->cli.exit;
         if (!good)
             return ONCE_EXIT_USAGE;
     }
     if (optind < argc)
-        return once_cli_usage(&d.cli, "'%s' is too much", argv[optind]);
-    if (d.console.listen == NULL && (d.console.token_file != NULL || d.console.any_address || d.console.outbox != NULL))
-        return once_cli_usage(&d.cli,
+        return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
+    if (d->console.listen == NULL &&
+        (d->console.token_file != NULL || d->console.any_address || d->console.outbox != NULL))
+        return once_cli_usage(&d->cli,
                               "--console-token-file, --console-any-address and --console-outbox are for --console");
-    if (!check_completer(&d) || !choose_socket(&d, socket))
+    if (!check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
-    return once_cli_finish(&d.cli, run(&d));
+    return -1;
+}
+
+int once_cli_daemon(int argc, char **argv)
+{
+    struct daemon d = { .cli = { .verb = "daemon", .help = help },
+                        .http = ONCE_API_LISTEN_DEFAULT,
+                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
+    relay_setup_init(&d.relay, &d.cli, true);
+    int exit = parse(&d, argc, argv);
+    if (exit < 0)
+        exit = once_cli_finish(&d.cli, run(&d));
+    relay_setup_release(&d.relay);
+    outbox_close(d.relay.relay.outbox);
+    return exit;
 }

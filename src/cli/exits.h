@@ -12,6 +12,9 @@
 enum once_exit {
     ONCE_EXIT_OK = 0,
     ONCE_EXIT_FOUND = 1,        /* problems were found; no such key; nothing to resolve */
+    ONCE_EXIT_STATUS = 22,      /* `once send`, as curl --fail: a final answer that says no */
+    ONCE_EXIT_UNTRUSTED = 60,   /* as curl: a certificate */
+    ONCE_EXIT_TOO_LARGE = 63,   /* as curl: an answer over the limit */
     ONCE_EXIT_USAGE = 64,       /* the command line, or a value in it, is wrong */
     ONCE_EXIT_MISMATCH = 65,    /* the key belongs to another command */
     ONCE_EXIT_INPUT = 66,       /* what the other side says was not readable, or not all of it */

@@ -18,6 +18,7 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
@@ -25,7 +26,7 @@ static const struct verb {
     { "relay", once_cli_relay, "publish the messages of an outbox" },
     { "outbox", once_cli_outbox, "list, show, retry, drop messages" },
     { "key", once_cli_key_new, "print a new key" },
-    { "bench", once_cli_bench, "measure a store on this machine" },
+    { "bench", once_cli_bench, "measure a store or the relay on this machine" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
     { "migrate", once_cli_migrate, "make a store, or bring it up to date" },
@@ -48,7 +49,7 @@ static int print_help(void)
          "belongs to another command; 66 the other side was not readable; 69 store unavailable;\n"
          "70 it may have happened, or the store is damaged; 71 no memory or process; 74 output\n"
          "not written; 75 in progress or busy; 77 not the holder any more; 'once run' also exits\n"
-         "as its command did\n"
+         "as its command did, 'once send' as curl(1): 22, 60, 63\n"
          "\n"
          "example: once run --key order-17 -- ./charge --amount 100");
     return ONCE_EXIT_OK;

@@ -5,6 +5,7 @@
  * parent of both (serve_supervisor.c). Where things are: serve_place.h.
  */
 #include "cli/cli.h"
+#include "cli/relay_setup.h"
 #include "cli/serve_address.h"
 #include "cli/serve_config.h"
 #include "cli/serve_place.h"
@@ -56,6 +57,10 @@ static const char help[] =
     "                     only where something before this gateway has authenticated clients\n"
     "  --escalate-webhook URL\n"
     "                     is told when an outcome is unknown\n"
+    "  --relay P=SINK     let the daemon relay an outbox, too: as 'once relay --route'\n"
+    "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
+    "                     PostgreSQL\n"
+    RELAY_HELP("relay-")
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
@@ -73,7 +78,8 @@ static const char help[] =
     "  --console-token-file FILE\n"
     "                     the token to sign in there with; default: one is made and printed\n"
     "  --console-outbox URL\n"
-    "                     the database whose outbox it shows; default: a PostgreSQL store's own\n"
+    "                     the database whose outbox it shows; default: that of --relay, else a\n"
+    "                     PostgreSQL store's own\n"
     "  --log-requests     a line on standard error for every request\n"
     "  --config DIR       write nginx.conf there, and leave it there\n"
     "  --print-config     print nginx.conf, start nothing\n"
@@ -124,6 +130,8 @@ enum {
     OPTION_USER,
     OPTION_NGINX,
     OPTION_MODULE,
+    OPTION_RELAY_STORE,
+    OPTION_RELAY, /* the first of relay_setup.h's */
 };
 
 static const struct option options[] = {
@@ -157,6 +165,8 @@ static const struct option options[] = {
     { "user", required_argument, NULL, OPTION_USER },
     { "nginx", required_argument, NULL, OPTION_NGINX },
     { "module", required_argument, NULL, OPTION_MODULE },
+    { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+    RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
     { 0 },
 };
 
@@ -165,6 +175,7 @@ enum {
     METHODS_LEN_MAX = 255,
     FILES_MAX = 8192,
     CONFIG_LEN_MAX = 256 << 10,
+    RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + 32),
     DAY_MS = 24 * 60 * 60 * 1000,
 };
 
@@ -181,6 +192,10 @@ struct serve {
     const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
     char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
+    struct relay_setup relay; /* only to check it: the daemon gets it as words */
+    char *relay_words[RELAY_WORDS_MAX];
+    size_t relay_word_count;
+    const char *relay_store;
 };
 
 /* ---------------------------------------------------------------- the command line */
@@ -285,9 +300,39 @@ static bool parse_file(const struct serve *serve, const char *option, char out[P
     return true;
 }
 
+/* What is wrong is said here; what is right is passed on, files by their absolute paths. */
+static bool parse_relay(struct serve *serve, enum relay_option option)
+{
+    char name[32], path[PATH_MAX];
+    const char *value = optarg;
+    if (!relay_setup_option(&serve->relay, option))
+        return false;
+    relay_setup_name(&serve->relay, option, name);
+    if (relay_setup_is_file(option)) {
+        if (realpath(optarg, path) == NULL || access(path, R_OK) != 0) {
+            once_cli_usage(&serve->cli, "%s: cannot read '%.200s': %s", name, optarg, strerror(errno));
+            return false;
+        }
+        value = path;
+    }
+    if (serve->relay_word_count + 2 > RELAY_WORDS_MAX) {
+        once_cli_usage(&serve->cli, "%s: too many options for the relay", name);
+        return false;
+    }
+    char **words = &serve->relay_words[serve->relay_word_count];
+    words[0] = strdup(name);
+    words[1] = strdup(value);
+    serve->relay_word_count += 2;
+    if (words[0] == NULL || words[1] == NULL)
+        once_cli_fail(&serve->cli, ONCE_EXIT_OS, "out of memory");
+    return words[0] != NULL && words[1] != NULL;
+}
+
 static bool parse_option(struct serve *serve, int c)
 {
     uint64_t number;
+    if (c >= OPTION_RELAY)
+        return parse_relay(serve, (enum relay_option)(c - OPTION_RELAY));
     switch (c) {
     case OPTION_UPSTREAM:
         return parse_upstream(serve);
@@ -347,6 +392,8 @@ static bool parse_option(struct serve *serve, int c)
             serve->wishes.nginx = optarg;
         else if (c == OPTION_MODULE)
             serve->wishes.module = optarg;
+        else if (c == OPTION_RELAY_STORE)
+            serve->relay_store = optarg;
         return true;
     }
 }
@@ -378,10 +425,15 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
     else if ((serve->console_token != NULL || serve->console_outbox != NULL) && serve->console == NULL)
         cli->exit = once_cli_usage(cli, "--console-token-file and --console-outbox are for --console");
-    else if ((serve->config.complete || serve->webhook != NULL || serve->console != NULL) && cli->store != NULL &&
-             strncmp(cli->store, "once:", 5) == 0)
+    else if (serve->relay_store != NULL && !serve->relay.given)
+        cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
+    else if (serve->relay.given && !relay_setup_check(&serve->relay))
+        cli->exit = ONCE_EXIT_USAGE;
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+             cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(
-            cli, "--complete, --escalate-webhook and --console: the daemon at %s runs already, give them to it",
+            cli,
+            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
             cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
@@ -618,19 +670,20 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
         once_serve_child_add(daemon, "--console-token-file");
         once_serve_child_add(daemon, serve->console_token);
     }
-    if (serve->console_outbox != NULL) {
-        once_serve_child_add(daemon, "--console-outbox");
-        once_serve_child_add(daemon, serve->console_outbox);
-    }
     if (place->root) {
         once_serve_child_add(daemon, "--allow");
         once_serve_child_add(daemon, place->workers.name);
         daemon->user = &place->daemon;
     }
     add_completer(daemon, serve);
-    /* Not as an argument, which every user of the machine can see: it may hold a password. */
-    daemon->env_name = "ONCE_STORE";
-    daemon->env_value = place->store;
+    for (size_t i = 0; i < serve->relay_word_count; i++)
+        once_serve_child_add(daemon, serve->relay_words[i]);
+    /* Not as arguments, which every user of the machine can see: they may hold passwords. */
+    daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", place->store };
+    if (serve->relay_store != NULL)
+        daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
+    if (serve->console_outbox != NULL)
+        daemon->env[2] = (struct once_serve_env){ "ONCE_CONSOLE_OUTBOX", serve->console_outbox };
 }
 
 static int run(struct serve *serve, once_span config)
@@ -655,6 +708,38 @@ static int run(struct serve *serve, once_span config)
     return once_serve_supervise(&supervisor);
 }
 
+static void release_words(struct serve *serve)
+{
+    for (size_t i = 0; i < serve->relay_word_count; i++)
+        free(serve->relay_words[i]);
+    serve->relay_word_count = 0;
+}
+
+/* From the command line on. */
+static int start(struct serve *serve)
+{
+    struct once_error err;
+    struct once_buf config;
+    serve->wishes.store = serve->cli.store;
+    serve->wishes.listen = &serve->listen;
+    if (once_serve_place_init(&serve->place, &serve->wishes, &err) != ONCE_OK)
+        return once_cli_fail(&serve->cli, err.result == ONCE_INVALID ? ONCE_EXIT_USAGE : ONCE_EXIT_UNAVAILABLE, "%s",
+                             err.text);
+    once_buf_init(&config, CONFIG_LEN_MAX);
+    int exit = write_config(serve, &config);
+    if (exit == ONCE_EXIT_OK && serve->print_config) {
+        fwrite(config.ptr, 1, config.len, stdout);
+        exit = once_cli_finish(&serve->cli, ONCE_EXIT_OK);
+    } else if (exit == ONCE_EXIT_OK) {
+        exit = check_start(serve);
+        if (exit == ONCE_EXIT_OK)
+            exit = run(serve, once_buf_span(&config));
+        once_serve_place_clear(&serve->place);
+    }
+    once_buf_release(&config);
+    return exit;
+}
+
 int once_cli_serve(int argc, char **argv)
 {
     struct serve serve = {
@@ -665,28 +750,12 @@ int once_cli_serve(int argc, char **argv)
                     .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };
     struct once_error err;
-    struct once_buf config;
     if (once_serve_listen_parse("127.0.0.1:8080", &serve.listen, &err) != ONCE_OK ||
         once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
         return once_cli_error(&serve.cli, &err, "set the defaults");
-    if (!parse(&serve, argc, argv))
-        return serve.cli.exit;
-    serve.wishes.store = serve.cli.store;
-    serve.wishes.listen = &serve.listen;
-    if (once_serve_place_init(&serve.place, &serve.wishes, &err) != ONCE_OK)
-        return once_cli_fail(&serve.cli, err.result == ONCE_INVALID ? ONCE_EXIT_USAGE : ONCE_EXIT_UNAVAILABLE, "%s",
-                             err.text);
-    once_buf_init(&config, CONFIG_LEN_MAX);
-    int exit = write_config(&serve, &config);
-    if (exit == ONCE_EXIT_OK && serve.print_config) {
-        fwrite(config.ptr, 1, config.len, stdout);
-        exit = once_cli_finish(&serve.cli, ONCE_EXIT_OK);
-    } else if (exit == ONCE_EXIT_OK) {
-        exit = check_start(&serve);
-        if (exit == ONCE_EXIT_OK)
-            exit = run(&serve, once_buf_span(&config));
-        once_serve_place_clear(&serve.place);
-    }
-    once_buf_release(&config);
+    relay_setup_init(&serve.relay, &serve.cli, true);
+    int exit = parse(&serve, argc, argv) ? start(&serve) : serve.cli.exit;
+    relay_setup_release(&serve.relay);
+    release_words(&serve);
     return exit;
 }

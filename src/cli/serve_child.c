@@ -57,8 +57,9 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
         return errno;
     close(null);
     unsetenv("NGINX"); /* nginx takes it for sockets that it inherited */
-    if (child->env_name != NULL)
-        setenv(child->env_name, child->env_value, 1);
+    for (size_t i = 0; i < ONCE_SERVE_ENV_MAX; i++)
+        if (child->env[i].name != NULL)
+            setenv(child->env[i].name, child->env[i].value, 1);
     int error = become(child->user);
     if (error != 0)
         return error;

@@ -20,15 +20,20 @@
 
 enum {
     ONCE_SERVE_LINE_LEN_MAX = 4096, /* a longer line is passed on in pieces */
-    ONCE_SERVE_ARGC_MAX = 24,
+    ONCE_SERVE_ARGC_MAX = 224,      /* a daemon that relays, with all routes that there may be */
+    ONCE_SERVE_ENV_MAX = 3,
+};
+
+struct once_serve_env {
+    const char *name, *value; /* NULL: none */
 };
 
 struct once_serve_child {
     const char *name; /* "daemon", "nginx": before its lines, and in messages */
     const char *program;
     const char *argv[ONCE_SERVE_ARGC_MAX + 1];
-    const char *env_name, *env_value;   /* one more variable, or NULL */
-    const struct once_serve_user *user; /* to become; NULL: stay */
+    struct once_serve_env env[ONCE_SERVE_ENV_MAX]; /* further variables */
+    const struct once_serve_user *user;            /* to become; NULL: stay */
     int death_signal;
 
     /* Looks at each whole line; true: it was meant for `once serve`, do not print it. */

@@ -58,6 +58,18 @@ static once_result default_directory(char out[PATH_MAX], struct once_error *err)
     return ONCE_OK;
 }
 
+once_result once_state_directory(const char *sub, bool create, char out[PATH_MAX], struct once_error *err)
+{
+    char dir[PATH_MAX];
+    once_result r = default_directory(dir, err);
+    if (r != ONCE_OK)
+        return r;
+    int n = snprintf(out, PATH_MAX, "%s/%s", dir, sub);
+    if (n < 0 || n >= PATH_MAX)
+        return once_fail(err, ONCE_INVALID, "the path of the state directory is too long");
+    return create ? make_directory(out, err) : ONCE_OK;
+}
+
 static once_result write_url(struct once_buf *url, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err)
 {
     once_result r = url->result;

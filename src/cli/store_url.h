@@ -10,8 +10,13 @@
 #include "core/limits.h"
 #include "once.h"
 
+#include <limits.h>
+
 /* Writes the URL, with a relative path made absolute, so that it means the same in a
  * command that changes its directory. `create`: make the default's directory. */
 once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err);
+
+/* The folder `sub` beside the default store. */
+once_result once_state_directory(const char *sub, bool create, char out[PATH_MAX], struct once_error *err);
 
 #endif

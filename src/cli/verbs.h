@@ -4,6 +4,7 @@
 
 int once_cli_advance(int argc, char **argv);
 int once_cli_bench(int argc, char **argv);
+int once_cli_bench_relay(int argc, char **argv); /* `once bench relay`, without its first word */
 int once_cli_check(int argc, char **argv);
 int once_cli_daemon(int argc, char **argv);
 int once_cli_expire(int argc, char **argv);
@@ -22,6 +23,7 @@ int once_cli_outbox_show(int argc, char **argv);
 int once_cli_reconcile(int argc, char **argv);
 int once_cli_relay(int argc, char **argv);
 int once_cli_run(int argc, char **argv);
+int once_cli_send(int argc, char **argv);
 int once_cli_serve(int argc, char **argv);
 
 #endif

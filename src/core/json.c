@@ -45,6 +45,7 @@
 
 #include "core/err.h"
 #include "core/json_arena.h"
+#include "core/json_flat.h"
 #include "core/json_pointer.h"
 #include "core/json_strict.h"
 #include "core/span.h"
@@ -421,8 +422,10 @@ static once_result fill(once_span text, struct tree *tree, struct once_buf *out,
 once_result once_json_canonical(once_span text, const once_span *exclude, size_t exclude_count, struct once_buf *out,
                                 bool *canonical, struct once_error *err)
 {
-    *canonical = false;
     once_buf_clear(out);
+    *canonical = exclude_count == 0 && once_json_flat(text, out);
+    if (*canonical)
+        return ONCE_OK;
     struct tree tree;
     tree.nodes = NULL;
     tree.count = tree.cap = tree.depth = 0;

@@ -158,11 +158,14 @@ static bool is_json(const char *type)
     return type[strspn(type, " \t")] == '\0' || type[strspn(type, " \t")] == ';';
 }
 
-static const struct api_route *find_route(const struct api_service *service, const char *uri)
+/* Without a store there is nothing to claim. */
+static const struct api_route *find_route(const struct once_api *api, const char *uri)
 {
+    const struct api_service *service = &api->service;
     size_t len = strcspn(uri, "?");
     for (size_t i = 0; i < service->route_count; i++)
-        if (strlen(service->routes[i].path) == len && memcmp(service->routes[i].path, uri, len) == 0)
+        if ((api->once != NULL || strncmp(service->routes[i].path, "/v1/", 4) != 0) &&
+            strlen(service->routes[i].path) == len && memcmp(service->routes[i].path, uri, len) == 0)
             return &service->routes[i];
     return NULL;
 }
@@ -177,7 +180,7 @@ static void check_head(struct request *request, const struct headers *headers, c
 {
     struct api_answer *answer = &request->call.answer;
     const char *refused = api_guard_refuses(&request->api->guard, &headers->guard);
-    request->route = request->call.route = find_route(&request->api->service, request->uri);
+    request->route = request->call.route = find_route(request->api, request->uri);
     request->call.cookie = headers->cookie;
     request->call.csrf = headers->csrf;
     request->call.origin = headers->guard.origin;
@@ -403,7 +406,7 @@ static uint32_t or_default(uint32_t value, uint32_t if_zero)
 
 once_result once_api_start(const struct once_api_options *options, struct once_api **out, struct once_error *err)
 {
-    assert(options->once != NULL);
+    assert(options->once != NULL || options->up != NULL);
     uint32_t connection_max = or_default(options->connection_max, CONNECTION_MAX);
     if (connection_max > CONNECTION_MAX_MAX)
         return once_fail(err, ONCE_INVALID, "%u HTTP connections are too many, the limit is %d", connection_max,
@@ -415,6 +418,9 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->service = (struct api_service){ .routes = api_routes, .route_count = api_route_count };
     if (options->service != NULL)
         api->service = *options->service;
+    api->counters.more = options->more;
+    api->counters.more_arg = options->more_arg;
+    api->counters.up = options->up;
     api->counters.escalations = options->escalations;
     api->counters.completer = options->completer;
     api->counters.expiry = options->expiry;

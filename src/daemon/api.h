@@ -18,6 +18,9 @@
 #include "daemon/unknown.h"
 #include "once.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
+
 struct escalate_counters;
 struct completer_counters;
 struct expiry_counters;
@@ -26,7 +29,10 @@ struct expiry_counters;
 
 /* Zero means the default. */
 struct once_api_options {
-    struct once *once;
+    struct once *once;                   /* NULL: there is no store here, only /metrics and /healthz */
+    void (*more)(void *arg, FILE *file); /* writes further metrics; may be NULL, is called by any thread */
+    void *more_arg;
+    const _Atomic bool *up;                      /* without a store: what /healthz tells */
     const struct escalate_counters *escalations; /* may be NULL, as the next */
     const struct completer_counters *completer;
     const struct expiry_counters *expiry;

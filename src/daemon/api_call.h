@@ -28,6 +28,9 @@ enum { API_STATUS_COUNT = 600 };
 
 /* What is counted: of HTTP, the rest is once_stats(). */
 struct api_counters {
+    void (*more)(void *arg, FILE *file); /* NULL: there are no further metrics */
+    void *more_arg;
+    const _Atomic bool *up;                      /* where there is no store */
     const struct escalate_counters *escalations; /* NULL: there is no such thing here */
     const struct completer_counters *completer;  /* the same */
     const struct expiry_counters *expiry;        /* the same */
@@ -81,6 +84,7 @@ extern const struct api_route api_routes[];
 extern const size_t api_route_count;
 
 void api_claim(struct api_call *call);
+void api_take_over(struct api_call *call);
 void api_extend(struct api_call *call);
 void api_advance(struct api_call *call);
 void api_finish(struct api_call *call);

@@ -3,7 +3,8 @@
  *
  * A look-up goes the way of every other operation: through the queue, the engine's thread, the
  * store. It gets API_HEALTH_MS; a store that hangs makes this 503, not hang. A full queue is
- * life: restarting a daemon because it is busy would make it worse.
+ * life: restarting a daemon because it is busy would make it worse. `once relay`, which has no store, tells
+ * whether it is connected to its outbox.
  */
 #include "daemon/api_call.h"
 #include "os/thread.h"
@@ -81,9 +82,27 @@ static once_result ask(struct once *once, struct probe *probe, struct once_error
     return result;
 }
 
+static void answer_health(struct api_call *call, bool ok)
+{
+    struct once_json json = { .file = api_answer_begin(&call->answer, 200, "application/json") };
+    if (json.file == NULL)
+        return;
+    once_json_open(&json, NULL, '{');
+    once_json_text(&json, "status", ok ? "ok" : "busy");
+    once_json_close(&json);
+    api_answer_end(&call->answer);
+}
+
 void api_health(struct api_call *call)
 {
     struct once_error err = { 0 };
+    if (call->once == NULL) {
+        if (atomic_load(call->counters->up))
+            answer_health(call, true);
+        else
+            api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "the outbox is not reached");
+        return;
+    }
     struct probe *probe = probe_create();
     if (probe == NULL) {
         api_answer_problem(&call->answer, API_PROBLEM_NO_MEMORY, NULL, "out of memory");
@@ -94,11 +113,5 @@ void api_health(struct api_call *call)
         api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "%s", err.text);
         return;
     }
-    struct once_json json = { .file = api_answer_begin(&call->answer, 200, "application/json") };
-    if (json.file == NULL)
-        return;
-    once_json_open(&json, NULL, '{');
-    once_json_text(&json, "status", result == ONCE_OK ? "ok" : "busy");
-    once_json_close(&json);
-    api_answer_end(&call->answer);
+    answer_health(call, result == ONCE_OK);
 }

@@ -3,6 +3,7 @@
 
 const struct api_route api_routes[] = {
     { "/v1/claim", "POST", API_BODY_LEN_MAX, api_claim },
+    { "/v1/take-over", "POST", API_SMALL_LEN_MAX, api_take_over },
     { "/v1/extend", "POST", API_SMALL_LEN_MAX, api_extend },
     { "/v1/advance", "POST", API_CHECKPOINT_LEN_MAX, api_advance },
     { "/v1/finish", "POST", API_BODY_LEN_MAX, api_finish },

@@ -61,6 +61,8 @@ static void put_record(struct once_json *json, const struct once_record *record,
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
+    if (record->request.len > 0)
+        once_json_bytes(json, "stored_request", record->request);
     if (shown.outcome) {
         once_json_bytes(json, "headers", record->headers);
         once_json_bytes(json, "body", record->body);
@@ -74,6 +76,7 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
     const struct once_record *record = &reply->record;
     struct shown shown = shown_for(reply->arm);
     size_t len = shown.outcome ? 2 * (record->checkpoint.len + record->headers.len + record->body.len) : 0;
+    len += 2 * record->request.len;
     FILE *file = NULL;
     if (len <= API_UNCOUNTED_LEN || api_call_charge(call, len))
         file = api_answer_begin(&call->answer, 200, type_json);
@@ -177,6 +180,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
     api_input_bool(in, "intent", &claim->intent);
+    api_input_bytes(in, "stored_request", API_OPTIONAL, &claim->request);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);
 }
@@ -239,6 +243,29 @@ static void read_grant(struct api_input *in, struct once_grant *grant)
 {
     api_input_hex(in, "record", API_REQUIRED, grant->record, sizeof grant->record);
     api_input_uint(in, "fence", API_REQUIRED, &grant->fence);
+}
+
+/* Where there is no room for the answer, it is held until its lease is over; with its nonce it can be asked for again.
+ */
+void api_take_over(struct api_call *call)
+{
+    struct api_input in;
+    struct once_take_over take_over = { 0 };
+    struct once_reply reply = { 0 };
+    struct once_error err;
+    if (api_input_parse(&in, call->body) == ONCE_OK) {
+        read_grant(&in, &take_over.seen);
+        api_input_int(&in, "lease_ms", 0, ONCE_LEASE_MS_MAX, &take_over.lease_ms);
+        api_input_bool(&in, "intent", &take_over.intent);
+        if (!api_input_hex(&in, "nonce", API_OPTIONAL, take_over.nonce, sizeof take_over.nonce))
+            once_os_random(take_over.nonce, sizeof take_over.nonce);
+    }
+    if (api_call_accept(call, &in)) {
+        once_result r = once_take_over(call->once, &take_over, &reply, &err);
+        note_unknown(call, ONCE_VERB_TAKE_OVER, r, &reply);
+        answer_result(call, r, &reply, &err);
+    }
+    api_input_release(&in);
 }
 
 void api_extend(struct api_call *call)

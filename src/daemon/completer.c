@@ -50,7 +50,6 @@ struct completer {
     struct task queue[QUEUE_MAX];
     size_t first, count;
     struct once_grant busy[COMPLETER_WORKERS]; /* fence 0: idle */
-    uint64_t own[MEMORY_LEN];                  /* fences of this process's attempts, by their rest (C5) */
     uint64_t left[MEMORY_LEN];                 /* not for this process, as they were seen (sight_of()) */
     bool unreadable[COMPLETER_UPSTREAMS_MAX];  /* identities, when it was last said */
     _Atomic bool stopping;
@@ -87,8 +86,10 @@ struct attempt {
     struct completer *c;
     struct once_reply reply; /* of the takeover */
     struct once_grant grant;
+    once_time asked; /* when it was asked for */
     struct once_resend request;
     const struct completer_upstream *upstream;
+    bool failed;              /* what was taken over was no running attempt */
     bool verdict;             /* an operator said that it is not done */
     bool lacks_identity;      /* of the client, and there is none in its place */
     bool adopting;            /* what is stored is the service's own word, not an answer to us */
@@ -101,9 +102,13 @@ static bool is_again(once_result r)
     return r == ONCE_BUSY || r == ONCE_UNAVAILABLE || r == ONCE_UNKNOWN || r == ONCE_NO_MEMORY;
 }
 
-static void store(struct attempt *a, const struct once_outcome *outcome, const char *why)
+static void store(struct attempt *a, const struct once_outcome *said, const char *why)
 {
     struct completer *c = a->c;
+    struct once_outcome copy = *said;
+    const struct once_outcome *outcome = &copy;
+    if (copy.retryable) /* C5: no client was told this */
+        copy.status = -copy.status;
     struct once_reply reply;
     once_result r = ONCE_BUSY;
     for (int i = 0; is_again(r) && i < STORE_TRIES; i++) {
@@ -141,10 +146,14 @@ static void escalate(struct attempt *a, const char *why)
     store(a, &(struct once_outcome){ .state = ONCE_STATE_UNKNOWN }, why);
 }
 
-/* Nothing was sent: the next one may. */
+/* Nothing was sent: the next one may. After a failure that is certain this is another one, and stays a completer's. */
 static void give_back(struct attempt *a)
 {
     struct once_reply reply;
+    if (a->failed) {
+        store(a, &(struct once_outcome){ .state = ONCE_STATE_FAILED, .retryable = true, .status = 502 }, "");
+        return;
+    }
     once_result r = ONCE_BUSY;
     for (int i = 0; is_again(r) && i < STORE_TRIES; i++) {
         if (i > 0)
@@ -307,7 +316,7 @@ static bool mark(struct attempt *a)
 /* It did not happen, says the service; is it to be sent? Who cannot send it tells its client that it may. */
 static void send_after_all(struct attempt *a)
 {
-    struct once_outcome not_done = { .state = ONCE_STATE_FAILED, .retryable = true, .status = 503 };
+    struct once_outcome not_done = { .state = ONCE_STATE_FAILED, .retryable = true };
     if (a->request.partial || a->lacks_identity)
         store(a, &not_done, "");
     else
@@ -373,7 +382,7 @@ static void execute(struct attempt *a)
 static void hold_and_execute(struct attempt *a)
 {
     struct keeper *keeper = a->c->options.once->keeper;
-    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, NULL) != ONCE_OK) {
+    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
@@ -387,18 +396,17 @@ static void take_over(struct attempt *a, const struct task *task)
     struct once_take_over take_over = { .seen = task->seen,
                                         .lease_ms = c->options.lease_ms,
                                         .intent = task->takeover != ONCE_TAKEOVER_RERUN };
+    a->asked = once_os_lease_ms();
     if (once_take_over(c->options.once, &take_over, &a->reply, NULL) != ONCE_OK)
         return; /* seen again, later */
     a->grant = a->reply.record.grant;
     ONCE_POINT("completer.taken");
     switch (a->reply.arm) {
     case ONCE_ARM_EXECUTE:
-        remember(c, c->own, a->grant.fence);
         atomic_fetch_add(&c->counters.taken, 1);
         hold_and_execute(a);
         break;
     case ONCE_ARM_PROBE:
-        remember(c, c->own, a->grant.fence);
         atomic_fetch_add(&c->counters.taken, 1);
         if (a->request.probe.len > 0)
             hold_and_execute(a);
@@ -464,7 +472,8 @@ static enum whose whose_is(struct attempt *a, const struct task *task, const str
     a->upstream = upstream_of(a->c, a->request.upstream);
     if (a->upstream == NULL || (a->request.partial && !running))
         return NOT_OURS;
-    enum whose whose = running || is_remembered(a->c, a->c->own, r->grant.fence) ? OURS : whose_verdict(a, &r->grant);
+    a->failed = !running;
+    enum whose whose = running || r->status < 0 ? OURS : whose_verdict(a, &r->grant);
     return whose == OURS ? whose_identity(a, running) : whose;
 }
 
@@ -502,10 +511,11 @@ static bool is_due(const struct once_record *r, once_time now)
     return waited < 0 || waited >= (int64_t)(seed % (uint64_t)longest); /* < 0: clocks differ; do not wait for ever */
 }
 
-/* C5, as far as it costs nothing to know: an answer to a client has a status, a verdict and a release have none. */
+/* C5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative one, a
+ * verdict and a release have none. */
 static bool may_be_ours(struct completer *c, const struct once_record *r)
 {
-    bool may = r->state == ONCE_STATE_RUNNING || r->status == 0 || is_remembered(c, c->own, r->grant.fence);
+    bool may = r->state == ONCE_STATE_RUNNING || r->status <= 0;
     return may && !is_remembered(c, c->left, sight_of(r));
 }
 

@@ -14,7 +14,9 @@
  *             C4 after attempts_max attempts, or crashes_max that nobody ended, it is escalated:
  *                a request that kills whoever sends it is not sent for ever (F9).
  *             C5 a failure that was answered to a client is that client's to retry: of what failed, only what
- *                this process's own attempts left so, and what an operator said is not done, is sent again.
+ *                a completer's attempt left so, and what an operator said is not done, is sent again. A completer
+ *                stores such a failure with the status negative: also another process knows then that no client
+ *                was told it.
  *             C6 what cannot be sent from here (another daemon's upstream) is not touched.
  *             C7 where the route has a probe (takeover `completer`), what may have been sent is asked about first
  *                (probe.h): its answer is adopted, or it is sent, or it stays as it is until the next look.

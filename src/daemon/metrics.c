@@ -146,14 +146,16 @@ void api_metrics(struct api_call *call)
 {
     struct once_stats stats;
     struct once_error err;
-    once_result result = once_stats(call->once, &stats, &err);
+    once_result result = call->once != NULL ? once_stats(call->once, &stats, &err) : ONCE_OK;
     FILE *file = api_answer_begin(&call->answer, 200, "text/plain; version=0.0.4; charset=utf-8");
     if (file == NULL)
         return;
-    put_store(file, &stats, result);
-    struct once_insight insight;
-    once_insight(call->once, &insight);
-    put_insight(file, &insight);
+    if (call->once != NULL) {
+        struct once_insight insight;
+        once_insight(call->once, &insight);
+        put_store(file, &stats, result);
+        put_insight(file, &insight);
+    }
     if (call->counters->expiry != NULL)
         put_expiry(file, call->counters->expiry);
     put_http(file, call->counters);
@@ -161,10 +163,12 @@ void api_metrics(struct api_call *call)
         put_escalations(file, call->counters->escalations);
     if (call->counters->completer != NULL)
         put_completer(file, call->counters->completer);
+    if (call->counters->more != NULL)
+        call->counters->more(call->counters->more_arg, file);
     once_time up_ms = once_os_monotonic_ms() - call->counters->started_ms;
-    put_head(file, "once_uptime_seconds", "gauge", "Time since the daemon began to listen.");
+    put_head(file, "once_uptime_seconds", "gauge", "Time since this began to listen.");
     fprintf(file, "once_uptime_seconds %" PRId64 ".%03d\n", up_ms / 1000, (int)(up_ms % 1000));
-    put_head(file, "once_build_info", "gauge", "The daemon's version.");
+    put_head(file, "once_build_info", "gauge", "The version of once.");
     fprintf(file, "once_build_info{version=\"%s\"} 1\n", once_version());
     api_answer_end(&call->answer);
 }

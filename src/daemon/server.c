@@ -178,6 +178,7 @@ static void drain(struct server *s)
 
 int server_run(struct server *s)
 {
+    once_os_short_slices(); /* answers wait for this thread as they do for the writer */
     while (s->signal == 0)
         turn(s, -1);
     drain(s);

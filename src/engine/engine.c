@@ -467,6 +467,7 @@ static void *writer(void *arg)
     struct lane *lane = arg;
     struct engine *e = lane->engine;
     pthread_setname_np(pthread_self(), "once-writer");
+    once_os_short_slices();
     for (;;) {
         bool stop;
         size_t count = next_batch(lane, &stop);

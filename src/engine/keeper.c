@@ -156,13 +156,12 @@ void keeper_free(struct keeper *k)
     free(k);
 }
 
-once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms,
+once_result keeper_add(struct keeper *k, struct kept *kept, struct once_grant grant, int64_t lease_ms, once_time asked,
                        struct once_error *err)
 {
-    once_time now = once_os_lease_ms();
     *kept = (struct kept){ .grant = grant, .lease_ms = lease_ms };
-    kept->renew_at = renew_after(kept, now);
-    atomic_init(&kept->lost_at, now + lease_ms);
+    kept->renew_at = renew_after(kept, asked); /* at once, if the answer took its time */
+    atomic_init(&kept->lost_at, asked + lease_ms);
     atomic_init(&kept->fenced, false);
     sem_init(&kept->answered, 0, 0);
     once_result r = ONCE_OK;

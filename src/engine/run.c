@@ -190,6 +190,18 @@ static once_result execute(struct once_attempt *a, const struct once_run_options
     }
 }
 
+/* The answer took its time, or the claim waited for another's outcome: when the lease began is not known, so it begins
+ * anew. F38: whoever cannot be sure to hold it does not work. */
+static once_result make_sure(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
+                             struct once_error *err)
+{
+    *renewed = (struct once_reply){ .arm = ONCE_ARM_DONE };
+    if (once_os_lease_ms() - *asked <= a->lease_ms / 2)
+        return ONCE_OK;
+    *asked = once_os_lease_ms();
+    return once_extend(a->once, a->grant.record.grant, a->lease_ms, renewed, err);
+}
+
 once_result once_run(struct once *once, const struct once_claim *claim, const struct once_run_options *options,
                      once_work_fn *work, void *arg, bool *executed, struct once_reply *reply, struct once_error *err)
 {
@@ -201,6 +213,7 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
     if (claim->takeover == ONCE_TAKEOVER_PROBE && options->probe == NULL)
         return once_fail(err, ONCE_INVALID, "takeover 'probe' needs a probe to ask with");
     struct once_attempt a = { .once = once, .claim = claim };
+    once_time asked = once_os_lease_ms();
     once_result r = once_claim(once, claim, &a.grant, err);
     if (r != ONCE_OK)
         return r;
@@ -209,8 +222,14 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
         return ONCE_OK;
     }
     a.lease_ms = claim->lease_ms != 0 ? claim->lease_ms : ONCE_LEASE_MS_DEFAULT;
-    r = keeper_add(once->keeper, &a.kept, a.grant.record.grant, a.lease_ms, err);
-    if (r == ONCE_OK) {
+    struct once_reply renewed;
+    r = make_sure(&a, &asked, &renewed, err);
+    bool fenced = r == ONCE_OK && renewed.arm == ONCE_ARM_FENCED;
+    if (r == ONCE_OK && !fenced)
+        r = keeper_add(once->keeper, &a.kept, a.grant.record.grant, a.lease_ms, asked, err);
+    if (fenced) {
+        r = answer_superseded(&a, &renewed, reply, err);
+    } else if (r == ONCE_OK) {
         if (executed != NULL)
             *executed = true;
         r = execute(&a, options, work, arg, reply, err);
@@ -221,6 +240,8 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
             once_error_prefix(err, "the key stays claimed until its lease ends");
         once_reply_release(&released);
     }
+    if (!fenced)
+        once_reply_release(&renewed);
     once_reply_release(&a.grant);
     return r;
 }

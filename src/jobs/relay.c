@@ -26,14 +26,24 @@ static int64_t jittered(const struct relay *relay, int64_t max_ms, int32_t failu
     return relay_backoff(relay->backoff_ms, max_ms, failures, random);
 }
 
-struct sink *relay_route_of(const struct relay *relay, once_span topic)
+size_t relay_route_of(const struct relay *relay, once_span topic)
 {
     char text[256];
     snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(topic));
     for (size_t i = 0; i < relay->route_count; i++)
         if (fnmatch(relay->routes[i].pattern, text, 0) == 0)
-            return relay->routes[i].sink;
-    return NULL;
+            return i;
+    return RELAY_ROUTES_MAX;
+}
+
+static struct relay_row *row_of(struct relay *relay, const struct outbox_message *m)
+{
+    return &relay->numbers->rows[m->route];
+}
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ sinks that are not reached */
@@ -77,16 +87,24 @@ static void fail(struct relay *relay, struct outbox_message *m, bool refused, in
                  : m->refusals + 1 >= relay->attempts_max ? OUTBOX_GIVEN_UP
                                                           : OUTBOX_REFUSED;
     snprintf(m->reason, sizeof m->reason, "%s", reason);
-    relay->counts.refused += refused;
-    relay->counts.unreached += !refused;
-    relay->counts.dead += m->verdict == OUTBOX_GIVEN_UP;
+    count(refused ? &row_of(relay, m)->refused : &row_of(relay, m)->unreached);
+}
+
+static void confirm(struct relay *relay, struct outbox_message *m)
+{
+    uint64_t now = once_os_monotonic_ns();
+    int64_t age_ms = m->age_ms > 0 ? m->age_ms : 0; /* clocks are set back */
+    m->verdict = OUTBOX_CONFIRMED;
+    count(&row_of(relay, m)->published);
+    relay_histogram_add(&row_of(relay, m)->publish, (now - m->started_ns) / 1000);
+    relay_histogram_add(&row_of(relay, m)->delay, (uint64_t)age_ms * 1000 + (now - relay->taken_ns) / 1000);
 }
 
 void relay_done(void *arg, struct outbox_message *m, enum sink_result result, int64_t retry_after_ms,
                 const char *reason)
 {
     struct relay *relay = arg;
-    struct relay_breaker *b = breaker_of(relay, relay_route_of(relay, m->topic));
+    struct relay_breaker *b = breaker_of(relay, relay->routes[m->route].sink);
     if (result == SINK_UNREACHED) {
         sink_failed(relay, b, reason);
         fail(relay, m, false, 0, reason);
@@ -99,8 +117,7 @@ void relay_done(void *arg, struct outbox_message *m, enum sink_result result, in
         return;
     }
     ONCE_POINT("relay.confirmed");
-    m->verdict = OUTBOX_CONFIRMED;
-    relay->counts.published++;
+    confirm(relay, m);
     if (m->next != NULL)
         relay->ready[relay->ready_count++] = m->next; /* R1 */
 }
@@ -108,11 +125,10 @@ void relay_done(void *arg, struct outbox_message *m, enum sink_result result, in
 /* False: no room at its sink now. */
 static bool start(struct relay *relay, struct outbox_message *m)
 {
-    struct sink *sink = relay_route_of(relay, m->topic);
+    struct sink *sink = m->route < relay->route_count ? relay->routes[m->route].sink : NULL;
     if (m->crashes >= relay->crashes_max) {
         m->verdict = OUTBOX_CRASHES;
         snprintf(m->reason, sizeof m->reason, "%d relays went away while this alone was under way", m->crashes);
-        relay->counts.dead++;
         return true;
     }
     if (sink == NULL) {
@@ -126,6 +142,7 @@ static bool start(struct relay *relay, struct outbox_message *m)
         fail(relay, m, false, b->until_ms - once_os_monotonic_ms(), b->reason);
         return true;
     }
+    m->started_ns = once_os_monotonic_ns();
     bool started = sink->ops->start(sink, m);
     if (started)
         ONCE_POINT("relay.sent");
@@ -141,6 +158,9 @@ static void link_keys(struct relay *relay, struct outbox_batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         struct outbox_message *m = &batch->messages[i];
         bool first = true;
+        m->route = relay_route_of(relay, m->topic);
+        if (m->suspect)
+            count(&row_of(relay, m)->crashed);
         for (size_t j = i; m->has_key && j > 0 && batch->messages[j - 1].lane == m->lane; j--) {
             struct outbox_message *before = &batch->messages[j - 1];
             if (before->has_key && once_span_equal(before->key, m->key)) {
@@ -192,6 +212,28 @@ static void publish(struct relay *relay, once_time start_until)
     }
 }
 
+void relay_lost(struct relay *relay, const struct once_error *why)
+{
+    char text[sizeof why->text + 32];
+    atomic_store(&relay->numbers->up, false);
+    atomic_store(&relay->numbers->counted, false);
+    if (relay->trouble.text[0] == '\0')
+        count(&relay->numbers->outages);
+    if (strcmp(relay->trouble.text, why->text) == 0)
+        return;
+    relay->trouble = *why;
+    snprintf(text, sizeof text, "%s; trying again", why->text);
+    relay->say(relay->arg, text);
+}
+
+void relay_found(struct relay *relay)
+{
+    atomic_store(&relay->numbers->up, true);
+    if (relay->trouble.text[0] != '\0')
+        relay->say(relay->arg, "the outbox is reached again");
+    relay->trouble.text[0] = '\0';
+}
+
 static void nap(int64_t ms)
 {
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
@@ -202,16 +244,34 @@ static void nap(int64_t ms)
 static once_result settle(struct relay *relay, const struct outbox_batch *batch, once_time until,
                           struct once_error *err)
 {
-    enum { AGAIN_MS = 100 };
+    enum { AGAIN_MS = 100, STOP_MS = 5000 };
     const struct outbox_ops *ops = relay->outbox->ops;
     once_result r = ops->settle(relay->outbox, batch, err);
+    bool stopping = false;
     while (r != ONCE_OK && once_os_monotonic_ms() < until) {
+        relay_lost(relay, err);
+        if (!stopping &&
+            relay->must_stop(relay->arg)) { /* whoever waits for our end has some patience, not a lease's */
+            stopping = true;
+            once_time soon = once_os_monotonic_ms() + STOP_MS;
+            until = soon < until ? soon : until;
+        }
         nap(AGAIN_MS);
         r = ops->connect(relay->outbox, err);
         if (r == ONCE_OK)
             r = ops->settle(relay->outbox, batch, err);
+        if (r == ONCE_OK)
+            relay_found(relay);
     }
-    relay->counts.unsettled += r != ONCE_OK;
+    if (r != ONCE_OK)
+        count(&relay->numbers->unsettled);
+    for (size_t i = 0; r == ONCE_OK && i < batch->count; i++) {
+        struct outbox_message *m = &batch->messages[i];
+        if (m->verdict == OUTBOX_GIVEN_UP)
+            count(&row_of(relay, m)->dead_refused);
+        else if (m->verdict == OUTBOX_CRASHES)
+            count(&row_of(relay, m)->dead_crashed);
+    }
     return r;
 }
 
@@ -232,6 +292,7 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
             ops->batch_release(&batch);
         return r;
     }
+    relay->taken_ns = once_os_monotonic_ns();
     ONCE_POINT("relay.taken");
     relay->ready = calloc(batch.count, sizeof *relay->ready);
     relay->ready_count = 0;
@@ -245,7 +306,7 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     if (r == ONCE_OK)
         ONCE_POINT("relay.settled");
     *took = batch.count;
-    relay->counts.batches++;
+    count(&relay->numbers->batches);
     ops->batch_release(&batch);
     if (r == ONCE_OK && relay->recovered) {
         r = ops->hurry(relay->outbox, err);

@@ -8,15 +8,14 @@
  *                   R4 an outbox that did not hear of a batch is told again, until the lease is over. What it never
  *                      hears of is published again, under the same id.
  *
- * relay_step() is one bounded step. Waiting, signals and reports are the caller's (cli/relay.c).
+ * relay_step() is one bounded step. Waiting and the loss of the database are relay_loop.h's.
  */
 #ifndef ONCE_JOBS_RELAY_H
 #define ONCE_JOBS_RELAY_H
 
 #include "broker/sink.h"
+#include "jobs/relay_numbers.h"
 #include "outbox/outbox.h"
-
-enum { RELAY_ROUTES_MAX = 64 };
 
 struct relay_route {
     const char *pattern; /* of topics; * is any characters */
@@ -31,10 +30,6 @@ struct relay_breaker {
     char reason[OUTBOX_REASON_LEN];
 };
 
-struct relay_counts {
-    uint64_t batches, published, refused, unreached, dead, unsettled;
-};
-
 struct relay {
     struct outbox *outbox;
     struct relay_route routes[RELAY_ROUTES_MAX];
@@ -42,22 +37,29 @@ struct relay {
     size_t route_count, breaker_count;
     int64_t lease_ms, backoff_ms, backoff_ms_max;
     int32_t batch_len, attempts_max, crashes_max;
-    struct relay_counts counts;
-    bool (*must_stop)(void *arg); /* start no more */
+    struct relay_numbers *numbers;            /* the caller's; they may outlive this */
+    bool (*must_stop)(void *arg);             /* start no more */
+    void (*say)(void *arg, const char *text); /* that the outbox is away, and is back */
     void *arg;
+    struct once_error trouble; /* as it was last said; empty: the outbox is there */
     /* Of the batch at hand. */
+    uint64_t taken_ns;
     struct outbox_message **ready;
     size_t ready_count;
     bool alone;     /* whether the next batch may be a suspect */
     bool recovered; /* a sink is back: its messages are due */
 };
 
-/* Which sink a topic goes to: of the first route that matches; NULL: none does. */
-struct sink *relay_route_of(const struct relay *relay, once_span topic);
+/* The first route that matches a topic; RELAY_ROUTES_MAX: none does. */
+size_t relay_route_of(const struct relay *relay, once_span topic);
 
 /* For sink_options.done, with the relay as its arg. */
 void relay_done(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
                 const char *reason);
+
+/* The outbox did not answer, or does again: counted, and each reason said once, since an outage may be long. */
+void relay_lost(struct relay *relay, const struct once_error *why);
+void relay_found(struct relay *relay);
 
 /* One batch. *took: how many messages; 0: there were none. */
 once_result relay_step(struct relay *relay, size_t *took, struct once_error *err);

@@ -1,5 +1,5 @@
 /*
- * os.h - the only door to clocks and entropy.
+ * os.h - the only door to clocks, entropy and the scheduler.
  *
  * Core, stores and engine receive time and random bytes; they do not ask the system.
  */
@@ -27,5 +27,10 @@ uint64_t once_os_monotonic_ns(void);
 once_time once_os_lease_ms(void);
 /* Such a time as a condition variable takes it, by CLOCK_MONOTONIC; after a sleep it is late, so look again. */
 struct timespec once_os_lease_deadline(once_time at);
+
+/* For a thread that others wait for, with little to do at a time: asks the scheduler for short slices. That
+ * takes no more of a processor than before, and needs no right, but where there is none free it gets its turn soon
+ * after it woke up. Linux has this from 6.12 on; elsewhere it is without effect. */
+void once_os_short_slices(void);
 
 #endif

@@ -60,6 +60,13 @@ static const char *const names[] = {
     "relay.confirmed",
     "relay.marked",
     "relay.settled",
+    /* once_client_*, once send */
+    "client.saved",
+    "client.sending",
+    "client.answered",
+    "send.written",
+    "send.printed",
+    "send.forgotten",
     NULL,
 };
 

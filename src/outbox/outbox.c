@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-once_result outbox_open(const char *url, struct outbox **out, struct once_error *err)
+once_result outbox_create(const char *url, struct outbox **out, struct once_error *err)
 {
     struct outbox *o = NULL;
     if (strncmp(url, "postgresql:", 11) == 0 || strncmp(url, "postgres:", 9) == 0)
@@ -19,7 +19,16 @@ once_result outbox_open(const char *url, struct outbox **out, struct once_error 
                          url);
     if (o == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a connection");
-    once_result r = o->ops->connect(o, err);
+    *out = o;
+    return ONCE_OK;
+}
+
+once_result outbox_open(const char *url, struct outbox **out, struct once_error *err)
+{
+    struct outbox *o = NULL;
+    once_result r = outbox_create(url, &o, err);
+    if (r == ONCE_OK)
+        r = o->ops->connect(o, err);
     if (r != ONCE_OK) {
         outbox_close(o);
         return r;

@@ -38,9 +38,13 @@ struct outbox_message {
     char id[ONCE_UUID_LEN + 1];
     once_span topic, key, content_type, headers, payload; /* headers: lines "name: value" CR LF */
     bool has_key;
-    once_time created_at;
+    once_time created_at;              /* or when it was due, if that was later */
+    int64_t age_ms;                    /* since it was enqueued, when it was taken, by the database's clock */
     int32_t refusals, delays, crashes; /* so far */
+    bool suspect;                      /* a relay went away with it under way */
     /* What the relay made of it. */
+    size_t route; /* which of its own */
+    uint64_t started_ns;
     enum outbox_verdict verdict;
     int64_t wait_ms; /* REFUSED, UNREACHED: until the next try */
     char reason[OUTBOX_REASON_LEN];
@@ -65,9 +69,9 @@ struct outbox_item {
 };
 typedef void outbox_item_fn(void *arg, const struct outbox_item *item);
 
-/* Counts end at 100000. */
+/* Counts end at 100000. Times are for how long the oldest has waited, 0 where there is none. */
 struct outbox_counts {
-    int64_t pending, held, later, dead, lag_ms;
+    int64_t pending, held, later, dead, lag_ms, held_lag_ms;
 };
 
 struct outbox;
@@ -97,7 +101,9 @@ struct outbox {
     const struct outbox_ops *ops;
 };
 
-/* A URL as once_store_url() makes it. Connects. */
+/* A URL as once_store_url() makes it. ONCE_INVALID: no outbox can be there. Does not connect yet. */
+once_result outbox_create(const char *url, struct outbox **out, struct once_error *err);
+/* The same, and connects. */
 once_result outbox_open(const char *url, struct outbox **out, struct once_error *err);
 void outbox_close(struct outbox *o);
 

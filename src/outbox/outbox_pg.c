@@ -89,6 +89,8 @@ static void read_message(PGresult *r, int row, struct outbox_message *m)
     m->refusals = (int32_t)pg_int(r, row, 10);
     m->delays = (int32_t)pg_int(r, row, 11);
     m->crashes = (int32_t)pg_int(r, row, 12);
+    m->suspect = pg_int(r, row, 13) != 0;
+    m->age_ms = pg_int(r, row, 14);
 }
 
 static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t most, bool alone,
@@ -286,8 +288,8 @@ static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *coun
     once_result result = ask(pg_of(o), "SELECT * FROM once.outbox_counts()", &none, &r, err);
     pg_params_release(&none);
     if (result == ONCE_OK)
-        *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2), pg_int(r, 0, 3),
-                                          pg_int(r, 0, 4) };
+        *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2),
+                                          pg_int(r, 0, 3), pg_int(r, 0, 4), pg_int(r, 0, 5) };
     PQclear(r);
     return result;
 }

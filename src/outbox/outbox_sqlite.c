@@ -102,7 +102,7 @@ static void sqlite_outbox_batch_release(struct outbox_batch *batch)
     *batch = (struct outbox_batch){ 0 };
 }
 
-static bool read_message(struct sqlite_query *q, struct outbox_message *m)
+static bool read_message(struct sqlite_query *q, once_time now, struct outbox_message *m)
 {
     m->seq = sqlite_column_int(q, 0);
     snprintf(m->id, sizeof m->id, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 1)));
@@ -113,9 +113,11 @@ static bool read_message(struct sqlite_query *q, struct outbox_message *m)
     m->headers = sqlite_column_span(q, 5);
     m->payload = sqlite_column_span(q, 6);
     m->created_at = sqlite_column_int(q, 7);
+    m->age_ms = now - m->created_at;
     m->refusals = (int32_t)sqlite_column_int(q, 8);
     m->delays = (int32_t)sqlite_column_int(q, 9);
     m->crashes = (int32_t)sqlite_column_int(q, 10);
+    m->suspect = sqlite_column_int(q, 11) != 0;
     once_span *all[] = { &m->topic, &m->key, &m->content_type, &m->headers, &m->payload };
     bool ok = true;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -132,7 +134,7 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
     sqlite_bind_int(&q, now);
     sqlite_bind_int(&q, most);
     while (memory && bytes < OUTBOX_BATCH_BYTES && batch->count < (size_t)most && sqlite_step(&q)) {
-        memory = read_message(&q, &batch->messages[batch->count++]);
+        memory = read_message(&q, now, &batch->messages[batch->count++]);
         bytes += batch->messages[batch->count - 1].payload.len;
     }
     once_result r = sqlite_end(&q, "read messages", err);
@@ -140,9 +142,10 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
 }
 
 /* Is there anything? Asked without writing. */
-static once_result is_anything_due(struct outbox_sqlite *s, once_time now, bool *any, struct once_error *err)
+static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
+                               struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_any);
+    struct sqlite_query q = sqlite_query(&s->db, statement);
     sqlite_bind_int(&q, now);
     *any = sqlite_step(&q);
     return sqlite_end(&q, "look for messages", err);
@@ -214,7 +217,7 @@ static once_result sqlite_outbox_take(struct outbox *o, int64_t lease_ms, int32_
     if (s->db.handle == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "not connected");
     once_time now = sqlite_now(&s->db);
-    once_result r = is_anything_due(s, now, &any, err);
+    once_result r = is_anything(s, SQL_outbox_any, now, &any, err);
     if (r != ONCE_OK || !any)
         return r;
     batch->messages = calloc((size_t)most, sizeof *batch->messages);
@@ -324,12 +327,12 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     if (s->db.handle == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "not connected");
     once_time now = sqlite_now(&s->db);
-    struct outbox_counts counts;
-    once_result r = o->ops->counts(o, &counts, err);
-    for (int i = 0; r == ONCE_OK && counts.later > 0 && i < STEP; i++) {
-        r = simple(s, SQL_outbox_place, &now, "place a message", err);
-        if (r == ONCE_OK && sqlite3_changes(s->db.handle) == 0)
-            break;
+    bool any = true;
+    once_result r = ONCE_OK;
+    for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
+        r = is_anything(s, SQL_outbox_later, now, &any, err);
+        if (r == ONCE_OK && any)
+            r = simple(s, SQL_outbox_place, &now, "place a message", err);
     }
     return r;
 }
@@ -355,11 +358,14 @@ static once_result sqlite_outbox_counts(struct outbox *o, struct outbox_counts *
     *counts = (struct outbox_counts){ 0 };
     sqlite_bind_int(&q, now);
     if (sqlite_step(&q))
-        *counts = (struct outbox_counts){ .pending = sqlite_column_int(&q, 0),
-                                          .held = sqlite_column_int(&q, 1),
-                                          .later = sqlite_column_int(&q, 2),
-                                          .dead = sqlite_column_int(&q, 3),
-                                          .lag_ms = sqlite_column_is_null(&q, 4) ? 0 : now - sqlite_column_int(&q, 4) };
+        *counts = (struct outbox_counts){
+            .pending = sqlite_column_int(&q, 0),
+            .held = sqlite_column_int(&q, 1),
+            .later = sqlite_column_int(&q, 2),
+            .dead = sqlite_column_int(&q, 3),
+            .lag_ms = sqlite_column_is_null(&q, 4) ? 0 : now - sqlite_column_int(&q, 4),
+            .held_lag_ms = sqlite_column_is_null(&q, 5) ? 0 : now - sqlite_column_int(&q, 5),
+        };
     return sqlite_end(&q, "count messages", err);
 }
 

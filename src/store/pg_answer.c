@@ -182,14 +182,13 @@ static once_result finish(struct once_op *op, once_time finished_at, int64_t ret
     return once_reply_set(&op->reply, ONCE_ARM_DONE, &record, err);
 }
 
-/* Those that are done; of the odd ones among them also when, and their retention, unless both are
- * as they were granted. */
-static once_result read_done(const PGresult *r, int row, struct once_op *const *ops, const struct pg_grant *granted,
-                             size_t count, struct once_error *err)
+/* Those that are done; of the odd ones among them also when, and their retention. */
+static once_result read_done(const PGresult *r, int row, struct once_op *const *ops, size_t count,
+                             struct once_error *err)
 {
     struct pg_array done = pg_array(r, row, FINISHES_DONE, 8), odd = pg_array(r, row, FINISHES_ODD, 8);
     struct pg_array times = pg_array(r, row, FINISHES_TIMES, 8), kept = pg_array(r, row, FINISHES_RETENTIONS, 8);
-    bool whole = odd.count == times.count && (kept.count == odd.count || kept.count == 0);
+    bool whole = odd.count == times.count && kept.count == odd.count;
     once_result result = whole ? ONCE_OK : not_ours(err);
     size_t at = 0, next = 0;
     for (size_t i = 0; i < done.count && result == ONCE_OK; i++) {
@@ -202,21 +201,37 @@ static once_result read_done(const PGresult *r, int row, struct once_op *const *
             next++;
         bool is_odd = next < odd.count && pg_array_int64(&odd, next) == fence;
         once_time finished_at = is_odd ? pg_array_int64(&times, next) : pg_int(r, row, FINISHES_AT);
-        int64_t retention = is_odd && kept.count > 0 ? pg_array_int64(&kept, next)
-                            : granted != NULL        ? granted[at].retention_ms
-                                                     : ONCE_RETENTION_MS_DEFAULT;
+        int64_t retention = is_odd ? pg_array_int64(&kept, next) : ONCE_RETENTION_MS_DEFAULT;
         result = finish(ops[at++], finished_at, retention, err);
     }
     return result;
 }
 
-once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, const struct pg_grant *granted,
-                             size_t count, struct once_error *err)
+once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     once_result result = has_columns(r, FINISHES_ANSWER) ? ONCE_OK : not_ours(err);
     for (int row = 0; row < PQntuples(r) && result == ONCE_OK; row++)
-        result = is_of_many(r, row) ? read_done(r, row, ops, granted, count, err)
+        result = is_of_many(r, row) ? read_done(r, row, ops, count, err)
                                     : read_one(r, row, FINISHES_ANSWER, ops, count, err);
+    return result;
+}
+
+enum { USUAL_AT, USUAL_FENCES, USUAL_COLUMNS };
+
+once_result pg_read_usual(const PGresult *r, const struct pg_usual *usual, struct once_error *err)
+{
+    if (PQnfields(r) != USUAL_COLUMNS || PQntuples(r) != 1)
+        return not_ours(err);
+    struct pg_array fences = pg_array(r, 0, USUAL_FENCES, 8);
+    once_time now = pg_int(r, 0, USUAL_AT);
+    once_result result = fences.count == usual->claims ? ONCE_OK : not_ours(err);
+    for (size_t i = 0; i < usual->claims && result == ONCE_OK; i++)
+        result = grant(usual->ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
+    for (size_t i = 0; i < usual->finishes && result == ONCE_OK; i++) {
+        const struct pg_grant *granted = &usual->granted[i]; /* a clock that was set back makes no negative ages */
+        result = finish(usual->ops[usual->claims + i], granted->claimed_at > now ? granted->claimed_at : now,
+                        granted->retention_ms, err);
+    }
     return result;
 }
 

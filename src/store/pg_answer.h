@@ -7,7 +7,7 @@
 #ifndef ONCE_STORE_PG_ANSWER_H
 #define ONCE_STORE_PG_ANSWER_H
 
-#include "store/pg_grants.h"
+#include "store/pg_ask.h"
 #include "store/store.h"
 
 #include <libpq-fe.h>
@@ -46,10 +46,11 @@ enum pg_answer_column {
 struct once_record pg_read_record(const PGresult *result, int row, int at);
 
 /* Gives the operations their replies. `ops` are those that were asked for, in that order:
- * claims by record, finishes by fence; `granted` as for pg_ask.h. ONCE_CORRUPT: these are not our functions. */
+ * claims by record, finishes by fence. ONCE_CORRUPT: these are not our functions.
+ */
 once_result pg_read_claims(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
-once_result pg_read_finishes(const PGresult *result, struct once_op *const *ops, const struct pg_grant *granted,
-                             size_t count, struct once_error *err);
+once_result pg_read_finishes(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
+once_result pg_read_usual(const PGresult *result, const struct pg_usual *usual, struct once_error *err);
 once_result pg_read_other(const PGresult *result, struct once_op *op, struct once_error *err);
 
 #endif

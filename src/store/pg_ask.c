@@ -19,10 +19,61 @@ static int64_t takeover_code(const struct once_claim *claim)
     return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
 }
 
-/* Leases, retentions, takeovers: not at all where they are all the usual. */
-static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
+enum { UUID_TEXT_LEN = 36, PACKED = 128 };
+
+static int hex_digit(uint8_t c)
 {
-    bool leases = false, retentions = false, takeovers = false;
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The usual text of a UUID, in small letters: it is stored in less than half of its bytes. False: something else. */
+static bool pack_key(once_span key, uint8_t packed[16])
+{
+    if (key.len != UUID_TEXT_LEN)
+        return false;
+    size_t at = 0;
+    for (size_t i = 0; i < UUID_TEXT_LEN; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash && key.ptr[i] != '-')
+            return false;
+        if (dash)
+            continue;
+        int high = hex_digit(key.ptr[i]), low = hex_digit(key.ptr[i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        packed[at++] = (uint8_t)(high << 4 | low);
+        i++;
+    }
+    return true;
+}
+
+static void add_key(struct pg_params *p, once_span key, bool as_it_is)
+{
+    uint8_t packed[16];
+    pg_array_bytes(p, as_it_is && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
+}
+
+/* The default as NULL. */
+static void add_term(struct pg_params *p, int64_t value, int64_t usual)
+{
+    if (value == usual)
+        pg_array_null(p);
+    else
+        pg_array_int(p, PG_INT8, value);
+}
+
+/* As once.claim has it of this key. */
+static int64_t stored_code(const struct once_claim *claim, bool as_it_is)
+{
+    uint8_t packed[16];
+    return takeover_code(claim) + (as_it_is && pack_key(claim->key, packed) ? PACKED : 0);
+}
+
+/* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
+ */
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+{
+    bool leases = false, retentions = false, takeovers = as_they_are;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
@@ -31,35 +82,40 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
     }
     leases ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; leases && i < count; i++)
-        pg_array_int(p, PG_INT8, ops[i]->request->claim.lease_ms);
+        add_term(p, ops[i]->request->claim.lease_ms, ONCE_LEASE_MS_DEFAULT);
     retentions ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; retentions && i < count; i++)
-        pg_array_int(p, PG_INT8, ops[i]->request->claim.retention_ms);
+        add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, takeover_code(&ops[i]->request->claim));
+        pg_array_int(p, PG_INT4, stored_code(&ops[i]->request->claim, as_they_are));
+}
+
+static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+{
+    pg_array_begin(p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, record_span(ops[i]));
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, ops[i]->request->claim.tenant);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        add_key(p, ops[i]->request->claim.key, as_they_are);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
+    add_terms(p, ops, count, as_they_are);
+    pg_array_begin(p, PG_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, once_span_of(ops[i]->request->claim.nonce, 16));
 }
 
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
-    pg_array_begin(&p, PG_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, record_span(ops[i]));
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->claim.tenant);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->claim.key);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
-    add_terms(&p, ops, count);
-    pg_array_begin(&p, PG_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, once_span_of(ops[i]->request->claim.nonce, 16));
+    add_claims(&p, ops, count, false);
     once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
@@ -71,34 +127,83 @@ static int64_t state_code(const struct once_outcome *o)
     return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
 }
 
-once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, const struct pg_grant *granted,
-                            size_t count, struct once_error *err)
+static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    pg_array_begin(p, PG_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
+}
+
+/* As once.result has it: NULL where it is empty. */
+static void add_part(struct pg_params *p, once_span part)
+{
+    if (part.len == 0)
+        pg_array_null(p);
+    else
+        pg_array_bytes(p, part);
+}
+
+static void add_outcomes(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    bool headers = false;
+    for (size_t i = 0; i < count; i++)
+        headers = headers || ops[i]->request->outcome.headers.len > 0;
+    pg_array_begin(p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT4, state_code(&ops[i]->request->outcome));
+    pg_array_begin(p, PG_INT4, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(p, PG_INT4, ops[i]->request->outcome.status);
+    headers ? pg_array_begin(p, PG_BYTEA, count) : pg_array_absent(p, PG_BYTEA);
+    for (size_t i = 0; headers && i < count; i++)
+        add_part(p, ops[i]->request->outcome.headers);
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        add_part(p, ops[i]->request->outcome.body);
+}
+
+once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
     pg_array_begin(&p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(&p, record_span(ops[i]));
-    pg_array_begin(&p, PG_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
-    granted != NULL ? pg_array_begin(&p, PG_INT8, count) : pg_array_absent(&p, PG_INT8);
-    for (size_t i = 0; granted != NULL && i < count; i++)
-        pg_array_int(&p, PG_INT8, granted[i].claimed_at);
-    pg_array_begin(&p, PG_INT4, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT4, state_code(&ops[i]->request->outcome));
-    pg_array_begin(&p, PG_INT4, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int(&p, PG_INT4, ops[i]->request->outcome.status);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->outcome.headers);
-    pg_array_begin(&p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, ops[i]->request->outcome.body);
+    add_fences(&p, ops, count);
+    add_outcomes(&p, ops, count);
     pg_add_int(&p, PG_INT4, ops[0]->again); /* as all of them */
     once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+static void add_absent(struct pg_params *p, const Oid *types, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        pg_array_absent(p, types[i]);
+}
+
+once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struct once_error *err)
+{
+    static const Oid claim[] = { PG_UUID, PG_BYTEA, PG_BYTEA, PG_BYTEA, PG_INT8, PG_INT8, PG_INT4, PG_UUID };
+    static const Oid finish[] = { PG_INT8, PG_INT8, PG_INT4, PG_INT4, PG_BYTEA, PG_BYTEA };
+    struct once_op *const *finished = usual->ops + usual->claims;
+    struct pg_params p;
+    pg_params_init(&p);
+    if (usual->claims > 0)
+        add_claims(&p, usual->ops, usual->claims, true);
+    else
+        add_absent(&p, claim, sizeof claim / sizeof *claim);
+    if (usual->finishes > 0) {
+        add_fences(&p, finished, usual->finishes);
+        pg_array_begin(&p, PG_INT8, usual->finishes);
+        for (size_t i = 0; i < usual->finishes; i++)
+            pg_array_int(&p, PG_INT8, usual->granted[i].claimed_at);
+        add_outcomes(&p, finished, usual->finishes);
+    } else {
+        add_absent(&p, finish, sizeof finish / sizeof *finish);
+    }
+    once_result r = pg_conn_call(pg, PG_STATEMENT_USUAL, &p, err);
     pg_params_release(&p);
     return r;
 }

@@ -60,6 +60,8 @@ struct batch {
     struct once_op **ops;     /* of the items */
     struct pg_grant *granted; /* likewise */
     size_t count;
+    bool twice; /* two claims of one record go into one statement */
+    bool usual; /* this try expects the usual */
 };
 
 static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
@@ -83,6 +85,11 @@ static int by_record(const void *left, const void *right)
     const struct item *a = left, *b = right;
     int order = memcmp(a->op->record, b->op->record, sizeof a->op->record);
     return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static bool same_record(const struct item *a, const struct item *b)
+{
+    return memcmp(a->op->record, b->op->record, sizeof a->op->record) == 0;
 }
 
 static int by_fence(const struct item *a, const struct item *b)
@@ -126,8 +133,9 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op
     qsort(b->items, count, sizeof *b->items, by_record);
     for (size_t i = 1; i < count; i++) {
         struct item *before = &b->items[i - 1], *at = &b->items[i];
-        if (memcmp(before->op->record, at->op->record, sizeof at->op->record) == 0)
+        if (same_record(before, at))
             at->stage = before->stage + (at->kind < before->kind);
+        b->twice = b->twice || (at->kind == KIND_CLAIM && before->kind == KIND_CLAIM && same_record(before, at));
     }
     qsort(b->items, count, sizeof *b->items, by_statement);
     for (size_t i = 0; i < count; i++) {
@@ -137,20 +145,60 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op
     return true;
 }
 
-/* How many operations, from `at` on, go into one statement. */
-static size_t batch_statement(const struct batch *b, size_t at)
+/* A fence names the slot that its claim was made in; our own are closed a slot at a time. */
+static bool same_slot(const struct item *a, const struct item *b)
+{
+    return a->kind != KIND_FINISH_GRANTED || ((a->op->request->grant.fence ^ b->op->request->grant.fence) & 15) == 0;
+}
+
+static bool same_statement(const struct item *a, const struct item *b)
+{
+    return a->kind == b->kind && a->stage == b->stage && same_slot(a, b);
+}
+
+/* How many operations, from `at` on, are of one statement's kind. */
+static size_t batch_run(const struct batch *b, size_t at)
 {
     size_t end = at + 1;
     if (b->items[at].kind != KIND_OTHER)
-        while (end < b->count && b->items[end].kind == b->items[at].kind && b->items[end].stage == b->items[at].stage)
+        while (end < b->count && same_statement(&b->items[at], &b->items[end]))
             end++;
     return end - at;
 }
 
-/* Of the statement that begins at `at`. */
-static const struct pg_grant *batch_granted(const struct batch *b, size_t at)
+/* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
+static struct pg_usual batch_usual(const struct batch *b, size_t at)
 {
-    return b->items[at].kind == KIND_FINISH_GRANTED ? b->granted + at : NULL;
+    struct pg_usual usual = { .ops = b->ops + at };
+    if (!b->usual)
+        return usual;
+    if (b->items[at].kind == KIND_CLAIM)
+        usual.claims = batch_run(b, at);
+    size_t next = at + usual.claims;
+    if (next < b->count && b->items[next].kind == KIND_FINISH_GRANTED && b->items[next].stage == b->items[at].stage)
+        usual.finishes = batch_run(b, next);
+    usual.granted = b->granted + next;
+    return usual;
+}
+
+/* How many operations, from `at` on, go into one statement. */
+static size_t batch_statement(const struct batch *b, size_t at)
+{
+    struct pg_usual usual = batch_usual(b, at);
+    size_t count = usual.claims + usual.finishes;
+    return count > 0 ? count : batch_run(b, at);
+}
+
+static once_result send_statement(struct pg_conn *pg, const struct batch *b, size_t at, size_t count,
+                                  struct once_error *err)
+{
+    struct pg_usual usual = batch_usual(b, at);
+    if (usual.claims + usual.finishes > 0)
+        return pg_ask_usual(pg, &usual, err);
+    enum kind kind = b->items[at].kind;
+    return kind == KIND_CLAIM ? pg_ask_claims(pg, b->ops + at, count, err)
+           : is_finish(kind)  ? pg_ask_finishes(pg, b->ops + at, count, err)
+                              : pg_ask_other(pg, b->ops[at], err);
 }
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
@@ -162,12 +210,7 @@ static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct 
         r = send_clock(pg, err);
     for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
         count = batch_statement(b, at);
-        if (b->items[at].kind == KIND_CLAIM)
-            r = pg_ask_claims(pg, b->ops + at, count, err);
-        else if (is_finish(b->items[at].kind))
-            r = pg_ask_finishes(pg, b->ops + at, batch_granted(b, at), count, err);
-        else
-            r = pg_ask_other(pg, b->ops[at], err);
+        r = send_statement(pg, b, at, count, err);
     }
     if (r == ONCE_OK)
         r = send_plain(pg, PG_STATEMENT_COMMIT, err);
@@ -213,16 +256,24 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
     PQclear(receive(pg, receipt, err));
 }
 
+static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count,
+                                  struct once_error *err)
+{
+    struct pg_usual usual = batch_usual(b, at);
+    if (usual.claims + usual.finishes > 0)
+        return pg_read_usual(r, &usual, err);
+    enum kind kind = b->items[at].kind;
+    return kind == KIND_CLAIM ? pg_read_claims(r, b->ops + at, count, err)
+           : is_finish(kind)  ? pg_read_finishes(r, b->ops + at, count, err)
+                              : pg_read_other(r, b->ops[at], err);
+}
+
 static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at, size_t count, struct receipt *receipt,
                             struct once_error *err)
 {
-    enum kind kind = b->items[at].kind;
-    struct once_op *const *ops = b->ops + at;
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
-        receipt->result = kind == KIND_CLAIM ? pg_read_claims(r, ops, count, err)
-                          : is_finish(kind)  ? pg_read_finishes(r, ops, batch_granted(b, at), count, err)
-                                             : pg_read_other(r, ops[0], err);
+        receipt->result = read_statement(r, b, at, count, err);
     PQclear(r);
 }
 
@@ -308,6 +359,48 @@ static void remember_grants(struct pg_conn *pg, const struct batch *b)
             pg_grants_add(pg->grants, &b->ops[i]->reply.record);
 }
 
+/* ------------------------------------------------------------------ the usual */
+
+enum { USUAL_BATCH_MIN = 8, USUAL_WANTED_MIN = 2, USUAL_WANTED_MAX = 64 };
+
+/* Keys that nobody has, grants that nobody else finished: the functions that expect just this are much cheaper, but
+ * where they are wrong the whole batch has to be done again. So all has to be as usual for a few batches first, and
+ * for more of them after each time that it was not. Small batches have nothing to gain: there the disk is what costs.
+ */
+static unsigned usual_wanted(const struct pg_conn *pg)
+{
+    return pg->usual_wanted > USUAL_WANTED_MIN ? pg->usual_wanted : USUAL_WANTED_MIN;
+}
+
+static bool expects_usual(const struct pg_conn *pg, const struct batch *b)
+{
+    return b->count >= USUAL_BATCH_MIN && !b->twice && pg->usual_for >= usual_wanted(pg);
+}
+
+static void note_unusual(struct pg_conn *pg)
+{
+    pg->usual_for = 0;
+    pg->usual_wanted = usual_wanted(pg) < USUAL_WANTED_MAX / 2 ? 2 * usual_wanted(pg) : USUAL_WANTED_MAX;
+}
+
+static void note_answers(struct pg_conn *pg, const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        bool usual = (b->items[i].kind == KIND_CLAIM && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+                     b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
+        if (!usual) {
+            pg->usual_for = 0;
+            return;
+        }
+    }
+    if (b->count < USUAL_BATCH_MIN)
+        return;
+    if (pg->usual_for < USUAL_WANTED_MAX)
+        pg->usual_for++;
+    else
+        pg->usual_wanted = USUAL_WANTED_MIN;
+}
+
 /* One try. *again: the same transaction may succeed if repeated. */
 static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wrote, bool *again,
                              struct once_error *err)
@@ -327,7 +420,9 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
     }
     if (receipt.failed) {
         roll_back(pg);
-        *again = receipt.failure == PG_FAILURE_RETRY;
+        if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
+            return ONCE_UNKNOWN;
+        *again = receipt.failure == PG_FAILURE_RETRY || (b->usual && receipt.failure == PG_FAILURE_UNUSUAL);
         return result_of(receipt.failure);
     }
     PQexitPipelineMode(pg->conn);
@@ -339,6 +434,7 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
     *wrote = has_written(b);
     remember_grants(pg, b);
+    note_answers(pg, b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
 }
@@ -352,10 +448,15 @@ once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_
     *wrote = false;
     once_result r = ONCE_OK;
     bool again = true;
+    b.usual = expects_usual(pg, &b);
     for (int i = 0; again && i < RETRIES_MAX; i++) {
-        if (i > 0)
+        if (i > 0 && !b.usual)
             usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
+        if (i > 0)
+            b.usual = false;
         r = try_batch(pg, &b, wrote, &again, err);
+        if (again && b.usual)
+            note_unusual(pg);
         if (r != ONCE_OK)
             drop_replies(&b);
     }

@@ -49,6 +49,7 @@ struct pg_conn {
     struct pg_server server;                   /* of the last transaction */
     struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
     size_t met_count;
+    unsigned usual_for, usual_wanted; /* pg_batch.c: batches in which all was as usual; how many it takes */
 };
 
 /* What became of a statement that failed. */
@@ -58,6 +59,7 @@ enum pg_failure {
     PG_FAILURE_LOCKED, /* somebody holds a lock for too long */
     PG_FAILURE_INPUT,  /* the caller's value was refused */
     PG_FAILURE_LIMIT,
+    PG_FAILURE_UNUSUAL, /* something was in the way of what is usually not looked at */
     PG_FAILURE_OTHER,
 };
 

@@ -89,6 +89,11 @@ void pg_array_bytes(struct pg_params *p, once_span bytes)
     once_buf_add(&p->bytes, bytes);
 }
 
+void pg_array_null(struct pg_params *p)
+{
+    once_buf_add_u32(&p->bytes, UINT32_MAX);
+}
+
 static once_result complete(struct pg_params *p, struct once_error *err)
 {
     if (p->bytes.result != ONCE_OK)

@@ -12,7 +12,7 @@
 #include <libpq-fe.h>
 
 enum { PG_INT4 = 23, PG_INT8 = 20, PG_BYTEA = 17, PG_TEXT = 25, PG_UUID = 2950 };
-enum { PG_PARAMS_MAX = 12 };
+enum { PG_PARAMS_MAX = 14 };
 
 /* The parameters of one statement, gathered in one buffer. */
 struct pg_params {
@@ -33,6 +33,7 @@ void pg_array_begin(struct pg_params *p, Oid element_type, size_t count);
 void pg_array_absent(struct pg_params *p, Oid element_type); /* NULL in place of an array */
 void pg_array_int(struct pg_params *p, Oid type, int64_t value);
 void pg_array_bytes(struct pg_params *p, once_span bytes);
+void pg_array_null(struct pg_params *p);
 /* Sends `sql` with them, in pipeline mode. */
 once_result pg_send(PGconn *conn, const char *sql, struct pg_params *p, struct once_error *err);
 /* The same for a statement that was prepared under a name. */

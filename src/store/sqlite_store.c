@@ -18,6 +18,7 @@
 #include "core/span.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "store/sqlite_log.h"
 #include "store/sqlite_schema.h"
 
 enum {
@@ -46,9 +47,10 @@ static void disconnect(struct sqlite_store *s)
 
 static once_result open_handle(struct sqlite_store *s, struct once_error *err)
 {
-    int rc = sqlite3_open_v2(
-        s->files.path, &s->db.handle,
-        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW, NULL);
+    int rc =
+        sqlite3_open_v2(s->files.path, &s->db.handle,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW,
+                        sqlite_log_vfs());
     if (rc != SQLITE_OK)
         return sqlite_fail(s->db.handle, rc, "open the database", err);
     return sqlite_schema_configure(s->db.handle, err);

@@ -4,6 +4,7 @@ that are as it describes them. Arguments: the document, src/daemon/api_routes.c.
 import json
 import re
 import sys
+import time
 
 from apitest import Server, equal, finish, grant, ok
 
@@ -140,6 +141,13 @@ verb("release", **held)
 held = grant(verb("claim", key="lost", retention_ms="never"))
 verb("finish", **held, state="unknown")
 verb("claim", key="lost")
+for takeover in "rerun", "probe", "escalate", "completer":
+    left = grant(verb("claim", key="left " + takeover, lease_ms=1, takeover=takeover, stored_request_base64="/w=="))
+    verb("take-over", **left)
+    time.sleep(0.02)
+    verb("take-over", **left, intent=True)
+    verb("take-over", **left)
+verb("take-over", record="0" * 32, fence=1)
 held = grant(verb("claim", key="back"))
 verb("release", **held)
 server.stop()
@@ -168,7 +176,7 @@ for fault in "refuse:1+", "lose-before:1+":
     broken.stop()
 
 # What is described happens. Running out of memory does not here, nor is the engine's queue full.
-RARE = {("/metrics", 503), ("/v1/child-key", 503), ("/v1/extend", 429), ("/v1/release", 429)}
+RARE = {("/metrics", 503), ("/v1/child-key", 503), ("/v1/extend", 429), ("/v1/take-over", 429), ("/v1/release", 429)}
 for path, operations in document["paths"].items():
     for method, operation in operations.items():
         missing = {int(s) for s in operation["responses"]} - seen[path, method.upper()] - {s for p, s in RARE if p == path}

@@ -130,6 +130,10 @@ BODIES = [
     ("finish", {**held, "state": "succeeded", "headers": ["A: b"]}, "headers", "must be a text"),
     ("release", {"fence": fence}, "record", "missing"),
     ("release", {**held, "state": "failed"}, "state", "means something"),
+    ("take-over", {"record": record}, "fence", "missing"),
+    ("take-over", {**held, "lease_ms": 86400001}, "lease_ms", "whole number"),
+    ("take-over", {**held, "intent": 1}, "intent", "must be true or false"),
+    ("take-over", {**held, "takeover": "rerun"}, "takeover", "means something"),
     ("child-key", {"record": record}, "call", "missing"),
     ("child-key", {**held, "call": "c"}, "fence", "means something"),
 ]
@@ -161,7 +165,7 @@ for n in range(2000):
             del body[at:at + chance.randint(1, 8)]
         else:
             body[at:at] = body[chance.randrange(len(body) + 1):][:chance.randint(1, 20)]
-    verb = chance.choice(["claim", "extend", "advance", "finish", "release", "child-key"])
+    verb = chance.choice(["claim", "take-over", "extend", "advance", "finish", "release", "child-key"])
     status, _, answer = ask_on(client, "POST", "/v1/" + verb, bytes(body))
     if status not in (200, 400) or not isinstance(answer, dict) or (status == 200) == ("code" in answer):
         odd.append((verb, bytes(body), status, answer))
@@ -178,6 +182,7 @@ LARGE = [
     ("advance", {**held, "point": "p", "checkpoint": "x" * ((64 << 10) + 1)}, 413, "limit"),
     ("claim", {"key": "k", "request": {"exclude": ["/a"] * 65}}, 413, "limit"),
     ("claim", {"key": "k", "request": {"headers": [["a", "b"]] * 65}}, 413, "limit"),
+    ("claim", {"key": "k", "stored_request": "x" * ((1 << 20) + (64 << 10) + 1)}, 413, "limit"),
     ("claim", {"x%d" % i: 1 for i in range(1100)}, 413, "limit"),
 ]
 for verb, body, status, code in LARGE:
@@ -225,7 +230,7 @@ for query, member, words in [
 # ---------------------------------------------------------------- paths, methods
 for path in "/", "/v1", "/v1/", "/v1/claim/", "/v1/Claim", "/v2/claim", "//v1/claim", "/v1/%63laim", "/metrics/x", "*":
     refused("no such path " + path, server.ask("GET", path), 404, "not_found")
-GET, POST = ["/v1/records", "/healthz", "/metrics"], ["claim", "extend", "advance", "finish", "release", "child-key"]
+GET, POST = ["/v1/records", "/healthz", "/metrics"], ["claim", "take-over", "extend", "advance", "finish", "release", "child-key"]
 for path in GET:
     for method in "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW":
         got = server.ask(method, path, b"{}" if method == "POST" else None)

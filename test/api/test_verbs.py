@@ -91,6 +91,25 @@ claim = post("claim", key="left", lease_ms=1, takeover="completer")
 has(until(lambda: next((a for a in [post("claim", key="left", takeover="completer")] if a["retry_after_ms"] == 1000), None),
           "the lease is over"), "what is left to a completer", arm="in progress", attempt=1)
 
+# taking over what was seen
+for takeover, arm in ("rerun", "execute"), ("probe", "probe"), ("completer", "probe"), ("escalate", "unknown"):
+    claim = post("claim", key="seen-" + takeover, takeover=takeover, stored_request="what was asked")
+    post("advance", **grant(claim), point="p", checkpoint="so far")
+    has(post("take-over", **grant(claim)), "its holder is alive: " + takeover, arm="fenced", attempt=1)
+    post("extend", **grant(claim), lease_ms=1)
+    until(lambda: not look("seen-" + takeover)["lease_live"], "the lease is over")
+    seen, call = grant(look("seen-" + takeover)), os.urandom(16).hex()
+    taken = post("take-over", **seen, lease_ms=30000, nonce=call)
+    has(taken, "taken over: " + takeover, arm=arm, recovery_point="p", checkpoint="so far", attempt=1 if arm == "unknown" else 2,
+        key="seen-" + takeover)
+    if arm == "unknown":
+        continue
+    has(taken, "with the request", stored_request="what was asked", lease_live=True)
+    has(post("take-over", **seen, nonce=call), "the same call again", arm=arm, fence=taken["fence"], stored_request="what was asked")
+    has(post("take-over", **seen), "what was seen is not there any more", arm="fenced", fence=taken["fence"])
+    has(post("finish", **grant(taken), state="succeeded", body="done"), "and finished", arm="done")
+equal(post("take-over", record="0" * 32, fence=1), {"arm": "absent"}, "taking over nothing")
+
 # a claim that is repeated
 nonce = os.urandom(16).hex()
 claim = post("claim", key="nonce", nonce=nonce)

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -75,6 +75,39 @@ expire --step 10001
 migrate extra
 migrate --pg-cron
 migrate --pg-cron=sometimes
+send
+send POST
+send POST ftp://x.invalid/
+send POST x.invalid
+send POST http://u@x.invalid/
+send 'PO ST' http://x.invalid/
+send POST http://x.invalid/ extra
+send POST http://x.invalid/ -H x
+send POST http://x.invalid/ -H 'Idempotency-Key: k'
+send POST http://x.invalid/ -H 'Content-Length: 3'
+send POST http://x.invalid/ -H @nowhere
+send POST http://x.invalid/ -d @nowhere
+send POST http://x.invalid/ -d a -d b
+send POST http://x.invalid/ -x
+send POST http://x.invalid/ -d
+send POST http://x.invalid/ --key ''
+send POST http://x.invalid/ --key 'a b'
+send POST http://x.invalid/ --key 'a;b' --header-format bare
+send POST http://x.invalid/ --header-name 'a b'
+send POST http://x.invalid/ --header-format quoted
+send POST http://x.invalid/ --tries 0
+send POST http://x.invalid/ --max-time 25h
+send POST http://x.invalid/ --timeout 0s
+send POST http://x.invalid/ --max-answer 2G
+send POST http://x.invalid/ --max-age x
+send POST http://x.invalid/ --json
+send --resume --list
+send --resume a b
+send --resume -d x
+send --resume --key k
+send --list extra
+send --list -H 'A: b'
+send --forget
 serve
 serve --upstream x
 serve --upstream http://x --listen x

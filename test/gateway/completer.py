@@ -289,6 +289,26 @@ def its_own_retryable_failure_is_tried_again_until_it_succeeds():
 
 
 @case
+def what_a_daemon_left_failed_is_tried_again_by_the_next():
+    """C5: that no client was told is in the record, not in the process."""
+    c = Case("--complete-attempts", "20", daemon_env={"ONCE_CRASH": "completer.finished:1"})
+    try:
+        token = new_token("next")
+        client = c.begin("/rerun/held_fails_once", token)
+        wait_for(lambda: c.gateway.effects(token), "the effect")
+        c.abandon(client)
+        expect_equal(c.gateway.daemon.reap(), -signal.SIGKILL, "the daemon's end")
+        record = c.record(token)
+        expect_equal((record["state"], record["retryable"], record["status"], c.gateway.effects(token)), ("failed", True, -503, 2),
+                     "what it left")
+        c.gateway.daemon.start()
+        record = c.wait_state(token, "succeeded")
+        expect_equal((record["attempt"], record["status"], c.gateway.effects(token)), (3, 200, 3), "attempts, status, effects")
+    finally:
+        c.end()
+
+
+@case
 def failure_that_was_answered_is_left_to_the_client():
     """C5: also where the daemon's rights would get it through, and where it could not send it at all."""
     c = Case(identity=DAEMONS)

@@ -10,8 +10,8 @@ import subprocess
 import threading
 import time
 
-from gateway import (BOUND_S, Client, Closed, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, in_parallel, kill,
-                     new_token, request_bytes, wait_for)
+from gateway import (Client, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, in_parallel, kill, new_token,
+                     nginx_environment, request_bytes, wait_for)
 import upstream
 
 STORED = "once_complete app header=X-Test;"
@@ -189,6 +189,7 @@ class Case:
         happens = behaviour == "held"
         wait_for(lambda: self.gateway.effects(token) == 1 if happens else self.sent(token), "the request")
         self.kill_workers(client)
+        wait_for(lambda: not self.gateway.upstream.connections, "the service to notice")  # else it may still do it
         self.gateway.upstream.open_gate(token)
         expect_equal(self.gateway.effects(token), int(happens), "effects of the request that was left")
 
@@ -497,7 +498,7 @@ def configuration():
         try:
             gateway.port = 1
             gateway.write_configuration()
-            run = subprocess.run(gateway.nginx_command("-t"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            run = subprocess.run(gateway.nginx_command("-t"), env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             said = run.stdout
             expect((run.returncode == 0) == (wanted is None), "%s: %s" % (row, said))
             expect(wanted is None or (wanted in said and ("nginx.conf:" in said or "variable" in wanted)), "%s: %s" % (row, said))

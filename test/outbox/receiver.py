@@ -4,9 +4,11 @@ It is one process with its own threads, in the test itself; the relay sees a rea
 with the message's payload, and returns a status, or (status, headers); "hang" answers nothing, "cut" closes."""
 import http.server
 import os
+import socket
 import socketserver
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
 from ports import free_port
@@ -15,6 +17,7 @@ from ports import free_port
 class Receiver:
     def __init__(self, behave=lambda payload: 200, tls=None):
         self.got, self.confirmed, self.lock = [], [], threading.Lock()
+        self.connections = set()
         self.behave = behave
         self.port = free_port()
         self.server = None
@@ -31,6 +34,19 @@ class Receiver:
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
             wbufsize = -1
+
+            def setup(self):
+                super().setup()
+                with outer.lock:
+                    outer.connections.add(self.connection)
+
+            def finish(self):
+                with outer.lock:
+                    outer.connections.discard(self.connection)
+                try:
+                    super().finish()
+                except OSError:
+                    pass
 
             def do_POST(self):
                 payload = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -62,7 +78,14 @@ class Receiver:
             def handle_error(self, *_):
                 pass  # a relay that is killed leaves broken connections
 
-        self.server = Server(("127.0.0.1", self.port), Handler)
+        end = time.monotonic() + 30
+        while self.server is None:
+            try:
+                self.server = Server(("127.0.0.1", self.port), Handler)
+            except OSError:  # a process that is being started by another thread has the old socket until it is
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
         if self.tls:
             self.server.socket = self.tls.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -70,6 +93,17 @@ class Receiver:
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+        self.server = None
+
+    def kill(self):
+        """As kill -9 does: nobody listens, and whoever was connected is cut off, whatever it waits for."""
+        self.stop()
+        with self.lock:
+            for connection in self.connections:
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
 
     def firsts(self, key=None):
         """Payloads in the order of their first confirmed arrival."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""K12 in a storm. Transactions commit, roll back and commit late; relays are killed, the server crashes. Then: the set that
+"""K12 in a storm. Transactions commit, roll back and commit late; relays and receiver are killed, the server crashes. Then: the set that
 was published is the set that was committed (H13, F54, F55), each key's messages first arrived in the order of their commits,
 and no message is dead that its receiver did not refuse (F57).
 
@@ -17,6 +17,7 @@ from outboxtest import *
 SIZE = int(os.environ.get("SIZE", "1"))
 SEED = int(os.environ.get("SEED", random.randrange(10 ** 6)))
 WHAT = sys.argv[1:] or ["points", "storm"]
+POINTS = ("taken", "sent", "confirmed", "marked", "settled")
 RELAY = ["--backoff", "50ms", "--backoff-max", "500ms", "--timeout", "500ms", "--lease", "1s", "--quiet"]
 
 
@@ -76,7 +77,7 @@ def points():
     """kill -9 at R1 to R5: fetched, sent, confirmed, marked, committed."""
     with_log = os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "points")
     reached = set()
-    for point in ("taken", "sent", "confirmed", "marked", "settled"):
+    for point in POINTS:
         hook = Receiver()
         set_up(5)
         write(random.Random(SEED), 10, 5)
@@ -89,8 +90,36 @@ def points():
         drain(url("test"), "--route", "t=" + hook.url())
         judge(hook, "killed at relay." + point)
         hook.stop()
+    equal({point for point, code in reached if code == -9}, set(POINTS), "every point killed a relay")
+    others()
     zombie()
-    equal({point for point, code in reached if code == -9}, {"taken", "sent", "confirmed", "marked", "settled"}, "every point killed a relay")
+
+
+def stands(relay):
+    return open("/proc/%d/stat" % relay.p.pid).read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def others():
+    """While the relay stands at each of these points, the database is killed, or the receiver; then it goes on."""
+    for point in POINTS:
+        for victim in ("database", "receiver"):
+            hook = Receiver()
+            set_up(5)
+            write(random.Random(SEED), 10, 5)
+            relay = Relay(url("test"), "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
+            until(lambda: stands(relay), "its stop")
+            if victim == "database":
+                restart("immediate")
+            else:
+                hook.kill()
+            relay.p.send_signal(signal.SIGCONT)
+            if victim == "receiver":
+                hook.start()
+            write(random.Random(SEED + 1), 5, 5)
+            until(settled, "everything published", 120)
+            equal(relay.stop()[0], 0, "%s killed at relay.%s: the relay ends well" % (victim, point))
+            judge(hook, "%s killed at relay.%s" % (victim, point))
+            hook.stop()
 
 
 def zombie():
@@ -100,7 +129,7 @@ def zombie():
         set_up(5)
         write(random.Random(SEED), 10, 5)
         relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:1:stop" % point)
-        until(lambda: open("/proc/%d/stat" % relay.p.pid).read().rsplit(")", 1)[1].split()[0] == "T", "its stop")
+        until(lambda: stands(relay), "its stop")
         if point == "marked":  # in the middle of its COMMIT it holds its rows
             relay.p.send_signal(signal.SIGCONT)
         psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
@@ -124,12 +153,17 @@ def storm():
     writers = [threading.Thread(target=write, args=(random.Random(SEED * 100 + w), 60 * SIZE, keys)) for w in range(4)]
     for w in writers:
         w.start()
-    kills = crashes = 0
+    kills = crashes = cuts = 0
     while any(w.is_alive() for w in writers) or kills < 6 * SIZE:
         time.sleep(rng.random() * 0.3)  # a moment at random is the point
         if kills >= 3 * (crashes + 1) and crashes < 2 * SIZE:
             restart("immediate")
             crashes += 1
+        elif rng.random() < 0.25:
+            hook.kill()
+            time.sleep(rng.random() * 0.2)  # nobody is there for a while
+            hook.start()
+            cuts += 1
         else:
             victim = rng.randrange(3)
             relays[victim].kill()
@@ -143,7 +177,7 @@ def storm():
     until(settled, "everything published", 180 + 60 * SIZE)
     for relay in relays:
         relay.stop()
-    judge(hook, "storm, %d kills, %d crashes of the server" % (kills, crashes))
+    judge(hook, "storm, %d kills, %d crashes of the server, %d of the receiver" % (kills, crashes, cuts))
     hook.stop()
 
 

@@ -75,7 +75,7 @@ static void route__the_first_that_matches(void)
         int sink;
     } rows[] = { { "orders.x", 1 }, { "orders.", 1 }, { "orders", 0 }, { "pay", 2 }, { "payment", 0 }, { "Pay", 0 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct sink *expected = rows[i].sink == 1 ? &a : rows[i].sink == 2 ? &b : NULL;
+        size_t expected = rows[i].sink == 1 ? 0 : rows[i].sink == 2 ? 2 : RELAY_ROUTES_MAX;
         EXPECT_ROW(rows[i].topic, relay_route_of(&relay, once_span_str(rows[i].topic)) == expected);
     }
 }

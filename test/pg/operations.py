@@ -66,6 +66,16 @@ ROWS = {
         after=[("b", "claim {n}", "OK in progress"), ("b", "lookup {l}", "OK found point=paid checkpoint=receipt"),
                ("b", "lookup {m}", "OK absent"), ("a", "finish {n} body", "OK done")],
         facts={"k": "1/1/0", "l": "1/0/0", "m": "1/1/0", "n": "1/1/0"}),
+    # What a busy daemon does, after enough of it that the store expects it (pg_batch.c).
+    "the usual": dict(
+        prepare=[("a", " ; ".join("claim {%s}%d" % (letter, i) for i in range(8))) for letter in "klm"],
+        does=" ; ".join(["claim {n}"] + ["claim {n}%d" % i for i in range(5)] +
+                        ["finish {k}%d body" % i for i in range(5)]),
+        answers=["OK execute attempt=1"] * 6 + ["OK done"] * 5,
+        after=[("b", "claim {n}3", "OK in progress"), ("b", "claim {k}3", "OK replay body=body"),
+               ("a", "finish {n} body", "OK done"), ("a", "finish {k}4 other", "OK fenced"),
+               ("b", "claim {n}", "OK replay body=body")],
+        facts={"n": "1/1/0"}),
     # Applied again one by one, each of these finds its own work behind that of the next.
     "two points": dict(
         prepare=[("a", "claim {k}")], does="advance {k} paid receipt ; advance {k} sent mail",

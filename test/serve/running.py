@@ -276,6 +276,29 @@ def test_http__is_the_daemons(world):
     assert is_refused(port), "it is still there"
 
 
+def test_relay__is_the_daemons(world):
+    need_module()
+    port = free_port()
+    with open(world.path("keys"), "w", encoding="ascii") as f:
+        f.write("whsec_" + "QUJD" * 8 + "\n")
+    gateway = world.serve("--http", str(port), "--relay", "orders.*=http://127.0.0.1:9/in", "--relay", "*=http://127.0.0.1:9/rest",
+                          "--relay-store", "sqlite:" + world.path("no-such.db"), "--relay-secret-file", world.path("keys"),
+                          "--relay-timeout", "1s").ready()
+    wait_for("an answer, with an outbox that is not there", answers(gateway))
+
+    def metrics():
+        return request(port, "/metrics", method="GET", body=None)[2].decode()
+    wait_for("its notice", lambda: "once_relay_outages_total 1\n" in metrics())
+    contains(metrics(), 'once_relay_published_total{route="orders.*"} 0\n', "the metrics")
+    contains(metrics(), "once_relay_up 0\n", "the metrics")
+    with open("/proc/%d/cmdline" % gateway.daemon()[0], encoding="utf-8") as f:
+        words = f.read().split("\0")
+    equal([w for w in words if "no-such" in w], [], "arguments, which everybody sees, that name the outbox")
+    equal(words[words.index("--relay-secret-file") + 1], os.path.realpath(world.path("keys")), "the file, wherever the daemon is")
+    gateway.end()
+    contains(gateway.log(), "relay: ", "the log")
+
+
 def test_tls__is_served(world):
     need_module()
     cert, key = world.path("cert.pem"), world.path("key.pem")

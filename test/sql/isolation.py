@@ -199,7 +199,7 @@ def run_moved():
     """A finish whose statement began before somebody else closed its turn, and which waits for
     another record of its batch while that is moved, or deleted (K3, K5)."""
     many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
-            "ARRAY['%s','%s']::uuid[], ARRAY[%s,%s]::bigint[], NULL, ARRAY[2,2], ARRAY[200,200], ARRAY['','']::bytea[], "
+            "ARRAY['%s','%s']::uuid[], ARRAY[%s,%s]::bigint[], ARRAY[2,2], ARRAY[200,200], ARRAY['','']::bytea[], "
             "ARRAY['one','two']::bytea[], false)")
     for name, make, then in (("finish/finish and move", in_closed_slot, "0"), ("finish/finish and delete", in_slot_0, "")):
         a, b = Session(), Session()
@@ -225,10 +225,13 @@ def run_granted():
     """A finish by who was granted it does not look at the claim. Where that was moved since, it is
     found there, also when its slot takes claims again (K3, K7); and the faster one wins (K5)."""
     many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
-            "ARRAY['%s']::uuid[], ARRAY[%s]::bigint[], ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], ARRAY['']::bytea[], "
+            "ARRAY['%s']::uuid[], ARRAY[%s]::bigint[], ARRAY[2], ARRAY[200], ARRAY['']::bytea[], "
             "ARRAY['granted']::bytea[], false)")
-    for name, said, body, before in (("in its slot", "{%s}", "granted", ""), ("after another", "{} {} 1fenced", "x", F),
-                                     ("moved", "{} {} 1done", "granted", "move"), ("slot in use again", "{} {} 1done", "granted", "turn")):
+    usual = ("SELECT at > 0 FROM once.usual(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ARRAY[%s]::bigint[], "
+             "ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], NULL, ARRAY['granted']::bytea[])")
+    for name, tried, said, body, before in (
+            ("in its slot", "t", "{} {} 1done", "granted", ""), ("after another", "23505", "{} {} 1fenced", "x", F),
+            ("moved", "23502", "{} {} 1done", "granted", "move"), ("slot in use again", "23502", "{} {} 1done", "granted", "turn")):
         key, record, fence = held()
         slot = slot_of(record)
         psql("UPDATE once.ring SET period_ms = 1")
@@ -240,6 +243,8 @@ def run_granted():
         psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
         if before == F:
             psql(F.format(r=record, f=fence))
+        equal(psql(usual % fence).split(":")[0], tried, "granted, %s: tried without a look" % name)
+        equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "granted, %s: nothing was left behind" % name)
         equal(psql(many % (record, fence)), said.replace("%s", fence), "granted, %s: said" % name)
         equal(psql("SELECT convert_from(body, 'UTF8') FROM once.lookup('', '%s')" % key), body, "granted, %s: stands" % name)
         equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "granted, %s: nothing is left over" % name)
@@ -307,7 +312,7 @@ def run_large():
         PERFORM once.claim_many(ARRAY(SELECT once.record_id('', k) FROM unnest(names) k), array_fill(''::bytea, ARRAY[n]),
             names, array_fill(decode(repeat('00', 32), 'hex'), ARRAY[n]), array_fill(60000::bigint, ARRAY[n]),
             array_fill(1::bigint, ARRAY[n]), array_fill(1, ARRAY[n]), ARRAY(SELECT gen_random_uuid() FROM unnest(names)));
-        PERFORM once.finish_many(array_agg(c.record), array_agg(c.fence), NULL, array_fill(2, ARRAY[n]), array_fill(200, ARRAY[n]),
+        PERFORM once.finish_many(array_agg(c.record), array_agg(c.fence), array_fill(2, ARRAY[n]), array_fill(200, ARRAY[n]),
             array_fill(''::bytea, ARRAY[n]), array_fill(''::bytea, ARRAY[n]), false)
            FROM once.claim c WHERE c.key = ANY (names); END $$""" % (count, count))
     psql("UPDATE once.ring SET period_ms = 1")

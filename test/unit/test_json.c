@@ -5,6 +5,7 @@
  * code under test can be made to fail.
  */
 #include "core/json.h"
+#include "core/json_flat.h"
 
 #include "core/span.h"
 
@@ -506,6 +507,91 @@ static void json__long_strings_and_numbers_fit_the_arena(void)
     once_buf_release(&out);
 }
 
+/* ---------------------------------------------------------------- the short way */
+
+static uint32_t next_random(void)
+{
+    static uint64_t seed = 1;
+    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (uint32_t)(seed >> 33);
+}
+
+static void add_one_of(struct once_buf *text, const char *const *pieces, size_t count)
+{
+    once_buf_add(text, once_span_str(pieces[next_random() % count]));
+}
+
+/* An object of up to 34 members, most of them plain, then sometimes a byte of it changed, or its end cut off. */
+static void make_text(struct once_buf *text)
+{
+    static const char *const spaces[] = { "", "", "", " ", "\n\t", "\r ", "\v" };
+    static const char *const names[] = { "\"a\"",  "\"b\"",  "\"ab\"",  "\"\"",    "\"a b\"",      "\"Z\"",
+                                         "\"zz\"", "\"_1\"", "\"a.b\"", "\"\\n\"", "\"\xc3\xa4\"", "\"\x7f\"" };
+    static const char *const values[] = { "1",    "-0",    "0.5e-3",      "1E+9",         "\"x\"", "\"\"",
+                                          "true", "false", "null",        "\"c-1\"",      "1799",  "\"e u\"",
+                                          "01",   "1.",    "-",           "{}",           "[1]",   "nul",
+                                          "1e",   "+1",    "\"\\u0041\"", "\"\xc3\xa4\"", "\"\t\"" };
+    enum { PLAIN = 12 }; /* the values before that are taken more often */
+    once_buf_clear(text);
+    uint32_t members = next_random() % 8 == 0 ? 30 + next_random() % 5 : next_random() % 6;
+    add_one_of(text, spaces, 7);
+    once_buf_add(text, ONCE_LIT("{"));
+    for (uint32_t i = 0; i < members; i++) {
+        if (i > 0)
+            once_buf_add(text, ONCE_LIT(","));
+        add_one_of(text, spaces, next_random() % 16 == 0 ? 7 : 6);
+        if (members < 30)
+            add_one_of(text, names, 12);
+        else
+            once_buf_addf(text, "\"m%u\"", next_random() % 4000);
+        add_one_of(text, spaces, 6);
+        once_buf_add(text, ONCE_LIT(":"));
+        add_one_of(text, spaces, 6);
+        add_one_of(text, values, next_random() % 8 == 0 ? 23 : PLAIN);
+        add_one_of(text, spaces, 6);
+    }
+    once_buf_add(text, ONCE_LIT("}"));
+    if (next_random() % 8 == 0)
+        text->ptr[next_random() % text->len] = (uint8_t) "{}:,\" \\0x\x80"[next_random() % 11];
+    if (next_random() % 16 == 0)
+        text->len -= 1 + next_random() % text->len;
+}
+
+/* With a pointer that names nothing it is the long way. */
+static void json__short_way_and_long_way_agree(void)
+{
+    struct once_buf text, flat, form, empty;
+    struct once_error err = { 0 };
+    bool canonical;
+    unsigned short_ways = 0;
+    once_buf_init(&text, 10000);
+    once_buf_init(&flat, 10000);
+    once_buf_init(&form, 10000);
+    once_buf_init(&empty, 0);
+    for (int i = 0; i < 60000; i++) {
+        make_text(&text);
+        once_buf_clear(&flat);
+        CHECK(text.result == ONCE_OK);
+        if (!once_json_flat(once_buf_span(&text), &flat)) {
+            EXPECT(flat.len == 0 && flat.result == ONCE_OK);
+            continue;
+        }
+        short_ways++;
+        CHECK(once_json_canonical(once_buf_span(&text), &ONCE_LIT("/nothing/here"), 1, &form, &canonical, &err) ==
+              ONCE_OK);
+        EXPECT(canonical);
+        expect_form("random", once_buf_span(&form), once_buf_span(&flat));
+        EXPECT(!once_json_flat(once_buf_span(&text), &empty));
+    }
+    EXPECT(short_ways > 10000 && short_ways < 50000); /* both were tried */
+    EXPECT(once_json_flat(ONCE_LIT(" {\"b\": 1, \"a\" :\"x\"}\n"), (once_buf_clear(&flat), &flat)));
+    expect_form("members", ONCE_LIT("{\"a\":\"x\",\"b\":1}"), once_buf_span(&flat));
+    once_buf_release(&text);
+    once_buf_release(&flat);
+    once_buf_release(&form);
+    once_buf_release(&empty);
+}
+
 /* ---------------------------------------------------------------- out of memory */
 
 static void json__every_allocation_may_fail(void)
@@ -553,6 +639,7 @@ int main(int argc, char **argv)
         TEST(json__many_members_are_sorted_in_time),
         TEST(json__pointers_into_a_large_array_are_cheap),
         TEST(json__long_strings_and_numbers_fit_the_arena),
+        TEST(json__short_way_and_long_way_agree),
         TEST(json__every_allocation_may_fail),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -94,7 +94,8 @@ CREATE TABLE once.claim (
     turn         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
-                                         -- + 64: after one that was running and may have sent something
+                                         -- + 64: after one that was running and may have sent something;
+                                         -- + 128: the key is the text of the UUID whose bytes are stored
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
@@ -113,9 +114,8 @@ CREATE TABLE once.result (
     state       smallint NOT NULL,       -- 2 succeeded, 3 failed, 4 unknown, 5 released, 6 superseded;
                                          -- + 16 retryable, + 32 the body was not kept
     headers     bytea,
-    body        bytea,
-    PRIMARY KEY (fence, slot)
-) PARTITION BY LIST (slot);
+    body        bytea
+) PARTITION BY LIST (slot);              -- each slot's own unique index (fence): a primary key would have to have the slot
 
 -- Only of grants that were renewed or advanced.
 CREATE TABLE once.progress (
@@ -158,6 +158,8 @@ BEGIN
         EXECUTE format('CREATE TABLE once.claim_%s PARTITION OF once.claim FOR VALUES IN (%s)', n, n);
         EXECUTE format('CREATE TABLE once.result_%s PARTITION OF once.result FOR VALUES IN (%s)', n, n);
         EXECUTE format('CREATE TABLE once.progress_%s PARTITION OF once.progress FOR VALUES IN (%s)', n, n);
+        EXECUTE format('CREATE UNIQUE INDEX result_%s_fence ON once.result_%s (fence)', n, n);
+        EXECUTE format('ALTER TABLE once.result_%s REPLICA IDENTITY USING INDEX result_%s_fence', n, n);
         EXECUTE format('CREATE INDEX claim_%s_fence ON once.claim_%s USING brin (fence) WITH (pages_per_range = 16)',
                        n, n);
         INSERT INTO once.slot (slot) VALUES (n);

@@ -39,7 +39,8 @@ CREATE VIEW once.stored AS
     SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint AS takeover,
            coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
            coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms, c.fingerprint,
-           c.tenant, c.key, c.takeover & 16 <> 0 AS probing,
+           c.tenant, CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
+           c.takeover & 16 <> 0 AS probing,
            (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
            r.status, r.finished_at, r.headers, r.body,
            coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
@@ -162,7 +163,7 @@ BEGIN
     INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
     VALUES (s.fence, greatest(once.now_ms(), s.claimed_at), status, s.slot, state, nullif(headers, ''),
             nullif(body, ''))
-    ON CONFLICT (fence, slot) DO NOTHING;
+    ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END $$;
 

@@ -154,31 +154,48 @@ COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid, boolean) IS
     'as it was seen) | absent';
 
 -- Attempts that nobody has finished: running, or failed and retryable, of the first `span` fences after
--- `after` that have any, in the order of fences. The last row has no record: `fence` is then how far this looked,
+-- `after` that have any (`down`: before it), in the order of fences. The last row has no record: `fence` is then how far this looked,
 -- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
 -- `horizon` up to below `edge`: fences are not committed in their order.
-CREATE FUNCTION once.loose(after bigint, span bigint)
+CREATE FUNCTION once.loose(after bigint, span bigint, down boolean DEFAULT false)
 RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint,
                stored boolean)   -- perhaps with a request
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off AS $$
 DECLARE
     low   bigint := after;
+    high  bigint;
     width bigint := 16 * span;
 BEGIN
     PERFORM once.hold_ring();
     SELECT q.last_value + 15 INTO newest FROM once.fence q;
-    -- What expired long ago left no rows: wider and wider steps up to the first that is there, and back.
-    WHILE low + width < newest AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
-        low := low + width;
-        width := width * 2;
-    END LOOP;
-    WHILE width > 16 * span LOOP
-        width := width / 2;
-        IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
+    -- What expired long ago left no rows: wider and wider steps up (or down) to the first that is there, and back.
+    IF down THEN
+        high := least(after - 1, newest);
+        WHILE high > width AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > high - width AND c.fence <= high) LOOP
+            high := high - width;
+            width := width * 2;
+        END LOOP;
+        WHILE width > 16 * span LOOP
+            width := width / 2;
+            IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > high - width AND c.fence <= high) THEN
+                high := high - width;
+            END IF;
+        END LOOP;
+        low := greatest(high - width, 0);
+    ELSE
+        WHILE low + width < newest AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
             low := low + width;
-        END IF;
-    END LOOP;
+            width := width * 2;
+        END LOOP;
+        WHILE width > 16 * span LOOP
+            width := width / 2;
+            IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
+                low := low + width;
+            END IF;
+        END LOOP;
+        high := low + width;
+    END IF;
     RETURN QUERY
     SELECT c.record, c.fence,
            CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) ELSE 0 END,
@@ -188,10 +205,10 @@ BEGIN
       LEFT JOIN LATERAL (SELECT w.state FROM once.result w WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) r ON true
       LEFT JOIN LATERAL (SELECT w.lease_until FROM once.progress w WHERE w.fence = c.fence AND w.slot = c.slot
                          OFFSET 0) p ON r.state IS NULL
-     WHERE c.fence > low AND c.fence <= low + width AND (r.state IS NULL OR r.state & 31 = 19)
+     WHERE c.fence > low AND c.fence <= high AND (r.state IS NULL OR r.state & 31 = 19)
      ORDER BY c.fence;
     record := NULL;
-    fence := least(low + width, newest);
+    fence := CASE WHEN down THEN low ELSE least(high, newest) END;
     due := once.now_ms();
     failed := NULL;
     stored := NULL;

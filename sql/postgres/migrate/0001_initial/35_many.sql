@@ -1,10 +1,10 @@
 -- Group commit: what a daemon calls with all that has queued.
 --
 -- Everything comes in arrays, in one order: claims by record, finishes by fence, so that two
--- batches do not wait for each other. What is fresh, and what is finished by who holds it, is
--- nearly all there is; it goes by the short way: one INSERT into the very tables of its slot,
--- without ON CONFLICT, which would look into the index twice and write a second log record for
--- each row. If that meets somebody else's row after all, nothing of it stays, and the long way
+-- batches do not wait for each other. Most of it is tried in 36_usual.sql first. Here, too, what is
+-- fresh, and what is finished by who holds it, goes by the short way: one INSERT into the very tables
+-- of its slot, without ON CONFLICT, which would look into the index twice and write a second log record
+-- for each row. If that meets somebody else's row after all, nothing of it stays, and the long way
 -- decides: ON CONFLICT DO NOTHING, and what that did not insert is read in a new statement, which
 -- sees what was there. Most of that only needs an answer (replay, in progress, ...), the rest is
 -- decided one by one by the functions above.
@@ -78,7 +78,9 @@ BEGIN
                         coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN coalesce(c.retention_ms, 86400000) >= 0
                              THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
-                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant, c.key, NULL)::once.answer
+                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant,
+                        CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END,
+                        NULL)::once.answer
           FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                        generate_subscripts(records, 1) AS i OFFSET 0) u
          CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
@@ -89,35 +91,7 @@ BEGIN
            AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);
 END $$ $template$, slot);
 
-        -- Turns that the caller itself was granted, in this tenure of the slot: that their claims
-        -- are there is known, so they are not looked at.
-        EXECUTE format($template$
-CREATE FUNCTION once.close_granted_%1$s(now_ms bigint, since bigint, held bigint[], claimed bigint[], states integer[],
-                                        statuses integer[], headers bytea[], bodies bytea[])
-RETURNS once.closing
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    closing once.closing;
-BEGIN
-    WITH inserted AS (
-        INSERT INTO once.result_%1$s (fence, finished_at, status, slot, state, headers, body)
-        SELECT u.fence, greatest(now_ms, u.claimed_at), u.status, %1$s, u.state, nullif(u.headers, ''),
-               nullif(u.body, '')
-          FROM (SELECT unnest(held) AS fence, unnest(claimed) AS claimed_at, unnest(states) AS state,
-                       unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
-         WHERE u.fence & 15 = %1$s AND u.fence > since
-        RETURNING fence, finished_at
-    )
-    SELECT coalesce(array_agg(w.fence), '{}'), array_agg(w.fence) FILTER (WHERE w.finished_at <> now_ms),
-           array_agg(w.finished_at) FILTER (WHERE w.finished_at <> now_ms), NULL
-      INTO closing FROM inserted w;
-    RETURN closing;
-EXCEPTION
-    WHEN unique_violation THEN
-        RETURN NULL;
-END $$ $template$, slot);
-
-        -- Any others. A fence names the slot that its claim was made in.
+        -- A fence names the slot that its claim was made in.
         EXECUTE format($template$
 CREATE FUNCTION once.close_claimed_%1$s(now_ms bigint, records uuid[], held bigint[], states integer[],
                                         statuses integer[], headers bytea[], bodies bytea[])
@@ -273,9 +247,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- claimed: when they were claimed, if the caller itself was granted them; NULL: it does not know.
-CREATE FUNCTION once.finish_many(records uuid[], held bigint[], claimed bigint[], states integer[], statuses integer[],
-                                 headers bytea[], bodies bytea[], again boolean)
+CREATE FUNCTION once.finish_many(records uuid[], held bigint[], states integer[], statuses integer[], headers bytea[],
+                                 bodies bytea[], again boolean)
 RETURNS TABLE (n integer, at bigint, done bigint[], odd bigint[], times bigint[], retentions bigint[],
                answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -284,35 +257,21 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     newest  integer := held[cardinality(held)] & 15;   -- its slot
-    since   bigint;
     closing once.closing;
     all_done bigint[];
     others  integer[] := '{}';
     d       integer := 1;
 BEGIN
     at := once.hold_ring();
-    IF claimed IS NOT NULL THEN
-        SELECT r.since[newest] INTO since FROM once.ring r;
-        CASE newest
-            WHEN 1 THEN closing := once.close_granted_1(at, since, held, claimed, states, statuses, headers, bodies);
-            WHEN 2 THEN closing := once.close_granted_2(at, since, held, claimed, states, statuses, headers, bodies);
-            WHEN 3 THEN closing := once.close_granted_3(at, since, held, claimed, states, statuses, headers, bodies);
-            WHEN 4 THEN closing := once.close_granted_4(at, since, held, claimed, states, statuses, headers, bodies);
-            WHEN 5 THEN closing := once.close_granted_5(at, since, held, claimed, states, statuses, headers, bodies);
-            WHEN 6 THEN closing := once.close_granted_6(at, since, held, claimed, states, statuses, headers, bodies);
-            ELSE closing := NULL;
-        END CASE;
-    ELSE
-        CASE newest
-            WHEN 1 THEN closing := once.close_claimed_1(at, records, held, states, statuses, headers, bodies);
-            WHEN 2 THEN closing := once.close_claimed_2(at, records, held, states, statuses, headers, bodies);
-            WHEN 3 THEN closing := once.close_claimed_3(at, records, held, states, statuses, headers, bodies);
-            WHEN 4 THEN closing := once.close_claimed_4(at, records, held, states, statuses, headers, bodies);
-            WHEN 5 THEN closing := once.close_claimed_5(at, records, held, states, statuses, headers, bodies);
-            WHEN 6 THEN closing := once.close_claimed_6(at, records, held, states, statuses, headers, bodies);
-            ELSE closing := NULL;
-        END CASE;
-    END IF;
+    CASE newest
+        WHEN 1 THEN closing := once.close_claimed_1(at, records, held, states, statuses, headers, bodies);
+        WHEN 2 THEN closing := once.close_claimed_2(at, records, held, states, statuses, headers, bodies);
+        WHEN 3 THEN closing := once.close_claimed_3(at, records, held, states, statuses, headers, bodies);
+        WHEN 4 THEN closing := once.close_claimed_4(at, records, held, states, statuses, headers, bodies);
+        WHEN 5 THEN closing := once.close_claimed_5(at, records, held, states, statuses, headers, bodies);
+        WHEN 6 THEN closing := once.close_claimed_6(at, records, held, states, statuses, headers, bodies);
+        ELSE closing := NULL;
+    END CASE;
     done := coalesce(closing.done, '{}');
     odd := closing.odd;
     times := closing.times;
@@ -334,7 +293,7 @@ BEGIN
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
         SELECT c.fence, c.finished_at, c.status, c.slot, c.state, nullif(c.headers, ''), nullif(c.body, '')
           FROM claims c
-        ON CONFLICT (fence, slot) DO NOTHING
+        ON CONFLICT DO NOTHING
         RETURNING fence
     )
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing

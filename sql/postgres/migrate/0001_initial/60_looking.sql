@@ -80,7 +80,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
         SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + 16 * span
     )
     SELECT 'K9', c.fence, 'the record id is not that of its tenant and key' FROM c
-     WHERE c.key IS NOT NULL AND c.record <> once.record_id(c.tenant, c.key)
+     WHERE c.key IS NOT NULL AND c.record <> once.record_id(c.tenant,
+           CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END)
     UNION ALL
     SELECT 'K1', c.fence, 'two claims of one turn: also ' || o.fence FROM c
       JOIN once.claim o ON o.record = c.record AND o.turn = c.turn AND o.fence > c.fence AND o.slot = c.slot

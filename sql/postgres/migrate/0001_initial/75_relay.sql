@@ -40,32 +40,33 @@ END $$;
 -- commits, and with standbys).
 CREATE FUNCTION once.outbox_take(relay uuid, lease_ms bigint, most integer, alone boolean)
 RETURNS TABLE (lane integer, fence bigint, seq bigint, id uuid, topic text, message_key text, content_type text,
-               headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer)
+               headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer, suspect integer,
+               age_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     now_ms bigint := once.now_ms();
     lanes  smallint[];
+    held   smallint[] := '{}';
     per    integer;
     stuck  integer[];
     stucks bigint[];
-    seqs   bigint[];
     chosen once.outbox_held;
+    first  bigint;
 BEGIN
     PERFORM once.outbox_suspect(now_ms);
     IF alone THEN
         SELECT h.* INTO chosen FROM once.outbox_held h JOIN once.outbox_lane l ON l.lane = h.lane
          WHERE h.suspect AND h.due <= now_ms AND l.lease_until <= now_ms ORDER BY h.due LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
         IF FOUND THEN
-            lanes := ARRAY[chosen.lane];
-            seqs := ARRAY(SELECT o.seq FROM once.outbox o WHERE o.slot = 0 AND
-                                 coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.line ORDER BY o.seq LIMIT 1);
-            IF seqs = '{}' THEN     -- it was published, or dropped
+            SELECT o.seq INTO first FROM once.outbox o
+             WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.line ORDER BY o.seq LIMIT 1;
+            IF first IS NULL THEN     -- it was published, or dropped
                 DELETE FROM once.outbox_held h WHERE h.line = chosen.line;
             END IF;
         END IF;
     END IF;
-    IF seqs IS NULL OR seqs = '{}' THEN
+    IF first IS NULL THEN
         SELECT array_agg(x.lane) INTO lanes FROM (
             SELECT l.lane FROM once.outbox_lane l
              WHERE l.lease_until <= now_ms
@@ -76,53 +77,58 @@ BEGIN
             RETURN;
         END IF;
         per := greatest(most / cardinality(lanes), 1);
-        FOR round IN 1..20 LOOP
-            -- What belongs to a held line goes there, and makes room for others.
-            SELECT array_agg(x.lane::integer), array_agg(x.seq) INTO stuck, stucks
-              FROM unnest(lanes) AS u (lane)
-             CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
-                                  WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) x
-              JOIN once.outbox_held h ON h.line = x.line;
-            EXIT WHEN stuck IS NULL;
-            PERFORM once.outbox_park(stuck, stucks);
-        END LOOP;
-        SELECT array_agg(x.seq) INTO seqs FROM (
-            SELECT y.seq FROM unnest(lanes) AS u (lane)
-             CROSS JOIN LATERAL (SELECT o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
-                                  WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) y
-             WHERE NOT EXISTS (SELECT FROM once.outbox_held h WHERE h.line = y.line)
+        -- Only a lane's holder holds lines of it, and we have it locked: what is not held now is not until we are through.
+        held := ARRAY(SELECT DISTINCT h.lane FROM once.outbox_held h WHERE h.lane = ANY (lanes));
+        IF held <> '{}' THEN
+            FOR round IN 1..20 LOOP
+                -- What belongs to a held line goes there, and makes room for others.
+                SELECT array_agg(x.lane::integer), array_agg(x.seq) INTO stuck, stucks
+                  FROM unnest(held) AS u (lane)
+                 CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
+                                      WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) x
+                  JOIN once.outbox_held h ON h.line = x.line;
+                EXIT WHEN stuck IS NULL;
+                PERFORM once.outbox_park(stuck, stucks);
+            END LOOP;
+            -- A line that is held and has nothing left: its message was dropped.
+            DELETE FROM once.outbox_held h USING unnest(held) AS u (lane)
+             WHERE h.lane = u.lane AND h.due <= now_ms
+               AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.line);
+        END IF;
+    END IF;
+    -- Chosen, leased and returned in one statement: each row is read once, and no lane is leased that nothing is returned of.
+    RETURN QUERY
+        WITH found AS MATERIALIZED (
+            SELECT y.* FROM unnest(lanes) AS u (lane)
+             CROSS JOIN LATERAL (SELECT o.* FROM once.outbox o WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) y
+             WHERE held = '{}' OR NOT EXISTS (SELECT FROM once.outbox_held h WHERE h.line = coalesce('k' || y.message_key, 'm' || y.seq::text))
             UNION ALL
             -- Held lines whose time has come: one message of those in trouble, more of those that are over it.
-            SELECT z.seq FROM unnest(lanes) AS u (lane)
+            SELECT z.* FROM unnest(held) AS u (lane)
              CROSS JOIN LATERAL (SELECT h.line, h.refusals + h.delays AS failures FROM once.outbox_held h
                                   WHERE h.lane = u.lane AND h.due <= now_ms AND NOT h.suspect ORDER BY h.due LIMIT per) k
-             CROSS JOIN LATERAL (SELECT o.seq FROM once.outbox o
+             CROSS JOIN LATERAL (SELECT o.* FROM once.outbox o
                                   WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = k.line
-                                  ORDER BY o.seq LIMIT CASE WHEN k.failures = 0 THEN per ELSE 1 END) z) x;
-        -- A line that is held and has nothing left: its message was dropped.
-        DELETE FROM once.outbox_held h USING unnest(lanes) AS u (lane)
-         WHERE h.lane = u.lane AND h.due <= now_ms
-           AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.line);
-    END IF;
-    IF seqs IS NULL THEN
-        RETURN;
-    END IF;
-    -- No more than 32 MiB and one message, for the relay has it all in memory. What is cut off comes later in its lane.
-    seqs := ARRAY(SELECT x.seq FROM (SELECT o.seq, sum(length(o.payload)) OVER (ORDER BY o.lane, o.seq) - length(o.payload) AS before
-                                       FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs)) x
-                   WHERE x.before < 33554432);
-    -- Only lanes that something is returned of: the relay gives back no others.
-    SELECT array_agg(DISTINCT o.lane) INTO lanes FROM once.outbox o WHERE o.lane = ANY (lanes) AND o.seq = ANY (seqs);
-    UPDATE once.outbox_lane l
-       SET fence = l.fence + 1, lease_until = now_ms + lease_ms, taken_at = now_ms, relay = outbox_take.relay,
-           flight = ARRAY(SELECT o.seq FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (seqs) ORDER BY o.seq)
-     WHERE l.lane = ANY (lanes);
-    RETURN QUERY
-        SELECT o.lane::integer, l.fence, o.seq, o.id, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
-               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0)
-          FROM once.outbox_lane l JOIN once.outbox o ON o.lane = l.lane AND o.seq = ANY (l.flight)
-          LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) AND h.head = o.seq
-         WHERE l.lane = ANY (lanes) ORDER BY o.lane, o.seq;
+                                  ORDER BY o.seq LIMIT CASE WHEN k.failures = 0 THEN per ELSE 1 END) z
+            UNION ALL
+            SELECT o.* FROM once.outbox o WHERE o.lane = chosen.lane AND o.seq = first AND o.slot = 0
+        ), batch AS MATERIALIZED (
+            -- No more than 32 MiB and one message, for the relay has it all in memory. What is cut off comes later in its lane.
+            SELECT x.* FROM (SELECT f.*, sum(length(f.payload)) OVER (ORDER BY f.lane, f.seq) - length(f.payload) AS before FROM found f) x
+             WHERE x.before < 33554432
+        ), flights AS (
+            SELECT b.lane, array_agg(b.seq ORDER BY b.seq) AS seqs FROM batch b GROUP BY b.lane
+        ), leased AS (
+            UPDATE once.outbox_lane l
+               SET fence = l.fence + 1, lease_until = now_ms + lease_ms, taken_at = now_ms, relay = outbox_take.relay, flight = f.seqs
+              FROM flights f WHERE l.lane = f.lane RETURNING l.lane, l.fence
+        )
+        SELECT b.lane::integer, l.fence, b.seq, b.id, b.topic, b.message_key, b.content_type, b.headers, b.payload, b.created_at,
+               coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0), coalesce(h.suspect::integer, 0),
+               now_ms - b.created_at
+          FROM leased l JOIN batch b ON b.lane = l.lane
+          LEFT JOIN once.outbox_held h ON b.slot = 0 AND h.line = coalesce('k' || b.message_key, 'm' || b.seq::text) AND h.head = b.seq
+         ORDER BY b.lane, b.seq;
 END $$;
 COMMENT ON FUNCTION once.outbox_take(uuid, bigint, integer, boolean) IS
     'For a relay: lease lanes and return their next messages';
@@ -172,7 +178,9 @@ BEGIN
         RETURNING 1
     )
     SELECT array_agg(coalesce('k' || d.message_key, 'm' || d.seq::text)), count(*) INTO buried, heard FROM d;
-    PERFORM once.outbox_go_on(gone || buried, now_ms);
+    IF EXISTS (SELECT FROM once.outbox_held h JOIN unnest(lanes) AS u (lane) ON h.lane = u.lane) THEN
+        PERFORM once.outbox_go_on(gone || buried, now_ms);
+    END IF;
     INSERT INTO once.outbox_held AS h (line, lane, head, due, refusals, delays, reason)
     SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = 1)::integer,
            (u.verdict = 2)::integer, convert_from(u.reason, 'UTF8')
@@ -226,7 +234,8 @@ BEGIN
                     WHERE l.id IN (SELECT o.id FROM once.outbox_later o WHERE o.not_before <= now_ms ORDER BY o.not_before LIMIT 1000)
                    RETURNING l.*)
                SELECT * FROM d ORDER BY d.not_before LOOP
-        PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload, due.created_at);
+        PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload,
+                                due.not_before);   -- from then on it is late
         placed := placed + 1;
     END LOOP;
     SELECT * INTO ring FROM once.outbox_ring;
@@ -253,8 +262,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION once.outbox_upkeep() IS 'For a relay: one bounded step of upkeep of the outbox';
 
--- How it stands. Counts end at 100000; the oldest is of those that wait in no held line.
-CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint)
+-- How it stands. Counts end at 100000. For how long the oldest has waited is told of what is in no held line, and of what is.
+CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint,
+                                   OUT held_lag_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     pending := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot > 0 LIMIT 100000) x);
@@ -263,6 +273,8 @@ BEGIN
     dead := (SELECT count(*) FROM (SELECT FROM once.outbox_dead LIMIT 100000) x);
     lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
         CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 ORDER BY o.seq LIMIT 1) f), 0);
+    held_lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
+        CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot = 0 ORDER BY o.seq LIMIT 1) f), 0);
 END $$;
 COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are held, come later, are dead; how old the oldest is';
 

@@ -1,0 +1,365 @@
+/*
+ * send.c - `once send`: an HTTP request under a key, until there is an answer.
+ *
+ * Model:      once_client_*() around a folder (send_folder.h). Before the first byte is sent the request is in the
+ *             folder; when a final answer has been printed it is removed. Whatever happens in between, `--resume` goes
+ *             on with the same key and the same bytes.
+ * Invariants: X1 nothing is printed to standard output, or into --output, but a final answer, whole.
+ *             X2 a request is forgotten only after its answer was written out.
+ *             X3 another request under a key that is still kept is refused before anything is sent.
+ *             X4 what is older than the server may remember is not resumed: it might be executed again.
+ */
+#include "cli/send.h"
+#include "cli/send_out.h"
+#include "cli/text.h"
+#include "cli/verbs.h"
+#include "client/saved.h"
+#include "core/duration.h"
+#include "core/span.h"
+#include "os/os.h"
+#include "os/point.h"
+
+#include <errno.h>
+#include <strings.h>
+
+/* ------------------------------------------------------------------ what is said */
+
+static void on_try(void *arg, const struct once_client_try *attempt)
+{
+    const struct send *s = arg;
+    char wait[ONCE_DURATION_TEXT_LEN];
+    if (s->cli.quiet)
+        return;
+    once_duration_format(attempt->wait_ms, wait);
+    fprintf(stderr, "once: try %u: %s; again in %s\n", attempt->number, attempt->reason, wait);
+}
+
+/* "  once send --resume ID", with what has to be given again. */
+static void show_way_on(const struct send *s)
+{
+    struct once_buf text;
+    once_buf_init(&text, 64 << 10);
+    once_buf_addf(&text, "go on with: once send --resume %s", s->kept.id);
+    if (s->state != NULL) {
+        once_buf_addf(&text, " --state ");
+        once_text_quote(&text, once_span_str(s->state));
+    }
+    for (size_t i = 0; i < s->header_count; i++) {
+        once_span name, value;
+        once_span_cut(s->headers[i], ':', &name, &value);
+        if (client_is_secret(name) && !s->options.save_secrets)
+            once_buf_addf(&text, " -H '%.*s: ...'", ONCE_SPAN_ARGS(name));
+    }
+    once_buf_add_byte(&text, '\n');
+    fwrite(text.ptr, 1, text.len, stderr);
+    once_buf_release(&text);
+}
+
+static bool was_fine(int status)
+{
+    return (status >= 200 && status <= 299) || status == 303 || status == 304;
+}
+
+/* An answer from whoever stands before the key: it says nothing about an earlier try. */
+static bool is_before_the_key(const struct send *s, const struct once_client_answer *a)
+{
+    return (s->resumed || a->tries > 1) && (a->status == 401 || a->status == 403 || a->status == 407);
+}
+
+/* Once, Stripe and Adyen all say something about the key in an answer. */
+static bool has_sign_of_keys(const struct once_client_answer *a)
+{
+    once_span left = a->head, line;
+    while (left.len > 0) {
+        once_span_cut(left, '\n', &line, &left);
+        if (line.len >= 9 && strncasecmp((const char *)line.ptr, "idempoten", 9) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void remark(const struct send *s, const struct once_client_answer *a)
+{
+    if (s->cli.quiet)
+        return;
+    once_span expires = once_client_answer_header(a, "Idempotency-Expires");
+    once_span location = once_client_answer_header(a, "Location");
+    struct once_buf text;
+    once_buf_init(&text, 64 << 10);
+    if (a->replayed) {
+        once_buf_addf(&text, "once: replay: this is the answer of an earlier try");
+        if (expires.len > 0) {
+            once_buf_addf(&text, "; its key counts until ");
+            once_text_escape(&text, expires);
+        }
+        once_buf_add_byte(&text, '\n');
+    }
+    if ((a->lost || s->resumed) && a->end == ONCE_CLIENT_ANSWERED && was_fine(a->status) && !has_sign_of_keys(a))
+        once_buf_addf(&text, "once: nothing in this answer says that the server honours the key: if it does not, an "
+                             "earlier try may have taken effect, too\n");
+    if (!a->end_marked)
+        once_buf_addf(&text, "once: nothing marks the end of this answer: it may be cut off\n");
+    if (a->status >= 300 && a->status <= 399 && location.len > 0) {
+        once_buf_addf(&text, "once: HTTP %d is not followed: ", a->status);
+        once_text_escape(&text, location);
+        once_buf_add_byte(&text, '\n');
+    }
+    fwrite(text.ptr, 1, text.len, stderr);
+    once_buf_release(&text);
+}
+
+/* X1, X2. */
+static int print_final(struct send *s, const struct once_client_answer *a, int exit)
+{
+    struct once_error err;
+    once_signals_stand_down(&s->signals); /* the answer is the server's to repeat; whoever reads ours may be slow */
+    int written = send_out(&s->cli, a, s->output, s->include);
+    if (written != ONCE_EXIT_OK) {
+        show_way_on(s);
+        return written;
+    }
+    remark(s, a);
+    ONCE_POINT("send.printed");
+    if (is_before_the_key(s, a)) {
+        once_cli_fail(&s->cli, 0, "HTTP %d says nothing about the tries before it: the request is kept", a->status);
+        show_way_on(s);
+        return exit;
+    }
+    if (send_folder_forget(&s->folder, &s->kept, &err) != ONCE_OK)
+        return once_cli_fail(&s->cli, ONCE_EXIT_IO, "the answer was printed, but %s", err.text);
+    ONCE_POINT("send.forgotten");
+    return exit;
+}
+
+static int keep(const struct send *s, int exit)
+{
+    show_way_on(s);
+    return exit;
+}
+
+static const char *tries(const struct once_client_answer *a)
+{
+    return a->tries == 1 ? "try" : "tries";
+}
+
+static int answer_with(struct send *s, const struct once_client_answer *a)
+{
+    const struct once_cli *cli = &s->cli;
+    switch (a->end) {
+    case ONCE_CLIENT_ANSWERED:
+        return print_final(s, a, was_fine(a->status) ? ONCE_EXIT_OK : ONCE_EXIT_STATUS);
+    case ONCE_CLIENT_MISMATCH:
+        once_cli_fail(cli, 0, "key '%s' was used for another request; take another key, or send the same", a->key);
+        return print_final(s, a, ONCE_EXIT_MISMATCH);
+    case ONCE_CLIENT_UNKNOWN:
+        return keep(s,
+                    once_cli_fail(cli, ONCE_EXIT_UNKNOWN,
+                                  "the server cannot tell whether this was executed (%s); it is not sent again; when "
+                                  "somebody has resolved key '%s' there,",
+                                  a->reason, a->key));
+    case ONCE_CLIENT_TOO_LARGE:
+        return keep(
+            s, once_cli_fail(cli, ONCE_EXIT_TOO_LARGE, "HTTP %d, and an answer larger than --max-answer", a->status));
+    case ONCE_CLIENT_UNTRUSTED:
+        return keep(s, once_cli_fail(cli, ONCE_EXIT_UNTRUSTED, "nothing was sent: %s", a->reason));
+    case ONCE_CLIENT_IN_PROGRESS:
+        return keep(
+            s, once_cli_fail(cli, ONCE_EXIT_BUSY, "in progress, still after %u %s: %s", a->tries, tries(a), a->reason));
+    case ONCE_CLIENT_NOT_REACHED:
+        return keep(s, once_cli_fail(cli, s->resumed ? ONCE_EXIT_BUSY : ONCE_EXIT_UNAVAILABLE,
+                                     "gave up after %u %s: %s; nothing was sent%s", a->tries, tries(a), a->reason,
+                                     s->resumed ? " this time" : ""));
+    case ONCE_CLIENT_STOPPED:
+        return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "stopped; it may have happened"));
+    case ONCE_CLIENT_GAVE_UP:
+    case ONCE_CLIENT_END_NONE:
+        break;
+    }
+    return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "gave up after %u %s: %s; it may have happened", a->tries,
+                                 tries(a), a->reason));
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static once_result save(void *arg, once_span key, once_span saved, struct once_error *err)
+{
+    struct send *s = arg;
+    char id[SEND_ID_LEN_MAX + 1];
+    (void)key;
+    snprintf(id, sizeof id, "%s", s->kept.id);
+    /* Made only now: a request that is none leaves nothing behind. */
+    once_result r = s->folder.fd < 0 ? send_folder_open(s->state, true, &s->folder, err) : ONCE_OK;
+    return r == ONCE_OK ? send_folder_save(&s->folder, id, saved, &s->kept, err) : r;
+}
+
+static int open_client(struct send *s)
+{
+    struct once_error err;
+    int error = once_signals_init(&s->signals);
+    if (error != 0)
+        return once_cli_fail(&s->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
+    s->options.stop_fd = s->signals.fd;
+    s->options.save = save;
+    s->options.save_arg = s;
+    s->options.on_try = on_try;
+    s->options.on_try_arg = s;
+    if (once_client_open(&s->options, &s->client, &err) == ONCE_OK)
+        return ONCE_EXIT_OK;
+    return err.result == ONCE_INVALID ? once_cli_usage(&s->cli, "%s", err.text)
+                                      : once_cli_error(&s->cli, &err, "begin");
+}
+
+int send_cannot(const struct send *s, const struct once_error *err)
+{
+    if (err->result == ONCE_INVALID || err->result == ONCE_LIMIT)
+        return once_cli_usage(&s->cli, "%s", err->text);
+    return once_cli_fail(&s->cli, (int)once_exit_of(err->result), "%s", err->text);
+}
+
+static int conclude(struct send *s, once_result r, struct once_client_answer *answer, const struct once_error *err)
+{
+    int exit = r == ONCE_OK ? answer_with(s, answer) : send_cannot(s, err);
+    int stopped = r == ONCE_OK && answer->end == ONCE_CLIENT_STOPPED ? once_signals_take(&s->signals) : 0;
+    once_client_answer_release(answer);
+    if (stopped != 0)
+        once_signals_die(&s->signals, stopped);
+    return exit;
+}
+
+static bool has_line(once_span lines, once_span wanted)
+{
+    once_span line;
+    while (lines.len > 0) {
+        once_span_cut(lines, '\n', &line, &lines);
+        if (line.len == wanted.len && strncasecmp((const char *)line.ptr, (const char *)wanted.ptr, line.len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What is held goes on. */
+static int resume(struct send *s)
+{
+    struct once_client_answer answer;
+    struct once_error err;
+    int64_t age = once_os_clock.wall(once_os_clock.arg) - s->kept.saved.created_at;
+    char text[ONCE_TEXT_TIME_LEN];
+    if (s->max_age_ms != ONCE_NEVER && age > s->max_age_ms) {
+        once_text_about(age, text);
+        return once_cli_fail(&s->cli, ONCE_EXIT_UNKNOWN,
+                             "it was begun %s ago: the server may have forgotten its key '%.*s', and would execute it "
+                             "again; find out whether it happened, then --forget %s, or say how long it "
+                             "remembers: --max-age",
+                             text, ONCE_SPAN_ARGS(s->kept.saved.key), s->kept.id);
+    }
+    s->resumed = true;
+    once_result r = once_client_resume(s->client, once_buf_span(&s->kept.bytes), s->request.headers,
+                                       s->request.header_count, &answer, &err);
+    return conclude(s, r, &answer, &err);
+}
+
+/* The same request as one that was left behind: only what was withheld is taken from the command line. */
+static int resume_same(struct send *s)
+{
+    if (!once_client_saved_is(&s->kept.saved, s->client, &s->request))
+        return once_cli_fail(&s->cli, ONCE_EXIT_MISMATCH,
+                             "another request with key '%.*s' was begun and has no answer yet: --resume %s, or "
+                             "--forget it, or take another key",
+                             ONCE_SPAN_ARGS(s->request.key), s->kept.id);
+    size_t count = 0;
+    for (size_t i = 0; i < s->header_count; i++) {
+        once_span name, value;
+        once_span_cut(s->headers[i], ':', &name, &value);
+        if (has_line(s->kept.saved.withheld, name))
+            s->headers[count++] = s->headers[i];
+    }
+    s->header_count = s->request.header_count = count;
+    return resume(s);
+}
+
+/* The id that it is kept under, and its key where it has none. */
+static int name_request(struct send *s, char fresh[ONCE_UUID_LEN + 1])
+{
+    struct once_error err;
+    struct once_buf origin;
+    once_buf_init(&origin, 2 * ONCE_CLIENT_URL_LEN_MAX);
+    once_result r = client_method_check(s->request.method, &err);
+    if (r == ONCE_OK)
+        r = client_url_check(s->request.url, &origin, &err);
+    if (r == ONCE_OK && s->request.key.len > 0) {
+        send_id_of(once_buf_span(&origin), s->request.key, s->kept.id);
+    } else if (r == ONCE_OK) {
+        once_key_new(fresh);
+        snprintf(s->kept.id, sizeof s->kept.id, "%s", fresh);
+        s->request.key = once_span_str(fresh);
+    }
+    once_buf_release(&origin);
+    return r == ONCE_OK ? ONCE_EXIT_OK : send_cannot(s, &err);
+}
+
+static int send_request(struct send *s)
+{
+    char fresh[ONCE_UUID_LEN + 1], id[SEND_ID_LEN_MAX + 1];
+    struct once_client_answer answer;
+    struct once_error err;
+    int exit = name_request(s, fresh);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    if (send_folder_open(s->state, false, &s->folder, &err) != ONCE_OK)
+        return once_cli_fail(&s->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
+    snprintf(id, sizeof id, "%s", s->kept.id);
+    once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);
+    if (r == ONCE_OK)
+        return resume_same(s);
+    if (r != ONCE_INVALID)
+        return send_cannot(s, &err);
+    r = once_client_send(s->client, &s->request, &answer, &err);
+    return conclude(s, r, &answer, &err);
+}
+
+static int resume_kept(struct send *s)
+{
+    char id[SEND_ID_LEN_MAX + 1];
+    struct once_error err;
+    int exit = send_find(s, id);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);
+    if (r == ONCE_INVALID)
+        return send_no_such(s, id);
+    return r == ONCE_OK ? resume(s) : send_cannot(s, &err);
+}
+
+static int run(struct send *s)
+{
+    if (s->mode == SEND_LIST)
+        return send_list(s);
+    if (s->mode == SEND_FORGET)
+        return send_forget(s);
+    int exit = open_client(s);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    return s->mode == SEND_NEW ? send_request(s) : resume_kept(s);
+}
+
+int once_cli_send(int argc, char **argv)
+{
+    struct send s = {
+        .cli = { .verb = "send" },
+        .max_age_ms = 24LL * 3600 * 1000,
+        .folder = { .fd = -1 },
+        .kept = { .fd = -1 },
+        .signals = { .fd = -1 },
+    };
+    once_buf_init(&s.header_text, ONCE_CLIENT_HEADERS_LEN_MAX);
+    once_buf_init(&s.body, 0);
+    once_buf_init(&s.kept.bytes, 0);
+    int exit = send_parse(&s, argc, argv) ? run(&s) : s.cli.exit;
+    once_client_close(s.client);
+    send_kept_release(&s.kept);
+    send_folder_close(&s.folder);
+    once_signals_release(&s.signals);
+    once_buf_release(&s.header_text);
+    once_buf_release(&s.body);
+    return exit;
+}

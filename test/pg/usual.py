@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Batches in which all was as usual for a while are tried without a look (36_usual.sql). One in which it is not, after
+them: each operation is told what is true of itself, and nothing is done twice (K1, K3, K5, K6). That
+it does so is seen by the functions that it calls."""
+import os
+import sys
+import uuid
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql"))
+from sqltest import equal, finish, migrated, ok, psql, url
+from steps import Step, until
+
+migrated()
+psql("ALTER SYSTEM SET track_functions = 'all'; SELECT pg_reload_conf()")
+a, b = Step(url("test")), Step(url("test"))
+number = 0
+
+
+def arms(lines):
+    """What each says: 'execute', 'in progress', ..."""
+    said = a.ask(" ; ".join(lines)).split(" ; ")
+    return [" ".join(w for w in one.split()[1:3] if "=" not in w and w not in ("live",)) for one in said]
+
+
+def usual(times):
+    """Fresh claims, eight at a time, until the store expects them; their keys."""
+    global number
+    keys, said = [], []
+    for _ in range(times):
+        number += 1
+        some = ["u%d-%d" % (number, i) for i in range(8)]
+        said += arms(["claim " + k for k in some])
+        keys += some
+    equal(set(said), {"execute"}, "%d batches of the usual" % times)
+    return keys
+
+
+held = usual(8)
+for key, line in (("x1", "finish x1 body"), ("x2", None)):
+    b.ask("claim " + key)
+    if line:
+        b.ask(line)
+
+said = arms(["claim v%d" % i for i in range(7)] + ["claim x1"])
+equal(said, ["execute"] * 7 + ["replay"], "K1: one of them was finished by another")
+held += usual(8)
+said = arms(["claim w%d" % i for i in range(7)] + ["claim x2"])
+equal(said, ["execute"] * 7 + ["in progress"], "K1: one of them is another's")
+held += usual(12)
+said = arms(["claim y%d" % i for i in range(7)] + ["claim y0"])
+equal(said, ["execute"] * 7 + ["in progress"], "K1: one of them is there twice")
+
+held += usual(20)
+first = held[:8]
+equal(arms(["finish %s body" % k for k in first]), ["done"] * 8, "finished as usual")
+equal(arms(["finish %s other" % first[0]] + ["finish %s body" % k for k in held[8:16]]), ["fenced"] + ["done"] * 8,
+      "K3 K5: one of them was finished before, otherwise")
+held += usual(36)
+equal(arms(["finish %s body" % held[8]] + ["finish %s body" % k for k in held[16:24]]), ["done"] * 9,
+      "K5: one of them was finished before, just so")
+
+held += usual(66)
+psql("UPDATE once.ring SET period_ms = 1")
+until(lambda: psql("SELECT once.expire(100000)") and psql("SELECT max(slot) FROM once.claim WHERE key = '%s'" % held[24]) == "0")
+psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
+equal(arms(["finish %s body" % k for k in held[24:40]]), ["done"] * 16, "K3 K7: what was moved meanwhile is found")
+equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "nothing is left over")
+usual(66)
+equal(arms(["claim z%d" % i for i in range(7)] + ["claim " + held[24]]), ["execute"] * 7 + ["replay"],
+      "K1 K7: and is known also from there")
+equal(psql("SELECT count(*) FROM (SELECT FROM once.claim GROUP BY key HAVING count(*) > 1) c"), "0", "K1: nobody has two claims")
+
+# Keys that are UUIDs are stored as such, and shown as they were given.
+usual(66)
+ids = [str(uuid.uuid4()) for _ in range(8)]
+odd = [ids[0].upper(), ids[1].replace("-", ""), ids[2][:-1] + "g", "-" * 36]
+equal(arms(["claim " + k for k in ids + odd]), ["execute"] * 12, "UUIDs, and what looks like them")
+equal(psql("SELECT count(*) || ' of ' || max(length(key)) FROM once.claim WHERE takeover & 128 <> 0"), "8 of 16", "they are short")
+equal(arms(["finish %s body" % k for k in ids + odd]), ["done"] * 12, "finished")
+equal({b.ask("claim " + k).split()[1] for k in ids + odd}, {"replay"}, "and replayed to another")
+equal({psql("SELECT convert_from(s.key, 'UTF8') FROM once.stored s WHERE s.record = once.record_id('', '%s')" % k)
+       for k in ids + odd}, set(ids + odd), "their texts are what they were")
+equal(psql("SELECT count(*) FROM once.check_rows(0, 1000000)"), "0", "K9: their names are of their texts")
+refused = psql("SELECT once.usual(ARRAY[gen_random_uuid()], ARRAY[''::bytea], ARRAY['x'::bytea], ARRAY[decode(repeat('00', 32), "
+               "'hex')], NULL, NULL, ARRAY[129], ARRAY[gen_random_uuid()], NULL, NULL, NULL, NULL, NULL, NULL)")
+equal(refused.split(":")[0], "23502", "what cannot be a UUID is not taken for one")
+
+equal(a.close(), 0, "the client closed")
+equal(b.close(), 0, "so did the other")
+calls = dict(line.split("|") for line in psql(
+    "SELECT pg_stat_force_next_flush(); SELECT funcname, calls FROM pg_stat_user_functions WHERE funcname IN "
+    "('usual', 'claim_many', 'finish_many')").splitlines() if "|" in line)
+ok(int(calls.get("usual", 0)) > int(calls.get("claim_many", 0)) > 0, "most of it was tried without a look", calls)
+ok(int(calls.get("finish_many", 0)) > 0, "not all of it", calls)
+finish()

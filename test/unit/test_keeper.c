@@ -1,0 +1,84 @@
+/*
+ * test_keeper.c - when a holder thinks that its lease is over: never later than the store does (F38).
+ */
+#include "engine/keeper.h"
+#include "os/os.h"
+
+#include "../test.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LEASE_MS = 600000 };
+
+static struct once *once;
+static char folder[200];
+
+static void set_up(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    char url[300];
+    snprintf(folder, sizeof folder, "%s/once-keeper-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(url, sizeof url, "sqlite:%s/once.db", folder);
+    CHECK(once_open(url, NULL, &once, NULL) == ONCE_OK);
+}
+
+static void tear_down(void)
+{
+    static const char *const names[] = { "once.db", "once.db-wal", "once.db-shm", "once.db-lock", "once.db-reserve" };
+    char path[300];
+    once_close(once);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+/* The answer to the claim came after a whole lease: whether it is still held is for a renewal to say, and until it has
+ * said so it is not. That of a record that is not there says no. */
+static void keeper__counts_from_when_it_was_asked_for(void)
+{
+    set_up();
+    struct kept kept;
+    struct once_grant nobodys = { .record = { 1 }, .fence = 1 };
+    once_time now = once_os_lease_ms();
+    CHECK(keeper_add(once->keeper, &kept, nobodys, LEASE_MS, now - LEASE_MS, NULL) == ONCE_OK);
+    EXPECT(!keeper_is_held(&kept));
+    keeper_remove(once->keeper, &kept);
+    CHECK(keeper_add(once->keeper, &kept, nobodys, LEASE_MS, now, NULL) == ONCE_OK);
+    EXPECT(keeper_is_held(&kept)); /* and only asked about after a third of it */
+    keeper_remove(once->keeper, &kept);
+    tear_down();
+}
+
+/* What is due is renewed at once, and is held then. */
+static void keeper__renews_at_once_what_was_asked_for_long_ago(void)
+{
+    set_up();
+    struct once_claim claim = { .key = ONCE_LIT("k"), .lease_ms = LEASE_MS };
+    struct once_reply reply;
+    struct kept kept;
+    CHECK(once_claim(once, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+    CHECK(keeper_add(once->keeper, &kept, reply.record.grant, LEASE_MS, once_os_lease_ms() - LEASE_MS, NULL) ==
+          ONCE_OK);
+    bool held = false;
+    for (int i = 0; !held && i < 10000; i++) {
+        held = keeper_is_held(&kept);
+        usleep(1000);
+    }
+    EXPECT(held);
+    keeper_remove(once->keeper, &kept);
+    once_reply_release(&reply);
+    tear_down();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test tests[] = {
+        TEST(keeper__counts_from_when_it_was_asked_for),
+        TEST(keeper__renews_at_once_what_was_asked_for_long_ago),
+    };
+    return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
+}
