@@ -12,7 +12,7 @@ SHOP ?= 9001
 HTTP ?=
 CONSOLE ?= 127.0.0.1:7413
 
-.PHONY: all help deps run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install tidy clean
+.PHONY: all help deps jars run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -23,6 +23,9 @@ help: ## this list
 deps: ## install the Debian packages that are missing
 	@tools/deps
 
+jars: deps
+	@python3 test/brokers/kafka.py fetch
+
 $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
@@ -32,13 +35,13 @@ run: deps all ## the gateway, a demo service behind it, and a list of things to 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
 
-test: deps all ## the tests (under 5 minutes)
+test: deps all jars ## the tests (under 5 minutes)
 	@tools/run-tests $(BUILD) --no-suite slow
 
-slow: deps all ## those that take their time
+slow: deps all jars ## those that take their time
 	@tools/run-tests $(BUILD) --suite slow
 
-check: deps ## the tests under ASan and UBSan, the threaded ones under TSan
+check: deps jars ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
 	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
@@ -62,7 +65,7 @@ sweep: deps all ## the fault and crash sweeps, larger: make sweep SEED=7 SIZE=20
 	@SEED=$(SEED) SIZE=$(SIZE) tools/run-tests $(BUILD) --suite fault --suite crash --suite pgfault --no-suite slow --timeout-multiplier 0
 
 storm: deps all ## messages with relays that are killed, larger: make storm SEED=7 SIZE=100
-	@SEED=$(SEED) SIZE=$(SIZE) ONCE_BIN=$(BUILD)/src/cli/once test/pg/with-postgres python3 test/outbox/storm.py many
+	@SEED=$(SEED) SIZE=$(SIZE) ONCE_BIN=$(BUILD)/src/cli/once test/pg/with-postgres python3 test/outbox/storm.py webhook many
 
 model: deps ## the model of the protocol, larger than in the tests: make model SIZE=2
 	@model/check --size $(SIZE)

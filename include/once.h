@@ -699,6 +699,45 @@ struct once_message {
  * once, every time under the id that is written to `id` (K12). In SQL it is once.enqueue(). */
 ONCE_API ONCE_CHECKED once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_message *message,
                                                       char id[ONCE_UUID_LEN + 1], struct once_error *err);
+/* The same on a PostgreSQL connection of yours, inside a transaction: needs the schema (`once migrate`) and the role
+ * once_app. A failure other than ONCE_INVALID about an argument leaves the transaction failed: roll it back. */
+struct pg_conn; /* libpq's PGconn */
+ONCE_API ONCE_CHECKED once_result once_pg_enqueue(struct pg_conn *conn, const struct once_message *message,
+                                                  char id[ONCE_UUID_LEN + 1], struct once_error *err);
+
+/*
+ * The other end: brokers deliver at least once, so a consumer marks each message in the transaction of its effect,
+ * and leaves out what is marked already (K13). Acknowledge after the commit.
+ *
+ *     BEGIN
+ *     once_sqlite_consume(bound, ONCE_LIT("billing"), message_id, &fresh, &err);
+ *     if (fresh) ... your own writes ...
+ *     COMMIT, then acknowledge
+ *
+ * The id is the one that the message came with, or a natural key of what it is about ("order-17 paid"), which also
+ * recognises what was published twice. Whoever takes in the same message at the same time waits for the other's end.
+ */
+#define ONCE_MARK_RETENTION_MS_DEFAULT (7LL * 24 * 3600 * 1000)
+
+struct once_consumer {
+    once_span name;       /* 1 to 255 bytes */
+    int64_t retention_ms; /* how long its marks count; 0: 7 days; ONCE_NEVER */
+    int64_t horizon_ms;   /* how long its broker may deliver a message again, e.g. a topic's retention; 0: not known */
+};
+
+/* Say how long marks are kept, once, e.g. at the start; in a transaction of yours. ONCE_INVALID if the retention is
+ * shorter than the horizon: the same message could be taken in twice. Marks of a consumer that never said anything
+ * are kept for ever. In SQL it is once.consumer(). */
+ONCE_API ONCE_CHECKED once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_consumer *consumer,
+                                                       struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_pg_consumer(struct pg_conn *conn, const struct once_consumer *consumer,
+                                                   struct once_error *err);
+/* Mark a message: *fresh tells whether it was not marked before. In SQL it is once.consume(). On PostgreSQL consumer
+ * and id must be UTF-8. */
+ONCE_API ONCE_CHECKED once_result once_sqlite_consume(struct once_sqlite *bound, once_span consumer,
+                                                      once_span message_id, bool *fresh, struct once_error *err);
+ONCE_API ONCE_CHECKED once_result once_pg_consume(struct pg_conn *conn, once_span consumer, once_span message_id,
+                                                  bool *fresh, struct once_error *err);
 
 #ifdef __cplusplus
 }

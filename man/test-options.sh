@@ -35,8 +35,8 @@ compare() { # PAGE; the help's options are in $tmp/help
 for verb in $("$once" --help | sed -n 's/^  \([a-z]\{2,\}\)  *[a-z].*/\1/p'); do
     if [ "$verb" = keys ]; then
         for sub in list show resolve release; do of_help keys "$sub"; done >"$tmp/help"
-    elif [ "$verb" = outbox ]; then
-        for sub in list show retry drop; do of_help outbox "$sub"; done >"$tmp/help"
+    elif [ "$verb" = outbox ] || [ "$verb" = inbox ]; then
+        for sub in list show retry drop; do of_help "$verb" "$sub"; done >"$tmp/help"
     elif [ "$verb" = bench ]; then
         { of_help bench; of_help bench relay; } >"$tmp/help"
     else

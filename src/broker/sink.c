@@ -4,11 +4,15 @@
 #include <string.h>
 
 static const struct sink_ops *const all[] = {
-    &sink_https,
-    &sink_http,
+    &sink_https, &sink_http,
 #if ONCE_HAVE_NATS
-    &sink_nats,
-    &sink_nats_tls,
+    &sink_nats,  &sink_nats_tls,
+#endif
+#if ONCE_HAVE_AMQP
+    &sink_amqp,  &sink_amqps,
+#endif
+#if ONCE_HAVE_KAFKA
+    &sink_kafka, &sink_kafkas,
 #endif
 };
 
@@ -20,11 +24,29 @@ const struct sink_ops *sink_ops_of(const char *url)
     return NULL;
 }
 
+#if ONCE_HAVE_NATS
+#define NATS ", nats://, tls://"
+#define NO_NATS ""
+#else
+#define NATS ""
+#define NO_NATS "; this program was built without libnats"
+#endif
+#if ONCE_HAVE_AMQP
+#define AMQP ", amqp://, amqps://"
+#define NO_AMQP ""
+#else
+#define AMQP ""
+#define NO_AMQP "; this program was built without librabbitmq"
+#endif
+#if ONCE_HAVE_KAFKA
+#define KAFKA ", kafka://, kafkas://"
+#define NO_KAFKA ""
+#else
+#define KAFKA ""
+#define NO_KAFKA "; this program was built without librdkafka"
+#endif
+
 const char *sink_schemes(void)
 {
-#if ONCE_HAVE_NATS
-    return "https://, http://, nats://, tls://";
-#else
-    return "https://, http:// (this program was built without libnats)";
-#endif
+    return "https://, http://" NATS AMQP KAFKA NO_NATS NO_AMQP NO_KAFKA;
 }

@@ -8,6 +8,7 @@
  */
 #include "broker/sink.h"
 
+#include "broker/reserved.h"
 #include "broker/signature.h"
 #include "core/buf.h"
 #include "core/err.h"
@@ -19,7 +20,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <strings.h>
 
 enum { POSTS_MAX = 32, SAID_MAX = 120 };
 static const int64_t retry_after_max_ms = 24 * 3600 * 1000LL;
@@ -64,41 +64,6 @@ static const char *webhook_fault(const char *url)
 
 /* ------------------------------------------------------------------ a request */
 
-/* Names that are HTTP's, or ours. */
-static bool is_reserved(once_span name)
-{
-    static const char *const names[] = {
-        "host",
-        "content-length",
-        "content-type",
-        "content-encoding",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "authorization",
-        "cookie",
-        "proxy-connection",
-        "proxy-authorization",
-        "idempotency-key",
-        "webhook-id",
-        "webhook-timestamp",
-        "webhook-signature",
-        "once-topic",
-        "once-message-key",
-        "once-attempt",
-        "user-agent",
-        "accept",
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (name.len == strlen(names[i]) && strncasecmp((const char *)name.ptr, names[i], name.len) == 0)
-            return true;
-    return false;
-}
-
 static bool add_line(struct post *post, const struct once_buf *line)
 {
     struct curl_slist *longer =
@@ -132,7 +97,7 @@ static bool add_own_headers(struct post *post, once_span lines)
         once_span_cut(lines, '\n', &one, &lines);
         if (one.len > 0 && one.ptr[one.len - 1] == '\r')
             one.len--;
-        if (!once_span_cut(one, ':', &name, &value) || is_reserved(name))
+        if (!once_span_cut(one, ':', &name, &value) || header_is_reserved(name))
             continue;
         while (value.len > 0 && value.ptr[0] == ' ')
             value = once_span_skip(value, 1);

@@ -53,7 +53,10 @@ static _Noreturn void execute(const struct pipes *pipes, const struct once_guard
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guardian)
         _exit(1);
-    if (dup2(pipes->out[1], STDOUT_FILENO) >= 0 && dup2(pipes->err[1], STDERR_FILENO) >= 0) {
+    if (dup2(command->input, STDIN_FILENO) >= 0 && dup2(pipes->out[1], STDOUT_FILENO) >= 0 &&
+        dup2(pipes->err[1], STDERR_FILENO) >= 0) {
+        if (command->apart)
+            setpgid(0, 0);
         sigaction(SIGCHLD, child_action, NULL);
         sigprocmask(SIG_SETMASK, &command->mask, NULL);
         execvpe(command->argv[0], command->argv, command->envp);

@@ -9,7 +9,7 @@
  * alone knows whether the command's process id still is the command's).
  *
  * Everybody stays in one process group, so the terminal's signals reach the command
- * by themselves.
+ * by themselves, unless it is to be apart.
  *
  * Limits: a command that gained other rights (set-user-ID, sudo) cannot be killed by
  * the guardian; neither can anybody help if the guardian is killed first: then the
@@ -26,6 +26,8 @@
 struct once_guard_command {
     char **argv, **envp;
     sigset_t mask; /* signals to block in the command: what was blocked when `once` was started */
+    int input;     /* its standard input; 0: ours */
+    bool apart;    /* in a process group of its own: the terminal's signals are not for it */
 };
 
 struct once_guard {
@@ -46,8 +48,8 @@ struct once_guard_report {
     int32_t news, value;
 };
 
-/* Call it from the main thread: the kernel ties the guardian's life to the thread that
- * forked it. Descriptors 0 to 2 must be open. 0 or an errno: then nothing was started. */
+/* Call it from a thread that lives until once_guard_end(): the kernel ties the guardian's life
+ * to the thread that forked it. Descriptors 0 to 2 must be open. 0 or an errno: then nothing was started. */
 int once_guard_start(struct once_guard *guard, const struct once_guard_command *command);
 
 /* The next report; blocks until there is one. FAILED comes before EXITED. */

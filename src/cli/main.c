@@ -25,6 +25,8 @@ static const struct verb {
     { "reconcile", once_cli_reconcile, "compare the records with what the other side says" },
     { "relay", once_cli_relay, "publish the messages of an outbox" },
     { "outbox", once_cli_outbox, "list, show, retry, drop messages" },
+    { "consume", once_cli_consume, "deliver the messages of a broker, each once" },
+    { "inbox", once_cli_inbox, "list, show, retry, drop what could not be delivered" },
     { "key", once_cli_key_new, "print a new key" },
     { "bench", once_cli_bench, "measure a store or the relay on this machine" },
     { "check", once_cli_check, "verify a store" },

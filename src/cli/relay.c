@@ -23,10 +23,14 @@ static const char help[] =
     "\n"
     "  --route P=SINK     messages whose topic matches P go to SINK; * is any characters, the\n"
     "                     first route that matches counts. SINK: https://... or http://...,\n"
-    "                     a webhook; nats://HOST[:PORT] or tls://HOST[:PORT], JetStream\n"
+    "                     a webhook; nats://HOST[:PORT] or tls://HOST[:PORT], JetStream;\n"
+    "                     amqp[s]://HOST[:PORT][/VHOST][?exchange=NAME][&routing-key=KEY],\n"
+    "                     RabbitMQ; kafka[s]://HOST[:PORT][,HOST[:PORT]...][/TOPIC], Kafka\n"
     "  --secret-file F    sign webhooks with the keys in F: lines whsec_BASE64, 4 at most\n"
     "  --ca-file F        trust the certificates in F instead of the system's\n"
     "  --nats-creds F     the credentials for NATS\n"
+    "  --amqp-login F     for RabbitMQ: F has a line USER:PASSWORD; default guest:guest\n"
+    "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
     "  --timeout DUR      for one publish; default 10s\n"
     "  --attempts N       refusals after which a message is dead; default 20\n"
     "  --crashes N        relays that may die of a message before it is dead; default 5\n"
@@ -227,11 +231,11 @@ static int run(struct job *job)
         return once_cli_error(&job->cli, &err, "find the store");
     if (outbox_open(job->cli.url, &relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the outbox");
-    if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)
-        return once_cli_error(&job->cli, &err, "open a sink");
-    int error = once_signals_init(&job->signals);
+    int error = once_signals_init(&job->signals); /* before there are threads: none may take a signal */
     if (error != 0)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
+    if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)
+        return once_cli_error(&job->cli, &err, "open a sink");
     if (relay->outbox->ops->hurry(relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "use the outbox");
     job->loop.relay = relay;

@@ -43,7 +43,8 @@ void relay_setup_name(const struct relay_setup *setup, enum relay_option option,
 
 bool relay_setup_is_file(enum relay_option option)
 {
-    return option == RELAY_OPTION_SECRET_FILE || option == RELAY_OPTION_CA_FILE || option == RELAY_OPTION_NATS_CREDS;
+    return option == RELAY_OPTION_SECRET_FILE || option == RELAY_OPTION_CA_FILE || option == RELAY_OPTION_NATS_CREDS ||
+           option == RELAY_OPTION_AMQP_LOGIN || option == RELAY_OPTION_KAFKA_CONFIG;
 }
 
 /* ------------------------------------------------------------------ values */
@@ -122,6 +123,12 @@ bool relay_setup_option(struct relay_setup *setup, enum relay_option option)
         return true;
     case RELAY_OPTION_NATS_CREDS:
         setup->sink.nats_creds = optarg;
+        return true;
+    case RELAY_OPTION_AMQP_LOGIN:
+        setup->sink.amqp_login = optarg;
+        return true;
+    case RELAY_OPTION_KAFKA_CONFIG:
+        setup->sink.kafka_conf = optarg;
         return true;
     case RELAY_OPTION_TIMEOUT:
         return duration(setup, name, 1, HOUR_MS / 2, &setup->sink.timeout_ms);

@@ -17,6 +17,8 @@ enum relay_option {
     RELAY_OPTION_SECRET_FILE,
     RELAY_OPTION_CA_FILE,
     RELAY_OPTION_NATS_CREDS,
+    RELAY_OPTION_AMQP_LOGIN,
+    RELAY_OPTION_KAFKA_CONFIG,
     RELAY_OPTION_TIMEOUT,
     RELAY_OPTION_ATTEMPTS,
     RELAY_OPTION_CRASHES,
@@ -34,6 +36,8 @@ enum relay_option {
     { prefix "secret-file", required_argument, NULL, (first) + RELAY_OPTION_SECRET_FILE }, \
     { prefix "ca-file", required_argument, NULL, (first) + RELAY_OPTION_CA_FILE },   \
     { prefix "nats-creds", required_argument, NULL, (first) + RELAY_OPTION_NATS_CREDS }, \
+    { prefix "amqp-login", required_argument, NULL, (first) + RELAY_OPTION_AMQP_LOGIN }, \
+    { prefix "kafka-config", required_argument, NULL, (first) + RELAY_OPTION_KAFKA_CONFIG }, \
     { prefix "timeout", required_argument, NULL, (first) + RELAY_OPTION_TIMEOUT },   \
     { prefix "attempts", required_argument, NULL, (first) + RELAY_OPTION_ATTEMPTS }, \
     { prefix "crashes", required_argument, NULL, (first) + RELAY_OPTION_CRASHES },   \
@@ -48,6 +52,8 @@ enum relay_option {
     "  --" prefix "secret-file F\n"                                                                                    \
     "  --" prefix "ca-file F\n"                                                                                        \
     "  --" prefix "nats-creds F\n"                                                                                     \
+    "  --" prefix "amqp-login F\n"                                                                                     \
+    "  --" prefix "kafka-config F\n"                                                                                   \
     "  --" prefix "timeout DUR\n"                                                                                      \
     "  --" prefix "attempts N\n"                                                                                       \
     "  --" prefix "crashes N\n"                                                                                        \

@@ -275,7 +275,7 @@ static enum once_work execute(struct once_attempt *attempt, void *arg, struct on
     run->end.error = once_run_env_init(&env, attempt, run->cli.url);
     if (run->end.error == 0) {
         struct once_command command = {
-            .command = { run->argv, env.envp, run->signals.mask },
+            .command = { run->argv, env.envp, run->signals.mask, 0, false },
             .signals = run->signals.fd,
             /* `rerun` promises that it may be interrupted, not that two may run at a time.
              * Under `escalate` nobody else runs: let it come to its end. */

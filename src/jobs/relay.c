@@ -281,6 +281,8 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     struct outbox_batch batch;
     once_time now = once_os_monotonic_ms();
     *took = 0;
+    for (size_t i = 0; i < relay->breaker_count; i++) /* heartbeats; connections that were closed meanwhile */
+        relay->breakers[i].sink->ops->turn(relay->breakers[i].sink, 0);
     relay->alone = !relay->alone; /* suspects must not keep everything else waiting */
     once_result r = ops->take(relay->outbox, relay->lease_ms, relay->batch_len, relay->alone, &batch, err);
     if (r == ONCE_OK && batch.count == 0 && !relay->alone) { /* there may be suspects only */

@@ -60,6 +60,13 @@ static const char *const names[] = {
     "relay.confirmed",
     "relay.marked",
     "relay.settled",
+    /* once consume: I1 to I4 */
+    "consume.received",
+    "consume.delivering",
+    "consume.delivered",
+    "consume.finished",
+    "consume.buried",
+    "consume.acknowledged",
     /* once_client_*, once send */
     "client.saved",
     "client.sending",

@@ -66,6 +66,7 @@ struct outbox_item {
     once_time created_at, at; /* `at`: of the next try, of its place, of its death; 0: none */
     int64_t refusals, delays, crashes;
     once_span reason;
+    once_span consumer, message_id, source; /* of a dead letter of `once consume`; else empty */
 };
 typedef void outbox_item_fn(void *arg, const struct outbox_item *item);
 

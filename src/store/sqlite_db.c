@@ -218,3 +218,17 @@ void sqlite_db_release(struct sqlite_db *db)
         db->statements[i] = NULL;
     }
 }
+
+once_result sqlite_db_make_durable(sqlite3 *handle, struct once_error *err)
+{
+    int rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    if (rc != SQLITE_OK)
+        return sqlite_fail(handle, rc, "make the log durable", err);
+    sqlite3_file *log = NULL;
+    rc = sqlite3_file_control(handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (rc == SQLITE_OK && log != NULL && log->pMethods != NULL)
+        rc = log->pMethods->xSync(log, SQLITE_SYNC_FULL);
+    if (rc != SQLITE_OK)
+        return sqlite_fail(handle, rc, "make the log durable", err);
+    return ONCE_OK;
+}

@@ -64,6 +64,11 @@ once_time sqlite_now(const struct sqlite_db *db);
 /* Finds, or in a write transaction makes, the anchor for this boot of the machine. */
 once_result sqlite_clock_anchor(struct sqlite_db *db, bool may_write, struct once_error *err);
 
+/* Everything visible goes into the database file and is synced there; the log is emptied, so that nothing invisible
+ * in it can come back; and that it is empty is synced as well, or a power loss could bring an old log back over the
+ * newer pages. By whoever holds the lock, for a file of our own. */
+once_result sqlite_db_make_durable(sqlite3 *handle, struct once_error *err);
+
 /* Drops the prepared statements; the connection stays the caller's. */
 void sqlite_db_release(struct sqlite_db *db);
 

@@ -6,39 +6,10 @@
  */
 #include "core/err.h"
 #include "core/key.h"
-#include "core/outcome.h"
+#include "core/message.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "store/sqlite_bound.h"
-
-static once_result check_text(const char *what, once_span text, uint8_t lowest, struct once_error *err)
-{
-    if (text.len < 1 || text.len > ONCE_TOPIC_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "%s is %zu bytes long, not 1 to %d", what, text.len, ONCE_TOPIC_LEN_MAX);
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < lowest || text.ptr[i] > '~')
-            return once_fail(err, ONCE_INVALID, "%s holds byte 0x%02x: visible ASCII only", what, text.ptr[i]);
-    return ONCE_OK;
-}
-
-static once_result check(const struct once_message *m, struct once_error *err)
-{
-    once_result r = check_text("topic", m->topic, '!', err);
-    if (r == ONCE_OK && m->content_type.len > 0)
-        r = check_text("content type", m->content_type, ' ', err);
-    if (r != ONCE_OK)
-        return r;
-    if (m->key.len > ONCE_KEY_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "message key is %zu bytes long, the limit is %d", m->key.len,
-                         ONCE_KEY_LEN_MAX);
-    if (m->payload.len > ONCE_PAYLOAD_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "payload is %zu bytes long, the limit is %d", m->payload.len,
-                         ONCE_PAYLOAD_LEN_MAX);
-    if (m->headers.len > ONCE_MESSAGE_HEADERS_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "header lines of %zu bytes, the limit is %d", m->headers.len,
-                         ONCE_MESSAGE_HEADERS_LEN_MAX);
-    return once_headers_check(m->headers, err);
-}
 
 static void bind_span_as_text(struct sqlite_query *q, once_span text)
 {
@@ -52,7 +23,7 @@ once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_mes
 {
     struct sqlite_db *db = sqlite_bound_db(bound);
     char fresh[ONCE_UUID_LEN + 1];
-    once_result r = check(m, err);
+    once_result r = once_message_check(m, err);
     if (r != ONCE_OK)
         return r;
     if (sqlite3_get_autocommit(db->handle))

@@ -104,22 +104,13 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     return ONCE_OK;
 }
 
-/* Everything visible goes into the database file and is synced there; the log is emptied,
- * so that nothing invisible in it can come back; and that it is empty is synced as well, or
- * a power loss could bring an old log back over the newer pages. */
 static once_result make_durable(struct sqlite_store *s, struct once_error *err)
 {
     if (s->callers)
         return ONCE_OK;
-    int rc = sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    if (rc != SQLITE_OK)
-        return sqlite_fail(s->db.handle, rc, "make the log durable", err);
-    sqlite3_file *log = NULL;
-    rc = sqlite3_file_control(s->db.handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-    if (rc == SQLITE_OK && log != NULL && log->pMethods != NULL)
-        rc = log->pMethods->xSync(log, SQLITE_SYNC_FULL);
-    if (rc != SQLITE_OK)
-        return sqlite_fail(s->db.handle, rc, "make the log durable", err);
+    once_result r = sqlite_db_make_durable(s->db.handle, err);
+    if (r != ONCE_OK)
+        return r;
     s->files.suspect = false;
     return ONCE_OK;
 }

@@ -177,6 +177,7 @@ await page.fill('dialog [name=type]', 'application/json');
 await page.click('dialog button.primary');
 ok(await page.isVisible('dialog[open]'), 'without a reason nothing is said');
 await page.fill('dialog [name=reason]', 'it is in the <b>ledger</b>, line 117');
+if (settings.shots) await page.waitForTimeout(2000); // the browser's own remark about the reason goes away
 await shot('resolve');
 await page.click('dialog button.primary');
 await page.waitForSelector('.badge.succeeded');

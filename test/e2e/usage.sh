@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -172,6 +172,19 @@ outbox show --raw --json 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e
 outbox retry --reason x
 outbox retry 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e
 outbox retry --all-dead 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason x
+consume
+consume nats://localhost/S --consumer c
+consume nats://localhost/S --exec true
+consume ftp://localhost --consumer c --exec true
+consume nats://localhost/S --consumer c --exec true --window 10001
+consume nats://localhost/S --consumer c --exec true --attempts 0
+inbox
+inbox nonsense
+inbox list --state pending
+inbox show 17
+inbox retry --reason x
+inbox retry --consumer c 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason x
+inbox drop 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e
 outbox retry --topic t 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason x
 outbox drop 0b8f7a52-6f0e-4a53-9d3e-3b1f6a1c2d4e --reason ''
 END

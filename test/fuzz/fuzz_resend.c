@@ -30,6 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               (memchr(value.ptr, '\n', value.len) == NULL && memchr(value.ptr, '\r', value.len) == NULL));
     }
     HOLDS(r.target.ptr[0] == '/' && memchr(r.target.ptr, ' ', r.target.len) == NULL);
+    HOLDS(r.probe.len == 0 || (r.probe.ptr[0] == '/' && memchr(r.probe.ptr, ' ', r.probe.len) == NULL &&
+                               memchr(r.probe.ptr, '\n', r.probe.len) == NULL));
+    HOLDS(!r.partial || (r.probe.len > 0 && r.body.len == 0));
     HOLDS(r.method.len > 0 && memchr(r.method.ptr, '\r', r.method.len) == NULL);
     return 0;
 }

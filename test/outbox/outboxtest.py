@@ -5,12 +5,19 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../sql"), os.path.join(HERE, "..")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../sql"), os.path.join(HERE, "../brokers"), os.path.join(HERE, "..")]
 from receiver import Receiver
 from sqltest import equal, finish, migrated, ok, once, psql, restart, Session, until, url
 
 ONCE = os.environ["ONCE_BIN"]
 QUICK = ["--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "2s", "--lease", "4s"]
+
+
+def skip_if(reason):
+    """`reason`: why this whole program cannot be run here; false: it can."""
+    if reason:
+        print("1..0 # SKIP " + reason)
+        sys.exit(0)
 
 
 class Relay:

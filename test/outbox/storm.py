@@ -3,7 +3,7 @@
 was published is the set that was committed (H13, F54, F55), each key's messages first arrived in the order of their commits,
 and no message is dead that its receiver did not refuse (F57).
 
-    storm.py [points|storm|many]     SIZE=N: N times as much; SEED=N
+    storm.py [SINK] [points|storm|many]     SINK: webhook, kafka, rabbitmq, nats; SIZE=N: N times as much; SEED=N
 
 Every message's number is counted in the transaction that enqueues it, under the lock of its key's row: so numbers of a key
 are in the order of commits. The ids of what was committed are in a ledger, written in the same transactions."""
@@ -13,12 +13,14 @@ import threading
 import time
 
 from outboxtest import *
+from arrivals import open_sink
 
 SIZE = int(os.environ.get("SIZE", "1"))
 SEED = int(os.environ.get("SEED", random.randrange(10 ** 6)))
-WHAT = sys.argv[1:] or ["points", "storm"]
+SINK = open_sink(sys.argv[1] if sys.argv[1:] else "webhook")
+WHAT = sys.argv[2:] or ["points", "storm"]
 POINTS = ("taken", "sent", "confirmed", "marked", "settled")
-RELAY = ["--backoff", "50ms", "--backoff-max", "500ms", "--timeout", "500ms", "--lease", "1s", "--quiet"]
+RELAY = ["--backoff", "50ms", "--backoff-max", "500ms", *SINK.relay, "--quiet"]
 
 
 def set_up(keys):
@@ -63,6 +65,7 @@ def settled():
 
 
 def judge(hook, what):
+    hook.refresh()
     committed = set(psql("SELECT id FROM ledger").split())
     published = {m["id"] for m in hook.got}
     ok(committed, "%s: there were messages" % what)
@@ -78,7 +81,7 @@ def points():
     with_log = os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "points")
     reached = set()
     for point in POINTS:
-        hook = Receiver()
+        hook = SINK()
         set_up(5)
         write(random.Random(SEED), 10, 5)
         for n in range(1, 1 + (1 if point in ("taken", "marked", "settled") else 3) * SIZE):
@@ -87,7 +90,7 @@ def points():
             reached.add((point, code))
             write(random.Random(SEED + n), 3, 5)
             psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")  # its lease is over
-        drain(url("test"), "--route", "t=" + hook.url())
+        drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay)
         judge(hook, "killed at relay." + point)
         hook.stop()
     equal({point for point, code in reached if code == -9}, set(POINTS), "every point killed a relay")
@@ -103,7 +106,7 @@ def others():
     """While the relay stands at each of these points, the database is killed, or the receiver; then it goes on."""
     for point in POINTS:
         for victim in ("database", "receiver"):
-            hook = Receiver()
+            hook = SINK()
             set_up(5)
             write(random.Random(SEED), 10, 5)
             relay = Relay(url("test"), "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
@@ -125,7 +128,7 @@ def others():
 def zombie():
     """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (F6)."""
     for point in ("taken", "sent", "confirmed", "marked"):
-        hook = Receiver()
+        hook = SINK()
         set_up(5)
         write(random.Random(SEED), 10, 5)
         relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:1:stop" % point)
@@ -133,10 +136,10 @@ def zombie():
         if point == "marked":  # in the middle of its COMMIT it holds its rows
             relay.p.send_signal(signal.SIGCONT)
         psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
-        drain(url("test"), "--route", "t=" + hook.url())
+        drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay)
         relay.p.send_signal(signal.SIGCONT)
         equal(relay.stop_by_itself(), 0, "stopped at relay.%s, then going on: it ends well" % point)
-        drain(url("test"), "--route", "t=" + hook.url())
+        drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay)
         judge(hook, "stopped at relay." + point)
         hook.stop()
 
@@ -145,8 +148,7 @@ def storm():
     print("# SEED=%d SIZE=%d" % (SEED, SIZE))
     rng = random.Random(SEED)
     keys = 40
-    chance = random.Random(SEED)
-    hook = Receiver(lambda payload: 503 if chance.random() < 0.1 else 200)
+    hook = SINK(random.Random(SEED))
     set_up(keys)
     start_relay = lambda: Relay(url("test"), "--route", "t=" + hook.url(), *RELAY)
     relays = [start_relay() for _ in range(3)]
@@ -184,7 +186,7 @@ def storm():
 def many():
     """1000 messages per SIZE on 10 keys per SIZE with 3 relays that are restarted. SIZE=100: 100,000 on 1,000."""
     print("# SEED=%d SIZE=%d" % (SEED, SIZE))
-    hook, rng = Receiver(), random.Random(SEED)
+    hook, rng = SINK(), random.Random(SEED)
     set_up(10 * SIZE)
     start_relay = lambda: Relay(url("test"), "--route", "t=" + hook.url(), *RELAY[:4], "--timeout", "5s", "--lease", "10s", "--quiet")
     relays = [start_relay() for _ in range(3)]

@@ -1,4 +1,8 @@
-/* test_parts.c - signatures, backoff and routes, by themselves. */
+/* test_parts.c - signatures, backoff, routes, URLs of brokers, messages under way, by themselves. */
+#include "broker/amqp_url.h"
+#include "broker/flight.h"
+#include "broker/headers.h"
+#include "broker/kafka_conf.h"
 #include "broker/signature.h"
 #include "core/span.h"
 #include "jobs/relay.h"
@@ -80,12 +84,227 @@ static void route__the_first_that_matches(void)
     }
 }
 
+/* "HOST PORT VHOST EXCHANGE KEY", or what is wrong. */
+static void amqp_url__taken_apart(void)
+{
+    static const struct {
+        const char *url, *expected;
+    } rows[] = {
+        { "amqp://h", "h 5672 / () ()" },
+        { "amqps://h", "h 5671 / () ()" },
+        { "amqp://h/", "h 5672 / () ()" },
+        { "amqp://h:1/v%2Fw?exchange=a%20b&routing-key=k", "h 1 v/w (a b) (k)" },
+        { "amqp://[::1]:77/%2f", "::1 77 / () ()" },
+        { "amqp://[::1]", "::1 5672 / () ()" },
+        { "amqp://h?routing-key=k", "h 5672 / () (k)" },
+        { "amqp://", NULL },
+        { "amqp:/h", NULL },
+        { "amqp://h:", NULL },
+        { "amqp://h:0", NULL },
+        { "amqp://h:65536", NULL },
+        { "amqp://h:99999999999999999999", NULL },
+        { "amqp://[::1", NULL },
+        { "amqp://[::1]x", NULL },
+        { "amqp://[::1]:", NULL },
+        { "amqp://u:p@h", NULL },
+        { "amqp://h/a/b", NULL },
+        { "amqp://h/%", NULL },
+        { "amqp://h/%4", NULL },
+        { "amqp://h/%zz", NULL },
+        { "amqp://h/%00", NULL },
+        { "amqp://h?exchange=", NULL },
+        { "amqp://h?exchange=a&exchange=b", NULL },
+        { "amqp://h?queue=a", NULL },
+        { "amqp://h h", NULL },
+        { "amqp://h#f", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct amqp_url u;
+        char text[1200];
+        const char *fault = amqp_url_parse(rows[i].url, &u);
+        snprintf(text, sizeof text, "%s %d %s (%s) (%s)", u.host, u.port, u.vhost, u.exchange, u.routing_key);
+        EXPECT_ROW(rows[i].url, (fault != NULL) == (rows[i].expected == NULL));
+        if (fault == NULL && rows[i].expected != NULL)
+            EXPECT_ROW(rows[i].url, strcmp(text, rows[i].expected) == 0);
+    }
+}
+
+static void amqp_url__names_end_at_255(void)
+{
+    char url[400];
+    struct amqp_url u;
+    for (int len = 254; len <= 257; len++) {
+        snprintf(url, sizeof url, "amqp://h/%0*d", len, 7);
+        EXPECT((amqp_url_parse(url, &u) == NULL) == (len <= 255));
+    }
+}
+
+static void kafka_url__taken_apart(void)
+{
+    static const struct {
+        const char *url, *hosts, *topic;
+    } rows[] = {
+        { "kafka://h", "h", "" },          { "kafkas://a:1,b,[::1]:3/orders.x", "a:1,b,[::1]:3", "orders.x" },
+        { "kafka://h/", NULL, NULL },      { "kafka://", NULL, NULL },
+        { "kafka://a,", NULL, NULL },      { "kafka://,a", NULL, NULL },
+        { "kafka://a:0", NULL, NULL },     { "kafka://a:x", NULL, NULL },
+        { "kafka://a:65536", NULL, NULL }, { "kafka://[::1", NULL, NULL },
+        { "kafka://u@h", NULL, NULL },     { "kafka://h/..", NULL, NULL },
+        { "kafka://h/a/b", NULL, NULL },   { "kafka://h/a?b", NULL, NULL },
+        { "kafka:h", NULL, NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct kafka_url u;
+        const char *fault = kafka_url_parse(rows[i].url, &u);
+        EXPECT_ROW(rows[i].url, (fault != NULL) == (rows[i].hosts == NULL));
+        if (fault == NULL && rows[i].hosts != NULL)
+            EXPECT_ROW(rows[i].url, strcmp(u.hosts, rows[i].hosts) == 0 && strcmp(u.topic, rows[i].topic) == 0);
+    }
+}
+
+static void kafka_settings__none_that_a_promise_rests_on(void)
+{
+    static const char *const never[] = { "acks",
+                                         "request.required.acks",
+                                         "enable.idempotence",
+                                         "enable.ssl.certificate.verification",
+                                         "ssl.endpoint.identification.algorithm",
+                                         "security.protocol",
+                                         "bootstrap.servers",
+                                         "message.timeout.ms",
+                                         "delivery.timeout.ms",
+                                         "transactional.id",
+                                         "partitioner",
+                                         "plugin.library.paths",
+                                         "max.in.flight",
+                                         "" };
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        EXPECT_ROW(never[i], !kafka_setting_is_allowed(once_span_str(never[i])));
+    EXPECT(kafka_setting_is_allowed(ONCE_LIT("sasl.password")));
+}
+
+static void headers__one_after_the_other(void)
+{
+    once_span lines = ONCE_LIT("a: 1\r\nno header\r\n: x\r\nB:\r\nc:  2: 3"), name, value;
+    static const char *const expected[][2] = { { "a", "1" }, { "B", "" }, { "c", "2: 3" } };
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(headers_next(&lines, &name, &value));
+        EXPECT(once_span_equal(name, once_span_str(expected[i][0])) &&
+               once_span_equal(value, once_span_str(expected[i][1])));
+    }
+    EXPECT(!headers_next(&lines, &name, &value));
+    EXPECT(headers_name_is(ONCE_LIT("Cc"), "cc") && !headers_name_is(ONCE_LIT("ccc"), "cc"));
+    EXPECT(headers_name_starts(ONCE_LIT("Once-X"), "once-") && !headers_name_starts(ONCE_LIT("Once"), "once-"));
+}
+
+/* ------------------------------------------------------------------ messages under way */
+
+struct verdict {
+    struct outbox_message *message;
+    enum sink_result result;
+};
+static struct verdict said[8];
+static size_t said_count;
+
+static void note(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+                 const char *reason)
+{
+    (void)arg, (void)retry_after_ms, (void)reason;
+    said[said_count++] = (struct verdict){ message, result };
+}
+
+/* Three are sent together and refused together: each goes again alone, and only one that is refused alone is. */
+static void flights__an_innocent_is_not_refused(void)
+{
+    struct outbox_message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
+    struct sink sink = { .options = { .done = note }, .busy = 3 };
+    struct flights f;
+    struct flight *slots[3];
+    said_count = 0;
+    CHECK(flights_init(&f, 3, SIZE_MAX));
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(flights_have_room(&f, &m[i]));
+        flights_add(&f, &m[i], 100);
+        slots[i] = flights_next(&f);
+        CHECK(slots[i] != NULL);
+        flights_sent(&f, slots[i], i + 1);
+    }
+    EXPECT(!flights_have_room(&f, &m[0]));
+    for (size_t i = 0; i < 3; i++)
+        flights_refuse(&f, slots[i], "no");
+    EXPECT(f.sent == 0 && f.waiting == 3 && f.ended == 0);
+    for (size_t i = 0; i < 3; i++) {
+        struct flight *one = flights_next(&f);
+        CHECK(one == slots[i]);
+        flights_sent(&f, one, 10 + i);
+        EXPECT(flights_next(&f) == NULL && !flights_have_room(&f, &m[0])); /* nothing beside it */
+        if (i == 1)
+            flights_refuse(&f, one, "no");
+        else
+            flights_end(&f, one, SINK_CONFIRMED, "%s", "");
+    }
+    flights_report(&f, &sink);
+    EXPECT(said_count == 3 && sink.busy == 0 && f.ended == 0);
+    for (size_t i = 0; i < 3; i++)
+        EXPECT(said[i].message == &m[i] && said[i].result == (i == 1 ? SINK_REFUSED : SINK_CONFIRMED));
+    flights_release(&f);
+}
+
+static void flights__everything_ends_in_time(void)
+{
+    struct outbox_message m[3] = { { .id = "a" }, { .id = "b", .refusals = 3 }, { .id = "c" } };
+    struct sink sink = { .options = { .done = note }, .busy = 2 };
+    struct flights f;
+    said_count = 0;
+    CHECK(flights_init(&f, 3, SIZE_MAX));
+    flights_sent(&f, flights_add(&f, &m[0], 100), 1);
+    flights_add(&f, &m[1], 100);
+    EXPECT(flights_next(&f) == NULL);      /* it was refused before, and has to be alone */
+    EXPECT(!flights_have_room(&f, &m[2])); /* and is not kept waiting by others */
+    flights_expire(&f, 99);
+    EXPECT(f.ended == 0);
+    flights_expire(&f, 100);
+    flights_report(&f, &sink);
+    CHECK(said_count == 2);
+    EXPECT(said[0].result == SINK_REFUSED);   /* it was sent: nobody knows */
+    EXPECT(said[1].result == SINK_UNREACHED); /* it was not */
+    EXPECT(f.sent == 0 && f.waiting == 0 && f.bytes == 0 && sink.busy == 0);
+    flights_release(&f);
+}
+
+static void flights__bytes_have_a_bound_but_one_always_goes(void)
+{
+    static const uint8_t bytes[100];
+    struct outbox_message large = { .id = "a", .payload = { bytes, 100 } },
+                          small = { .id = "b", .payload = { bytes, 5 } };
+    struct flights f;
+    CHECK(flights_init(&f, 4, 10));
+    EXPECT(flights_have_room(&f, &large));
+    flights_sent(&f, flights_add(&f, &large, 1), 1);
+    EXPECT(!flights_have_room(&f, &small));
+    flights_end(&f, &f.slots[0], SINK_CONFIRMED, "%s", "");
+    EXPECT(flights_have_room(&f, &small));
+    flights_sent(&f, flights_add(&f, &small, 1), 2);
+    EXPECT(flights_have_room(&f, &small) && !flights_have_room(&f, &large));
+    flights_release(&f);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
-        TEST(signature__is_that_of_standard_webhooks), TEST(signature__one_per_key),
-        TEST(signature__keys_that_are_none),           TEST(backoff__doubles_up_to_its_ceiling_with_full_jitter),
+        TEST(signature__is_that_of_standard_webhooks),
+        TEST(signature__one_per_key),
+        TEST(signature__keys_that_are_none),
+        TEST(backoff__doubles_up_to_its_ceiling_with_full_jitter),
         TEST(route__the_first_that_matches),
+        TEST(amqp_url__taken_apart),
+        TEST(amqp_url__names_end_at_255),
+        TEST(kafka_url__taken_apart),
+        TEST(kafka_settings__none_that_a_promise_rests_on),
+        TEST(headers__one_after_the_other),
+        TEST(flights__an_innocent_is_not_refused),
+        TEST(flights__everything_ends_in_time),
+        TEST(flights__bytes_have_a_bound_but_one_always_goes),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

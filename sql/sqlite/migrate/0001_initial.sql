@@ -168,3 +168,36 @@ CREATE TABLE once_outbox_dead (
     crashes      INTEGER NOT NULL,
     reason       TEXT NOT NULL
 ) STRICT;
+
+-- Messages that a consumer has taken in (K13), in the transaction of the effect.
+CREATE TABLE once_consumer (
+    name         BLOB PRIMARY KEY,
+    retention_ms INTEGER,                    -- NULL: marks are kept for ever
+    horizon_ms   INTEGER                     -- how long the broker may deliver a message again; NULL: it was not said
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE once_inbox (
+    consumer   BLOB NOT NULL,
+    message_id BLOB NOT NULL,
+    taken_at   INTEGER NOT NULL,
+    PRIMARY KEY (consumer, message_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX once_inbox_age ON once_inbox (consumer, taken_at);
+
+-- Messages that `once consume` could not deliver.
+CREATE TABLE once_inbox_dead (
+    id           TEXT PRIMARY KEY,           -- a UUID of consumer, message id and payload: giving up twice is giving up once
+    consumer     BLOB NOT NULL,
+    message_id   BLOB NOT NULL,
+    source       BLOB NOT NULL,              -- where it came from, for people
+    topic        BLOB NOT NULL,
+    message_key  BLOB NOT NULL,              -- empty: none
+    content_type BLOB NOT NULL,
+    headers      BLOB NOT NULL,
+    payload      BLOB NOT NULL,
+    died_at      INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL,
+    retry        INTEGER NOT NULL DEFAULT 0, -- an operator wants it delivered
+    reason       BLOB NOT NULL
+) STRICT;
+CREATE INDEX once_inbox_dead_at ON once_inbox_dead (consumer, died_at);

@@ -140,14 +140,6 @@ CREATE TABLE once.audit (
 );
 CREATE INDEX audit_record ON once.audit (record);
 
--- Messages that a consumer has taken in (once.consume). Those to be published: 70_outbox.sql.
-CREATE TABLE once.inbox (
-    consumer   text NOT NULL,
-    message_id text NOT NULL,
-    taken_at   bigint NOT NULL,
-    PRIMARY KEY (consumer, message_id)
-);
-
 -- Slot 0 and the ring. Appended in the order of fences, so a few block ranges answer
 -- "claims around this fence".
 DO $$

@@ -245,7 +245,7 @@ BEGIN
         more := true;
         RETURN;
     END IF;
-    removed := once.delete_due(budget);
+    removed := once.delete_due(budget) + once.inbox_forget(budget);
     more := removed > 0;
 EXCEPTION
     WHEN lock_not_available THEN   -- a long transaction is in the way; another time

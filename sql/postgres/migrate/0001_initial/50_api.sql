@@ -128,14 +128,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION once.resolve(text, text, text, text, integer, bytea, text, text, bigint) IS
     'An operator''s word on an unknown record: done | not done | release. Kept in once.audit';
-
-CREATE FUNCTION once.consume(consumer text, message_id text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO once.inbox (consumer, message_id, taken_at) VALUES (consume.consumer, consume.message_id, once.now_ms())
-    ON CONFLICT ON CONSTRAINT inbox_pkey DO NOTHING;
-    RETURN FOUND;
-END $$;
-COMMENT ON FUNCTION once.consume(text, text) IS
-    'Mark a message as taken in, in the transaction of its effect. true: fresh, go on; false: a duplicate. Waits '
-    'for a transaction that is just taking it in (K13)';

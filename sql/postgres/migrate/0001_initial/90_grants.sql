@@ -16,6 +16,7 @@ GRANT EXECUTE ON FUNCTION
     once.release(uuid, bigint),
     once.lookup(text, text),
     once.consume(text, text),
+    once.consumer(text, interval, interval),
     once.enqueue(text, text, bytea, jsonb, text, timestamptz),
     once.serialize(text),
     once.child_key(uuid, text),
@@ -78,4 +79,15 @@ GRANT EXECUTE ON FUNCTION
     once.outbox_idle(boolean),
     once.outbox_upkeep(),
     once.outbox_counts()
+    TO once_ops;
+
+-- For `once consume`, and who looks after its dead letters.
+GRANT EXECUTE ON FUNCTION
+    once.inbox_bury(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean),
+    once.inbox_due(text, integer),
+    once.inbox_settle(uuid),
+    once.inbox_count(text),
+    once.inbox_list(text, text, text, integer),
+    once.inbox_show(uuid),
+    once.inbox_resolve(uuid, text, bytea, bytea)
     TO once_ops;

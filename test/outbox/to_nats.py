@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """`once relay` to a real NATS server: JetStream has each message, in order, over kills of relay and server."""
-import natsclient
-from outboxtest import *
+import tempfile
 
-if natsclient.SERVER is None:
-    print("1..0 # SKIP no nats-server is installed")
-    sys.exit(0)
+from outboxtest import *
+from nats import Nats
+
+skip_if(Nats.missing())
 migrated()
 code, said = once("relay", "--store", url("test"), "--route", "a=nats://127.0.0.1:1", "--drain")
-if code == 64:
-    print("1..0 # SKIP built without libnats")
-    sys.exit(0)
-server = natsclient.Server()
+skip_if(code == 64 and "built without libnats")
+folder = tempfile.TemporaryDirectory()
+server = Nats(folder.name)
+server.start()
 server.create_stream("ORDERS", ["orders.>"])
 
 
@@ -20,7 +20,7 @@ def is_quiet():
 
 
 message = psql("SELECT once.enqueue('orders.created', 'k1', '{}', '{\"traceparent\": \"00-1\", \"Nats-Expected-Stream\": \"X\"}', 'application/json')")
-equal(drain(url("test"), "--route", "orders.*=" + server.url())[0], 0, "drained")
+equal(drain(url("test"), "--route", "orders.*=" + server.url)[0], 0, "drained")
 stored = server.messages("ORDERS")
 equal([(s, p) for s, _, p in stored], [("orders.created", b"{}")], "the subject is the topic")
 h = stored[0][1]
@@ -29,7 +29,7 @@ equal((h.get("Nats-Msg-Id"), h.get("Content-Type"), h.get("Once-Message-Key"), h
 
 psql("SELECT once.enqueue('elsewhere', 'x', 'x')")
 psql("SELECT once.enqueue('orders.*', 'y', 'y')")
-relay = Relay(url("test"), "--route", "*=" + server.url(), "--attempts", "2", *QUICK)
+relay = Relay(url("test"), "--route", "*=" + server.url, "--attempts", "2", *QUICK)
 until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and psql("SELECT max(delays) FROM once.outbox_held") not in ("", "0"), "both answers")
 relay.stop()
 equal(psql("SELECT reason FROM once.outbox_held"), "no stream takes this subject", "without a stream it waits: plain NATS confirms nothing")
@@ -37,7 +37,7 @@ ok("no subject of NATS" in psql("SELECT reason FROM once.outbox_dead"), "a topic
 psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead")
 
 # Kills of relay and server while messages flow.
-relays = [Relay(url("test"), "--route", "orders.*=" + server.url(), "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s", "--lease", "2s")
+relays = [Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s", "--lease", "2s")
           for _ in range(2)]
 total = 0
 for n in range(6):
@@ -49,7 +49,7 @@ for n in range(6):
         server.start()
     elif n == 2:
         relays[0].kill()
-        relays[0] = Relay(url("test"), "--route", "orders.*=" + server.url(), "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s",
+        relays[0] = Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s",
                           "--lease", "2s")
 until(is_quiet, "everything published", 120)
 for relay in relays:
@@ -65,5 +65,5 @@ for p in dict.fromkeys(storm):
     last[key] = int(number)
 equal(bad, [], "each key in order")
 equal(psql("SELECT count(*) FROM once.outbox_dead"), "0", "and nobody is dead")
-server.remove()
+server.kill()
 finish()

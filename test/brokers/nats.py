@@ -1,51 +1,33 @@
-"""A NATS server with JetStream, started and killed, and just enough of a client to look into it."""
+"""NATS with JetStream, and just enough of a client to look into it."""
 import base64
 import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
-import tempfile
-import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port
+from broker import Broker, free_port
 
 SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 
 
-class Server:
-    def __init__(self):
+class Nats(Broker):
+    def __init__(self, folder):
+        super().__init__(folder)
         self.port = free_port()
-        self.folder = tempfile.mkdtemp(prefix="once-nats-")
-        self.start()
+        self.url = "nats://127.0.0.1:%d" % self.port
 
-    def url(self):
-        return "nats://127.0.0.1:%d" % self.port
+    @staticmethod
+    def missing():
+        return None if SERVER is not None else "nats-server is not installed"
 
-    def start(self):
-        self.p = subprocess.Popen([SERVER, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", self.folder],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while True:
-            try:
-                info = self.ask("INFO", {})
-                if "error" not in info:
-                    return
-            except (OSError, ValueError):
-                pass
-            if time.monotonic() > end:
-                raise RuntimeError("nats-server does not answer")
-            time.sleep(0.02)
+    def command(self):
+        return [SERVER, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", os.path.join(self.folder, "data")], {}
 
-    def kill(self):
-        self.p.kill()
-        self.p.wait()
-
-    def remove(self):
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def answers(self):
+        try:
+            return "error" not in self.ask("INFO", {})
+        except (OSError, ValueError):
+            return False
 
     def ask(self, what, body):
         return self.ask_all([(what, body)])[0]

@@ -1,0 +1,140 @@
+/* inbox.c - `once inbox list|show|retry|drop`: the dead letters of `once consume`, and an operator's word on them. */
+#include "cli/messages.h"
+#include "cli/verbs.h"
+#include "core/span.h"
+#include "inbox/letters.h"
+
+/* clang-format off */
+static const char help[] =
+    "usage: once inbox list|show|retry|drop [OPTIONS]\n"
+    "\n"
+    "  list     dead letters: messages that 'once consume' could not deliver\n"
+    "  show     everything about one, its payload too\n"
+    "  retry    deliver it after all\n"
+    "  drop     never deliver it\n"
+    "\n"
+    "'once inbox VERB --help' tells more.\n"
+    "\n"
+    "exit: 0; 1 no such letter; 64 usage; others see the verb\n"
+    "\n"
+    "example: once inbox list --consumer billing\n";
+
+static const char help_list[] =
+    "usage: once inbox list [OPTIONS]\n"
+    "\n"
+    "Lists the messages that 'once consume' could not deliver, oldest first.\n"
+    "\n"
+    "  --state S[,S...]   dead, retrying (will be delivered by a running 'once consume');\n"
+    "                     default: both\n"
+    "  --consumer NAME    of this consumer only\n"
+    "  --topic PREFIX     topics that begin with PREFIX\n"
+    "  --limit N          letters to print at most, up to 100000; default 100\n"
+    "  --json             one JSON object per line\n"
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0, also if there are none; 64 usage; 69 store unavailable\n"
+    "\n"
+    "example: once inbox list --consumer billing --json\n";
+
+static const char help_show[] =
+    "usage: once inbox show ID [OPTIONS]\n"
+    "\n"
+    "Shows a dead letter. Its ID is that of the letter, as 'once inbox list' prints it.\n"
+    "\n"
+    "  --raw              print the payload's bytes and nothing else\n"
+    "  --json             as a JSON object\n"
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0; 1 no such letter, or it was delivered; 64 usage; 69 store unavailable\n"
+    "\n"
+    "example: once inbox show 0b8f7a52-6f0e-8a53-9d3e-3b1f6a1c2d4e\n";
+
+static const char help_retry[] =
+    "usage: once inbox retry ID... --reason TEXT [OPTIONS]\n"
+    "       once inbox retry --all-dead --reason TEXT [OPTIONS]\n"
+    "\n"
+    "Has dead letters delivered after all, by an 'once consume' of their consumer, when one\n"
+    "runs: under their ids, with as many attempts as a new message has, behind what it has of\n"
+    "their keys.\n"
+    "\n"
+    "  --all-dead         all dead letters, 100000 at most\n"
+    "  --consumer NAME    with --all-dead: of this consumer only\n"
+    "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
+    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
+    "  --json             one JSON object per letter\n"
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_QUIET
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0; 1 one of them is not there, or is being retried; 64 usage; 69 store unavailable\n"
+    "\n"
+    "example: once inbox retry --all-dead --consumer billing --reason 'repaired'\n";
+
+static const char help_drop[] =
+    "usage: once inbox drop ID... --reason TEXT [OPTIONS]\n"
+    "\n"
+    "Removes dead letters: they will not be delivered any more. One that is under way just now\n"
+    "may be.\n"
+    "\n"
+    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
+    "  --json             one JSON object per letter\n"
+    ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_QUIET
+    ONCE_CLI_HELP_HELP
+    "\n"
+    "exit: 0; 1 one of them is not there; 64 usage; 69 store unavailable\n"
+    "\n"
+    "example: once inbox drop 0b8f7a52-6f0e-8a53-9d3e-3b1f6a1c2d4e --reason 'a test order'\n";
+/* clang-format on */
+
+static once_result open_letters(const char *url, void **handle, struct once_error *err)
+{
+    struct letters *l = NULL;
+    once_result r = letters_open(url, &l, err);
+    *handle = l;
+    return r;
+}
+
+static void close_letters(void *handle)
+{
+    letters_close(handle);
+}
+
+static once_result look(void *handle, const char *id, const char *states, const char *topic_prefix,
+                        const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+{
+    struct letters *l = handle;
+    return l->ops->look(l, id, states, topic_prefix, once_span_str(consumer), most, each, arg, err);
+}
+
+static once_result resolve(void *handle, const char *id, const char *word, once_span actor, once_span reason,
+                           char did[16], struct once_error *err)
+{
+    struct letters *l = handle;
+    return l->ops->resolve(l, id, word, actor, reason, did, err);
+}
+
+static const char *const states[] = { "dead", "retrying", NULL };
+
+static const struct box box = {
+    .name = "inbox",
+    .states = states,
+    .absent = "it was delivered",
+    .consumers = true,
+    .help = help,
+    .help_list = help_list,
+    .help_show = help_show,
+    .help_retry = help_retry,
+    .help_drop = help_drop,
+    .open = open_letters,
+    .close = close_letters,
+    .look = look,
+    .resolve = resolve,
+};
+
+int once_cli_inbox(int argc, char **argv)
+{
+    return messages_main(&box, argc, argv);
+}

@@ -1,0 +1,413 @@
+/* messages.c - see messages.h. */
+#include "cli/messages.h"
+
+#include "cli/store_url.h"
+#include "cli/text.h"
+#include "core/json_out.h"
+#include "core/span.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+enum {
+    OPTION_STATE = ONCE_CLI_OWN,
+    OPTION_TOPIC,
+    OPTION_LIMIT,
+    OPTION_RAW,
+    OPTION_REASON,
+    OPTION_ALL_DEAD,
+    OPTION_CONSUMER,
+};
+
+struct verb {
+    struct once_cli cli;
+    const struct box *box;
+    void *handle;
+    const char *states, *topic, *reason, *consumer;
+    uint64_t limit;
+    bool raw, all_dead;
+    size_t seen;
+    char actor[ONCE_ACTOR_LEN_MAX + 1];
+    char (*ids)[ONCE_UUID_LEN + 1];
+    size_t id_count;
+};
+
+static bool is_uuid(const char *id)
+{
+    if (strlen(id) != ONCE_UUID_LEN)
+        return false;
+    for (size_t i = 0; i < ONCE_UUID_LEN; i++)
+        if (i == 8 || i == 13 || i == 18 || i == 23 ? id[i] != '-' : strchr("0123456789abcdefABCDEF", id[i]) == NULL)
+            return false;
+    return true;
+}
+
+static int open_box(struct verb *v)
+{
+    struct once_error err;
+    char what[40];
+    if (once_store_url(v->cli.store, false, v->cli.url, &err) != ONCE_OK)
+        return once_cli_error(&v->cli, &err, "find the store");
+    snprintf(what, sizeof what, "open the %s", v->box->name);
+    if (v->box->open(v->cli.url, &v->handle, &err) != ONCE_OK)
+        return once_cli_error(&v->cli, &err, what);
+    return ONCE_EXIT_OK;
+}
+
+static bool states_are_known(const struct box *box, const char *states)
+{
+    for (once_span rest = once_span_str(states), one; rest.len > 0;) {
+        bool found = false;
+        once_span_cut(rest, ',', &one, &rest);
+        for (const char *const *known = box->states; *known != NULL; known++)
+            found |= once_span_equal(one, once_span_str(*known));
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static int say_states(const struct verb *v)
+{
+    char all[120] = "";
+    for (const char *const *known = v->box->states; *known != NULL; known++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", all[0] != '\0' ? ", " : "", *known);
+    return once_cli_usage(&v->cli, "--state: '%s' is none of %s", optarg, all);
+}
+
+/* True: it was one of the verb's own, and right. */
+static bool parse(struct verb *v, int argc, char **argv, const struct option *options)
+{
+    v->states = v->topic = v->consumer = "";
+    v->limit = 100;
+    for (int c; (c = once_cli_next(&v->cli, argc, argv, "", options)) != -1;)
+        switch (c) {
+        case OPTION_STATE:
+            v->states = optarg;
+            if (!states_are_known(v->box, optarg)) {
+                v->cli.exit = say_states(v);
+                return false;
+            }
+            break;
+        case OPTION_TOPIC:
+            v->topic = optarg;
+            break;
+        case OPTION_LIMIT:
+            v->cli.exit = ONCE_EXIT_USAGE;
+            if (!once_cli_number(&v->cli, "--limit", 1, OUTBOX_LIST_MAX, &v->limit))
+                return false;
+            break;
+        case OPTION_RAW:
+            v->raw = true;
+            break;
+        case OPTION_REASON:
+            v->reason = optarg;
+            break;
+        case OPTION_ALL_DEAD:
+            v->all_dead = true;
+            break;
+        case OPTION_CONSUMER:
+            v->consumer = optarg;
+            break;
+        default:
+            return false;
+        }
+    v->cli.exit = ONCE_EXIT_USAGE;
+    for (int i = optind; i < argc; i++)
+        if (!is_uuid(argv[i])) {
+            once_cli_usage(&v->cli, "'%s' is no message id", argv[i]);
+            return false;
+        }
+    return true;
+}
+
+/* ------------------------------------------------------------------ printing */
+
+static void print_json(const struct outbox_item *item, bool payload)
+{
+    struct once_json json = { .file = stdout };
+    once_json_open(&json, NULL, '{');
+    once_json_text(&json, "id", item->id);
+    once_json_text(&json, "state", item->state);
+    if (item->consumer.len > 0) {
+        once_json_bytes(&json, "consumer", item->consumer);
+        once_json_bytes(&json, "message_id", item->message_id);
+        once_json_bytes(&json, "source", item->source);
+    }
+    once_json_bytes(&json, "topic", item->topic);
+    if (item->has_key)
+        once_json_bytes(&json, "message_key", item->key);
+    else
+        once_json_null(&json, "message_key");
+    once_json_bytes(&json, "content_type", item->content_type);
+    once_json_bytes(&json, "headers", item->headers);
+    if (item->consumer.len == 0)
+        once_json_time(&json, "created", item->created_at);
+    if (item->at > 0)
+        once_json_time(&json, "at", item->at);
+    once_json_int(&json, item->consumer.len > 0 ? "failures" : "refusals", item->refusals);
+    if (item->consumer.len == 0) {
+        once_json_int(&json, "delays", item->delays);
+        once_json_int(&json, "crashes", item->crashes);
+    }
+    if (item->reason.len > 0)
+        once_json_bytes(&json, "reason", item->reason);
+    if (payload) {
+        json.base64 = true;
+        once_json_bytes(&json, "payload", item->payload);
+    }
+    once_json_close(&json);
+}
+
+static void print_bytes(const char *name, once_span bytes)
+{
+    struct once_buf text;
+    once_buf_init(&text, 1 << 20);
+    once_text_escape(&text, bytes);
+    printf("%-13s  %.*s\n", name, ONCE_SPAN_ARGS(once_buf_span(&text)));
+    once_buf_release(&text);
+}
+
+static void print_line(void *arg, const struct outbox_item *item)
+{
+    struct verb *v = arg;
+    struct once_buf text;
+    if (v->cli.json) {
+        print_json(item, false);
+        return;
+    }
+    if (v->seen++ == 0)
+        printf("%-36s  %-8s  %-20s  %-20s  %-8s  %s\n", "ID", "STATE", "TOPIC", "KEY", "FAILURES", "REASON");
+    once_buf_init(&text, 1 << 16);
+    once_buf_addf(&text, "%s  %-8s  ", item->id, item->state);
+    size_t width = once_text_escape(&text, item->topic);
+    once_buf_addf(&text, "%*s  ", width < 20 ? (int)(20 - width) : 0, "");
+    width = item->has_key ? once_text_escape(&text, item->key) : (once_buf_addf(&text, "-"), (size_t)1);
+    once_buf_addf(&text, "%*s  %-8" PRId64 "  ", width < 20 ? (int)(20 - width) : 0, "",
+                  item->refusals + item->delays + item->crashes);
+    once_text_escape(&text, item->reason);
+    printf("%.*s\n", ONCE_SPAN_ARGS(once_buf_span(&text)));
+    once_buf_release(&text);
+}
+
+static void print_whole(void *arg, const struct outbox_item *item)
+{
+    struct verb *v = arg;
+    char created[ONCE_TEXT_TIME_LEN], at[ONCE_TEXT_TIME_LEN];
+    v->seen++;
+    if (v->raw) {
+        fwrite(item->payload.ptr, 1, item->payload.len, stdout);
+        return;
+    }
+    if (v->cli.json) {
+        print_json(item, true);
+        return;
+    }
+    once_text_local(item->created_at, created);
+    printf("%-13s  %s\n%-13s  %s\n", "id", item->id, "state", item->state);
+    if (item->consumer.len > 0) {
+        print_bytes("consumer", item->consumer);
+        print_bytes("message id", item->message_id);
+        print_bytes("source", item->source);
+    }
+    print_bytes("topic", item->topic);
+    if (item->has_key)
+        print_bytes("message key", item->key);
+    print_bytes("content type", item->content_type);
+    print_bytes("headers", item->headers);
+    if (item->consumer.len == 0)
+        printf("%-13s  %s\n", "created", created);
+    if (item->at > 0) {
+        once_text_local(item->at, at);
+        printf("%-13s  %s\n", strcmp(item->state, "dead") == 0 || item->consumer.len > 0 ? "died" : "not before", at);
+    }
+    if (item->consumer.len > 0)
+        printf("%-13s  %" PRId64 "\n", "failures", item->refusals);
+    else
+        printf("%-13s  %" PRId64 "\n%-13s  %" PRId64 "\n%-13s  %" PRId64 "\n", "refusals", item->refusals,
+               "not reached", item->delays, "crashes", item->crashes);
+    print_bytes("reason", item->reason);
+    print_bytes("payload", item->payload);
+}
+
+/* ------------------------------------------------------------------ list, show */
+
+static int end(struct verb *v, int exit)
+{
+    if (v->handle != NULL)
+        v->box->close(v->handle);
+    free(v->ids);
+    return once_cli_finish(&v->cli, exit);
+}
+
+int messages_list(const struct box *box, int argc, char **argv)
+{
+    const struct option options[] = {
+        ONCE_CLI_OPTION_HELP,
+        ONCE_CLI_OPTION_STORE,
+        ONCE_CLI_OPTION_JSON,
+        { "state", required_argument, NULL, OPTION_STATE },
+        { "topic", required_argument, NULL, OPTION_TOPIC },
+        { "limit", required_argument, NULL, OPTION_LIMIT },
+        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* without a name: the end */
+        { 0 },
+    };
+    char name[32];
+    snprintf(name, sizeof name, "%s list", box->name);
+    struct verb v = { .cli = { .verb = name, .help = box->help_list }, .box = box };
+    struct once_error err;
+    if (!parse(&v, argc, argv, options))
+        return v.cli.exit;
+    if (optind < argc)
+        return once_cli_usage(&v.cli, "'%s' is too much", argv[optind]);
+    int exit = open_box(&v);
+    if (exit == ONCE_EXIT_OK &&
+        box->look(v.handle, NULL, v.states, v.topic, v.consumer, (int32_t)v.limit, print_line, &v, &err) != ONCE_OK)
+        exit = once_cli_error(&v.cli, &err, "list messages");
+    return end(&v, exit);
+}
+
+int messages_show(const struct box *box, int argc, char **argv)
+{
+    static const struct option options[] = {
+        ONCE_CLI_OPTION_HELP,
+        ONCE_CLI_OPTION_STORE,
+        ONCE_CLI_OPTION_JSON,
+        { "raw", no_argument, NULL, OPTION_RAW },
+        { 0 },
+    };
+    char name[32];
+    snprintf(name, sizeof name, "%s show", box->name);
+    struct verb v = { .cli = { .verb = name, .help = box->help_show }, .box = box };
+    struct once_error err;
+    if (!parse(&v, argc, argv, options))
+        return v.cli.exit;
+    if (optind + 1 != argc)
+        return once_cli_usage(&v.cli, "one ID, please");
+    if (v.raw && v.cli.json)
+        return once_cli_usage(&v.cli, "one of --raw and --json, please");
+    int exit = open_box(&v);
+    if (exit == ONCE_EXIT_OK && box->look(v.handle, argv[optind], "", "", "", 1, print_whole, &v, &err) != ONCE_OK)
+        exit = once_cli_error(&v.cli, &err, "show a message");
+    else if (exit == ONCE_EXIT_OK && v.seen == 0)
+        exit = once_cli_fail(&v.cli, ONCE_EXIT_FOUND, "no such message, or %s", box->absent);
+    return end(&v, exit);
+}
+
+/* ------------------------------------------------------------------ retry, drop */
+
+static void keep_id(void *arg, const struct outbox_item *item)
+{
+    struct verb *v = arg;
+    snprintf(v->ids[v->id_count++], ONCE_UUID_LEN + 1, "%s", item->id);
+}
+
+static int resolve_one(struct verb *v, const char *id, const char *word)
+{
+    char did[16];
+    struct once_error err;
+    if (v->box->resolve(v->handle, id, word, once_span_str(v->actor), once_span_str(v->reason), did, &err) != ONCE_OK)
+        return once_cli_error(&v->cli, &err, word);
+    if (v->cli.json) {
+        struct once_json json = { .file = stdout };
+        once_json_open(&json, NULL, '{');
+        once_json_text(&json, "id", id);
+        once_json_text(&json, "did", did);
+        once_json_close(&json);
+    } else if (strcmp(did, "absent") == 0) {
+        once_cli_fail(&v->cli, ONCE_EXIT_FOUND, "%s: %s", id,
+                      strcmp(word, "retry") == 0 ? "neither dead nor waiting after a failure" : "no such message");
+    } else if (!v->cli.quiet) {
+        printf("%s %s\n", id, did);
+    }
+    return strcmp(did, "absent") == 0 ? ONCE_EXIT_FOUND : ONCE_EXIT_OK;
+}
+
+static int resolve_all(struct verb *v, int argc, char **argv, const char *word)
+{
+    struct once_error err;
+    int worst = open_box(v);
+    if (worst != ONCE_EXIT_OK)
+        return worst;
+    v->ids = calloc(v->all_dead ? OUTBOX_LIST_MAX : 1, sizeof *v->ids);
+    if (v->ids == NULL)
+        return once_cli_fail(&v->cli, ONCE_EXIT_OS, "out of memory");
+    if (v->all_dead &&
+        v->box->look(v->handle, NULL, "dead", v->topic, v->consumer, OUTBOX_LIST_MAX, keep_id, v, &err) != ONCE_OK)
+        return once_cli_error(&v->cli, &err, "list dead letters");
+    once_cli_actor(v->actor, sizeof v->actor);
+    size_t count = v->all_dead ? v->id_count : (size_t)(argc - optind);
+    for (size_t i = 0; i < count; i++) {
+        int exit = resolve_one(v, v->all_dead ? v->ids[i] : argv[optind + (int)i], word);
+        if (exit > ONCE_EXIT_FOUND)
+            return exit;
+        worst = exit > worst ? exit : worst;
+    }
+    return worst;
+}
+
+static int resolve(int argc, char **argv, struct verb *v, const struct option *options, const char *word)
+{
+    if (!parse(v, argc, argv, options))
+        return v->cli.exit;
+    if (v->all_dead ? optind < argc : optind == argc)
+        return once_cli_usage(&v->cli, v->all_dead ? "IDs or --all-dead, not both" : "which ID?");
+    if (!v->all_dead && (v->topic[0] != '\0' || v->consumer[0] != '\0'))
+        return once_cli_usage(&v->cli, "--%s goes with --all-dead", v->topic[0] != '\0' ? "topic" : "consumer");
+    if (v->reason == NULL || v->reason[0] == '\0' || strlen(v->reason) > 1000)
+        return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing: why?");
+    return end(v, resolve_all(v, argc, argv, word));
+}
+
+#define OPTIONS_OF_BOTH                                                                                                \
+    ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_JSON, ONCE_CLI_OPTION_QUIET,                          \
+    {                                                                                                                  \
+        "reason", required_argument, NULL, OPTION_REASON                                                               \
+    }
+
+int messages_retry(const struct box *box, int argc, char **argv)
+{
+    const struct option options[] = {
+        OPTIONS_OF_BOTH,
+        { "all-dead", no_argument, NULL, OPTION_ALL_DEAD },
+        { "topic", required_argument, NULL, OPTION_TOPIC },
+        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER },
+        { 0 },
+    };
+    char name[32];
+    snprintf(name, sizeof name, "%s retry", box->name);
+    struct verb v = { .cli = { .verb = name, .help = box->help_retry }, .box = box };
+    return resolve(argc, argv, &v, options, "retry");
+}
+
+int messages_drop(const struct box *box, int argc, char **argv)
+{
+    static const struct option options[] = { OPTIONS_OF_BOTH, { 0 } };
+    char name[32];
+    snprintf(name, sizeof name, "%s drop", box->name);
+    struct verb v = { .cli = { .verb = name, .help = box->help_drop }, .box = box };
+    return resolve(argc, argv, &v, options, "drop");
+}
+
+int messages_main(const struct box *box, int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const struct box *box, int argc, char **argv);
+    } verbs[] = {
+        { "list", messages_list },
+        { "show", messages_show },
+        { "retry", messages_retry },
+        { "drop", messages_drop },
+    };
+    static const struct option options[] = { ONCE_CLI_OPTION_HELP, { 0 } };
+    struct once_cli cli = { .verb = box->name, .help = box->help };
+    for (size_t i = 0; argc > 1 && i < sizeof verbs / sizeof *verbs; i++)
+        if (strcmp(argv[1], verbs[i].name) == 0)
+            return verbs[i].run(box, argc - 1, argv + 1);
+    for (int c; (c = once_cli_next(&cli, argc, argv, "+", options)) != -1;)
+        return cli.exit;
+    if (optind == argc)
+        return once_cli_usage(&cli, "which VERB? list, show, retry or drop");
+    return once_cli_usage(&cli, "unknown verb '%s'; there are list, show, retry and drop", argv[optind]);
+}

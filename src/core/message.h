@@ -1,0 +1,12 @@
+/* message.h - what the calls for outbox and inbox accept, whichever database they are made in. */
+#ifndef ONCE_CORE_MESSAGE_H
+#define ONCE_CORE_MESSAGE_H
+
+#include "once.h"
+
+ONCE_CHECKED once_result once_message_check(const struct once_message *message, struct once_error *err);
+ONCE_CHECKED once_result once_consumer_check(const struct once_consumer *consumer, struct once_error *err);
+/* A consumer's name or a message's id. */
+ONCE_CHECKED once_result once_mark_check(const char *what, once_span text, struct once_error *err);
+
+#endif

@@ -1,0 +1,104 @@
+"""What the brokers that tests start have in common: a folder of their own, ports of their own, an end by process id.
+
+    with Kafka(folder) as k:        # or RabbitMQ, Nats
+        k.url                       # for `once relay --route` and others
+        k.stop(); k.start()         # in order; on the same port, with the same data
+        k.kill()                    # kill -9
+
+`Kafka.missing()` says why there can be none here, or None. The process ends with the one that started it."""
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from ports import free_port, free_ports
+sys.path.append("/usr/lib/python3/dist-packages")  # pika and confluent_kafka are Debian's, also where python3 is another
+
+START_SECONDS = int(os.environ.get("ONCE_TEST_BROKER_SECONDS", "120"))
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """Between fork and exec: a test that is killed must not leave a broker behind. What counts is the thread that
+    started it, so brokers are started from a thread that stays."""
+    PR_SET_PDEATHSIG = 1
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    except OSError:
+        return False
+
+
+class Broker:
+    def __init__(self, folder):
+        self.folder = folder
+        self.p = None
+        os.makedirs(folder, exist_ok=True)
+        self.log = os.path.join(folder, "log")
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def command(self):
+        """(arguments, environment)"""
+        raise NotImplementedError
+
+    def answers(self):
+        raise NotImplementedError
+
+    def prepare(self):
+        pass
+
+    def start(self):
+        self.launch()
+        self.wait()
+
+    def launch(self):
+        """Starts it, and does not wait."""
+        self.prepare()
+        arguments, environment = self.command()
+        with open(self.log, "ab") as log:
+            self.p = subprocess.Popen(arguments, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log,
+                                      stderr=subprocess.STDOUT, cwd=self.folder, preexec_fn=die_with_parent)
+
+    def wait(self):
+        """Until it answers."""
+        end = time.monotonic() + START_SECONDS
+        while not self.answers():
+            if self.p.poll() is not None or time.monotonic() > end:
+                code = self.p.poll()
+                self.kill()
+                raise RuntimeError("%s %s:\n%s" % (type(self).__name__, "does not answer" if code is None else "ended with %d" % code, self.said()))
+            time.sleep(0.05)
+
+    def said(self):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return log.read()[-5000:]
+
+    def stop(self):
+        self.end(signal.SIGTERM)
+
+    def kill(self):
+        self.end(signal.SIGKILL)
+
+    def pause(self, on=True):
+        """It is there, and says nothing any more."""
+        self.p.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def end(self, how):
+        if self.p is not None:
+            self.p.send_signal(how)
+            self.p.wait()
+            self.p = None

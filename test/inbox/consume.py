@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""`once consume` by itself: commands and endpoints, ids, refusals, stopping, retention; on NATS and an SQLite store.
+
+usage: consume.py [SUBSTRING...]"""
+import http.server
+import shutil
+import signal
+
+from consumetest import *
+
+CASES = []
+
+
+def case(f):
+    CASES.append(f)
+    return f
+
+
+@case
+def usage():
+    rows = [
+        ([], 64, "which SOURCE?"),
+        (["ftp://x"], 64, "there is no such source"),
+        (["nats://h"], 64, "nats://HOST[:PORT]/STREAM"),
+        (["nats://u:p@h/S"], 64, "--nats-creds"),
+        (["amqp://h"], 64, "amqp://HOST[:PORT][/VHOST]?queue=NAME"),
+        (["kafka://h"], 64, "names no topic"),
+        (["nats://h/S"], 64, "--consumer"),
+        (["nats://h/S", "--consumer", "c"], 64, "--to URL or --exec COMMAND"),
+        (["nats://h/S", "--consumer", "c", "--to", "ftp://x"], 64, "--to"),
+        (["nats://h/S", "--consumer", "c", "--to", "http://x", "--exec", "y"], 64, "one --to or --exec"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "x"], 64, "header, header:NAME, position, json:POINTER"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "json:x"], 64, "no JSON Pointer"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--takeover", "probe"], 64, "neither 'rerun' nor 'escalate'"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--parallel", "257"], 64, "--parallel"),
+        (["nats://127.0.0.1:1/S", "--consumer", "c", "--exec", "y"], 69, "cannot connect"),
+        ([nats.url + "/NONE", "--consumer", "c", "--exec", "y"], 69, "there is no stream 'NONE'"),
+        ([nats.url + "/NONE", "--consumer", "a.b", "--exec", "y"], 64, "cannot name a consumer of NATS"),
+    ]
+    for arguments, code, text in rows:
+        got = once("consume", *arguments, "--store", store())
+        ok(got[0] == code and text in got[1], "usage: %s" % " ".join(arguments), got)
+
+
+@case
+def a_command_gets_all_of_it():
+    source = stream("exec")
+    send("exec", b"pay\0load", {"Nats-Msg-Id": "id 1", "Once-Message-Key": "k", "Content-Type": "text/plain", "X-Trace.id": "t=1"})
+    out = os.path.join(folder, "out")
+    code, said = consume(source, "--exec", "env | grep ^ONCE_ | sort > %s; cat >> %s; echo said; echo why >&2" % (out, out), "--json",
+                         env={"ONCE_HEADER_X": "ours"})
+    equal(code, 0, "drained")
+    got = open(out, "rb").read()
+    ok(got.endswith(b"pay\0load"), "the payload on standard input", got)
+    env = dict(line.split("=", 1) for line in got.decode().splitlines() if "=" in line)
+    equal({k: env.get(k) for k in ("ONCE_MESSAGE_ID", "ONCE_CONSUMER", "ONCE_TOPIC", "ONCE_MESSAGE_KEY", "ONCE_CONTENT_TYPE", "ONCE_ATTEMPT",
+                                   "ONCE_HEADER_X_TRACE_ID", "ONCE_HEADER_X")},
+          {"ONCE_MESSAGE_ID": "id 1", "ONCE_CONSUMER": "c", "ONCE_TOPIC": "exec", "ONCE_MESSAGE_KEY": "k", "ONCE_CONTENT_TYPE": "text/plain",
+           "ONCE_ATTEMPT": "1", "ONCE_HEADER_X_TRACE_ID": "t=1", "ONCE_HEADER_X": None}, "the rest in the environment, and nothing of our own")
+    equal(len(env["ONCE_KEY"]), 48, "a key to send along")
+    ok("said" in said and "why" in said, "what it prints is shown")
+    send("exec", b"pay\0load", {"Nats-Msg-Id": "id 1", "Once-Message-Key": "k"}, again=True)
+    os.remove(out)
+    report = last_report(consume(source, "--exec", "touch " + out, "--json")[1])
+    equal((os.path.exists(out), report["duplicates"]), (False, 1), "the same id again: not delivered")
+
+
+@case
+def exit_statuses():
+    source = stream("exits")
+    for i, status in enumerate(("0", "65", "75", "1", "kill")):
+        send("exits", status.encode(), {"Nats-Msg-Id": "e%d" % i})
+    log = os.path.join(folder, "exits")
+    script = 'read s; echo $s >> %s; [ "$s" = kill ] && kill -9 $$; [ "$s" = 75 ] && [ $(grep -c 75 %s) -ge 6 ] && exit 0; exit $s' % (log, log)
+    consume(source, "--exec", script, "--attempts", "3")
+    tries = open(log).read().split()
+    equal({s: tries.count(s) for s in ("0", "65", "75", "1", "kill")}, {"0": 1, "65": 1, "75": 6, "1": 3, "kill": 3},
+          "0 is done, 65 refuses at once, 75 counts for nothing, others are tried 3 times")
+    dead = letters()
+    equal(sorted((d["message_id"], d["failures"], d["reason"]) for d in dead),
+          [("e1", 3, "exit status 65"), ("e3", 3, "exit status 1"), ("e4", 3, "killed by signal 9")], "dead letters, with reasons")
+    equal(once("inbox", "drop", dead[0]["id"], "--reason", "test", "--store", store())[0], 0, "dropped")
+    equal(once("inbox", "drop", dead[0]["id"], "--reason", "test", "--store", store())[0], 1, "once")
+    equal(len(letters()), 2, "two are left")
+    equal(once("check", "--store", store())[0], 0, "the store is sound")
+
+
+@case
+def http_statuses():
+    source = stream("http")
+    answers = {"200": [200], "422": [422], "429": [429, 429, 204], "503": [503, 204], "404": [404, 404, 404], "cut": ["cut", 204]}
+    got = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            got.append((body, self.headers["Idempotency-Key"], self.headers["Once-Attempt"], self.headers["X-Own"], self.headers["Authorization"]))
+            status = answers[body].pop(0)
+            if status == "cut":
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    for body in answers:
+        send("http", body.encode(), {"Nats-Msg-Id": "h" + body, "X-Own": "1", "Authorization": "evil"})
+    equal(consume(source, "--to", "http://127.0.0.1:%d/in" % server.server_port, "--attempts", "3")[0], 0, "drained")
+    equal({body: left for body, left in answers.items() if left}, {}, "each was tried as often as it takes")
+    equal(sorted((d["message_id"], d["reason"]) for d in letters()), [("h404", "status 404"), ("h422", "status 422")], "422 at once, 404 after 3")
+    equal({key for body, key, *_ in got if body == "429"}, {'"h429"'}, "the same Idempotency-Key every time")
+    equal({(own, authorization) for *_, own, authorization in got}, {("1", None)}, "a message's own headers, but none that authenticate")
+    server.shutdown()
+    server.server_close()
+
+
+@case
+def ids():
+    source = stream("ids")
+    send("ids", b'{"order": {"id": 17}}', {})
+    send("ids", b'{"order": {"id": 17}}', {})
+    send("ids", b'{"order": {"id": "a/b"}}', {})
+    send("ids", b"no json", {"My-Id": "m"})
+    send("ids", b"nothing", {})
+    out = os.path.join(folder, "ids")
+    consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "json:/order/id", "--id-from", "header:My-Id")
+    equal(sorted(open(out).read().split()), ["17", "a/b", "m"], "natural keys, and a header; a repeat is one")
+    equal([(d["reason"], d["message_id"]) for d in letters()], [("it has no id (--id-from)", "ids/5")], "one without an id is a dead letter")
+    os.remove(out)
+    consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "position", name="p")
+    equal(sorted(open(out).read().split()), ["ids/%d" % i for i in range(1, 6)], "by position all are different")
+    send("ids", b"other", {"My-Id": "m"})
+    consume(source, "--exec", "true", "--id-from", "json:/order/id", "--id-from", "header:My-Id")
+    ok("its id was another message's" in [d["reason"] for d in letters()], "another payload under a known id is a dead letter")
+
+
+@case
+def stops_in_order():
+    source = stream("stop")
+    for i in range(20):
+        send("stop", b"%d" % i, {"Nats-Msg-Id": "s%d" % i, "Once-Message-Key": "k%d" % (i % 3)})
+    out, go = os.path.join(folder, "stop"), os.path.join(folder, "go")
+    p = start(source, "--exec", "echo $(cat) >> %s; while [ ! -e %s ]; do sleep 0.05; done" % (out, go), "--parallel", "2")
+    until(lambda: os.path.exists(out) and len(open(out).read().split()) == 2, "two under way")
+    p.send_signal(signal.SIGTERM)
+    said = ""
+    while "ending after" not in said:
+        said += p.stdout.readline()
+    open(go, "w").close()
+    said += p.stdout.read()
+    p.wait()
+    equal(p.returncode, 0, "ended by TERM")
+    done = open(out).read().split()
+    equal(len(done), 2, "what was under way was finished, and nothing else begun")
+    ok("done 2 " in said.splitlines()[-1], "and said so", said)
+    consume(source, "--exec", "echo $(cat) >> %s" % out, "--parallel", "2", lease="30s")
+    all_done = open(out).read().split()
+    equal(sorted(all_done, key=int), [str(i) for i in range(20)], "the next one does the rest, each once, without waiting for a lease")
+    ok(all([int(x) for x in all_done if int(x) % 3 == k] == list(range(k, 20, 3)) for k in range(3)), "each key in order", all_done)
+
+
+@case
+def bounded():
+    """Backpressure: no more than the window is taken from the broker."""
+    source = stream("window")
+    for i in range(50):
+        send("window", b"%d" % i, {"Nats-Msg-Id": "w%d" % i})
+    go = os.path.join(folder, "go2")
+    p = start(source, "--exec", "while [ ! -e %s ]; do sleep 0.05; done" % go, "--parallel", "3", "--window", "5")
+    info = lambda: nats.ask("CONSUMER.INFO.window.c", {})
+    until(lambda: info().get("num_ack_pending") == 5, "a full window")
+    time.sleep(2.5)  # more than two leases: in progress all the time
+    equal((info()["num_ack_pending"], info()["num_redelivered"]), (5, 0), "five are out, not one more, and none was delivered again")
+    open(go, "w").close()
+    until(lambda: info()["num_pending"] + info()["num_ack_pending"] == 0, "the rest")
+    p.send_signal(signal.SIGTERM)
+    p.communicate()
+    equal(p.returncode, 0, "ended well")
+
+
+@case
+def escalates():
+    """--takeover escalate: what was cut off is not delivered again."""
+    source = stream("esc")
+    send("esc", b"x", {"Nats-Msg-Id": "x"})
+    out = os.path.join(folder, "esc")
+    consume(source, "--exec", "echo >> " + out, "--takeover", "escalate", crash="consume.delivered:1")
+    consume(source, "--exec", "echo >> " + out, "--takeover", "escalate")
+    equal(len(open(out).readlines()), 1, "delivered once")
+    dead = letters()
+    equal([(d["message_id"], d["reason"]) for d in dead],
+          [("x", "cannot tell whether it was delivered: attempt 1 began and nobody saw its end")], "it is a dead letter, with its reason")
+    equal(once("keys", "resolve", "x", "--tenant", "c", "--not-done", "--reason", "looked", "--store", store())[0], 0, "somebody looks, and says so")
+    once("inbox", "retry", dead[0]["id"], "--reason", "looked", "--store", store())
+    p = start(source, "--exec", "echo >> " + out)
+    until(lambda: letters() == [], "its delivery")
+    p.terminate()
+    p.communicate()
+    equal(len(open(out).readlines()), 2, "and then it is delivered")
+
+
+@case
+def retention_and_horizon():
+    source = stream("hor", max_age_s=3600)
+    for arguments, code, text in ((["--retention", "59m"], 64, "is shorter than"), (["--retention", "61m"], 0, ""), (["--retention", "never"], 0, ""),
+                                  (["--retention", "1m", "--horizon", "30s"], 0, ""), (["--retention", "1m", "--horizon", "2m"], 64, "is shorter than")):
+        got = consume(source, "--exec", "true", *arguments)
+        ok(got[0] == code and text in got[1], "F59: %s" % " ".join(arguments), got)
+    got = consume(stream("endless"), "--exec", "true", "--retention", "1h")
+    ok(got[0] == 0 and "keeps messages without end" in got[1], "a stream that keeps for ever is warned about", got)
+
+
+@case
+def the_broker_goes_away():
+    source = stream("away")
+    out = os.path.join(folder, "away")
+    p = start(source, "--exec", "echo $(cat) >> %s" % out)
+    send("away", b"1", {"Nats-Msg-Id": "a1"})
+    until(lambda: os.path.exists(out), "the first")
+    nats.kill()
+    nats.start()
+    send("away", b"2", {"Nats-Msg-Id": "a2"})
+    until(lambda: sorted(set(open(out).read().split())) == ["1", "2"], "the second")
+    p.terminate()
+    p.communicate()
+    equal(open(out).read().split(), ["1", "2"], "each once")
+
+
+main(CASES)

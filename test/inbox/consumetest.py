@@ -1,0 +1,92 @@
+"""What consume.py is written with: a NATS server, streams and messages in it, a fresh SQLite store, `once consume`."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../sql"), os.path.join(HERE, "../brokers"), os.path.join(HERE, "..")]
+from nats import Nats
+from sqltest import equal, finish, ok, once, until
+
+if Nats.missing():
+    print("1..0 # SKIP " + Nats.missing())
+    sys.exit(0)
+folder = tempfile.mkdtemp(prefix="once-consume-")
+nats = Nats(os.path.join(folder, "nats"))
+_store = [0]
+
+
+def store():
+    return "sqlite:%s/store%d.db" % (folder, _store[0])
+
+
+def stream(name, max_age_s=0):
+    """A stream, its source, and a store that nobody has used."""
+    _store[0] += 1
+    answer = nats.ask("STREAM.CREATE." + name, {"name": name, "subjects": [name], "storage": "file", "max_age": max_age_s * 10 ** 9,
+                                                "duplicate_window": 100 * 10 ** 6})
+    assert "error" not in answer, answer
+    return "%s/%s" % (nats.url, name)
+
+
+def send(subject, payload, headers, again=False):
+    """Published, and confirmed by the stream."""
+    if again:
+        time.sleep(0.15)  # the stream's own window for repeats is over
+    lines = b"NATS/1.0\r\n" + b"".join(b"%s: %s\r\n" % (k.encode(), v.encode()) for k, v in headers.items()) + b"\r\n"
+    with socket.create_connection(("127.0.0.1", nats.port), timeout=20) as s:
+        f = s.makefile("rb")
+        f.readline()
+        s.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB answer 1\r\n')
+        s.sendall(b"HPUB %s answer %d %d\r\n%s%s\r\n" % (subject.encode(), len(lines), len(lines) + len(payload), lines, payload))
+        answer = nats.answer(s, f)
+        assert "error" not in answer, answer
+
+
+def command(source, arguments, name, lease):
+    retention = [] if "--retention" in arguments else ["--retention", "never"]
+    return [os.environ["ONCE_BIN"], "consume", source, "--store", store(), "--consumer", name, "--lease", lease, "--backoff", "1ms", "--backoff-max", "10ms",
+            *retention, *arguments]
+
+
+def consume(source, *arguments, name="c", lease="1s", crash=None, env=None):
+    """Until it is drained: exit status, and what it said."""
+    environment = dict(os.environ, **(env or {}))
+    if crash:
+        environment["ONCE_CRASH"] = crash
+    done = subprocess.run(command(source, arguments, name, lease) + ["--drain"], env=environment, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=120)
+    return done.returncode, done.stdout
+
+
+def start(source, *arguments, name="c", lease="1s"):
+    return subprocess.Popen(command(source, arguments, name, lease), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def last_report(said):
+    return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
+
+
+def letters():
+    code, said = once("inbox", "list", "--store", store(), "--json")
+    assert code == 0, said
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def main(cases):
+    try:
+        nats.start()
+        for f in cases:
+            if len(sys.argv) == 1 or any(word in f.__name__ for word in sys.argv[1:]):
+                print("# " + f.__name__)
+                f()
+    finally:
+        nats.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    finish()
