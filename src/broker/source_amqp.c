@@ -13,6 +13,7 @@
  * to a channel: messages of an old connection (generation) cannot be acknowledged any more, and come again.
  */
 #include "broker/amqp_conn.h"
+#include "broker/headers.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -198,14 +199,6 @@ static bool value_text(const amqp_field_value_t *v, char number[32], once_span *
     return true;
 }
 
-static bool is_one_line(once_span text, const char *but)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] == '\r' || text.ptr[i] == '\n' || text.ptr[i] == '\0' || strchr(but, text.ptr[i]) != NULL)
-            return false;
-    return true;
-}
-
 static void read_headers(struct amqp_incoming *m, const amqp_table_t *table)
 {
     for (int i = 0; i < table->num_entries; i++) {
@@ -218,12 +211,8 @@ static void read_headers(struct amqp_incoming *m, const amqp_table_t *table)
             m->base.has_key = true;
         } else if (once_span_equal(name, ONCE_LIT("Once-Topic"))) {
             m->base.topic = value;
-        } else if (name.len > 0 && is_one_line(name, " :") && is_one_line(value, "") &&
-                   m->headers.len + name.len + value.len + 4 <= SOURCE_HEADERS_LEN_MAX) {
-            once_buf_add(&m->headers, name);
-            once_buf_add(&m->headers, ONCE_LIT(": "));
-            once_buf_add(&m->headers, value);
-            once_buf_add(&m->headers, ONCE_LIT("\r\n"));
+        } else {
+            headers_add(&m->headers, name, value);
         }
     }
     m->base.headers = once_buf_span(&m->headers);

@@ -286,14 +286,6 @@ static once_result kafka_connect(struct source *source, struct once_error *err)
 
 /* ------------------------------------------------------------------ messages */
 
-static bool is_one_line(once_span text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] == '\r' || text.ptr[i] == '\n' || text.ptr[i] == '\0')
-            return false;
-    return true;
-}
-
 static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
 {
     rd_kafka_headers_t *headers = NULL;
@@ -310,13 +302,8 @@ static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
             m->base.topic = value;
         else if (headers_name_is(n, "content-type"))
             m->base.content_type = value;
-        else if (n.len > 0 && strpbrk(name, " :\r\n") == NULL && is_one_line(value) &&
-                 m->headers.len + n.len + value.len + 4 <= SOURCE_HEADERS_LEN_MAX) {
-            once_buf_add(&m->headers, n);
-            once_buf_add(&m->headers, ONCE_LIT(": "));
-            once_buf_add(&m->headers, value);
-            once_buf_add(&m->headers, ONCE_LIT("\r\n"));
-        }
+        else
+            headers_add(&m->headers, n, value);
     }
     m->base.headers = once_buf_span(&m->headers);
 }

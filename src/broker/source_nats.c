@@ -17,6 +17,7 @@
  * the server had sent and never came. What is given back at an orderly end comes at once,
  * in its order. With several processes on one durable consumer there is no order between them: the server has none.
  */
+#include "broker/headers.h"
 #include "broker/nats_conn.h"
 #include "broker/source.h"
 
@@ -296,18 +297,6 @@ static once_result nats_connect(struct source *source, struct once_error *err)
 
 /* ------------------------------------------------------------------ messages */
 
-/* "name: value" CR LF of each header; names and values that would not be one line are left out. */
-static void add_header(struct once_buf *out, const char *name, const char *value)
-{
-    size_t len = strlen(name) + strlen(value);
-    if (len > SOURCE_HEADERS_LEN_MAX - 8 || out->len + len + 4 > SOURCE_HEADERS_LEN_MAX || name[0] == '\0' ||
-        strpbrk(name, " :\r\n") != NULL || strpbrk(value, "\r\n") != NULL)
-        return;
-    once_buf_addf(out, "%s: ", name);
-    once_buf_add(out, once_span_str(value));
-    once_buf_add(out, ONCE_LIT("\r\n"));
-}
-
 static void read_headers(struct nats_incoming *m)
 {
     const char **names = NULL, *value = NULL;
@@ -325,7 +314,7 @@ static void read_headers(struct nats_incoming *m)
     for (int i = 0; i < count; i++)
         if (strncasecmp(names[i], "nats-", 5) != 0 && strcasecmp(names[i], "content-type") != 0 &&
             strcasecmp(names[i], "once-message-key") != 0 && natsMsgHeader_Get(m->msg, names[i], &value) == NATS_OK)
-            add_header(&m->headers, names[i], value);
+            headers_add(&m->headers, once_span_str(names[i]), once_span_str(value));
     free((void *)names);
     m->base.headers = once_buf_span(&m->headers);
 }
