@@ -688,12 +688,12 @@ static int check_horizon(struct job *job)
     if (horizon == 0 && job->source->ops->horizon(job->source, &horizon, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "ask the broker");
     once_text_about(job->o.retention_ms, keeps);
-    if (horizon == ONCE_NEVER && !job->cli.quiet)
-        fprintf(
-            stderr,
-            "once consume: the broker keeps messages without end; one that it delivers again more than %s after it was "
-            "delivered is delivered twice (--retention)\n",
-            keeps);
+    if ((horizon == ONCE_NEVER || horizon == 0) && !job->cli.quiet)
+        fprintf(stderr,
+                "once consume: the broker %s; one that it delivers again more than %s after it was delivered is "
+                "delivered twice (--retention%s)\n",
+                horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
+                horizon == 0 ? ", --horizon" : "");
     if (horizon == ONCE_NEVER || horizon <= job->o.retention_ms)
         return ONCE_EXIT_OK;
     once_text_about(horizon, needs);
