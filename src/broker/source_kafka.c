@@ -38,6 +38,7 @@ struct kafka_incoming {
     uint64_t epoch; /* of its partition */
     bool done;
     struct kafka_incoming *next; /* of its partition, by offset */
+    struct kafka_incoming *next_waiting;
 };
 
 struct partition {
@@ -56,8 +57,8 @@ struct kafka_source {
     uint64_t epoch;
     bool paused;
     once_time commit_at;
-    struct kafka_incoming *waiting; /* came while we were full; at most one */
-    char trouble[240];              /* what the library said last */
+    struct kafka_incoming *waiting, *last_waiting; /* came while we were full: few, partitions are paused then */
+    char trouble[240];                             /* what the library said last */
 };
 
 static struct kafka_source *kafka_of(struct source *source)
@@ -247,9 +248,8 @@ static once_result look_at_topic(struct kafka_source *s, struct once_error *err)
 /* What is out goes on; its offsets are not committed any more. */
 static void disconnect(struct kafka_source *s)
 {
-    if (s->waiting != NULL)
+    for (; s->waiting != NULL; s->waiting = s->waiting->next_waiting)
         s->waiting->done = true; /* never handed out */
-    s->waiting = NULL;
     for (int32_t i = 0; i < s->partition_count; i++) {
         s->partitions[i].ours = false;
         s->partitions[i].epoch = ++s->epoch;
@@ -397,7 +397,8 @@ static once_result kafka_next(struct source *source, size_t room, int ms, struct
     struct kafka_incoming *m = s->waiting;
     (void)room;
     *out = NULL;
-    s->waiting = NULL;
+    if (m != NULL)
+        s->waiting = m->next_waiting;
     if (s->consumer != NULL)
         pause_all(s, false);
     once_result r = m == NULL ? receive(s, ms, &m, err) : ONCE_OK;
@@ -413,9 +414,15 @@ static once_result kafka_turn(struct source *source, bool full, struct once_erro
     once_result r = ONCE_OK;
     if (s->consumer == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "%s: not connected", s->url.hosts);
-    if (full && s->waiting == NULL) {
+    if (full) { /* asked even then: the group takes a member that does not ask for dead */
+        struct kafka_incoming *m = NULL;
         pause_all(s, true);
-        r = receive(s, 0, &s->waiting, err);
+        r = receive(s, 0, &m, err);
+        if (m != NULL && s->waiting != NULL)
+            s->last_waiting->next_waiting = m;
+        else if (m != NULL)
+            s->waiting = m;
+        s->last_waiting = m != NULL ? m : s->last_waiting;
     }
     if (now >= s->commit_at) {
         s->commit_at = now + COMMIT_MS;

@@ -301,12 +301,14 @@ static bool check(struct job *job, int argc, char **argv)
 {
     const struct source_ops *ops = optind < argc ? source_ops_of(argv[optind]) : NULL;
     const char *fault = ops != NULL ? ops->fault(argv[optind]) : "there is no such source";
+    char shown[ONCE_TEXT_URL_LEN];
+    once_text_url(optind < argc ? argv[optind] : "", shown);
     if (optind == argc)
         once_cli_usage(&job->cli, "which SOURCE?");
     else if (optind + 1 < argc)
         once_cli_usage(&job->cli, "'%s' is too much", argv[optind + 1]);
     else if (fault != NULL)
-        once_cli_usage(&job->cli, "'%s': %s; sources are %s", argv[optind], fault, source_schemes());
+        once_cli_usage(&job->cli, "'%s': %s; sources are %s", shown, fault, source_schemes());
     else if (job->o.name.len == 0 || job->o.name.len > ONCE_TENANT_LEN_MAX)
         once_cli_usage(&job->cli, "--consumer NAME of 1 to %d bytes is missing", ONCE_TENANT_LEN_MAX);
     else if (job->o.target.deliver == NULL)
@@ -688,12 +690,12 @@ static int check_horizon(struct job *job)
     if (horizon == 0 && job->source->ops->horizon(job->source, &horizon, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "ask the broker");
     once_text_about(job->o.retention_ms, keeps);
-    if (horizon == ONCE_NEVER && !job->cli.quiet)
-        fprintf(
-            stderr,
-            "once consume: the broker keeps messages without end; one that it delivers again more than %s after it was "
-            "delivered is delivered twice (--retention)\n",
-            keeps);
+    if ((horizon == ONCE_NEVER || horizon == 0) && !job->cli.quiet)
+        fprintf(stderr,
+                "once consume: the broker %s; one that it delivers again more than %s after it was delivered is "
+                "delivered twice (--retention%s)\n",
+                horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
+                horizon == 0 ? ", --horizon" : "");
     if (horizon == ONCE_NEVER || horizon <= job->o.retention_ms)
         return ONCE_EXIT_OK;
     once_text_about(horizon, needs);

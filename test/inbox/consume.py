@@ -38,6 +38,9 @@ def usage():
         ([nats.url + "/NONE", "--consumer", "c", "--exec", "y"], 69, "there is no stream 'NONE'"),
         ([nats.url + "/NONE", "--consumer", "a.b", "--exec", "y"], 64, "cannot name a consumer of NATS"),
     ]
+    for url in ("nats://user:secret@h/S", "amqp://user:sec@ret@h?queue=q", "kafka://user:secret@h/t", "ftp://user:secret@h"):
+        got = once("consume", url, "--store", store())[1] + once("relay", "--route", "a=" + url, "--store", store())[1]
+        ok("@h" in got and "user:" not in got and "sec" not in got, "a password that should not be in a URL is not in the answer either: " + url, got)
     for arguments, code, text in rows:
         got = once("consume", *arguments, "--store", store())
         ok(got[0] == code and text in got[1], "usage: %s" % " ".join(arguments), got)
