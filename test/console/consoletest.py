@@ -1,4 +1,5 @@
 """What the console's tests share: a daemon with a console, a session, bytes that are meant to hurt."""
+import atexit
 import base64
 import json
 import os
@@ -60,6 +61,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [ONCE, "daemon", "--store", self.store, "--socket", self.folder + "/once.sock", "--http", "127.0.0.1:%d" % self.api_port,
              "--console", self.address, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        atexit.register(self.process.kill)  # also where the test itself fails
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
         self.ready = self.process.stdout.readline()
