@@ -138,5 +138,6 @@ void once_text_url(const char *url, char out[ONCE_TEXT_URL_LEN])
     if (at == NULL)
         snprintf(out, ONCE_TEXT_URL_LEN, "%s", url);
     else
-        snprintf(out, ONCE_TEXT_URL_LEN, "%.*s...%s", place != NULL && place < at ? (int)(place + 3 - url) : 0, url, at);
+        snprintf(out, ONCE_TEXT_URL_LEN, "%.*s...%s", place != NULL && place < at ? (int)(place + 3 - url) : 0, url,
+                 at);
 }
