@@ -154,7 +154,8 @@ def poison():
     # One whose last failure was recorded when another's burial was killed is buried by the next consumer.
     ok({(d["failures"], d["reason"], d["consumer"], d["topic"]) for d in dead} <=
        {(3, why, "billing", topic) for why in ("status 500", "3 attempts have failed")}, "each says why", dead)
-    equal({endpoint.requests[p] for p in payloads}, {3}, "after 3 attempts each")
+    # What another's death cut short is tried once more: nobody saw how that ended.
+    ok({endpoint.requests[p] for p in payloads} <= {3, 4}, "after 3 attempts each", endpoint.requests)
     judge([p for p in expected if not sick(p)], "poison: the others")
     equal(broker.unacknowledged(topic, "billing"), 0, "everything is acknowledged")
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "2")
