@@ -135,6 +135,8 @@ static const char *names_fault(once_span names)
         once_span name;
         if (!once_span_cut(names, '\n', &name, &names) || !is_token(name))
             return "the name of a header that is none";
+        if (once_header_is_secret(name))
+            return "credentials among what is kept of an answer";
     }
     return NULL;
 }

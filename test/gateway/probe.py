@@ -3,6 +3,8 @@
 whoever sends twice has two effects. It tells by GET what it did, as it should, or as the case scripts it.
 
 On PostgreSQL (ONCE_TEST_POSTGRES) the cases that go through the store most."""
+import base64
+import http.client
 import json
 import os
 import signal
@@ -10,8 +12,8 @@ import subprocess
 import threading
 import time
 
-from gateway import (Client, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, in_parallel, kill, new_token,
-                     nginx_environment, request_bytes, wait_for)
+from gateway import (Client, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, free_port,
+                     in_parallel, kill, new_token, nginx_environment, request_bytes, wait_for)
 import upstream
 
 STORED = "once_complete app header=X-Test;"
@@ -23,6 +25,7 @@ LOCATIONS = (Location("/probe/", *PROBE, STORED, ASK),
              Location("/intent/", *PROBE, STORED, ASK, "once_intent on;"),
              Location("/named/", *PROBE, STORED, "once_probe /of/$once_uri_json_order/asked after=100ms;"),
              Location("/raw/", *PROBE, STORED, "once_probe /of/$once_json_order/asked after=100ms;"),
+             Location("/override/", *PROBE, "once_complete app header=X-Test header=X-HTTP-Method-Override header=X-Shop;", ASK),
              Location("/plain/", "once on;", SINGLE, "once_lease 1s;"))
 VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 SECRET = ("Authorization", "Bearer of-the-client")
@@ -75,6 +78,17 @@ def without_end(c):
     """Neither length nor chunks: nobody can know whether it is whole."""
     c.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nall of it, or not")
     c.close()
+
+
+def nothing_without_end(c):
+    c.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
+    c.close()
+
+
+def with_trailers(c):
+    """What comes after the body is not about it."""
+    c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nOnce-Status: 201\r\nTrailer: Once-Status, Location\r\n\r\n"
+           b"5\r\nwords\r\n0\r\nOnce-Status: 402\r\nLocation: /trailer\r\n\r\n")
 
 
 def endless(c):
@@ -349,8 +363,9 @@ def not_known_is_asked_again():
         in_parallel(one, [[says(202)], [says(409), says(503, "Retry-After: 1")], [says(500)], [elsewhere], [truncated],
                           [truncated_404], [silent], [no_http], [says(401)], [says(204, body=b"")], [says(200, body=b"")],
                           [says(200, "Once-Status: 99")], [says(200, "Once-Status: 429")], [says(200, "Once-Status: 500")],
-                          [says(200, "Once-Status: 2o1")], [says(200, "Once-Status: 201", "Once-Status: 201")], [endless]],
-                    width=17)
+                          [says(200, "Once-Status: 2o1")], [says(200, "Once-Status: 201", "Once-Status: 201")], [endless],
+                          [nothing_without_end], [says(200, "Once-Status: 402", *["Link: <%s>" % ("x" * 8000)] * 9)]],
+                    width=19)
         expect(not any("followed" in seen[2] for seen in c.gateway.upstream.seen), "a redirect was followed")
 
 
@@ -394,6 +409,11 @@ def a_failure_is_adopted_as_one():
             c.ask("/probe/resets", token)
             answer = c.final("/probe/resets", token)
             expect_equal((answer.status, answer.body, answer.replayed), (wanted, b"so it ended", True), "the answer")
+        token = new_token("trailer")
+        SCRIPTS[token] = [with_trailers]
+        c.ask("/probe/resets", token)
+        answer = c.final("/probe/resets", token)
+        expect_equal((answer.status, answer.body, answer.get("Location")), (201, b"words", None), "the answer with trailers")
 
 
 # ------------------------------------------------------------------ who may ask, and what
@@ -416,6 +436,51 @@ def credentials():
         expect_equal((answer.status, answer.replayed, c.gateway.effects(before)), (201, False, 1), "its client's retry")
         for token in plain, before:
             expect(all("authorization" not in question[2] for question in ASKED[token]), "a question with credentials")
+
+
+@suite.case
+def a_question_is_a_get_whatever_is_stored():
+    with Case() as c:
+        token = new_token("override")
+        c.left("/override/", "held", token, headers=[("X-HTTP-Method-Override", "POST"), ("X-Shop", "7")])
+        c.adopted("/override/held", token, headers=[("X-HTTP-Method-Override", "POST"), ("X-Shop", "7")])
+        question = ASKED[token][0][2]
+        expect_equal((question.get("x-http-method-override"), question.get("x-shop")), (None, "7"), "the question's headers")
+
+
+@suite.case
+def requests_that_others_store():
+    """Over JSON: by the policy of their claim, and never with the daemon's credentials."""
+    port = free_port()
+    with Case("--http", "127.0.0.1:%d" % port, identity=True) as c:
+        def post(verb, **members):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("POST", "/v1/" + verb, json.dumps(members), {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+            connection.close()
+            return answer
+
+        def stored(token, flags=0, asked=b"/service/asked"):
+            parts = [b"app", b"POST", b"/service/ok", b"X-Test: %s\r\n" % token.encode(), b"Content-Type\n", b"{}"] + ([asked] if asked else [])
+            return base64.b64encode(b"OR1" + bytes([flags | (4 if asked else 0)]) + (1 << 20).to_bytes(4, "big") + b"\xff" * 75 +
+                                    b"".join(len(p).to_bytes(4, "big") + p for p in parts)).decode()
+
+        unsent, done, nowhere, mine = (new_token("json") for _ in range(4))
+        post("claim", key=unsent, lease_ms=1, takeover="completer", intent=True, stored_request_base64=stored(unsent))
+        wait_for(lambda: c.sent(unsent), "what was not sent")
+        expect(unsent not in ASKED, "it was asked about, and nothing had been sent")
+        SCRIPTS[done] = [says(200, "Once-Status: 201", body=b"told")]
+        post("claim", key=done, lease_ms=1, takeover="probe", stored_request_base64=stored(done))
+        c.wait_state(done, "succeeded")
+        expect_equal(post("claim", key=done).get("body"), "told", "what was adopted")
+        expect_equal((len(ASKED[done]), c.sent(done)), (1, 0), "questions, requests")
+        post("claim", key=nowhere, lease_ms=1, takeover="probe", stored_request_base64=stored(nowhere, asked=None))
+        c.wait_state(nowhere, "unknown")
+        expect_equal((nowhere in ASKED, c.sent(nowhere)), (False, 0), "asked, requests")
+        answer = post("claim", key=mine, lease_ms=1, takeover="rerun", stored_request_base64=stored(mine, flags=2))
+        expect_equal((answer.get("status"), answer.get("member")), (400, "stored_request"), "a request for the daemon's identity: %s" % answer)
+        for token in unsent, done:
+            expect(not any(name == "authorization" for _, _, headers, _ in ASKED.get(token, []) for name in headers), "credentials")
 
 
 @suite.case

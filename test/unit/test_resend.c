@@ -127,6 +127,8 @@ static void resend__what_must_not_be_sent_is_refused(void)
         { "an upstream that is a URL", UPSTREAM, ONCE_LIT("http://x") },
         { "a kept name that is none", KEPT, ONCE_LIT("A:\n") },
         { "a kept name without its end", KEPT, ONCE_LIT("A") },
+        { "a cookie that is kept", KEPT, ONCE_LIT("ETag\nset-cookie\n") },
+        { "a token that is kept", KEPT, ONCE_LIT("X-Auth-Token\n") },
         { "a probe elsewhere", PROBE, ONCE_LIT("http://elsewhere/") },
         { "a probe with a line end", PROBE, ONCE_LIT("/a\r\nX: y") },
         { "a probe that climbs", PROBE, ONCE_LIT("/a/../admin") },
