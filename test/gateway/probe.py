@@ -529,6 +529,10 @@ def without_a_completer_it_stays_in_progress():
         answer = c.ask("/probe/resets", token)
         expect_equal((answer.status, answer.code()), (409, "in-progress"), "what a client is told")
         expect_equal((c.record(token)["attempt"], c.gateway.effects(token)), (1, 1), "attempts, effects")
+        expect_equal(c.gateway.daemon.said().count("no --complete app=URL"), 1, "how often the daemon says that nobody will ask")
+    with Case() as c:
+        c.ask("/probe/ok", new_token("somebody"))
+        expect("--complete" not in c.gateway.daemon.said(), c.gateway.daemon.said())
 
 
 @suite.case
