@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from gateway import (Client, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, free_port,
+from gateway import (Client, Daemon, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, free_port,
                      in_parallel, kill, new_token, nginx_environment, request_bytes, wait_for)
 import upstream
 
@@ -348,6 +348,34 @@ def daemon_killed_at(point, behaviour):
         expect_equal(c.final("/probe/" + behaviour, token).lasting(), answer.lasting(), "a later replay")
 
 
+def a_completer_that_slept_does_not_send():
+    """Asked, and stopped before the answer: another asks and sends meanwhile. What it hears when it wakes up is old."""
+    with Case() as c:
+        token, awake = new_token("slept"), threading.Event()
+
+        def late_404(call):
+            awake.wait(60)
+            call.answer(404, [JSON], b"{}")
+        SCRIPTS[token] = [late_404, truth]
+        c.left("/probe/", "held_before", token)
+        wait_for(lambda: token in ASKED, "the question")
+        other = Daemon(c.gateway.folder, c.gateway.daemon.store, name="other")
+        other.arguments = c.gateway.daemon.arguments
+        c.gateway.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            other.start()
+            wait_for(lambda: c.gateway.effects(token) == 1, "the other's request")
+        finally:
+            awake.set()
+            c.gateway.daemon.process.send_signal(signal.SIGCONT)
+            if other.process:
+                other.end()
+        c.gateway.daemon.end()  # it ends what it has in hand
+        c.gateway.daemon.start()
+        c.wait_state(token, "succeeded")
+        expect_equal((c.gateway.effects(token), c.sent(token), len(ASKED[token])), (1, 2, 2), "effects, requests, questions")
+
+
 # ------------------------------------------------------------------ what it may say
 
 @also_on_postgres
@@ -403,12 +431,13 @@ def what_happened_and_cannot_be_kept_is_not_sent_again():
 @suite.case
 def a_failure_is_adopted_as_one():
     with Case() as c:
-        for status, wanted in ("402", 402), (None, 200):
+        for status, wanted in ("402", 402), (None, 200), ("204", 204):
             token = new_token("402")
             SCRIPTS[token] = [says(200, *(["Once-Status: " + status] if status else []), body=b"so it ended")]
             c.ask("/probe/resets", token)
             answer = c.final("/probe/resets", token)
-            expect_equal((answer.status, answer.body, answer.replayed), (wanted, b"so it ended", True), "the answer")
+            body = b"" if wanted == 204 else b"so it ended"  # a 204 has none, whatever came with it
+            expect_equal((answer.status, answer.body, answer.replayed), (wanted, body, True), "the answer")
         token = new_token("trailer")
         SCRIPTS[token] = [with_trailers]
         c.ask("/probe/resets", token)
@@ -589,6 +618,7 @@ def main():
     if os.environ.get("ONCE_TEST_POSTGRES"):
         subprocess.run([ONCE, "migrate", "--store", os.environ["ONCE_TEST_POSTGRES"]], check=True, stdout=subprocess.DEVNULL)
         suite.cases = [c for c in suite.cases if c[0] in on_postgres]
+        suite.add("a_completer_that_slept_does_not_send", a_completer_that_slept_does_not_send)
         suite.run(width=1)  # one after the other: they share a database, and would complete each other's
     else:
         suite.run(width=6)
