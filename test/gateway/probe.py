@@ -425,7 +425,7 @@ def what_happened_and_cannot_be_kept_is_not_sent_again():
             c.ask("/probe/resets", token)
             answer = c.final("/probe/resets", token)
             expect_equal((answer.status, answer.code(), c.gateway.effects(token)), (410, "answer-not-kept", 1), "the answer")
-        in_parallel(one, [says(200, body=b"x" * (3 << 20)), without_end], width=2)
+        in_parallel(one, [says(200, body=b"x" * (3 << 20)), without_end, says(200, "Location: /a\rSet-Cookie: a=b")], width=3)
 
 
 @suite.case
