@@ -5,11 +5,12 @@ PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
 FUZZ_SECONDS ?= 60
-# of `make run`: the gateway, the ports of the services, where the JSON API listens
+# of `make run`: the gateway, the ports of the services, where the JSON API and the console listen
 LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
 SHOP ?= 9001
 HTTP ?=
+CONSOLE ?= 127.0.0.1:7413
 
 .PHONY: all help deps jars run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install tidy clean
 
@@ -29,7 +30,7 @@ $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
 run: deps all ## the gateway, a demo service behind it, and a list of things to try
-	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" --shop "$(SHOP)" $(if $(HTTP),--http "$(HTTP)")
+	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" --shop "$(SHOP)" $(if $(HTTP),--http "$(HTTP)") --console "$(CONSOLE)"
 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once

@@ -11,6 +11,7 @@
 #include "core/span.h"
 #include "daemon/api.h"
 #include "daemon/completer.h"
+#include "daemon/console.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
 #include "http/http_call.h"
@@ -27,6 +28,7 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
+    "                   [--console ADDR|PATH]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -58,6 +60,17 @@ static const char help[] =
     "                     is told (POST, JSON) when a record becomes unknown\n"
     "  --escalate-secret FILE\n"
     "                     signs that, as Standard Webhooks has it: whsec_... or bytes\n"
+    "  --console ADDR     serve the web console there, e.g. 127.0.0.1:7413, or at the unix socket\n"
+    "                     /PATH; default: off. The log says where to sign in\n"
+    "  --console-token-file FILE\n"
+    "                     the token to sign in with, 16 to 512 bytes, not readable by others;\n"
+    "                     default: one is made, printed, and good once; then the next is printed\n"
+    "  --console-any-address\n"
+    "                     ADDR may be one that other machines can reach. There is no TLS: put\n"
+    "                     something before it that has\n"
+    "  --console-outbox URL\n"
+    "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
+    "                     that of --relay, else a PostgreSQL store's own\n"
     "  --relay P=SINK     relay an outbox, as 'once relay --route' does, in a thread of its own;\n"
     "                     up to 64 times. Numbers are in /metrics\n"
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
@@ -84,6 +97,10 @@ enum {
     OPTION_CRASHES,
     OPTION_WEBHOOK,
     OPTION_SECRET,
+    OPTION_CONSOLE,
+    OPTION_CONSOLE_TOKEN,
+    OPTION_CONSOLE_ANY,
+    OPTION_CONSOLE_OUTBOX,
     OPTION_RELAY_STORE,
     OPTION_RELAY, /* the first of relay_setup.h's */
 };
@@ -102,6 +119,7 @@ struct daemon {
     size_t lacking_count;
     struct escalate_options escalate;
     struct escalations *escalations;
+    struct console_options console; /* listen is NULL: off */
     struct relay_setup relay;
     struct relay_numbers numbers;
     const char *relay_store;
@@ -288,18 +306,32 @@ static bool choose_socket(struct daemon *d, const char *given)
     return true;
 }
 
-/* Between opening and closing the server: listens, completes, relays, serves. */
-static int serve_all(struct daemon *d, struct server *server)
+/* What works besides the server itself. */
+struct others {
+    struct once_api *api;
+    struct completer *completer;
+    struct console *console;
+    struct relayer *relayer;
+};
+
+static void stop_others(struct others *o)
+{
+    relayer_end(o->relayer); /* it needs its time: all of them at once */
+    console_stop(o->console);
+    once_api_stop(o->api);
+    completer_stop(o->completer);
+    relayer_stop(o->relayer);
+}
+
+static int start_others(struct daemon *d, const struct server *server, struct others *o)
 {
     struct once_error err;
-    struct once_api *api = NULL;
-    struct completer *completer = NULL;
-    struct relayer *relayer = NULL;
     bool relays = d->relay.given;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
-    if (d->complete.count > 0 && completer_start(&d->complete, &completer, &err) != ONCE_OK)
+    if (d->complete.count > 0 && completer_start(&d->complete, &o->completer, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "complete");
+    const struct completer_counters *completer = o->completer != NULL ? completer_counters(o->completer) : NULL;
     struct once_api_options options = { .once = d->options.once,
                                         .more = relays ? put_relay : NULL,
                                         .more_arg = d,
@@ -307,25 +339,40 @@ static int serve_all(struct daemon *d, struct server *server)
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
-                                        .completer = completer != NULL ? completer_counters(completer) : NULL };
-    if (d->http != NULL && once_api_start(&options, &api, &err) != ONCE_OK) {
-        completer_stop(completer);
+                                        .completer = completer,
+                                        .expiry = server_expiry(server) };
+    if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
-    }
-    if (relays && relayer_start(&d->relay.relay, &relayer, &err) != ONCE_OK) {
-        once_api_stop(api);
-        completer_stop(completer);
+    d->console.once = d->options.once;
+    d->console.escalations = options.escalations;
+    d->console.completer = completer;
+    d->console.expiry = options.expiry;
+    if (d->console.listen != NULL && console_start(&d->console, &o->console, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "serve the console");
+    if (relays && relayer_start(&d->relay.relay, &o->relayer, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "relay");
+    return ONCE_EXIT_OK;
+}
+
+/* Between opening and closing the server: listens, completes, relays, serves. */
+static int serve_all(struct daemon *d, struct server *server)
+{
+    struct others o = { 0 };
+    int exit = start_others(d, server, &o);
+    if (exit != ONCE_EXIT_OK) {
+        stop_others(&o);
+        return exit;
     }
-    printf("once: ready: socket %s, http %s\n", d->socket, api != NULL ? once_api_address(api) : "off");
+    if (o.console != NULL)
+        console_print_url(o.console);
+    printf("once: ready: socket %s, %s%s%shttp %s\n", d->socket, o.console != NULL ? "console " : "",
+           o.console != NULL ? console_address(o.console) : "", o.console != NULL ? ", " : "",
+           o.api != NULL ? once_api_address(o.api) : "off");
     fflush(stdout);
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
-    relayer_end(relayer); /* it needs its time: all of them at once */
-    once_api_stop(api);
-    completer_stop(completer);
-    relayer_stop(relayer);
+    stop_others(&o);
     return ONCE_EXIT_OK;
 }
 
@@ -354,6 +401,16 @@ static int serve(struct daemon *d)
     return exit;
 }
 
+/* What was named, else what is relayed, else the store itself. */
+static void choose_console_outbox(struct daemon *d, bool postgres)
+{
+    const char *named = getenv("ONCE_CONSOLE_OUTBOX");
+    if (d->console.outbox == NULL && named != NULL && named[0] != '\0')
+        d->console.outbox = named;
+    if (d->console.outbox == NULL)
+        d->console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
+}
+
 static int run(struct daemon *d)
 {
     struct once_error err;
@@ -363,13 +420,17 @@ static int run(struct daemon *d)
     if (error != 0)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
+    bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
+    d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
-    else if (exit == ONCE_EXIT_OK)
+    else if (exit == ONCE_EXIT_OK) {
+        choose_console_outbox(d, postgres);
         exit = serve(d);
+    }
     once_signals_release(&d->signals);
     return exit;
 }
@@ -392,6 +453,10 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
         { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
         { "escalate-secret", required_argument, NULL, OPTION_SECRET },
+        { "console", required_argument, NULL, OPTION_CONSOLE },
+        { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
+        { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
+        { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
         { 0 },
@@ -419,6 +484,14 @@ static int parse(struct daemon *d, int argc, char **argv)
             d->escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
             d->escalate.secret_file = optarg;
+        else if (c == OPTION_CONSOLE)
+            d->console.listen = strcmp(optarg, "off") != 0 ? optarg : NULL;
+        else if (c == OPTION_CONSOLE_TOKEN)
+            d->console.token_file = optarg;
+        else if (c == OPTION_CONSOLE_ANY)
+            d->console.any_address = true;
+        else if (c == OPTION_CONSOLE_OUTBOX)
+            d->console.outbox = optarg;
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
         else if (c >= OPTION_RELAY)
@@ -430,6 +503,10 @@ static int parse(struct daemon *d, int argc, char **argv)
     }
     if (optind < argc)
         return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
+    if (d->console.listen == NULL &&
+        (d->console.token_file != NULL || d->console.any_address || d->console.outbox != NULL))
+        return once_cli_usage(&d->cli,
+                              "--console-token-file, --console-any-address and --console-outbox are for --console");
     if (!check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
     return -1;

@@ -73,6 +73,13 @@ static const char help[] =
     "  --workers N        nginx's; default: one per processor\n"
     "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
     "                     default 127.0.0.1:7411\n"
+    "  --console ADDR     where the daemon serves its web console, e.g. 127.0.0.1:7413, or a\n"
+    "                     unix socket's /PATH; default: off\n"
+    "  --console-token-file FILE\n"
+    "                     the token to sign in there with; default: one is made and printed\n"
+    "  --console-outbox URL\n"
+    "                     the database whose outbox it shows; default: that of --relay, else a\n"
+    "                     PostgreSQL store's own\n"
     "  --log-requests     a line on standard error for every request\n"
     "  --config DIR       write nginx.conf there, and leave it there\n"
     "  --print-config     print nginx.conf, start nothing\n"
@@ -114,6 +121,9 @@ enum {
     OPTION_TLS_KEY,
     OPTION_WORKERS,
     OPTION_HTTP,
+    OPTION_CONSOLE,
+    OPTION_CONSOLE_TOKEN,
+    OPTION_CONSOLE_OUTBOX,
     OPTION_LOG_REQUESTS,
     OPTION_CONFIG,
     OPTION_PRINT_CONFIG,
@@ -146,6 +156,9 @@ static const struct option options[] = {
     { "tls-key", required_argument, NULL, OPTION_TLS_KEY },
     { "workers", required_argument, NULL, OPTION_WORKERS },
     { "http", required_argument, NULL, OPTION_HTTP },
+    { "console", required_argument, NULL, OPTION_CONSOLE },
+    { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
+    { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
     { "log-requests", no_argument, NULL, OPTION_LOG_REQUESTS },
     { "config", required_argument, NULL, OPTION_CONFIG },
     { "print-config", no_argument, NULL, OPTION_PRINT_CONFIG },
@@ -176,8 +189,8 @@ struct serve {
     struct once_serve_config config;
     char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *methods[METHODS_MAX];
-    const char *identity, *webhook;                               /* NULL: none */
-    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
+    const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
+    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
     struct relay_setup relay; /* only to check it: the daemon gets it as words */
     char *relay_words[RELAY_WORDS_MAX];
@@ -367,6 +380,12 @@ static bool parse_option(struct serve *serve, int c)
             serve->wishes.config_dir = optarg;
         else if (c == OPTION_WEBHOOK)
             serve->webhook = optarg;
+        else if (c == OPTION_CONSOLE)
+            serve->console = strcmp(optarg, "off") != 0 ? optarg : NULL;
+        else if (c == OPTION_CONSOLE_TOKEN)
+            serve->console_token = optarg;
+        else if (c == OPTION_CONSOLE_OUTBOX)
+            serve->console_outbox = optarg;
         else if (c == OPTION_USER)
             serve->wishes.user = optarg;
         else if (c == OPTION_NGINX)
@@ -404,14 +423,17 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
+    else if ((serve->console_token != NULL || serve->console_outbox != NULL) && serve->console == NULL)
+        cli->exit = once_cli_usage(cli, "--console-token-file and --console-outbox are for --console");
     else if (serve->relay_store != NULL && !serve->relay.given)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
         cli->exit = ONCE_EXIT_USAGE;
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given) && cli->store != NULL &&
-             strncmp(cli->store, "once:", 5) == 0)
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+             cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(
-            cli, "--complete, --escalate-webhook and --relay: the daemon at %s runs already, give them to it",
+            cli,
+            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
             cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
@@ -640,6 +662,14 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
         once_serve_child_add(daemon, "--http");
         once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
     }
+    if (serve->console != NULL) {
+        once_serve_child_add(daemon, "--console");
+        once_serve_child_add(daemon, serve->console);
+    }
+    if (serve->console_token != NULL) {
+        once_serve_child_add(daemon, "--console-token-file");
+        once_serve_child_add(daemon, serve->console_token);
+    }
     if (place->root) {
         once_serve_child_add(daemon, "--allow");
         once_serve_child_add(daemon, place->workers.name);
@@ -652,6 +682,8 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", place->store };
     if (serve->relay_store != NULL)
         daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
+    if (serve->console_outbox != NULL)
+        daemon->env[2] = (struct once_serve_env){ "ONCE_CONSOLE_OUTBOX", serve->console_outbox };
 }
 
 static int run(struct serve *serve, once_span config)

@@ -46,6 +46,7 @@ enum {
 
 struct once_api {
     struct once *once;
+    struct api_service service;
     unknown_fn *escalated;
     void *escalated_arg;
     struct MHD_Daemon *server;
@@ -63,11 +64,11 @@ struct once_api {
 struct request {
     struct once_api *api;
     char *uri;
-    const struct api_route *route;
-    bool begun;    /* its headers were looked at */
-    bool answered; /* an answer is queued */
-    bool working;  /* counted by api_conns */
-    uint64_t got;  /* bytes of the body so far */
+    const struct api_route *route; /* NULL: none */
+    bool begun;                    /* its headers were looked at */
+    bool answered;                 /* an answer is queued */
+    bool working;                  /* counted by api_conns */
+    uint64_t got;                  /* bytes of the body so far */
     struct api_conn *conn;
     struct once_buf body;
     struct api_call call;
@@ -92,6 +93,11 @@ static enum MHD_Result send_answer(struct request *request, struct MHD_Connectio
     bool good = MHD_add_response_header(response, "Content-Type", answer->type) == MHD_YES &&
                 MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES &&
                 MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+    for (size_t i = 0; i < request->api->service.header_count; i++)
+        good = good && MHD_add_response_header(response, request->api->service.headers[i][0],
+                                               request->api->service.headers[i][1]) == MHD_YES;
+    if (answer->cookie[0] != '\0')
+        good = good && MHD_add_response_header(response, "Set-Cookie", answer->cookie) == MHD_YES;
     if (answer->allow != NULL)
         good = good && MHD_add_response_header(response, "Allow", answer->allow) == MHD_YES;
     if (answer->retry_after > 0)
@@ -111,7 +117,7 @@ static enum MHD_Result send_answer(struct request *request, struct MHD_Connectio
 
 struct headers {
     struct api_guard_headers guard;
-    const char *content_type, *content_length, *expect;
+    const char *content_type, *content_length, *expect, *cookie, *csrf;
 };
 
 static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -129,6 +135,8 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
         { "Content-Type", &headers->content_type, false },
         { "Content-Length", &headers->content_length, false },
         { "Expect", &headers->expect, false },
+        { "Cookie", &headers->cookie, false },
+        { "X-Once-Csrf", &headers->csrf, false },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         if (strcasecmp(name, wanted[i].name) != 0)
@@ -153,11 +161,12 @@ static bool is_json(const char *type)
 /* Without a store there is nothing to claim. */
 static const struct api_route *find_route(const struct once_api *api, const char *uri)
 {
+    const struct api_service *service = &api->service;
     size_t len = strcspn(uri, "?");
-    for (size_t i = 0; i < api_route_count; i++)
-        if ((api->once != NULL || strncmp(api_routes[i].path, "/v1/", 4) != 0) && strlen(api_routes[i].path) == len &&
-            memcmp(api_routes[i].path, uri, len) == 0)
-            return &api_routes[i];
+    for (size_t i = 0; i < service->route_count; i++)
+        if ((api->once != NULL || strncmp(service->routes[i].path, "/v1/", 4) != 0) &&
+            strlen(service->routes[i].path) == len && memcmp(service->routes[i].path, uri, len) == 0)
+            return &service->routes[i];
     return NULL;
 }
 
@@ -171,7 +180,10 @@ static void check_head(struct request *request, const struct headers *headers, c
 {
     struct api_answer *answer = &request->call.answer;
     const char *refused = api_guard_refuses(&request->api->guard, &headers->guard);
-    request->route = find_route(request->api, request->uri);
+    request->route = request->call.route = find_route(request->api, request->uri);
+    request->call.cookie = headers->cookie;
+    request->call.csrf = headers->csrf;
+    request->call.origin = headers->guard.origin;
     if (refused != NULL) {
         api_answer_problem(answer, API_PROBLEM_FORBIDDEN, NULL, "%s", refused);
     } else if (request->route == NULL) {
@@ -183,6 +195,8 @@ static void check_head(struct request *request, const struct headers *headers, c
     } else if (strcmp(request->route->method, "POST") == 0 && !is_json(headers->content_type)) {
         api_answer_problem(answer, API_PROBLEM_MEDIA_TYPE, NULL, "Content-Type must be application/json, is '%.100s'",
                            headers->content_type != NULL ? headers->content_type : "");
+    } else if (request->api->service.admit != NULL && !request->api->service.admit(&request->call)) {
+        assert(answer->status != 0);
     } else if (declared > request->route->body_max) {
         api_answer_problem(answer, API_PROBLEM_LIMIT, NULL, "the body is %llu bytes long, the limit for '%s' is %zu",
                            (unsigned long long)declared, request->route->path, request->route->body_max);
@@ -279,6 +293,7 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
     request->conn = conn_of(connection);
     request->call = (struct api_call){
         .once = api->once,
+        .context = api->service.context,
         .counters = &api->counters,
         .escalated = api->escalated,
         .escalated_arg = api->escalated_arg,
@@ -400,11 +415,15 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     if (api == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "out of memory for the HTTP listener");
     api->once = options->once;
+    api->service = (struct api_service){ .routes = api_routes, .route_count = api_route_count };
+    if (options->service != NULL)
+        api->service = *options->service;
     api->counters.more = options->more;
     api->counters.more_arg = options->more_arg;
     api->counters.up = options->up;
     api->counters.escalations = options->escalations;
     api->counters.completer = options->completer;
+    api->counters.expiry = options->expiry;
     api->escalated = options->escalated;
     api->escalated_arg = options->escalated_arg;
     api->guard.hosts = options->hosts;
@@ -417,7 +436,10 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->conns.counters = &api->counters;
     api->conns.open_max = connection_max;
     const char *address = options->listen != NULL ? options->listen : ONCE_API_LISTEN_DEFAULT;
-    once_result r = api_listen(address, options->any_address, &api->listener, &api->guard.bound, api->address, err);
+    once_result r =
+        options->service != NULL && address[0] == '/'
+            ? api_listen_unix(address, &api->listener, &api->guard.bound, api->address, err)
+            : api_listen(address, options->any_address, &api->listener, &api->guard.bound, api->address, err);
     if (r != ONCE_OK)
         goto no_listener;
     r = api_conns_init(&api->conns, err);
@@ -432,7 +454,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
 no_server:
     api_conns_release(&api->conns);
 no_conns:
-    close(api->listener);
+    api_listen_close(api->listener, &api->guard.bound);
 no_listener:
     free(api);
     return r;
@@ -446,7 +468,7 @@ void once_api_stop(struct once_api *api)
     api_conns_shut(&api->conns);
     shutdown(api->listener, SHUT_RD); /* wakes the acceptor; who comes now is refused */
     pthread_join(api->acceptor, NULL);
-    close(api->listener);
+    api_listen_close(api->listener, &api->guard.bound);
     api_conns_drain(&api->conns, api->drain_ms);
     MHD_stop_daemon(api->server);
     api_conns_release(&api->conns);

@@ -23,6 +23,7 @@
 
 struct escalate_counters;
 struct completer_counters;
+struct expiry_counters;
 
 #define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
 
@@ -34,9 +35,11 @@ struct once_api_options {
     const _Atomic bool *up;                      /* without a store: what /healthz tells */
     const struct escalate_counters *escalations; /* may be NULL, as the next */
     const struct completer_counters *completer;
+    const struct expiry_counters *expiry;
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
-    const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free */
+    const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free. Of a
+                                 service also the absolute path of a unix socket, for the same user */
     bool any_address;         /* also addresses that others than this machine can reach */
     const char *const *hosts; /* further names for this machine that a Host header may have */
     size_t host_count;
@@ -44,10 +47,24 @@ struct once_api_options {
     uint32_t request_ms;     /* 30 s: from the connection's begin, or its last answer, to the end of a request */
     uint32_t answer_ms;      /* 60 s: to take an answer */
     uint32_t drain_ms;       /* 5 s: what once_api_stop() gives those who are being answered */
-    uint64_t bytes_max;      /* 128 MiB: of large requests and answers, all together */
+    const struct api_service *service; /* NULL: the JSON API */
+    uint64_t bytes_max;                /* 128 MiB: of large requests and answers, all together */
 };
 
 struct once_api;
+
+/* A listener with routes of its own instead of the JSON API's, on the same machinery: the console. */
+struct api_call;
+struct api_route;
+struct api_service {
+    const struct api_route *routes;
+    size_t route_count;
+    /* Is this request let in? Asked when its headers are there, before any of its body; else the answer is set. */
+    bool (*admit)(struct api_call *call);
+    void *context;                   /* call->context */
+    const char *const (*headers)[2]; /* name and value, of every answer */
+    size_t header_count;
+};
 
 /* *out is written only on success. ONCE_INVALID: the address; ONCE_UNAVAILABLE: it is taken. */
 ONCE_CHECKED once_result once_api_start(const struct once_api_options *options, struct once_api **out,

@@ -14,6 +14,7 @@ struct api_answer {
     const char *type;     /* of the body */
     const char *allow;    /* 405 */
     unsigned retry_after; /* seconds; 0: none */
+    char cookie[200];     /* Set-Cookie; empty: none */
     char *body;           /* malloc'd */
     size_t len;
     FILE *file; /* while it is being written */
@@ -26,6 +27,7 @@ void api_answer_release(struct api_answer *answer);
 
 #define API_PROBLEMS(X)                                                                                                \
     X(INVALID, 400, "invalid", false, "The request is not acceptable")                                                 \
+    X(UNAUTHENTICATED, 401, "unauthenticated", false, "Sign in first")                                                 \
     X(FORBIDDEN, 403, "forbidden", false, "This listener is for programs on its own machine")                          \
     X(NOT_FOUND, 404, "not_found", false, "There is nothing at this path")                                             \
     X(METHOD, 405, "method_not_allowed", false, "This path does not take this method")                                 \

@@ -33,6 +33,7 @@ struct api_counters {
     const _Atomic bool *up;                      /* where there is no store */
     const struct escalate_counters *escalations; /* NULL: there is no such thing here */
     const struct completer_counters *completer;  /* the same */
+    const struct expiry_counters *expiry;        /* the same */
     once_time started_ms;                        /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */
@@ -46,10 +47,16 @@ struct api_budget {
     uint64_t max;
 };
 
+struct api_route;
+
 struct api_call {
     struct once *once;
+    const struct api_route *route;
+    void *context; /* of the listener, once_api_options */
     once_span body;
-    const char *query; /* behind the "?", as it came; NULL: none */
+    const char *query;         /* behind the "?", as it came; NULL: none */
+    const char *cookie, *csrf; /* headers Cookie and X-Once-Csrf; NULL: absent */
+    const char *origin;        /* it is our own (api_guard.h), or NULL: absent */
     struct api_counters *counters;
     unknown_fn *escalated; /* may be NULL */
     void *escalated_arg;
@@ -62,6 +69,9 @@ struct api_call {
 
 /* False, and the answer says busy: no room. */
 bool api_call_charge(struct api_call *call, uint64_t bytes);
+/* Is the input complete and right? Else the answer says what is wrong. */
+struct api_input;
+bool api_call_accept(struct api_call *call, struct api_input *in);
 
 struct api_route {
     const char *path;

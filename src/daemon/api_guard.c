@@ -42,6 +42,8 @@ static bool is_allowed_v4(const struct api_guard *guard, struct in_addr address)
     const struct sockaddr_in6 *bound6 = (const struct sockaddr_in6 *)(const void *)&guard->bound;
     if (guard->bound.ss_family == AF_INET6)
         return IN6_IS_ADDR_UNSPECIFIED(&bound6->sin6_addr);
+    if (guard->bound.ss_family != AF_INET)
+        return false; /* a unix socket, forwarded from a port */
     return bound->sin_addr.s_addr == htonl(INADDR_ANY) || bound->sin_addr.s_addr == address.s_addr;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "daemon/api_input.h"
 
+#include "daemon/api_call.h"
+
 #include "core/json_arena.h"
 #include "core/json_strict.h"
 #include "core/span.h"
@@ -551,4 +553,20 @@ once_result api_input_end(struct api_input *in)
     assert(in->depth == 0);
     check_read(in);
     return in->result;
+}
+
+bool api_call_accept(struct api_call *call, struct api_input *in)
+{
+    enum api_problem problem = API_PROBLEM_INVALID;
+    if (api_input_end(in) == ONCE_OK)
+        return true;
+    if (in->result == ONCE_LIMIT)
+        problem = API_PROBLEM_LIMIT;
+    else if (in->result == ONCE_NO_MEMORY)
+        problem = API_PROBLEM_NO_MEMORY;
+    if (in->member[0] == '\0')
+        api_answer_problem(&call->answer, problem, NULL, "%s", in->text);
+    else
+        api_answer_problem(&call->answer, problem, in->member, "member '%s' %s", in->member, in->text);
+    return false;
 }

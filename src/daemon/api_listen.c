@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static bool read_port(const char *text, in_port_t *port)
@@ -81,8 +83,8 @@ once_result api_listen(const char *address, bool any_address, int *fd, struct so
         return r;
     if (!any_address && !is_loopback(bound))
         return once_fail(err, ONCE_INVALID,
-                         "'%.100s' can be reached from other machines, and nobody is asked who they are; "
-                         "listen on a loopback address such as 127.0.0.1:7411",
+                         "'%.100s' can be reached from other machines; listen on a loopback address such as "
+                         "127.0.0.1:7411",
                          address);
     int listener = socket(bound->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
@@ -97,4 +99,57 @@ once_result api_listen(const char *address, bool any_address, int *fd, struct so
     write_address(bound, text);
     *fd = listener;
     return ONCE_OK;
+}
+
+/* Nobody answers there any more: its process is gone. What is no socket is not touched. */
+static void remove_stale(const struct sockaddr_un *address)
+{
+    struct stat found;
+    if (lstat(address->sun_path, &found) != 0 || !S_ISSOCK(found.st_mode))
+        return;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 && errno == ECONNREFUSED)
+        unlink(address->sun_path);
+    close(fd);
+}
+
+once_result api_listen_unix(const char *path, int *fd, struct sockaddr_storage *bound, char text[API_ADDRESS_LEN],
+                            struct once_error *err)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    if (strlen(path) >= sizeof address.sun_path)
+        return once_fail(err, ONCE_INVALID, "the socket's path is %zu bytes long, the limit is %zu", strlen(path),
+                         sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    remove_stale(&address);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t before = umask(0177);
+    bool good = listener >= 0 && bind(listener, (const struct sockaddr *)&address, sizeof address) == 0;
+    int error = errno;
+    umask(before);
+    if (good && listen(listener, SOMAXCONN) != 0) {
+        error = errno;
+        unlink(path);
+        good = false;
+    }
+    if (!good) {
+        if (listener >= 0)
+            close(listener);
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%.100s': %s", path, strerror(error));
+    }
+    *bound = (struct sockaddr_storage){ 0 };
+    memcpy(bound, &address, sizeof address);
+    snprintf(text, API_ADDRESS_LEN, "%s", path);
+    *fd = listener;
+    return ONCE_OK;
+}
+
+void api_listen_close(int fd, const struct sockaddr_storage *bound)
+{
+    const struct sockaddr_un *address = (const struct sockaddr_un *)(const void *)bound;
+    if (bound->ss_family == AF_UNIX)
+        unlink(address->sun_path);
+    close(fd);
 }

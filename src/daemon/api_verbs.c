@@ -10,6 +10,7 @@
 #include "core/span.h"
 #include "daemon/api_call.h"
 #include "daemon/api_input.h"
+#include "daemon/api_query.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -115,23 +116,6 @@ static void answer_result(struct api_call *call, once_result result, struct once
     }
     once_reply_release(reply);
     api_answer_error(&call->answer, err);
-}
-
-/* Is the input complete and right? Else the answer says what is wrong. */
-static bool accept(struct api_call *call, struct api_input *in)
-{
-    enum api_problem problem = API_PROBLEM_INVALID;
-    if (api_input_end(in) == ONCE_OK)
-        return true;
-    if (in->result == ONCE_LIMIT)
-        problem = API_PROBLEM_LIMIT;
-    else if (in->result == ONCE_NO_MEMORY)
-        problem = API_PROBLEM_NO_MEMORY;
-    if (in->member[0] == '\0')
-        api_answer_problem(&call->answer, problem, NULL, "%s", in->text);
-    else
-        api_answer_problem(&call->answer, problem, in->member, "member '%s' %s", in->member, in->text);
-    return false;
 }
 
 /* ---------------------------------------------------------------- claim */
@@ -246,7 +230,7 @@ void api_claim(struct api_call *call)
     struct once_error err;
     if (api_input_parse(&in, call->body) == ONCE_OK)
         read_claim(&in, &claim, &request);
-    if (accept(call, &in)) {
+    if (api_call_accept(call, &in)) {
         once_result r = ONCE_OK;
         if (request.there)
             r = make_fingerprint(call->once, &claim, &request, &err);
@@ -287,7 +271,7 @@ void api_take_over(struct api_call *call)
         if (!api_input_hex(&in, "nonce", API_OPTIONAL, take_over.nonce, sizeof take_over.nonce))
             once_os_random(take_over.nonce, sizeof take_over.nonce);
     }
-    if (accept(call, &in)) {
+    if (api_call_accept(call, &in)) {
         once_result r = once_take_over(call->once, &take_over, &reply, &err);
         note_unknown(call, ONCE_VERB_TAKE_OVER, r, &reply);
         answer_result(call, r, &reply, &err);
@@ -306,7 +290,7 @@ void api_extend(struct api_call *call)
         read_grant(&in, &grant);
         api_input_int(&in, "lease_ms", 0, ONCE_LEASE_MS_MAX, &lease_ms);
     }
-    if (accept(call, &in))
+    if (api_call_accept(call, &in))
         answer_result(call, once_extend(call->once, grant, lease_ms, &reply, &err), &reply, &err);
     api_input_release(&in);
 }
@@ -323,7 +307,7 @@ void api_advance(struct api_call *call)
         api_input_bytes(&in, "point", API_REQUIRED, &point);
         api_input_bytes(&in, "checkpoint", API_OPTIONAL, &checkpoint);
     }
-    if (accept(call, &in))
+    if (api_call_accept(call, &in))
         answer_result(call, once_advance(call->once, grant, point, checkpoint, &reply, &err), &reply, &err);
     api_input_release(&in);
 }
@@ -355,7 +339,7 @@ void api_finish(struct api_call *call)
         read_grant(&in, &grant);
         read_outcome(&in, &outcome);
     }
-    if (accept(call, &in)) {
+    if (api_call_accept(call, &in)) {
         once_result r = once_finish(call->once, grant, &outcome, &reply, &err);
         note_unknown(call, ONCE_VERB_FINISH, r, &reply);
         answer_result(call, r, &reply, &err);
@@ -371,7 +355,7 @@ void api_release(struct api_call *call)
     struct once_error err;
     if (api_input_parse(&in, call->body) == ONCE_OK)
         read_grant(&in, &grant);
-    if (accept(call, &in))
+    if (api_call_accept(call, &in))
         answer_result(call, once_release(call->once, grant, &reply, &err), &reply, &err);
     api_input_release(&in);
 }
@@ -388,7 +372,7 @@ void api_child_key(struct api_call *call)
         api_input_hex(&in, "record", API_REQUIRED, grant.record, sizeof grant.record);
         api_input_bytes(&in, "call", API_REQUIRED, &name);
     }
-    if (accept(call, &in)) {
+    if (api_call_accept(call, &in)) {
         once_child_key(call->once, &grant, name, key);
         struct once_json json = { .file = api_answer_begin(&call->answer, 200, type_json) };
         if (json.file != NULL) {
@@ -401,78 +385,15 @@ void api_child_key(struct api_call *call)
     api_input_release(&in);
 }
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-        return (c | 0x20) - 'a' + 10;
-    return -1;
-}
-
-/* As forms are encoded: "+" is a space, %XX any byte. */
-static bool decode(once_span text, struct once_buf *out)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t c = text.ptr[i];
-        if (c == '%') {
-            int high = text.len - i > 2 ? hex_digit(text.ptr[i + 1]) : -1;
-            int low = text.len - i > 2 ? hex_digit(text.ptr[i + 2]) : -1;
-            if (high < 0 || low < 0)
-                return false;
-            c = (uint8_t)(high << 4 | low);
-            i += 2;
-        } else if (c == '+') {
-            c = ' ';
-        }
-        once_buf_add_byte(out, c);
-    }
-    return out->result == ONCE_OK;
-}
-
-struct parameter {
-    const char *name;
-    struct once_buf value;
-    bool there;
-};
-
-/* Fills the parameters; else the answer says what is wrong. */
-static bool read_query(struct api_call *call, struct parameter *parameters, size_t count)
-{
-    once_span rest = once_span_str(call->query), item, name, value;
-    while (rest.len > 0) {
-        once_span_cut(rest, '&', &item, &rest);
-        once_span_cut(item, '=', &name, &value);
-        size_t i = 0;
-        while (i < count && !once_span_equal(name, once_span_str(parameters[i].name)))
-            i++;
-        char shown[64];
-        snprintf(shown, sizeof shown, "%.*s", (int)(name.len < 60 ? name.len : 60), (const char *)name.ptr);
-        const char *wrong = NULL;
-        if (i == count)
-            wrong = "means nothing here";
-        else if (parameters[i].there)
-            wrong = "stands there twice";
-        else if (!decode(value, &parameters[i].value))
-            wrong = "is too long, or has a % without two hex digits behind it";
-        if (wrong != NULL) {
-            api_answer_problem(&call->answer, API_PROBLEM_INVALID, shown, "parameter '%s' %s", shown, wrong);
-            return false;
-        }
-        parameters[i].there = true;
-    }
-    return true;
-}
-
 void api_lookup(struct api_call *call)
 {
     enum { TENANT, KEY };
-    struct parameter parameters[] = { { .name = "tenant" }, { .name = "key" } };
+    struct api_parameter parameters[] = { { .name = "tenant" }, { .name = "key" } };
     struct once_reply reply = { 0 };
     struct once_error err;
     for (int i = TENANT; i <= KEY; i++)
         once_buf_init(&parameters[i].value, ONCE_KEY_LEN_MAX + 1); /* one more: the library says how long it may be */
-    if (read_query(call, parameters, 2)) {
+    if (api_query_read(call, parameters, 2)) {
         once_span tenant = once_buf_span(&parameters[TENANT].value), key = once_buf_span(&parameters[KEY].value);
         if (!parameters[KEY].there) {
             api_answer_problem(&call->answer, API_PROBLEM_INVALID, "key", "parameter 'key' is missing");

@@ -7,6 +7,8 @@
 #include "daemon/api_call.h"
 #include "daemon/completer.h"
 #include "daemon/escalate.h"
+#include "daemon/slow.h"
+#include "engine/insight.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -84,6 +86,62 @@ static void put_completer(FILE *file, const struct completer_counters *c)
         fprintf(file, "once_completer_ended_total{how=\"%s\"} %" PRIu64 "\n", ends[i].how, ends[i].count);
 }
 
+/* One line each, also where it is 0: what is graphed should not begin with its first event. */
+static void put_labelled(FILE *file, const char *name, const char *label, const char *value, uint64_t count)
+{
+    fprintf(file, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, value, count);
+}
+
+/* Buckets by powers of two from 64 us to 16 s: the engine's are finer, which is for the console. */
+static void put_times(FILE *file, const char *name, const struct insight_times *times, const char *help)
+{
+    enum { FIRST_US = 64, LAST_US = 16 << 20 };
+    put_head(file, name, "histogram", help);
+    uint64_t seen = 0, edge = FIRST_US;
+    for (unsigned i = 0; i < INSIGHT_TIMES; i++) {
+        seen += times->buckets[i];
+        if (insight_bucket_us(i) + 1 == edge && edge <= LAST_US) {
+            fprintf(file, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)edge / 1e6, seen);
+            edge *= 2;
+        }
+    }
+    fprintf(file, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, times->count);
+    fprintf(file, "%s_sum %.9f\n%s_count %" PRIu64 "\n", name, (double)times->sum_ns / 1e9, name, times->count);
+}
+
+static void put_insight(FILE *file, const struct once_insight *insight)
+{
+    put_head(file, "once_claims_total", "counter", "Claims, by what they were answered.");
+    for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_UNKNOWN; arm++)
+        put_labelled(file, "once_claims_total", "arm", once_arm_name((enum once_arm)arm), insight->claims[arm]);
+    put_head(file, "once_outcomes_total", "counter", "Outcomes that were stored, by state.");
+    for (int state = ONCE_STATE_SUCCEEDED; state <= ONCE_STATE_UNKNOWN; state++)
+        put_labelled(file, "once_outcomes_total", "state", once_state_name((enum once_state)state),
+                     insight->outcomes[state]);
+    put_metric(file, "once_errors_total", "counter", insight->errors, "Operations that could not be done.");
+    put_metric(file, "once_queue_length", "gauge", insight->queued, "Operations that wait for the next batch.");
+    put_times(file, "once_claim_seconds", &insight->claim, "From a claim's arrival to its answer, waits apart.");
+    put_times(file, "once_finish_seconds", &insight->finish, "From a finish's arrival to its answer.");
+    put_head(file, "once_batch_size", "histogram", "Operations that were committed together.");
+    uint64_t seen = 0;
+    for (unsigned i = 0; i < INSIGHT_SIZES; i++) {
+        seen += insight->batch_sizes[i];
+        fprintf(file, "once_batch_size_bucket{le=\"%u\"} %" PRIu64 "\n", 1u << i, seen);
+    }
+    fprintf(file, "once_batch_size_bucket{le=\"+Inf\"} %" PRIu64 "\n", seen);
+    fprintf(file, "once_batch_size_sum %" PRIu64 "\nonce_batch_size_count %" PRIu64 "\n", insight->batch_operations,
+            seen);
+}
+
+static void put_expiry(FILE *file, const struct expiry_counters *e)
+{
+    put_metric(file, "once_expired_total", "counter", atomic_load(&e->removed),
+               "Records past their retention whose space was given back.");
+    once_time lag_ms = once_os_monotonic_ms() - atomic_load(&e->caught_up_ms);
+    put_head(file, "once_expiry_lag_seconds", "gauge", "Time since no such record was left; it looks every 5 s.");
+    fprintf(file, "once_expiry_lag_seconds %" PRId64 ".%03d\n", lag_ms / 1000, (int)(lag_ms % 1000));
+}
+
 void api_metrics(struct api_call *call)
 {
     struct once_stats stats;
@@ -92,8 +150,14 @@ void api_metrics(struct api_call *call)
     FILE *file = api_answer_begin(&call->answer, 200, "text/plain; version=0.0.4; charset=utf-8");
     if (file == NULL)
         return;
-    if (call->once != NULL)
+    if (call->once != NULL) {
+        struct once_insight insight;
+        once_insight(call->once, &insight);
         put_store(file, &stats, result);
+        put_insight(file, &insight);
+    }
+    if (call->counters->expiry != NULL)
+        put_expiry(file, call->counters->expiry);
     put_http(file, call->counters);
     if (call->counters->escalations != NULL)
         put_escalations(file, call->counters->escalations);

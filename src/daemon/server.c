@@ -350,3 +350,8 @@ void server_close(struct server *s)
     close(s->hub.epoll);
     free(s);
 }
+
+const struct expiry_counters *server_expiry(const struct server *s)
+{
+    return slow_expiry(s->hub.slow);
+}

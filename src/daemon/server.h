@@ -33,11 +33,14 @@ struct server_options {
 };
 
 struct server;
+struct expiry_counters; /* slow.h */
 
 /* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);
 /* Serves until a signal comes, then finishes what is under way. The number of the signal. */
 int server_run(struct server *server);
+/* Good until server_close(). */
+const struct expiry_counters *server_expiry(const struct server *server);
 /* Removes the socket, closes the store. */
 void server_close(struct server *server);
 

@@ -28,6 +28,7 @@ struct slow {
     size_t count;
     bool stopping;
 
+    struct expiry_counters expiry;
     once_time expire_at; /* the thread's own: monotonic ms; questions do not put it off */
 };
 
@@ -154,6 +155,9 @@ static void give_space_back(struct slow *s)
     for (int i = 0; more && i < EXPIRE_STEPS_MAX; i++) {
         if (once_expire(s->once, 0, &removed, &more, NULL) != ONCE_OK)
             return;
+        atomic_fetch_add(&s->expiry.removed, removed);
+        if (!more)
+            atomic_store(&s->expiry.caught_up_ms, once_os_monotonic_ms());
         pthread_mutex_lock(&s->lock);
         more = more && s->first == NULL && !s->stopping;
         pthread_mutex_unlock(&s->lock);
@@ -264,6 +268,7 @@ once_result slow_start(struct once *once, int wake, struct slow **out, struct on
     s->once = once;
     s->wake = wake;
     s->expire_at = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
+    s->expiry.caught_up_ms = once_os_monotonic_ms();
     s->last = &s->first;
     s->done_last = &s->done;
     pthread_mutex_init(&s->lock, NULL);
@@ -290,4 +295,9 @@ void slow_free(struct slow *s)
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+const struct expiry_counters *slow_expiry(const struct slow *slow)
+{
+    return &slow->expiry;
 }

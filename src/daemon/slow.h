@@ -8,7 +8,15 @@
 
 #include "wire/wire.h"
 
+#include <stdatomic.h>
+
 struct slow;
+
+/* Expiry: how much space was given back, and when nothing was left to be. */
+struct expiry_counters {
+    _Atomic uint64_t removed;     /* records */
+    _Atomic int64_t caught_up_ms; /* once_os_monotonic_ms(); of the start, until it was */
+};
 
 /* A question, and its answer as a frame. */
 struct slow_job {
@@ -30,5 +38,6 @@ once_result slow_submit(struct slow *slow, void *asker, const struct wire_frame 
 /* The next job that is answered, or NULL. The caller releases it. */
 struct slow_job *slow_next(struct slow *slow);
 void slow_job_release(struct slow_job *job);
+const struct expiry_counters *slow_expiry(const struct slow *slow);
 
 #endif

@@ -37,6 +37,7 @@ struct engine {
     bool stopped;                          /* nothing more is taken */
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
+    struct once_insight insight;
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -136,15 +137,37 @@ static void count_operation(struct once_stats *c, const struct once_op *op)
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
+/* Of what is answered now. */
+static void count_answer(struct once_insight *i, const struct job *job, uint64_t now_ns)
+{
+    const struct once_op *op = &job->op;
+    enum once_verb verb = op->request->verb;
+    i->verbs[verb]++;
+    if (op->result != ONCE_OK) {
+        i->errors++;
+        return;
+    }
+    if (verb == ONCE_VERB_CLAIM)
+        i->claims[op->reply.arm]++;
+    if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
+        i->outcomes[op->request->outcome.state]++;
+    if (job->ask_at == 0 && verb == ONCE_VERB_CLAIM)
+        insight_add_time(&i->claim, now_ns - job->submitted_ns);
+    else if (verb == ONCE_VERB_FINISH)
+        insight_add_time(&i->finish, now_ns - job->submitted_ns);
+}
+
 static void finish_operations(struct lane *lane, struct job **jobs, size_t count)
 {
     struct engine *e = lane->engine;
     ONCE_POINT("engine.durable");
-    once_time now = once_os_monotonic_ms();
+    uint64_t now_ns = once_os_monotonic_ns();
+    once_time now = (once_time)(now_ns / 1000000);
     size_t answered = 0;
     pthread_mutex_lock(&e->lock);
     lane->expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
     e->counters.batches++;
+    insight_add_batch(&e->insight, count);
     e->counters.settled += lane->settled;
     lane->settled = 0;
     for (size_t i = 0; i < count; i++)
@@ -153,9 +176,11 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
         if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
     /* After parking: one that waits may have come in the same batch as what it waits for. */
-    for (size_t i = 0; i < answered; i++)
+    for (size_t i = 0; i < answered; i++) {
+        count_answer(&e->insight, jobs[i], now_ns);
         if (ends_record(&jobs[i]->op))
             parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
+    }
     pthread_mutex_unlock(&e->lock);
     answer_all(e, jobs, answered);
     ONCE_POINT("engine.answered");
@@ -470,6 +495,7 @@ static void *writer(void *arg)
 
 static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
 {
+    job->submitted_ns = once_os_monotonic_ns();
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
     e->counters.busy += full;
@@ -545,6 +571,14 @@ void engine_counters(struct engine *e, struct once_stats *stats)
     stats->fenced = e->counters.fenced;
     stats->replays = e->counters.replays;
     stats->executions = e->counters.executions;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_insight(struct engine *e, struct once_insight *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->insight;
+    out->queued = e->lanes[0].queued + e->lanes[1].queued;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -17,6 +17,7 @@
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
 
+#include "engine/insight.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -38,6 +39,7 @@ struct job {
     enum job_kind kind;
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
+    uint64_t submitted_ns;       /* monotonic: when it was handed in */
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
@@ -98,5 +100,6 @@ once_result engine_call(struct engine *engine, struct job *job, struct once_erro
 int engine_eventfd(const struct engine *engine);
 size_t engine_dispatch(struct engine *engine, size_t max);
 void engine_counters(struct engine *engine, struct once_stats *stats);
+void engine_insight(struct engine *engine, struct once_insight *out);
 
 #endif

@@ -481,3 +481,8 @@ once_result once_stats(struct once *once, struct once_stats *stats, struct once_
     engine_counters(once->engine, stats);
     return r;
 }
+
+void once_insight(struct once *once, struct once_insight *out)
+{
+    engine_insight(once->engine, out);
+}

@@ -334,16 +334,22 @@ for line in text.splitlines():
         wrong += [line] if current in seen or len(line.split()) < 4 else []
         seen.add(current)
     elif line.startswith("# TYPE "):
-        wrong += [line] if line.split()[2] != current or line.split()[3] not in ("counter", "gauge") else []
+        wrong += [line] if line.split()[2] != current or line.split()[3] not in ("counter", "gauge", "histogram") else []
         counter = line.split()[3] == "counter"
         wrong += [line] if counter != current.endswith("_total") else []
     else:
         match = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? [0-9]+(\.[0-9]+)?', line)
-        wrong += [line] if match is None or match[1] != current else []
+        named = match and (match[1] == current or re.fullmatch(current + "_(bucket|sum|count)", match[1]))
+        wrong += [line] if not named else []
 ok(not wrong and text.endswith("\n"), "each has its HELP and TYPE before it, once", wrong)
 metrics = server.metrics()
 for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_replays_total": "1", "once_records": "1",
                     "once_fenced_total": "0", "once_busy_total": "0", "once_settled_total": "0",
+                    'once_claims_total{arm="execute"}': "1", 'once_claims_total{arm="in progress"}': "2",
+                    'once_claims_total{arm="replay"}': "1", 'once_claims_total{arm="mismatch"}': "0",
+                    'once_outcomes_total{state="succeeded"}': "1", 'once_outcomes_total{state="unknown"}': "0",
+                    "once_claim_seconds_count": "4", "once_finish_seconds_count": "1",
+                    'once_claim_seconds_bucket{le="+Inf"}': "4",
                     'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "8"}.items():
     equal(metrics.get(name), value, name)
 until(lambda: server.metrics()["once_http_connections"] == "1", "only this one is open")

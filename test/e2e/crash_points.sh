@@ -3,7 +3,7 @@
 # happened at most once under `escalate`; what was acknowledged replays.
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t points < <(once run --list-points | grep -v '^migrate\.\|^daemon\.\|^completer\.\|^flow\.\|^reconcile\.\|^relay\.\|^client\.\|^send\.')
+mapfile -t points < <(once run --list-points | grep -v '^migrate\.\|^daemon\.\|^completer\.\|^flow\.\|^reconcile\.\|^relay\.\|^client\.\|^send\.\|^consume\.')
 command='echo x >>effects; echo out; echo err >&2'
 
 # The n-th passing of POINT is deadly, n = 1, 2, 3 ... until the run survives.

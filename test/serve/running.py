@@ -476,10 +476,13 @@ def kill_the_shop(world, shop):
 
 def test_demo__runs_and_ends(world):
     need_module()
-    port, service, shop = free_port(), free_port(), free_ports(2)
-    process = demo(world, "--listen", "127.0.0.1:%d" % port, "--service", str(service), "--shop", str(shop))
+    port, service, shop, console = free_port(), free_port(), free_ports(2), free_port()
+    process = demo(world, "--listen", "127.0.0.1:%d" % port, "--service", str(service), "--shop", str(shop),
+                   "--console", "127.0.0.1:%d" % console)
     try:
         wait_for("the list", lambda: "Things to try" in demo_log(world) or process.poll() is not None)
+        contains(demo_log(world), "The same in a browser: http://127.0.0.1:%d/#token=" % console, "where the console is")
+        equal(request(console, "/", method="GET", body=None)[0], 200, "the console")
         equal(request(port, "/orders")[0], 201, "an order")
         equal(request(port, "/flaky")[0], 502, "a dropped connection")
         equal(request(port, "/count", method="GET", body=None)[2], b'{"charges": 2}\n', "the count")
@@ -491,7 +494,7 @@ def test_demo__runs_and_ends(world):
         process.send_signal(signal.SIGINT)
         wait_for("the end", lambda: process.poll() is not None)
         equal(process.returncode, 0, "exit status")
-        equal([request(p, timeout=5) for p in (port, service, shop, shop + 1)], [None] * 4, "who is left")
+        equal([request(p, timeout=5) for p in (port, service, shop, shop + 1, console)], [None] * 5, "who is left")
     finally:
         process.terminate()
         process.wait()

@@ -1,0 +1,294 @@
+// The console in a browser: browser.mjs SETTINGS.json
+// Settings: origin, token, wrong, hostile (name to base64), count (of keys key-000001...), shots (a folder), chromium.
+// Prints TAP. What only the other side can do (a record changes meanwhile) is asked for by a line "# do WORD", answered on stdin.
+import { chromium } from 'playwright-core';
+import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+
+const settings = JSON.parse(readFileSync(process.argv[2], 'utf8'));
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+let count = 0;
+let failed = 0;
+
+function ok(good, name, ...more) {
+    count++;
+    if (!good) failed++;
+    console.log(`${good ? '' : 'not '}ok ${count} - ${name.replace(/#/g, '')}`);
+    if (!good) for (const text of more) for (const line of String(text).slice(0, 1500).split('\n')) console.log(`#   ${line}`);
+}
+const equal = (got, wanted, name) => ok(JSON.stringify(got) === JSON.stringify(wanted), name, `got ${JSON.stringify(got)}`, `not ${JSON.stringify(wanted)}`);
+async function ask(word) {
+    console.log(`# do ${word}`);
+    return (await lines.next()).value;
+}
+
+const browser = await chromium.launch({ executablePath: settings.chromium, args: ['--no-sandbox', '--disable-background-networking'] });
+const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce' });
+const page = await context.newPage();
+page.setDefaultTimeout(30000);
+const complaints = [];
+const elsewhere = [];
+let expected = null; // a status that is part of the test
+page.on('pageerror', (error) => complaints.push(error.message));
+page.on('dialog', (dialog) => {
+    complaints.push(`a dialog: ${dialog.message()}`);
+    dialog.dismiss();
+});
+page.on('console', (message) => {
+    if (message.type() === 'error' && !(expected !== null && message.text().includes(String(expected)))) complaints.push(message.text());
+});
+page.on('request', (request) => {
+    if (!request.url().startsWith(`${settings.origin}/`)) elsewhere.push(request.url());
+});
+await page.addInitScript(() => document.addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`)));
+
+const shot = async (name, options = {}) => settings.shots && page.screenshot({ path: `${settings.shots}/${name}.png`, ...options });
+const go = async (hash, ready) => {
+    await page.evaluate(() => document.getElementById('main')?.removeAttribute('data-ready'));
+    await page.evaluate((h) => (location.hash = h), hash);
+    await page.waitForSelector(`[data-ready=${ready}]`);
+};
+const texts = (selector) => page.locator(selector).allInnerTexts();
+const percent = (bytes) => Array.from(bytes, (b) => `%${b.toString(16).padStart(2, '0').toUpperCase()}`).join('');
+const keyPage = (key, tenant = '') => go(`#/key?tenant=${percent(Buffer.from(tenant))}&key=${percent(Buffer.from(key))}`, 'key');
+
+// ---------------------------------------------------------------- signing in
+await page.goto(`${settings.origin}/`);
+await page.waitForSelector('[data-ready=sign-in]');
+ok(await page.evaluate(() => document.activeElement.name === 'token'), 'the token field has the focus');
+expected = 401;
+await page.fill('[name=token]', settings.wrong);
+await page.fill('[name=name]', 'ann');
+await page.keyboard.press('Enter');
+await page.waitForSelector('.notice.bad:not([hidden])');
+ok((await page.innerText('.notice.bad')).includes('not the token'), 'a wrong token is refused, and says so');
+expected = null;
+await page.goto(`${settings.origin}/#token=${settings.token}`);
+await page.waitForFunction((token) => document.querySelector('[name=token]')?.value === token, settings.token);
+ok(!page.url().includes(settings.token) && (await page.inputValue('[name=token]')) === settings.token, 'a token in the address is taken out of it');
+await page.fill('[name=name]', 'ann');
+await page.keyboard.press('Enter');
+await page.waitForSelector('[data-ready=overview]');
+ok(!(await page.evaluate(() => document.cookie)).includes('once'), 'no script can read the cookie');
+
+// ---------------------------------------------------------------- overview
+await page.waitForFunction((n) => Number(document.querySelector('[data-tile=claims] .sub b')?.textContent.replace(/\D/g, '')) > n, 200);
+await page.waitForSelector('[data-fact=outbox]');
+await page.waitForFunction(() => [...document.querySelectorAll('.chart')].every((c) => c.querySelectorAll('path.line').length > 0 && [...c.querySelectorAll('path.line')].every((p) => p.getAttribute('d').length > 40)), null, { timeout: 90000 });
+if (settings.patience) await page.waitForTimeout(settings.patience); // for a picture with a story
+equal(await texts('.tile h3'), ['Requests', 'Executions', 'Replays', 'Conflicts', 'Mismatches', 'Unknowns'], 'tiles');
+equal(await texts('.chart h3'), ['Requests', 'Claim latency', 'Finish latency', 'Group commit', 'Store size'], 'charts');
+const totals = Object.fromEntries(await page.$$eval('.tile', (all) => all.map((t) => [t.dataset.tile, Number(t.querySelector('.sub b').textContent.replace(/\D/g, ''))])));
+ok(totals.executions > 0 && totals.replays > 0 && totals.conflicts > 0 && totals.mismatches > 0 && totals.unknowns > 0, 'all kinds of answers are counted', JSON.stringify(totals));
+equal(await page.innerText('[data-fact=dead] dd'), '2\nlist', 'dead letters');
+await page.focus('.chart .plot');
+await page.keyboard.press('ArrowLeft');
+ok(/\d\d:\d\d:\d\d/.test(await page.innerText('.chart .when')), 'the arrow keys move the crosshair');
+await page.locator('.chart .plot').first().blur();
+await shot('overview');
+await page.emulateMedia({ colorScheme: 'dark' });
+await shot('overview-dark');
+const dark = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+await page.emulateMedia({ colorScheme: 'light' });
+ok(dark !== (await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor)), 'dark is another colour');
+await ask('calm');
+
+// ---------------------------------------------------------------- keys: pages, searches
+await go('#/keys?tenant=bulk', 'keys');
+const first = await texts('tbody tr td:first-child');
+equal([first.length, first[0]], [50, `key-${String(settings.count).padStart(6, '0')}`], 'fifty keys, the newest first');
+await page.click('a[rel=next]');
+await page.waitForFunction((old) => document.querySelector('tbody td')?.innerText && document.querySelector('tbody td').innerText !== old, first[0]);
+const second = await texts('tbody tr td:first-child');
+equal(second[0], `key-${String(settings.count - 50).padStart(6, '0')}`, 'the next page goes on');
+for (let i = 0; i < 8; i++) {
+    const last = (await texts('tbody tr td:first-child'))[0];
+    await page.keyboard.press('n');
+    await page.waitForFunction((old) => document.querySelector('tbody td')?.innerText && document.querySelector('tbody td').innerText !== old, last);
+}
+equal((await texts('tbody tr td:first-child'))[0], `key-${String(settings.count - 450).padStart(6, '0')}`, 'and on, by a key');
+await page.goBack();
+await page.waitForFunction((key) => document.querySelector('tbody td')?.innerText === key, `key-${String(settings.count - 400).padStart(6, '0')}`);
+ok(true, 'and back');
+await go('#/keys', 'keys');
+await page.fill('[name=prefix]', 'key-00001');
+await page.fill('[name=tenant]', 'bulk');
+await page.keyboard.press('Enter');
+await page.waitForSelector('.empty');
+let turns = 0;
+while ((await page.locator('.empty a, a[rel=next]').count()) > 0 && (await page.locator('tbody tr').count()) === 0 && turns < 20) {
+    const before = page.url();
+    await page.click('a[rel=next]');
+    await page.waitForFunction((old) => location.href !== old && document.querySelector('.results .loading') === null && document.querySelector('.results > *') !== null, before);
+    turns++;
+}
+ok(turns > 0 && turns < 20, `a search among ${settings.count} goes on in turns`, turns);
+equal((await texts('tbody tr td:first-child')).at(-1), 'key-000010', 'and finds what is there');
+await page.fill('[name=prefix]', 'key-000777');
+await page.click('text=Open this key');
+await page.waitForSelector('h1');
+equal(await page.innerText('h1'), 'key-000777', 'a key by its name');
+await go('#/keys?states=unknown&tenant=acme', 'keys');
+equal(await texts('tbody .badge'), Array(settings.unknowns).fill('unknown'), 'by state');
+ok(await page.isChecked('[value=unknown]'), 'the form shows what was asked for');
+await go('#/keys?prefix=no-such-key&tenant=nobody', 'keys');
+ok((await page.locator('.empty').count()) === 1, 'nothing found is said in words');
+await go('#/keys?tenant=shop', 'keys');
+await shot('keys');
+
+// ---------------------------------------------------------------- hostile bytes
+const scripts = await page.evaluate(() => document.scripts.length);
+for (const [name, base64] of Object.entries(settings.hostile)) {
+    const key = Buffer.from(base64, 'base64');
+    await go(`#/key?tenant=hostile&key=${percent(key)}`, 'key');
+    await page.click('[data-reveal=response]');
+    await page.waitForSelector('.hidden-part pre');
+    const seen = await page.evaluate(() => ({ heading: document.querySelector('h1').textContent, escapes: [...document.querySelectorAll('h1 .esc')].map((e) => e.textContent), body: document.querySelector('.hidden-part pre').textContent,
+        title: document.title, scripts: document.scripts.length, images: document.querySelectorAll('main img, main script, main iframe, main b > i').length }));
+    ok(seen.title === 'Key · Once console' && seen.scripts === scripts && seen.images === 0, `${name}: stays text`, JSON.stringify(seen));
+    ok(seen.body.includes('<script>') || /3c 73 63 72/.test(seen.body), `${name}: its body is shown`, seen.body);
+    // eslint-disable-next-line no-control-regex
+    ok(!/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/.test(seen.heading), `${name}: nothing that cannot be seen`, JSON.stringify(seen.heading));
+    const wanted = { 'right to left': '\\u{202e}', 'a NUL': '\\0', 'no UTF-8': '\\xff', 'escape sequences': '\\e', blanks: '\\u{200b}', marks: '\\u{335}' }[name];
+    if (wanted) ok(seen.escapes.includes(wanted), `${name}: ${wanted} is marked`, seen.escapes);
+    if (name === 'no UTF-8') await shot('bytes');
+}
+await go('#/keys?tenant=hostile', 'keys');
+equal(await page.locator('tbody tr').count(), Object.keys(settings.hostile).length, 'a list of them');
+equal(await page.evaluate(() => [document.title, document.scripts.length, document.querySelectorAll('main img').length]), ['Keys · Once console', scripts, 0], 'is harmless, too');
+
+// ---------------------------------------------------------------- unknowns, verdicts
+await page.keyboard.press('g');
+await page.keyboard.press('u');
+await page.waitForSelector('[data-ready=unknowns] tbody');
+equal(await page.locator('tbody tr').count(), settings.unknowns, 'the work list');
+await page.keyboard.press('j');
+await page.keyboard.press('j');
+await page.keyboard.press('k');
+await page.keyboard.press('Enter');
+await page.waitForSelector('[data-ready=key] .actions');
+ok((await page.innerText('h1')).startsWith('pay-'), 'opened by the keyboard');
+await keyPage('pay-1', 'acme');
+await shot('key');
+await page.click('text=It happened…');
+await page.fill('dialog [name=status]', '201');
+await page.fill('dialog [name=body]', '{"order": 1}');
+await page.fill('dialog [name=type]', 'application/json');
+await page.click('dialog button.primary');
+ok(await page.isVisible('dialog[open]'), 'without a reason nothing is said');
+await page.fill('dialog [name=reason]', 'it is in the <b>ledger</b>, line 117');
+if (settings.shots) await page.waitForTimeout(2000); // the browser's own remark about the reason goes away
+await shot('resolve');
+await page.click('dialog button.primary');
+await page.waitForSelector('.badge.succeeded');
+const told = (await texts('.timeline li')).at(-1);
+ok(told.includes('resolved done') && told.includes('by ann (console)') && told.includes('it is in the <b>ledger</b>, line 117'), 'the timeline has it, as text', told);
+equal(await page.locator('.actions button').count(), 0, 'there is nothing more to decide');
+await page.click('[data-reveal=response]');
+await page.click('text=Formatted');
+equal(await page.innerText('.hidden-part pre:not([hidden])'), '{\n  "order": 1\n}', 'JSON in lines, where that is wanted');
+equal(await ask('claim pay-1'), 'replay 201 {"order": 1}', 'a retry gets exactly that');
+await keyPage('pay-2', 'acme');
+await page.click('text=Run again…');
+await page.fill('dialog [name=reason]', 'the provider has no such charge');
+await page.click('dialog button.primary');
+await page.waitForSelector('.badge.failed');
+ok((await ask('claim pay-2')).startsWith('execute'), 'run again: the next try executes');
+await keyPage('pay-3', 'acme');
+await page.click('text=Release…');
+await page.keyboard.press('Escape');
+await page.waitForFunction(() => document.querySelector('dialog') === null);
+ok(await page.isVisible('.badge.unknown'), 'Escape changes nothing');
+await page.click('text=Release…');
+await page.fill('dialog [name=reason]', 'a typo');
+await page.click('dialog button.danger');
+await page.waitForSelector('text=No such key');
+ok((await texts('.timeline li')).at(-1).includes('a typo'), 'released: gone, but for the audit trail');
+await keyPage('pay-4', 'acme');
+await ask('resolve pay-4');
+await page.click('text=Run again…');
+await page.fill('dialog [name=reason]', 'too late');
+await page.click('dialog button.primary');
+await page.waitForSelector('.toast.bad');
+ok((await page.innerText('.toast.bad')).includes('It changed since you looked') && (await page.isVisible('.badge.succeeded')), 'who was faster wins, and the page says so');
+await keyPage('gone', 'acme');
+ok(await page.isVisible('text=Its holder is gone.'), 'a record that nobody is at');
+await keyPage('at-work', 'acme');
+ok((await page.innerText('.nothing')).includes('Its holder is at work'), 'and one that somebody is at');
+await page.fill('[name=call]', 'charge');
+await page.click('text=Derive');
+await page.waitForFunction(() => document.querySelectorAll('.rows dd.mono').length === 2);
+ok(/^[0-9a-f]{48}/.test((await texts('.rows dd.mono')).at(-1)), 'a child key');
+await keyPage('resend', 'acme');
+ok((await page.innerText('.trace')).includes('0af7651916cd43dd8448eb211c80319c') && !(await page.innerText('main')).includes('secret=1'), 'a stored request: its trace, not its query');
+await page.click('[data-reveal=request]');
+await page.waitForSelector('text=/orders?secret=1');
+ok((await page.innerText('main')).includes('"eur": 25'), 'all of it, when asked for');
+await keyPage('stored', 'acme');
+await page.click('[data-reveal=checkpoint]');
+await page.waitForSelector('text=receipt-17');
+ok(true, 'a checkpoint, when asked for');
+
+// ---------------------------------------------------------------- outbox
+await go('#/outbox', 'outbox');
+equal((await texts('tbody .badge')).sort(), ['dead', 'dead', 'pending'], 'messages');
+await shot('outbox');
+await go('#/outbox?states=dead', 'outbox');
+equal(await texts('tbody .badge'), ['dead', 'dead'], 'dead letters');
+await page.click('tbody button.link');
+ok((await page.innerText('dialog')).includes('<script>'), 'its payload, as text');
+await page.keyboard.press('Escape');
+await page.click('tbody tr:first-child >> text=Retry…');
+await page.fill('dialog [name=reason]', 'the receiver is repaired');
+await page.click('dialog button.primary');
+await page.waitForFunction(() => document.querySelectorAll('tbody tr').length === 1);
+await page.click('tbody tr:first-child >> text=Drop…');
+await page.fill('dialog [name=reason]', 'a test order');
+await page.click('dialog button.danger');
+await page.waitForSelector('.empty');
+equal(await ask('outbox'), 'pending pending', 'one is retried, the other one dropped');
+
+// ---------------------------------------------------------------- activity, help, narrow
+await go('#/activity', 'activity');
+const activity = (await texts('tbody tr')).join('\n');
+ok(activity.includes('revealed the response') && activity.includes('resolved: done') && activity.includes('resolved: release') && activity.includes('signed in'), 'what was done is listed', activity);
+await page.keyboard.press('?');
+await page.waitForSelector('dialog.help');
+await page.keyboard.press('Escape');
+await page.keyboard.press('g');
+await page.keyboard.press('k');
+await page.waitForSelector('[data-ready=keys] tbody');
+await page.keyboard.press('/');
+ok(await page.evaluate(() => document.activeElement.name === 'prefix'), 'a slash searches');
+await page.keyboard.press('Escape');
+await page.keyboard.press('Tab');
+ok(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle !== 'none'), 'where the focus is can be seen');
+await page.setViewportSize({ width: 390, height: 844 });
+for (const [hash, ready] of [['#/overview', 'overview'], ['#/keys?tenant=hostile', 'keys'], ['#/unknowns', 'unknowns'], ['#/outbox', 'outbox'], ['#/activity', 'activity']]) {
+    await go(hash, ready);
+    ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${ready} fits a phone`, await page.evaluate(() => document.documentElement.scrollWidth));
+    if (ready === 'overview') await shot('phone-overview');
+}
+await keyPage('pay-1', 'acme');
+ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'a key fits a phone');
+await page.setViewportSize({ width: 1280, height: 860 });
+
+// ---------------------------------------------------------------- leaving
+await page.click('text=Sign out');
+await page.waitForSelector('[data-ready=sign-in]');
+ok((await page.evaluate(() => localStorage.getItem('once-console'))) === null, 'signed out: nothing is kept');
+await page.fill('[name=token]', await ask('token'));
+await page.fill('[name=name]', 'ann');
+await page.keyboard.press('Enter');
+await page.waitForSelector('#main[data-ready]');
+equal(await ask('crowd'), '16', 'others sign in');
+expected = 401;
+await page.keyboard.press('r');
+await page.waitForSelector('[data-ready=sign-in]');
+ok((await page.innerText('#toasts')).includes('signed out'), 'a session that ended leads back to the door');
+expected = null;
+equal(elsewhere, [], 'nothing was loaded from elsewhere');
+equal(complaints, [], 'nothing was complained about');
+await browser.close();
+console.log(`1..${count}`);
+process.exit(failed > 0 ? 1 : 0);
