@@ -12,7 +12,7 @@
  * The library has no time limit of its own for writing. A broker that is short of memory stops reading, so the socket
  * has one (TCP_USER_TIMEOUT), and no more is written at a time than fits into buffers when most of it comes back.
  */
-#include "broker/amqp_url.h"
+#include "broker/amqp_conn.h"
 #include "broker/flight.h"
 #include "broker/headers.h"
 #include "broker/sink.h"
@@ -22,29 +22,23 @@
 #include "os/os.h"
 
 #include <amqp.h>
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
+#include <assert.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
     CHANNEL = 1,
-    HEARTBEAT_S = 20,
-    FRAME_LEN_MAX = 131072,
     UNCONFIRMED_BYTES_MAX = 1 << 20,
     HEADERS_MAX = 256, /* in 16 KiB there are hardly more; the rest would be dropped silently, so it is refused */
 };
-static const char system_ca_file[] = "/etc/ssl/certs/ca-certificates.crt";
+static_assert(AMQP_REASON_LEN <= OUTBOX_REASON_LEN, "a reason of the connection is one of a message");
 
 struct amqp_sink {
     struct sink base;
     struct amqp_url url;
-    char user[128], password[512];
+    struct amqp_peer peer;
     amqp_connection_state_t conn; /* NULL: none */
     uint64_t tag;                 /* of the last message on this channel */
     struct flights flights;
@@ -65,11 +59,6 @@ static const char *amqp_fault(const char *url)
     return amqp_url_parse(url, &parsed);
 }
 
-static struct timeval timeval_of(int64_t ms)
-{
-    return (struct timeval){ .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
-}
-
 /* ------------------------------------------------------------------ connecting */
 
 static void disconnect(struct amqp_sink *s)
@@ -81,110 +70,27 @@ static void disconnect(struct amqp_sink *s)
     s->blocked[0] = '\0';
 }
 
-/* What the broker said on closing: "404 NOT_FOUND - no exchange ...". */
-static void say_close(char *reason, int code, amqp_bytes_t text)
-{
-    int len = text.len < 180 ? (int)text.len : 180;
-    snprintf(reason, OUTBOX_REASON_LEN, "%d %.*s", code, len, text.len > 0 ? (const char *)text.bytes : "");
-    for (char *c = reason; *c != '\0'; c++)
-        if (*c < ' ' || *c > '~')
-            *c = ' ';
-}
-
-static bool succeeded(amqp_rpc_reply_t reply, const char *what, char *reason)
-{
-    if (reply.reply_type == AMQP_RESPONSE_NORMAL)
-        return true;
-    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
-        amqp_connection_close_t *close = reply.reply.decoded;
-        say_close(reason, close->reply_code, close->reply_text);
-    } else if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-        amqp_channel_close_t *close = reply.reply.decoded;
-        say_close(reason, close->reply_code, close->reply_text);
-    } else {
-        snprintf(reason, OUTBOX_REASON_LEN, "%s: %s", what,
-                 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? amqp_error_string2(reply.library_error)
-                                                                     : "an answer that means nothing");
-    }
-    return false;
-}
-
-static const char *ca_file_of(const struct amqp_sink *s)
-{
-    return s->base.options.ca_file != NULL ? s->base.options.ca_file : system_ca_file;
-}
-
-/* The socket, with TLS if the URL says so. */
-static amqp_socket_t *make_socket(struct amqp_sink *s, char *reason)
-{
-    if (!s->url.tls)
-        return amqp_tcp_socket_new(s->conn);
-    amqp_socket_t *socket = amqp_ssl_socket_new(s->conn);
-    const char *ca_file = ca_file_of(s);
-    if (socket == NULL)
-        return NULL;
-    amqp_ssl_socket_set_verify_peer(socket, 1);
-    amqp_ssl_socket_set_verify_hostname(socket, 1);
-    if (amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST) == AMQP_STATUS_OK &&
-        amqp_ssl_socket_set_cacert(socket, ca_file) == AMQP_STATUS_OK)
-        return socket;
-    snprintf(reason, OUTBOX_REASON_LEN, "cannot use the certificates in '%.150s'", ca_file);
-    return NULL;
-}
-
-static bool open_socket(struct amqp_sink *s, int64_t timeout_ms, char *reason)
-{
-    struct timeval timeout = timeval_of(timeout_ms);
-    snprintf(reason, OUTBOX_REASON_LEN, "no memory for a connection");
-    s->conn = amqp_new_connection();
-    amqp_socket_t *socket = s->conn != NULL ? make_socket(s, reason) : NULL;
-    if (socket == NULL)
-        return false;
-    amqp_set_handshake_timeout(s->conn, &timeout);
-    amqp_set_rpc_timeout(s->conn, &timeout);
-    int status = amqp_socket_open_noblock(socket, s->url.host, s->url.port, &timeout);
-    if (status != AMQP_STATUS_OK) {
-        snprintf(reason, OUTBOX_REASON_LEN, "cannot connect to %.100s:%d: %s", s->url.host, s->url.port,
-                 amqp_error_string2(status));
-        return false;
-    }
-    unsigned int ms = (unsigned int)s->base.options.timeout_ms;
-    setsockopt(amqp_get_sockfd(s->conn), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-    return true;
-}
-
-static bool log_in(struct amqp_sink *s, char *reason)
-{
-    amqp_table_entry_t entry = { .key = amqp_cstring_bytes("connection_name"),
-                                 .value = { .kind = AMQP_FIELD_KIND_UTF8,
-                                            .value.bytes = amqp_cstring_bytes("once-relay") } };
-    amqp_table_t properties = { .num_entries = 1, .entries = &entry };
-    return succeeded(amqp_login_with_properties(s->conn, s->url.vhost, 0, FRAME_LEN_MAX, HEARTBEAT_S, &properties,
-                                                AMQP_SASL_METHOD_PLAIN, s->user, s->password),
-                     "cannot log in", reason);
-}
-
 /* The exchange is looked for here: a publish to one that is not there would close the channel. */
 static bool open_channel(struct amqp_sink *s, char *reason)
 {
     amqp_channel_open(s->conn, CHANNEL);
-    if (!succeeded(amqp_get_rpc_reply(s->conn), "cannot open a channel", reason))
+    if (!amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot open a channel", reason))
         return false;
     if (s->url.exchange[0] != '\0') {
         amqp_exchange_declare(s->conn, CHANNEL, amqp_cstring_bytes(s->url.exchange), amqp_cstring_bytes("direct"), 1, 0,
                               0, 0, amqp_empty_table);
-        if (!succeeded(amqp_get_rpc_reply(s->conn), "cannot find the exchange", reason))
+        if (!amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot find the exchange", reason))
             return false;
     }
     amqp_confirm_select(s->conn, CHANNEL);
-    return succeeded(amqp_get_rpc_reply(s->conn), "cannot have confirmations", reason);
+    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot have confirmations", reason);
 }
 
 static bool connect_now(struct amqp_sink *s, int64_t timeout_ms, char *reason)
 {
     disconnect(s);
     s->tag = 0;
-    bool ok = open_socket(s, timeout_ms, reason) && log_in(s, reason) && open_channel(s, reason);
+    bool ok = amqp_conn_open(&s->peer, timeout_ms, &s->conn, reason) && open_channel(s, reason);
     if (!ok)
         disconnect(s);
     s->heard_ms = once_os_monotonic_ms();
@@ -303,7 +209,7 @@ static void on_returned(struct amqp_sink *s, const amqp_frame_t *frame)
 static void on_channel_closed(struct amqp_sink *s, const amqp_channel_close_t *close)
 {
     char reason[OUTBOX_REASON_LEN];
-    say_close(reason, close->reply_code, close->reply_text);
+    amqp_conn_say_close(reason, close->reply_code, close->reply_text);
     for (size_t i = 0; i < s->flights.max; i++)
         if (s->flights.slots[i].state == FLIGHT_SENT)
             flights_refuse(&s->flights, &s->flights.slots[i], reason);
@@ -326,7 +232,7 @@ static void on_method(struct amqp_sink *s, const amqp_method_t *method)
     }
     case AMQP_BASIC_RETURN_METHOD: {
         const amqp_basic_return_t *back = method->decoded;
-        say_close(s->back_reason, back->reply_code, back->reply_text);
+        amqp_conn_say_close(s->back_reason, back->reply_code, back->reply_text);
         s->back = true;
         break;
     }
@@ -335,7 +241,7 @@ static void on_method(struct amqp_sink *s, const amqp_method_t *method)
         break;
     case AMQP_CONNECTION_CLOSE_METHOD: {
         const amqp_connection_close_t *close = method->decoded;
-        say_close(reason, close->reply_code, close->reply_text);
+        amqp_conn_say_close(reason, close->reply_code, close->reply_text);
         lose(s, reason);
         break;
     }
@@ -367,7 +273,7 @@ static void serve(struct amqp_sink *s, int ms)
 {
     amqp_frame_t frame;
     while (s->conn != NULL) {
-        struct timeval timeout = timeval_of(s->flights.ended > 0 ? 0 : ms);
+        struct timeval timeout = amqp_conn_timeval(s->flights.ended > 0 ? 0 : ms);
         int status = amqp_simple_wait_frame_noblock(s->conn, &frame, &timeout);
         ms = 0;
         if (status == AMQP_STATUS_TIMEOUT)
@@ -446,33 +352,13 @@ static void amqp_close(struct sink *sink)
 {
     struct amqp_sink *s = amqp_of(sink);
     if (s->conn != NULL) { /* so that the broker's log does not call it a loss */
-        struct timeval soon = timeval_of(1000);
+        struct timeval soon = amqp_conn_timeval(1000);
         amqp_set_rpc_timeout(s->conn, &soon);
         amqp_connection_close(s->conn, AMQP_REPLY_SUCCESS);
     }
     disconnect(s);
     flights_release(&s->flights);
     free(s);
-}
-
-/* A file with one line, USER:PASSWORD. */
-static once_result read_login(struct amqp_sink *s, const char *file, struct once_error *err)
-{
-    char line[sizeof s->user + sizeof s->password];
-    FILE *f = fopen(file, "re");
-    if (f == NULL)
-        return once_fail(err, ONCE_INVALID, "--amqp-login '%s': %s", file, strerror(errno));
-    size_t len = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[len] = '\0';
-    line[strcspn(line, "\r\n")] = '\0';
-    char *colon = strchr(line, ':');
-    if (colon == NULL || colon == line || (size_t)(colon - line) >= sizeof s->user ||
-        strlen(colon + 1) >= sizeof s->password || len == sizeof line - 1)
-        return once_fail(err, ONCE_INVALID, "--amqp-login '%s': its first line is not USER:PASSWORD", file);
-    snprintf(s->user, sizeof s->user, "%.*s", (int)(colon - line), line);
-    snprintf(s->password, sizeof s->password, "%s", colon + 1);
-    return ONCE_OK;
 }
 
 /* Does not connect: a broker that is away now may come back. */
@@ -486,12 +372,13 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     }
     s->base = (struct sink){ .ops = ops, .options = *options };
     amqp_url_parse(options->url, &s->url); /* fault() has looked at it */
-    snprintf(s->user, sizeof s->user, "guest");
-    snprintf(s->password, sizeof s->password, "guest");
-    once_result r = options->amqp_login != NULL ? read_login(s, options->amqp_login, err) : ONCE_OK;
-    if (r == ONCE_OK && s->url.tls && access(ca_file_of(s), R_OK) != 0)
-        r = once_fail(err, ONCE_INVALID, "'%s': certificates to trust, '%s': %s", options->url, ca_file_of(s),
-                      strerror(errno));
+    s->peer = (struct amqp_peer){
+        .url = &s->url, .name = "once-relay", .ca_file = options->ca_file, .timeout_ms = options->timeout_ms
+    };
+    once_result r = amqp_peer_login(&s->peer, options->amqp_login, err);
+    if (r == ONCE_OK && s->url.tls && access(amqp_peer_ca_file(&s->peer), R_OK) != 0)
+        r = once_fail(err, ONCE_INVALID, "'%s': certificates to trust, '%s': %s", options->url,
+                      amqp_peer_ca_file(&s->peer), strerror(errno));
     if (r != ONCE_OK) {
         amqp_close(&s->base);
         return r;

@@ -15,7 +15,7 @@
  */
 #include "broker/flight.h"
 #include "broker/headers.h"
-#include "broker/kafka_conf.h"
+#include "broker/kafka_client.h"
 #include "broker/sink.h"
 
 #include "core/err.h"
@@ -160,50 +160,28 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, vo
 
 /* ------------------------------------------------------------------ a producer */
 
-struct settings {
-    rd_kafka_conf_t *conf;
-    bool sasl;
-};
-
-static once_result set(struct settings *settings, const char *name, const char *value, struct once_error *err)
-{
-    char text[256];
-    if (rd_kafka_conf_set(settings->conf, name, value, text, sizeof text) == RD_KAFKA_CONF_OK)
-        return ONCE_OK;
-    return once_fail(err, ONCE_INVALID, "%s", text);
-}
-
-static once_result set_number(struct settings *settings, const char *name, int64_t value, struct once_error *err)
+static once_result set_number(rd_kafka_conf_t *conf, const char *name, int64_t value, struct once_error *err)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
-    return set(settings, name, text, err);
-}
-
-static once_result set_from_file(void *arg, const char *name, const char *value, struct once_error *err)
-{
-    struct settings *settings = arg;
-    settings->sasl |= strncmp(name, "sasl.", 5) == 0;
-    return set(settings, name, value, err);
+    return kafka_client_set(conf, name, text, err);
 }
 
 /* What the promises rest on comes after the file. */
-static once_result configure(struct kafka_sink *s, struct settings *settings, struct once_error *err)
+static once_result configure(struct kafka_sink *s, rd_kafka_conf_t *conf, struct once_error *err)
 {
     const struct sink_options *o = &s->base.options;
     int64_t message_ms = o->timeout_ms - SCAN_MS;
-    once_result r = set(settings, "client.id", "once-relay", err);
+    const struct kafka_client client = {
+        .url = &s->url, .name = "once-relay", .file = o->kafka_conf, .ca_file = o->ca_file, .produces = true
+    };
+    once_result r = kafka_client_set(conf, "linger.ms", "1", err);
     if (r == ONCE_OK)
-        r = set(settings, "linger.ms", "1", err);
-    if (r == ONCE_OK && o->kafka_conf != NULL)
-        r = kafka_conf_read(o->kafka_conf, set_from_file, settings, err);
-    const char *protocol = settings->sasl ? (s->url.tls ? "sasl_ssl" : "sasl_plaintext")
-                           : s->url.tls   ? "ssl"
-                                          : "plaintext";
+        r = kafka_client_configure(&client, conf, err);
     const char *const texts[][2] = {
-        { "bootstrap.servers", s->url.hosts }, { "security.protocol", protocol },
-        { "enable.idempotence", "true" },      { "acks", "all" },
-        { "partitioner", "murmur2_random" },   { "allow.auto.create.topics", "false" },
+        { "enable.idempotence", "true" },
+        { "acks", "all" },
+        { "partitioner", "murmur2_random" },
     };
     const struct {
         const char *name;
@@ -223,38 +201,34 @@ static once_result configure(struct kafka_sink *s, struct settings *settings, st
         { "queue.buffering.max.kbytes", QUEUE_KBYTES_MAX },
     };
     for (size_t i = 0; r == ONCE_OK && i < sizeof texts / sizeof *texts; i++)
-        r = set(settings, texts[i][0], texts[i][1], err);
+        r = kafka_client_set(conf, texts[i][0], texts[i][1], err);
     for (size_t i = 0; r == ONCE_OK && i < sizeof numbers / sizeof *numbers; i++)
-        r = set_number(settings, numbers[i].name, numbers[i].value, err);
-    if (r == ONCE_OK && s->url.tls)
-        r = set(settings, "ssl.endpoint.identification.algorithm", "https", err);
-    if (r == ONCE_OK && s->url.tls && o->ca_file != NULL)
-        r = set(settings, "ssl.ca.location", o->ca_file, err);
+        r = set_number(conf, numbers[i].name, numbers[i].value, err);
     return r;
 }
 
 /* Connects in the background. */
 static once_result produce_anew(struct kafka_sink *s, struct once_error *err)
 {
-    struct settings settings = { .conf = rd_kafka_conf_new() };
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
     char text[256];
     if (s->producer != NULL)
         rd_kafka_destroy(s->producer);
     s->producer = NULL;
     s->fatal = false;
-    once_result r = configure(s, &settings, err);
+    once_result r = configure(s, conf, err);
     if (r != ONCE_OK) {
-        rd_kafka_conf_destroy(settings.conf);
+        rd_kafka_conf_destroy(conf);
         return r;
     }
-    rd_kafka_conf_set_opaque(settings.conf, s);
-    rd_kafka_conf_set_dr_msg_cb(settings.conf, on_report);
-    rd_kafka_conf_set_error_cb(settings.conf, on_error);
-    rd_kafka_conf_set_log_cb(settings.conf, NULL); /* what is worth saying is said as a reason */
-    s->producer = rd_kafka_new(RD_KAFKA_PRODUCER, settings.conf, text, sizeof text);
+    rd_kafka_conf_set_opaque(conf, s);
+    rd_kafka_conf_set_dr_msg_cb(conf, on_report);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    rd_kafka_conf_set_log_cb(conf, NULL); /* what is worth saying is said as a reason */
+    s->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
     if (s->producer != NULL)
         return ONCE_OK;
-    rd_kafka_conf_destroy(settings.conf);
+    rd_kafka_conf_destroy(conf);
     return once_fail(err, ONCE_INVALID, "'%s': %s", s->base.options.url, text);
 }
 

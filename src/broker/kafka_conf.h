@@ -1,5 +1,5 @@
 /*
- * kafka_conf.h - what a producer of Kafka is configured with: the URL, and a file of the operator's.
+ * kafka_conf.h - what a client of Kafka is told from outside: the URL, and a file of the operator's.
  *
  * kafka://HOST[:PORT][,HOST[:PORT]...][/TOPIC]; kafkas:// is the same with TLS. Without a TOPIC the message's topic is
  * Kafka's. The file has lines NAME=VALUE with settings of librdkafka: how to log in, certificates of the client, and

@@ -9,6 +9,8 @@
  * reports. A connection that broke is not mended by the library: what was under way on it ends here, and the next start
  * connects anew.
  */
+#include "broker/headers.h"
+#include "broker/nats_conn.h"
 #include "broker/sink.h"
 
 #include "core/err.h"
@@ -20,7 +22,6 @@
 #include <nats/nats.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <strings.h>
 #include <time.h>
 
 enum { PENDING_MAX = 256 };
@@ -137,6 +138,7 @@ static bool is_subject(once_span topic)
 static natsStatus add_headers(natsMsg *msg, const struct outbox_message *m)
 {
     char name[128], value[ONCE_MESSAGE_HEADERS_LEN_MAX + 1];
+    once_span lines = m->headers, left, right;
     snprintf(value, sizeof value, "%.*s", ONCE_SPAN_ARGS(m->content_type));
     natsStatus status = natsMsgHeader_Set(msg, "Content-Type", value);
     if (status == NATS_OK && m->has_key) {
@@ -146,18 +148,14 @@ static natsStatus add_headers(natsMsg *msg, const struct outbox_message *m)
                 *c = '?'; /* a header is one line */
         status = natsMsgHeader_Set(msg, "Once-Message-Key", value);
     }
-    for (once_span lines = m->headers, line; status == NATS_OK && lines.len > 0;) {
-        once_span left, right;
-        once_span_cut(lines, '\n', &line, &lines);
-        if (line.len > 0 && line.ptr[line.len - 1] == '\r')
-            line.len--;
-        if (!once_span_cut(line, ':', &left, &right) || left.len >= sizeof name)
+    while (status == NATS_OK && headers_next(&lines, &left, &right)) {
+        if (left.len >= sizeof name)
             continue;
-        while (right.len > 0 && right.ptr[0] == ' ')
-            right = once_span_skip(right, 1);
         snprintf(name, sizeof name, "%.*s", ONCE_SPAN_ARGS(left));
         snprintf(value, sizeof value, "%.*s", ONCE_SPAN_ARGS(right));
-        if (strncasecmp(name, "nats-", 5) != 0) /* those are the server's to obey */
+        /* Those are the server's to obey, or ours to say: of the key the receiver makes its order. */
+        if (!headers_name_starts(left, "nats-") && !headers_name_starts(left, "once-") &&
+            !headers_name_is(left, "content-type"))
             status = natsMsgHeader_Set(msg, name, value);
     }
     return status;
@@ -301,22 +299,12 @@ static void nats_close(struct sink *sink)
 static natsStatus configure(struct nats_sink *s)
 {
     const struct sink_options *o = &s->base.options;
-    natsStatus status = natsOptions_Create(&s->options);
-    if (status == NATS_OK)
-        status = natsOptions_SetURL(s->options, o->url);
-    if (status == NATS_OK)
-        status = natsOptions_SetName(s->options, "once-relay");
-    if (status == NATS_OK)
-        status = natsOptions_SetTimeout(s->options, o->timeout_ms);
-    if (status == NATS_OK)
-        status = natsOptions_SetAllowReconnect(s->options, false);
-    if (status == NATS_OK && strncmp(o->url, "tls:", 4) == 0)
-        status = natsOptions_SetSecure(s->options, true);
-    if (status == NATS_OK && o->ca_file != NULL)
-        status = natsOptions_LoadCATrustedCertificates(s->options, o->ca_file);
-    if (status == NATS_OK && o->nats_creds != NULL)
-        status = natsOptions_SetUserCredentialsFromFiles(s->options, o->nats_creds, NULL);
-    return status;
+    return nats_conn_configure(&(struct nats_peer){ .url = o->url,
+                                                    .name = "once-relay",
+                                                    .ca_file = o->ca_file,
+                                                    .creds = o->nats_creds,
+                                                    .timeout_ms = o->timeout_ms },
+                               &s->options);
 }
 
 /* Does not connect: a broker that is away now may come back. */

@@ -12,7 +12,8 @@
  * One thread: the library is asked for frames in next() and turn(), which also answers heartbeats. Delivery tags belong
  * to a channel: messages of an old connection (generation) cannot be acknowledged any more, and come again.
  */
-#include "broker/amqp_url.h"
+#include "broker/amqp_conn.h"
+#include "broker/headers.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -22,18 +23,11 @@
 #include "os/os.h"
 
 #include <amqp.h>
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
-enum { CHANNEL = 1, HEARTBEAT_S = 20, FRAME_LEN_MAX = 131072, REASON_LEN = 240 };
-static const char system_ca_file[] = "/etc/ssl/certs/ca-certificates.crt";
+enum { CHANNEL = 1 };
 
 struct amqp_incoming {
     struct incoming base;
@@ -47,21 +41,16 @@ struct amqp_source {
     struct source base;
     struct amqp_url url;
     char queue[AMQP_NAME_LEN_MAX + 1];
-    char user[128], password[512];
+    struct amqp_peer peer;
     amqp_connection_state_t conn; /* NULL: none */
     uint64_t generation;
     struct amqp_incoming *first, *last; /* came, and were not handed out */
-    char reason[REASON_LEN];            /* of the last trouble */
+    char reason[AMQP_REASON_LEN];       /* of the last trouble */
 };
 
 static struct amqp_source *amqp_of(struct source *source)
 {
     return (struct amqp_source *)source;
-}
-
-static struct timeval timeval_of(int64_t ms)
-{
-    return (struct timeval){ .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 }
 
 /* ------------------------------------------------------------------ the URL */
@@ -123,102 +112,27 @@ static once_result lost(struct amqp_source *s, const char *why, struct once_erro
     return once_fail(err, ONCE_UNAVAILABLE, "%s:%d: %s", s->url.host, s->url.port, why);
 }
 
-static void say_close(struct amqp_source *s, int code, amqp_bytes_t text)
-{
-    int len = text.len < 180 ? (int)text.len : 180;
-    snprintf(s->reason, sizeof s->reason, "%d %.*s", code, len, text.len > 0 ? (const char *)text.bytes : "");
-    for (char *c = s->reason; *c != '\0'; c++)
-        if (*c < ' ' || *c > '~')
-            *c = ' ';
-}
-
-static bool succeeded(struct amqp_source *s, amqp_rpc_reply_t reply, const char *what)
-{
-    if (reply.reply_type == AMQP_RESPONSE_NORMAL)
-        return true;
-    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
-        const amqp_connection_close_t *close = reply.reply.decoded;
-        say_close(s, close->reply_code, close->reply_text);
-    } else if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-        const amqp_channel_close_t *close = reply.reply.decoded;
-        say_close(s, close->reply_code, close->reply_text);
-    } else {
-        snprintf(s->reason, sizeof s->reason, "cannot %s: %s", what,
-                 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? amqp_error_string2(reply.library_error)
-                                                                     : "an answer that means nothing");
-    }
-    return false;
-}
-
-static amqp_socket_t *make_socket(struct amqp_source *s)
-{
-    const char *ca_file = s->base.options.ca_file != NULL ? s->base.options.ca_file : system_ca_file;
-    if (!s->url.tls)
-        return amqp_tcp_socket_new(s->conn);
-    amqp_socket_t *socket = amqp_ssl_socket_new(s->conn);
-    if (socket == NULL)
-        return NULL;
-    amqp_ssl_socket_set_verify_peer(socket, 1);
-    amqp_ssl_socket_set_verify_hostname(socket, 1);
-    if (amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST) == AMQP_STATUS_OK &&
-        amqp_ssl_socket_set_cacert(socket, ca_file) == AMQP_STATUS_OK)
-        return socket;
-    snprintf(s->reason, sizeof s->reason, "cannot use the certificates in '%.150s'", ca_file);
-    return NULL;
-}
-
-static bool open_socket(struct amqp_source *s)
-{
-    struct timeval timeout = timeval_of(s->base.options.timeout_ms);
-    snprintf(s->reason, sizeof s->reason, "no memory for a connection");
-    s->conn = amqp_new_connection();
-    amqp_socket_t *socket = s->conn != NULL ? make_socket(s) : NULL;
-    if (socket == NULL)
-        return false;
-    amqp_set_handshake_timeout(s->conn, &timeout);
-    amqp_set_rpc_timeout(s->conn, &timeout);
-    int status = amqp_socket_open_noblock(socket, s->url.host, s->url.port, &timeout);
-    if (status != AMQP_STATUS_OK) {
-        snprintf(s->reason, sizeof s->reason, "cannot connect: %s", amqp_error_string2(status));
-        return false;
-    }
-    unsigned int ms =
-        (unsigned int)s->base.options.timeout_ms; /* acknowledgements to a dead peer do not block for ever */
-    setsockopt(amqp_get_sockfd(s->conn), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-    return true;
-}
-
-static bool log_in(struct amqp_source *s)
-{
-    amqp_table_entry_t entry = { .key = amqp_cstring_bytes("connection_name"),
-                                 .value = { .kind = AMQP_FIELD_KIND_UTF8,
-                                            .value.bytes = amqp_cstring_bytes("once-consume") } };
-    amqp_table_t properties = { .num_entries = 1, .entries = &entry };
-    return succeeded(s,
-                     amqp_login_with_properties(s->conn, s->url.vhost, 0, FRAME_LEN_MAX, HEARTBEAT_S, &properties,
-                                                AMQP_SASL_METHOD_PLAIN, s->user, s->password),
-                     "log in");
-}
-
 /* -1: there is none, and the channel is gone. */
 static int64_t count_messages(struct amqp_source *s)
 {
     const amqp_queue_declare_ok_t *ok =
         amqp_queue_declare(s->conn, CHANNEL, amqp_cstring_bytes(s->queue), 1, 0, 0, 0, amqp_empty_table);
-    return succeeded(s, amqp_get_rpc_reply(s->conn), "find the queue") && ok != NULL ? (int64_t)ok->message_count : -1;
+    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot find the queue", s->reason) && ok != NULL
+               ? (int64_t)ok->message_count
+               : -1;
 }
 
 static bool subscribe(struct amqp_source *s)
 {
     uint16_t prefetch = s->base.options.window < UINT16_MAX ? (uint16_t)s->base.options.window : UINT16_MAX;
     amqp_channel_open(s->conn, CHANNEL);
-    if (!succeeded(s, amqp_get_rpc_reply(s->conn), "open a channel") || count_messages(s) < 0)
+    if (!amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot open a channel", s->reason) || count_messages(s) < 0)
         return false;
     amqp_basic_qos(s->conn, CHANNEL, 0, prefetch, 0);
-    if (!succeeded(s, amqp_get_rpc_reply(s->conn), "set the prefetch"))
+    if (!amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot set the prefetch", s->reason))
         return false;
     amqp_basic_consume(s->conn, CHANNEL, amqp_cstring_bytes(s->queue), amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
-    return succeeded(s, amqp_get_rpc_reply(s->conn), "consume from the queue");
+    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot consume from the queue", s->reason);
 }
 
 static void free_message(struct amqp_incoming *m)
@@ -243,7 +157,9 @@ static once_result amqp_connect(struct source *source, struct once_error *err)
     struct amqp_source *s = amqp_of(source);
     drop_waiting(s); /* the broker has them back */
     disconnect(s);
-    return open_socket(s) && log_in(s) && subscribe(s) ? ONCE_OK : lost(s, s->reason, err);
+    return amqp_conn_open(&s->peer, s->base.options.timeout_ms, &s->conn, s->reason) && subscribe(s)
+               ? ONCE_OK
+               : lost(s, s->reason, err);
 }
 
 /* ------------------------------------------------------------------ a message */
@@ -283,14 +199,6 @@ static bool value_text(const amqp_field_value_t *v, char number[32], once_span *
     return true;
 }
 
-static bool is_one_line(once_span text, const char *but)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] == '\r' || text.ptr[i] == '\n' || text.ptr[i] == '\0' || strchr(but, text.ptr[i]) != NULL)
-            return false;
-    return true;
-}
-
 static void read_headers(struct amqp_incoming *m, const amqp_table_t *table)
 {
     for (int i = 0; i < table->num_entries; i++) {
@@ -303,12 +211,8 @@ static void read_headers(struct amqp_incoming *m, const amqp_table_t *table)
             m->base.has_key = true;
         } else if (once_span_equal(name, ONCE_LIT("Once-Topic"))) {
             m->base.topic = value;
-        } else if (name.len > 0 && is_one_line(name, " :") && is_one_line(value, "") &&
-                   m->headers.len + name.len + value.len + 4 <= SOURCE_HEADERS_LEN_MAX) {
-            once_buf_add(&m->headers, name);
-            once_buf_add(&m->headers, ONCE_LIT(": "));
-            once_buf_add(&m->headers, value);
-            once_buf_add(&m->headers, ONCE_LIT("\r\n"));
+        } else {
+            headers_add(&m->headers, name, value);
         }
     }
     m->base.headers = once_buf_span(&m->headers);
@@ -341,12 +245,12 @@ static once_result other_frame(struct amqp_source *s, struct once_error *err)
     switch (frame.payload.method.id) {
     case AMQP_CHANNEL_CLOSE_METHOD: {
         const amqp_channel_close_t *close = frame.payload.method.decoded;
-        say_close(s, close->reply_code, close->reply_text);
+        amqp_conn_say_close(s->reason, close->reply_code, close->reply_text);
         return lost(s, s->reason, err);
     }
     case AMQP_CONNECTION_CLOSE_METHOD: {
         const amqp_connection_close_t *close = frame.payload.method.decoded;
-        say_close(s, close->reply_code, close->reply_text);
+        amqp_conn_say_close(s->reason, close->reply_code, close->reply_text);
         return lost(s, s->reason, err);
     }
     case AMQP_BASIC_CANCEL_METHOD:
@@ -359,7 +263,7 @@ static once_result other_frame(struct amqp_source *s, struct once_error *err)
 /* One message, if one comes within `ms`, to those that wait. */
 static once_result receive(struct amqp_source *s, int ms, bool *came, struct once_error *err)
 {
-    struct timeval timeout = timeval_of(ms);
+    struct timeval timeout = amqp_conn_timeval(ms);
     *came = false;
     if (s->conn == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "%s:%d: not connected", s->url.host, s->url.port);
@@ -383,7 +287,7 @@ static once_result receive(struct amqp_source *s, int ms, bool *came, struct onc
         return ONCE_OK;
     if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION && reply.library_error == AMQP_STATUS_UNEXPECTED_STATE)
         return other_frame(s, err);
-    succeeded(s, reply, "receive messages");
+    amqp_conn_succeeded(reply, "cannot receive messages", s->reason);
     return lost(s, s->reason, err);
 }
 
@@ -478,26 +382,6 @@ static void amqp_close(struct source *source)
     free(s);
 }
 
-/* A file with one line, USER:PASSWORD. */
-static once_result read_login(struct amqp_source *s, const char *file, struct once_error *err)
-{
-    char line[sizeof s->user + sizeof s->password];
-    FILE *f = fopen(file, "re");
-    if (f == NULL)
-        return once_fail(err, ONCE_INVALID, "--amqp-login '%s': %s", file, strerror(errno));
-    size_t len = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[len] = '\0';
-    line[strcspn(line, "\r\n")] = '\0';
-    char *colon = strchr(line, ':');
-    if (colon == NULL || colon == line || (size_t)(colon - line) >= sizeof s->user ||
-        strlen(colon + 1) >= sizeof s->password || len == sizeof line - 1)
-        return once_fail(err, ONCE_INVALID, "--amqp-login '%s': its first line is not USER:PASSWORD", file);
-    snprintf(s->user, sizeof s->user, "%.*s", (int)(colon - line), line);
-    snprintf(s->password, sizeof s->password, "%s", colon + 1);
-    return ONCE_OK;
-}
-
 static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,
                            struct once_error *err)
 {
@@ -506,9 +390,12 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
     s->base = (struct source){ .ops = ops, .options = *options };
     split_url(options->url, &s->url, s->queue); /* fault() has looked at it */
-    snprintf(s->user, sizeof s->user, "guest");
-    snprintf(s->password, sizeof s->password, "guest");
-    once_result r = options->amqp_login != NULL ? read_login(s, options->amqp_login, err) : ONCE_OK;
+    s->peer = (struct amqp_peer){ .url = &s->url,
+                                  .name = "once-consume",
+                                  .ca_file = options->ca_file,
+                                  .timeout_ms = options->timeout_ms,
+                                  .place_is_said = true };
+    once_result r = amqp_peer_login(&s->peer, options->amqp_login, err);
     if (r != ONCE_OK)
         amqp_close(&s->base);
     else

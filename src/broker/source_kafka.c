@@ -14,7 +14,7 @@
  * TOPIC/PARTITION/OFFSET.
  */
 #include "broker/headers.h"
-#include "broker/kafka_conf.h"
+#include "broker/kafka_client.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -38,6 +38,7 @@ struct kafka_incoming {
     uint64_t epoch; /* of its partition */
     bool done;
     struct kafka_incoming *next; /* of its partition, by offset */
+    struct kafka_incoming *next_waiting;
 };
 
 struct partition {
@@ -56,8 +57,8 @@ struct kafka_source {
     uint64_t epoch;
     bool paused;
     once_time commit_at;
-    struct kafka_incoming *waiting; /* came while we were full; at most one */
-    char trouble[240];              /* what the library said last */
+    struct kafka_incoming *waiting, *last_waiting; /* came while we were full: few, partitions are paused then */
+    char trouble[240];                             /* what the library said last */
 };
 
 static struct kafka_source *kafka_of(struct source *source)
@@ -160,32 +161,7 @@ static void pause_all(struct kafka_source *s, bool on)
 
 /* ------------------------------------------------------------------ connecting */
 
-struct settings {
-    rd_kafka_conf_t *conf;
-    bool sasl;
-};
-
-static once_result set(struct settings *settings, const char *name, const char *value, struct once_error *err)
-{
-    char text[256];
-    if (rd_kafka_conf_set(settings->conf, name, value, text, sizeof text) == RD_KAFKA_CONF_OK)
-        return ONCE_OK;
-    return once_fail(err, ONCE_INVALID, "%s", text);
-}
-
-static once_result set_from_file(void *arg, const char *name, const char *value, struct once_error *err)
-{
-    static const char *const producers[] = { "linger.ms",         "batch.size",       "batch.num.messages",
-                                             "compression.codec", "compression.type", "compression.level" };
-    struct settings *settings = arg;
-    for (size_t i = 0; i < sizeof producers / sizeof *producers; i++)
-        if (strcmp(name, producers[i]) == 0)
-            return ONCE_OK; /* one file may serve relay and consumer */
-    settings->sasl |= strncmp(name, "sasl.", 5) == 0;
-    return set(settings, name, value, err);
-}
-
-static once_result configure(struct kafka_source *s, struct settings *settings, struct once_error *err)
+static once_result configure(struct kafka_source *s, rd_kafka_conf_t *conf, struct once_error *err)
 {
     const struct source_options *o = &s->base.options;
     int64_t session = o->lease_ms < SESSION_MS_MIN   ? SESSION_MS_MIN
@@ -194,15 +170,11 @@ static once_result configure(struct kafka_source *s, struct settings *settings, 
     char session_text[24], beat_text[24];
     snprintf(session_text, sizeof session_text, "%" PRId64, session);
     snprintf(beat_text, sizeof beat_text, "%" PRId64, session / 4);
-    once_result r = set(settings, "client.id", "once-consume", err);
-    if (r == ONCE_OK && o->kafka_conf != NULL)
-        r = kafka_conf_read(o->kafka_conf, set_from_file, settings, err);
-    const char *protocol = settings->sasl ? (s->url.tls ? "sasl_ssl" : "sasl_plaintext")
-                           : s->url.tls   ? "ssl"
-                                          : "plaintext";
+    const struct kafka_client client = {
+        .url = &s->url, .name = "once-consume", .file = o->kafka_conf, .ca_file = o->ca_file
+    };
+    once_result r = kafka_client_configure(&client, conf, err);
     const char *const texts[][2] = {
-        { "bootstrap.servers", s->url.hosts },
-        { "security.protocol", protocol },
         { "group.id", o->consumer },
         { "enable.auto.commit", "false" },
         { "enable.auto.offset.store", "false" },
@@ -210,36 +182,31 @@ static once_result configure(struct kafka_source *s, struct settings *settings, 
         { "partition.assignment.strategy", "range" },
         { "session.timeout.ms", session_text },
         { "heartbeat.interval.ms", beat_text },
-        { "allow.auto.create.topics", "false" },
         { "queued.max.messages.kbytes", "16384" },
         { "fetch.wait.max.ms", "100" },
         { "isolation.level", "read_committed" },
     };
     for (size_t i = 0; r == ONCE_OK && i < sizeof texts / sizeof *texts; i++)
-        r = set(settings, texts[i][0], texts[i][1], err);
-    if (r == ONCE_OK && s->url.tls)
-        r = set(settings, "ssl.endpoint.identification.algorithm", "https", err);
-    if (r == ONCE_OK && s->url.tls && o->ca_file != NULL)
-        r = set(settings, "ssl.ca.location", o->ca_file, err);
+        r = kafka_client_set(conf, texts[i][0], texts[i][1], err);
     return r;
 }
 
 static once_result make_consumer(struct kafka_source *s, struct once_error *err)
 {
-    struct settings settings = { .conf = rd_kafka_conf_new() };
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
     char text[256];
-    once_result r = configure(s, &settings, err);
+    once_result r = configure(s, conf, err);
     if (r != ONCE_OK) {
-        rd_kafka_conf_destroy(settings.conf);
+        rd_kafka_conf_destroy(conf);
         return r;
     }
-    rd_kafka_conf_set_opaque(settings.conf, s);
-    rd_kafka_conf_set_rebalance_cb(settings.conf, on_rebalance);
-    rd_kafka_conf_set_error_cb(settings.conf, on_error);
-    rd_kafka_conf_set_log_cb(settings.conf, NULL);
-    s->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, settings.conf, text, sizeof text);
+    rd_kafka_conf_set_opaque(conf, s);
+    rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    rd_kafka_conf_set_log_cb(conf, NULL);
+    s->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
     if (s->consumer == NULL) {
-        rd_kafka_conf_destroy(settings.conf);
+        rd_kafka_conf_destroy(conf);
         return once_fail(err, ONCE_INVALID, "'%s': %s", s->base.options.url, text);
     }
     rd_kafka_poll_set_consumer(s->consumer);
@@ -281,9 +248,8 @@ static once_result look_at_topic(struct kafka_source *s, struct once_error *err)
 /* What is out goes on; its offsets are not committed any more. */
 static void disconnect(struct kafka_source *s)
 {
-    if (s->waiting != NULL)
+    for (; s->waiting != NULL; s->waiting = s->waiting->next_waiting)
         s->waiting->done = true; /* never handed out */
-    s->waiting = NULL;
     for (int32_t i = 0; i < s->partition_count; i++) {
         s->partitions[i].ours = false;
         s->partitions[i].epoch = ++s->epoch;
@@ -320,14 +286,6 @@ static once_result kafka_connect(struct source *source, struct once_error *err)
 
 /* ------------------------------------------------------------------ messages */
 
-static bool is_one_line(once_span text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] == '\r' || text.ptr[i] == '\n' || text.ptr[i] == '\0')
-            return false;
-    return true;
-}
-
 static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
 {
     rd_kafka_headers_t *headers = NULL;
@@ -344,13 +302,8 @@ static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
             m->base.topic = value;
         else if (headers_name_is(n, "content-type"))
             m->base.content_type = value;
-        else if (n.len > 0 && strpbrk(name, " :\r\n") == NULL && is_one_line(value) &&
-                 m->headers.len + n.len + value.len + 4 <= SOURCE_HEADERS_LEN_MAX) {
-            once_buf_add(&m->headers, n);
-            once_buf_add(&m->headers, ONCE_LIT(": "));
-            once_buf_add(&m->headers, value);
-            once_buf_add(&m->headers, ONCE_LIT("\r\n"));
-        }
+        else
+            headers_add(&m->headers, n, value);
     }
     m->base.headers = once_buf_span(&m->headers);
 }
@@ -444,7 +397,8 @@ static once_result kafka_next(struct source *source, size_t room, int ms, struct
     struct kafka_incoming *m = s->waiting;
     (void)room;
     *out = NULL;
-    s->waiting = NULL;
+    if (m != NULL)
+        s->waiting = m->next_waiting;
     if (s->consumer != NULL)
         pause_all(s, false);
     once_result r = m == NULL ? receive(s, ms, &m, err) : ONCE_OK;
@@ -460,9 +414,15 @@ static once_result kafka_turn(struct source *source, bool full, struct once_erro
     once_result r = ONCE_OK;
     if (s->consumer == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "%s: not connected", s->url.hosts);
-    if (full && s->waiting == NULL) {
+    if (full) { /* asked even then: the group takes a member that does not ask for dead */
+        struct kafka_incoming *m = NULL;
         pause_all(s, true);
-        r = receive(s, 0, &s->waiting, err);
+        r = receive(s, 0, &m, err);
+        if (m != NULL && s->waiting != NULL)
+            s->last_waiting->next_waiting = m;
+        else if (m != NULL)
+            s->waiting = m;
+        s->last_waiting = m != NULL ? m : s->last_waiting;
     }
     if (now >= s->commit_at) {
         s->commit_at = now + COMMIT_MS;

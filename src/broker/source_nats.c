@@ -13,9 +13,12 @@
  *
  * Order: the server delivers again what was out with one that died, but only when its ack wait is over, and until then
  * it goes on with later messages. So after a start, where something is out with others, what comes for the first time
- * is held back until that has come again, or the ack wait is over. What is given back at an orderly end comes at once,
+ * is held back until that has come again, or the ack wait is over; and so it is after a connection was lost, for what
+ * the server had sent and never came. What is given back at an orderly end comes at once,
  * in its order. With several processes on one durable consumer there is no order between them: the server has none.
  */
+#include "broker/headers.h"
+#include "broker/nats_conn.h"
 #include "broker/source.h"
 
 #include "core/buf.h"
@@ -51,8 +54,7 @@ struct nats_source {
     natsSubscription *sub;
     int64_t ack_wait_ms;
     bool holds_new;             /* among those are some that came for the first time */
-    bool met;                   /* was connected before */
-    int64_t owed;               /* messages that were out with others when we came, and have not come again */
+    int64_t owed;               /* messages that were out when we came, are not here, and have not come again */
     once_time owed_until;       /* monotonic: then they have */
     struct nats_incoming *held; /* until then, by sequence */
     struct nats_incoming *out;  /* everything that was handed out, or waits here */
@@ -251,11 +253,11 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
     if (status != NATS_OK)
         return failed(s, status, code, "make a consumer", err);
     once_result r = check_consumer(s, info->Config, err);
-    if (!s->met) { /* later, what is out is ours */
-        s->met = true;
-        s->owed = info->NumAckPending;
-        s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
-    }
+    s->holds_new = false;
+    s->owed = info->NumAckPending;
+    for (const struct nats_incoming *m = s->out; m != NULL; m = m->after)
+        s->owed -= s->owed > 0;
+    s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
     jsConsumerInfo_Destroy(info);
     return r;
 }
@@ -295,18 +297,6 @@ static once_result nats_connect(struct source *source, struct once_error *err)
 
 /* ------------------------------------------------------------------ messages */
 
-/* "name: value" CR LF of each header; names and values that would not be one line are left out. */
-static void add_header(struct once_buf *out, const char *name, const char *value)
-{
-    size_t len = strlen(name) + strlen(value);
-    if (len > SOURCE_HEADERS_LEN_MAX - 8 || out->len + len + 4 > SOURCE_HEADERS_LEN_MAX || name[0] == '\0' ||
-        strpbrk(name, " :\r\n") != NULL || strpbrk(value, "\r\n") != NULL)
-        return;
-    once_buf_addf(out, "%s: ", name);
-    once_buf_add(out, once_span_str(value));
-    once_buf_add(out, ONCE_LIT("\r\n"));
-}
-
 static void read_headers(struct nats_incoming *m)
 {
     const char **names = NULL, *value = NULL;
@@ -324,7 +314,7 @@ static void read_headers(struct nats_incoming *m)
     for (int i = 0; i < count; i++)
         if (strncasecmp(names[i], "nats-", 5) != 0 && strcasecmp(names[i], "content-type") != 0 &&
             strcasecmp(names[i], "once-message-key") != 0 && natsMsgHeader_Get(m->msg, names[i], &value) == NATS_OK)
-            add_header(&m->headers, names[i], value);
+            headers_add(&m->headers, once_span_str(names[i]), once_span_str(value));
     free((void *)names);
     m->base.headers = once_buf_span(&m->headers);
 }
@@ -373,6 +363,15 @@ static void hold(struct nats_source *s, struct nats_incoming *m)
     *at = m;
 }
 
+/* It came again, and the one that came before is still here: that was never owed. */
+static bool is_out_twice(const struct nats_source *s, const struct nats_incoming *m)
+{
+    for (const struct nats_incoming *other = s->out; other != NULL; other = other->after)
+        if (other != m && other->sequence == m->sequence)
+            return true;
+    return false;
+}
+
 /* One of those that were fetched, if it is its turn. */
 static once_result hand_out(struct nats_source *s, struct incoming **out, struct once_error *err)
 {
@@ -388,7 +387,7 @@ static once_result hand_out(struct nats_source *s, struct incoming **out, struct
     }
     hold(s, m);
     if (s->owed > 0 && again)
-        s->owed--;
+        s->owed -= !is_out_twice(s, m);
     else if (s->owed > 0 && once_os_monotonic_ms() >= s->owed_until)
         s->owed = 0; /* the server has nothing older */
     s->holds_new |= !again;
@@ -484,22 +483,12 @@ static void nats_close(struct source *source)
 static natsStatus configure(struct nats_source *s)
 {
     const struct source_options *o = &s->base.options;
-    natsStatus status = natsOptions_Create(&s->options);
-    if (status == NATS_OK)
-        status = natsOptions_SetURL(s->options, s->server);
-    if (status == NATS_OK)
-        status = natsOptions_SetName(s->options, "once-consume");
-    if (status == NATS_OK)
-        status = natsOptions_SetTimeout(s->options, o->timeout_ms);
-    if (status == NATS_OK)
-        status = natsOptions_SetAllowReconnect(s->options, false);
-    if (status == NATS_OK && strncmp(s->server, "tls:", 4) == 0)
-        status = natsOptions_SetSecure(s->options, true);
-    if (status == NATS_OK && o->ca_file != NULL)
-        status = natsOptions_LoadCATrustedCertificates(s->options, o->ca_file);
-    if (status == NATS_OK && o->nats_creds != NULL)
-        status = natsOptions_SetUserCredentialsFromFiles(s->options, o->nats_creds, NULL);
-    return status;
+    return nats_conn_configure(&(struct nats_peer){ .url = s->server,
+                                                    .name = "once-consume",
+                                                    .ca_file = o->ca_file,
+                                                    .creds = o->nats_creds,
+                                                    .timeout_ms = o->timeout_ms },
+                               &s->options);
 }
 
 static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,

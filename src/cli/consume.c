@@ -132,7 +132,15 @@ static const struct option options[] = {
     { 0 },
 };
 
-enum { TICK_MS = 1000, RECONNECT_MS = 250, WAIT_MS = 200, SHORT_WAIT_MS = 10, TROUBLE_MS = 5000, BROKER_MS = 10000 };
+enum {
+    TICK_MS = 1000,
+    RECONNECT_MS = 250,
+    WAIT_MS = 200,
+    SHORT_WAIT_MS = 10,
+    TROUBLE_MS = 5000,
+    BROKER_MS = 10000,
+    STUCK_MS = 1000
+};
 
 /* A message that is here. Of a dead letter it also has the bytes. */
 struct item {
@@ -158,7 +166,8 @@ struct job {
     struct consumer *consumer;
     struct graveyard graveyard;
     struct item *letters; /* that are being delivered */
-    struct item *stuck;   /* dead, or a letter that is done, and that could not be written down yet */
+    /* Dead, or a letter that is done, and that could not be written down yet; the next to be tried first. */
+    struct item *stuck, *stuck_last;
     size_t stuck_count;
     int stop;
     once_time tick_at, report_at, reported_ms, trouble_at;
@@ -292,12 +301,14 @@ static bool check(struct job *job, int argc, char **argv)
 {
     const struct source_ops *ops = optind < argc ? source_ops_of(argv[optind]) : NULL;
     const char *fault = ops != NULL ? ops->fault(argv[optind]) : "there is no such source";
+    char shown[ONCE_TEXT_URL_LEN];
+    once_text_url(optind < argc ? argv[optind] : "", shown);
     if (optind == argc)
         once_cli_usage(&job->cli, "which SOURCE?");
     else if (optind + 1 < argc)
         once_cli_usage(&job->cli, "'%s' is too much", argv[optind + 1]);
     else if (fault != NULL)
-        once_cli_usage(&job->cli, "'%s': %s; sources are %s", argv[optind], fault, source_schemes());
+        once_cli_usage(&job->cli, "'%s': %s; sources are %s", shown, fault, source_schemes());
     else if (job->o.name.len == 0 || job->o.name.len > ONCE_TENANT_LEN_MAX)
         once_cli_usage(&job->cli, "--consumer NAME of 1 to %d bytes is missing", ONCE_TENANT_LEN_MAX);
     else if (job->o.target.deliver == NULL)
@@ -441,15 +452,25 @@ static bool settle(struct job *job, struct item *item)
     return true;
 }
 
-static void settle_or_keep(struct job *job, struct item *item)
+static void keep(struct job *job, struct item *item)
 {
-    if (settle(job, item))
-        return;
     if (item->bytes.len > 0)
         drop_letter(job, item);
-    item->next = job->stuck;
-    job->stuck = item;
+    item->next = NULL;
+    if (job->stuck == NULL)
+        job->stuck = item;
+    else
+        job->stuck_last->next = item;
+    job->stuck_last = item;
     job->stuck_count++;
+}
+
+/* A try to bury may take as long as the topic's timeout: where others wait for it, this one waits behind them. */
+static void settle_or_keep(struct job *job, struct item *item)
+{
+    bool behind = item->delivery.verdict == CONSUMER_DEAD && job->stuck != NULL;
+    if (behind || !settle(job, item))
+        keep(job, item);
 }
 
 static void settle_ended(struct job *job, int ms)
@@ -458,15 +479,16 @@ static void settle_ended(struct job *job, int ms)
         settle_or_keep(job, d->owner);
 }
 
+/* Each in turn, for a bounded time: meanwhile the broker hears nothing of us, and would take us for dead. */
 static void settle_stuck(struct job *job)
 {
-    struct item *all = job->stuck;
-    job->stuck = NULL;
-    job->stuck_count = 0;
-    while (all != NULL) {
-        struct item *item = all;
-        all = item->next;
-        settle_or_keep(job, item);
+    once_time until = once_os_monotonic_ms() + STUCK_MS;
+    for (size_t left = job->stuck_count; left > 0 && once_os_monotonic_ms() < until; left--) {
+        struct item *item = job->stuck;
+        job->stuck = item->next;
+        job->stuck_count--;
+        if (!settle(job, item))
+            keep(job, item);
     }
 }
 
@@ -489,7 +511,7 @@ static void admit(struct job *job, struct incoming *message)
     if (message_id_find(job->rules, job->rule_count, message, item->id, &len, &dead)) {
         d->id = once_span_of(item->id, len);
         if (dead) /* from a topic of dead letters: counted anew */
-            snprintf(message->letter, sizeof message->letter, "topic");
+            snprintf(message->letter, sizeof message->letter, CONSUMER_LETTER_OF_TOPIC);
         consumer_admit(job->consumer, d);
         return;
     }
@@ -527,6 +549,8 @@ static void admit_letter(void *arg, const char *id, once_span message_id, const 
         free_item(item);
         return;
     }
+    if (message_id.len == 0) /* it had none: the letter's own is as good */
+        message_id = once_span_str(id);
     memcpy(item->id, message_id.ptr, message_id.len);
     item->delivery =
         (struct delivery){ .message = &item->letter, .owner = item, .id = once_span_of(item->id, message_id.len) };
@@ -666,12 +690,12 @@ static int check_horizon(struct job *job)
     if (horizon == 0 && job->source->ops->horizon(job->source, &horizon, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "ask the broker");
     once_text_about(job->o.retention_ms, keeps);
-    if (horizon == ONCE_NEVER && !job->cli.quiet)
-        fprintf(
-            stderr,
-            "once consume: the broker keeps messages without end; one that it delivers again more than %s after it was "
-            "delivered is delivered twice (--retention)\n",
-            keeps);
+    if ((horizon == ONCE_NEVER || horizon == 0) && !job->cli.quiet)
+        fprintf(stderr,
+                "once consume: the broker %s; one that it delivers again more than %s after it was delivered is "
+                "delivered twice (--retention%s)\n",
+                horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
+                horizon == 0 ? ", --horizon" : "");
     if (horizon == ONCE_NEVER || horizon <= job->o.retention_ms)
         return ONCE_EXIT_OK;
     once_text_about(horizon, needs);

@@ -29,11 +29,7 @@ static const char help_list[] =
     "  --consumer NAME    of this consumer only\n"
     "  --topic PREFIX     topics that begin with PREFIX\n"
     "  --limit N          letters to print at most, up to 100000; default 100\n"
-    "  --json             one JSON object per line\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_HELP
-    "\n"
-    "exit: 0, also if there are none; 64 usage; 69 store unavailable\n"
+    MESSAGES_HELP_LIST
     "\n"
     "example: once inbox list --consumer billing --json\n";
 
@@ -42,10 +38,7 @@ static const char help_show[] =
     "\n"
     "Shows a dead letter. Its ID is that of the letter, as 'once inbox list' prints it.\n"
     "\n"
-    "  --raw              print the payload's bytes and nothing else\n"
-    "  --json             as a JSON object\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_SHOW
     "\n"
     "exit: 0; 1 no such letter, or it was delivered; 64 usage; 69 store unavailable\n"
     "\n"
@@ -62,11 +55,7 @@ static const char help_retry[] =
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --consumer NAME    with --all-dead: of this consumer only\n"
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
-    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --json             one JSON object per letter\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_QUIET
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_WORD("letter")
     "\n"
     "exit: 0; 1 one of them is not there, or is being retried; 64 usage; 69 store unavailable\n"
     "\n"
@@ -78,11 +67,7 @@ static const char help_drop[] =
     "Removes dead letters: they will not be delivered any more. One that is under way just now\n"
     "may be.\n"
     "\n"
-    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --json             one JSON object per letter\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_QUIET
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_WORD("letter")
     "\n"
     "exit: 0; 1 one of them is not there; 64 usage; 69 store unavailable\n"
     "\n"

@@ -10,6 +10,27 @@
 #include "cli/cli.h"
 #include "outbox/outbox.h"
 
+/* clang-format off */
+/* Of the verbs' help: options that are the same in both. */
+#define MESSAGES_HELP_LIST \
+    "  --json             one JSON object per line\n" \
+    ONCE_CLI_HELP_STORE \
+    ONCE_CLI_HELP_HELP \
+    "\n" \
+    "exit: 0, also if there are none; 64 usage; 69 store unavailable\n"
+#define MESSAGES_HELP_SHOW \
+    "  --raw              print the payload's bytes and nothing else\n" \
+    "  --json             as a JSON object\n" \
+    ONCE_CLI_HELP_STORE \
+    ONCE_CLI_HELP_HELP
+#define MESSAGES_HELP_WORD(one) /* retry, drop; `one` is "message" */ \
+    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n" \
+    "  --json             one JSON object per " one "\n" \
+    ONCE_CLI_HELP_STORE \
+    ONCE_CLI_HELP_QUIET \
+    ONCE_CLI_HELP_HELP
+/* clang-format on */
+
 struct box {
     const char *name;          /* "outbox" */
     const char *const *states; /* that messages can have; ends with NULL */

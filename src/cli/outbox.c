@@ -27,11 +27,7 @@ static const char help_list[] =
     "                     default: all\n"
     "  --topic PREFIX     topics that begin with PREFIX\n"
     "  --limit N          messages to print at most, up to 100000; default 100\n"
-    "  --json             one JSON object per line\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_HELP
-    "\n"
-    "exit: 0, also if there are none; 64 usage; 69 store unavailable\n"
+    MESSAGES_HELP_LIST
     "\n"
     "example: once outbox list --state dead --json\n";
 
@@ -40,10 +36,7 @@ static const char help_show[] =
     "\n"
     "Shows a message that is not published yet, or is dead.\n"
     "\n"
-    "  --raw              print the payload's bytes and nothing else\n"
-    "  --json             as a JSON object\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_SHOW
     "\n"
     "exit: 0; 1 no such message, or it was published; 64 usage; 69 store unavailable\n"
     "\n"
@@ -58,11 +51,7 @@ static const char help_retry[] =
     "\n"
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
-    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --json             one JSON object per message\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_QUIET
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_WORD("message")
     "\n"
     "exit: 0; 1 one of them is not there, or waits for nothing; 64 usage; 69 store unavailable\n"
     "\n"
@@ -74,11 +63,7 @@ static const char help_drop[] =
     "Removes messages: they will not be published any more. One that is under way just now\n"
     "may have been.\n"
     "\n"
-    "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --json             one JSON object per message\n"
-    ONCE_CLI_HELP_STORE
-    ONCE_CLI_HELP_QUIET
-    ONCE_CLI_HELP_HELP
+    MESSAGES_HELP_WORD("message")
     "\n"
     "exit: 0; 1 one of them is not there; 64 usage; 69 store unavailable\n"
     "\n"

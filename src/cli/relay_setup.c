@@ -1,6 +1,7 @@
 /* relay_setup.c - see relay_setup.h. */
 #include "cli/relay_setup.h"
 
+#include "cli/text.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -100,8 +101,10 @@ static bool add_route(struct relay_setup *setup, const char *name)
     setup->urls[relay->route_count] = url;
     relay->routes[relay->route_count++].pattern = copy;
     const char *fault = ops == NULL ? "there is no such sink" : ops->fault(url);
+    char shown[ONCE_TEXT_URL_LEN];
+    once_text_url(url, shown);
     if (fault != NULL)
-        once_cli_usage(setup->cli, "%s: '%s': %s; sinks are %s", name, url, fault, sink_schemes());
+        once_cli_usage(setup->cli, "%s: '%s': %s; sinks are %s", name, shown, fault, sink_schemes());
     return fault == NULL;
 }
 

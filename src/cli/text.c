@@ -131,3 +131,13 @@ void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN])
         }
     }
 }
+
+void once_text_url(const char *url, char out[ONCE_TEXT_URL_LEN])
+{
+    const char *place = strstr(url, "://"), *at = strrchr(url, '@');
+    if (at == NULL)
+        snprintf(out, ONCE_TEXT_URL_LEN, "%s", url);
+    else
+        snprintf(out, ONCE_TEXT_URL_LEN, "%.*s...%s", place != NULL && place < at ? (int)(place + 3 - url) : 0, url,
+                 at);
+}

@@ -30,8 +30,11 @@ once_result http_url_check(const char *url, struct once_error *err)
     if (http && strncmp(host, "unix:/", 6) == 0)
         return ONCE_OK;
     size_t len = strcspn(host, "/");
-    if (len == 0 || memchr(host, '@', len) != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' names no host, or has credentials in it", url);
+    const char *at = len > 0 ? memrchr(host, '@', len) : NULL;
+    if (len == 0)
+        return once_fail(err, ONCE_INVALID, "'%.100s' names no host", url);
+    if (at != NULL) /* they are not repeated: this may end in a log */
+        return once_fail(err, ONCE_INVALID, "'%.*s...%.100s' has credentials in it", (int)(host - url), url, at);
     return ONCE_OK;
 }
 

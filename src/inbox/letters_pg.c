@@ -7,6 +7,7 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "outbox/items_pg.h"
 #include "store/pg_conn.h"
 
 #include <stdio.h>
@@ -52,15 +53,6 @@ static once_result ask(struct letters_pg *pg, const char *sql, struct pg_params 
     return r;
 }
 
-static void uuid_text(once_span b, char out[ONCE_UUID_LEN + 1])
-{
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < b.len && i < 16; i++)
-        n += (size_t)snprintf(out + n, ONCE_UUID_LEN + 1 - n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                              b.ptr[i]);
-}
-
 static once_result pg_letters_bury(struct letters *l, const struct letter *letter, struct once_error *err)
 {
     const struct incoming *m = letter->message;
@@ -98,7 +90,7 @@ static once_result pg_letters_due(struct letters *l, once_span consumer, int32_t
                               .headers = pg_bytes(r, i, 6),
                               .payload = pg_bytes(r, i, 7) };
         m.has_key = m.key.len > 0;
-        uuid_text(pg_bytes(r, i, 0), m.letter);
+        pg_uuid(r, i, 0, m.letter);
         snprintf(m.position, sizeof m.position, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, i, 2)));
         each(arg, m.letter, pg_bytes(r, i, 1), &m);
     }
@@ -130,7 +122,7 @@ static once_result pg_letters_count(struct letters *l, once_span consumer, int64
 static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
 {
     char id[ONCE_UUID_LEN + 1], state[16];
-    uuid_text(pg_bytes(r, row, 1), id);
+    pg_uuid(r, row, 1, id);
     snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, row, 0)));
     struct outbox_item item = {
         .state = state,
@@ -158,14 +150,7 @@ static once_result pg_letters_look(struct letters *l, const char *id, const char
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    if (id != NULL) {
-        pg_add_bytes(&p, PG_TEXT, once_span_str(id));
-    } else {
-        pg_add_bytes(&p, PG_TEXT, once_span_str(states));
-        pg_add_bytes(&p, PG_TEXT, once_span_str(topic_prefix));
-        pg_add_bytes(&p, PG_TEXT, consumer);
-        pg_add_int(&p, PG_INT4, most);
-    }
+    items_pg_add_look(&p, id, states, topic_prefix, &consumer, most);
     once_result result =
         ask(pg_of(l),
             id != NULL ? "SELECT * FROM once.inbox_show($1::uuid)" : "SELECT * FROM once.inbox_list($1, $2, $3, $4)",
@@ -182,10 +167,7 @@ static once_result pg_letters_resolve(struct letters *l, const char *id, const c
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    pg_add_bytes(&p, PG_TEXT, once_span_str(id));
-    pg_add_bytes(&p, PG_TEXT, once_span_str(word));
-    pg_add_bytes(&p, PG_BYTEA, actor);
-    pg_add_bytes(&p, PG_BYTEA, reason);
+    items_pg_add_word(&p, id, word, actor, reason);
     once_result result = ask(pg_of(l), "SELECT once.inbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
     if (result == ONCE_OK)
         snprintf(did, 16, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, 0, 0)));

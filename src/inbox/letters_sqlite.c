@@ -11,12 +11,14 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "outbox/items_sqlite.h"
 #include "store/sqlite_file.h"
 #include "store/sqlite_schema.h"
 
 #include <stdlib.h>
 
 enum { LOCK_WAIT_MS = 10000 };
+static const char change[] = "change a dead letter"; /* what may fail */
 
 struct letters_sqlite {
     struct letters base;
@@ -30,14 +32,6 @@ static struct letters_sqlite *sqlite_of(struct letters *l)
 }
 
 /* ------------------------------------------------------------------ the connection */
-
-static void disconnect(struct letters_sqlite *s)
-{
-    sqlite3 *handle = s->db.handle;
-    sqlite_db_release(&s->db);
-    sqlite3_close(handle);
-    s->db = (struct sqlite_db){ .clock = &once_os_clock };
-}
 
 static once_result connect(struct letters_sqlite *s, struct once_error *err)
 {
@@ -55,14 +49,14 @@ static once_result connect(struct letters_sqlite *s, struct once_error *err)
     if (r == ONCE_OK)
         r = sqlite_schema_attach(&s->db, false, err);
     if (r != ONCE_OK)
-        disconnect(s);
+        sqlite_db_close(&s->db);
     return r;
 }
 
 static void sqlite_letters_close(struct letters *l)
 {
     struct letters_sqlite *s = sqlite_of(l);
-    disconnect(s);
+    sqlite_db_close(&s->db);
     sqlite_files_release(&s->files);
     free(s);
 }
@@ -86,7 +80,7 @@ static once_result begin(struct letters_sqlite *s, struct once_error *err)
     if (r == ONCE_OK && s->db.boot == 0) /* the first since the machine was started */
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r != ONCE_OK) {
-        disconnect(s);
+        sqlite_db_close(&s->db);
         sqlite_files_unlock(&s->files, true);
     }
     return r;
@@ -101,7 +95,7 @@ static once_result end(struct letters_sqlite *s, once_result r, struct once_erro
     }
     if (r != ONCE_OK) {
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
-        disconnect(s);
+        sqlite_db_close(&s->db);
     }
     sqlite_files_unlock(&s->files, clean);
     return r;
@@ -157,22 +151,12 @@ static once_result sqlite_letters_due(struct letters *l, once_span consumer, int
     return sqlite_end(&q, "look for dead letters", err);
 }
 
-static once_result change(struct letters_sqlite *s, enum sqlite_statement statement, const char *id, bool *changed,
-                          struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, statement);
-    sqlite_bind_text(&q, id);
-    once_result r = sqlite_run(&q, "change a dead letter", err);
-    *changed = r == ONCE_OK && sqlite3_changes(s->db.handle) > 0;
-    return r;
-}
-
 static once_result sqlite_letters_settle(struct letters *l, const char *id, struct once_error *err)
 {
     struct letters_sqlite *s = sqlite_of(l);
     bool changed;
     once_result r = begin(s, err);
-    return r == ONCE_OK ? end(s, change(s, SQL_inbox_settle, id, &changed, err), err) : r;
+    return r == ONCE_OK ? end(s, items_sqlite_change(&s->db, SQL_inbox_settle, id, change, &changed, err), err) : r;
 }
 
 static once_result sqlite_letters_count(struct letters *l, once_span consumer, int64_t *count, struct once_error *err)
@@ -216,12 +200,11 @@ static once_result sqlite_letters_look(struct letters *l, const char *id, const 
                                        struct once_error *err)
 {
     struct letters_sqlite *s = sqlite_of(l);
-    char listed[80] = "";
+    char listed[ITEMS_STATES_LEN];
     once_result r = connect(s, err);
     if (r != ONCE_OK)
         return r;
-    if (states != NULL && states[0] != '\0')
-        snprintf(listed, sizeof listed, ",%s,", states);
+    items_sqlite_states(states, listed);
     struct sqlite_query q = sqlite_query(&s->db, SQL_inbox_look);
     sqlite_bind_text(&q, id != NULL ? id : "");
     sqlite_bind_text(&q, listed);
@@ -233,21 +216,6 @@ static once_result sqlite_letters_look(struct letters *l, const char *id, const 
     return sqlite_end(&q, "look at dead letters", err);
 }
 
-static once_result audit(struct letters_sqlite *s, const char *id, const char *did, once_span actor, once_span reason,
-                         struct once_error *err)
-{
-    char what[32];
-    snprintf(what, sizeof what, "dead letter %s", did);
-    struct sqlite_query q = sqlite_query(&s->db, SQL_audit_insert);
-    sqlite_bind_int(&q, sqlite_now(&s->db));
-    sqlite_bind_blob(&q, once_span_str(id));
-    sqlite_bind_int(&q, 0);
-    sqlite_bind_text(&q, what);
-    sqlite_bind_blob(&q, actor);
-    sqlite_bind_blob(&q, reason);
-    return sqlite_run(&q, "keep the reason", err);
-}
-
 static once_result sqlite_letters_resolve(struct letters *l, const char *id, const char *word, once_span actor,
                                           once_span reason, char did[16], struct once_error *err)
 {
@@ -257,9 +225,9 @@ static once_result sqlite_letters_resolve(struct letters *l, const char *id, con
     once_result r = begin(s, err);
     if (r != ONCE_OK)
         return r;
-    r = change(s, retry ? SQL_inbox_retry : SQL_inbox_settle, id, &changed, err);
+    r = items_sqlite_change(&s->db, retry ? SQL_inbox_retry : SQL_inbox_settle, id, change, &changed, err);
     if (r == ONCE_OK && changed)
-        r = audit(s, id, done, actor, reason, err);
+        r = items_sqlite_audit(&s->db, "dead letter", id, done, actor, reason, err);
     snprintf(did, 16, "%s", changed ? done : "absent");
     return end(s, r, err);
 }

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 
 enum { BUCKETS = 4096, STORE_WAIT_MS = 200, BUSY_WAIT_MS_MAX = 5000 };
-#define POINT_FAILED ONCE_LIT("failed") /* its checkpoint is the number of failures */
+#define POINT_FAILED                                                                                                   \
+    ONCE_LIT("failed") /* its checkpoint is the number of failures, and a ! if it was refused for good */
 
 struct queue {
     struct delivery *first, *last;
@@ -114,19 +115,22 @@ static void end_delivery(struct consumer *c, struct delivery *d, enum consumer_v
 /* ------------------------------------------------------------------ one try */
 
 /* C3 */
-static int32_t failures_before(const struct once_record *record)
+static int32_t failures_before(const struct once_record *record, bool *refused)
 {
     char text[16];
     snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(record->checkpoint));
-    long n = once_span_equal(record->recovery_point, POINT_FAILED) ? strtol(text, NULL, 10) : 0;
+    char *end = text;
+    long n = once_span_equal(record->recovery_point, POINT_FAILED) ? strtol(text, &end, 10) : 0;
+    *refused = end > text && *end == '!';
     return n < 0 || n > CONSUMER_ATTEMPTS_MAX ? CONSUMER_ATTEMPTS_MAX : (int32_t)n;
 }
 
-static void count_failure(struct consumer *c, struct delivery *d, struct once_attempt *attempt)
+static void count_failure(struct delivery *d, struct once_attempt *attempt)
 {
     char text[16];
-    d->failures = d->end == DELIVER_REFUSED ? c->o.attempts_max : d->failures + 1;
-    int len = snprintf(text, sizeof text, "%" PRId32, d->failures);
+    d->failures++;
+    d->refused = d->end == DELIVER_REFUSED;
+    int len = snprintf(text, sizeof text, "%" PRId32 "%s", d->failures, d->refused ? "!" : "");
     /* One that is not stored is counted here all the same, and by a crash forgotten. */
     once_result r = once_attempt_advance(attempt, POINT_FAILED, once_span_of(text, (size_t)len), NULL);
     (void)r;
@@ -144,12 +148,14 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     struct delivery_call call = { .message = d->message, .consumer = c->o.name, .id = d->id, .attempt = attempt };
     struct delivery_answer answer;
     if (!d->tried && d->message->letter[0] == '\0')
-        d->failures = failures_before(once_attempt_record(attempt));
+        d->failures = failures_before(once_attempt_record(attempt), &d->refused);
     d->tried = true;
-    if (d->failures >= c->o.attempts_max) {
+    if (d->refused || d->failures >= c->o.attempts_max) {
         d->exhausted = true; /* it was given up before, and its broker was not told */
         d->end = DELIVER_REFUSED;
-        snprintf(d->reason, sizeof d->reason, "%" PRId32 " attempts have failed", d->failures);
+        snprintf(d->reason, sizeof d->reason,
+                 d->refused ? "it was refused, after %" PRId32 " attempts" : "%" PRId32 " attempts have failed",
+                 d->failures);
         return ONCE_WORK_NOT_STARTED;
     }
     ONCE_POINT("consume.delivering");
@@ -181,7 +187,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     case DELIVER_REFUSED:
         break;
     }
-    count_failure(c, d, attempt);
+    count_failure(d, attempt);
     outcome->body = once_span_str(d->reason);
     return ONCE_WORK_ENDED;
 }
@@ -202,7 +208,7 @@ static enum consumer_verdict judge_failure(struct consumer *c, struct delivery *
         *wait_ms = backoff(c, d->delays++);
         break;
     default:
-        if (d->failures >= c->o.attempts_max)
+        if (d->refused || d->failures >= c->o.attempts_max)
             return CONSUMER_DEAD;
         d->delays = 0;
         *wait_ms = backoff(c, d->failures - 1);

@@ -104,6 +104,21 @@ static once_result publish(struct graveyard *g, const struct delivery *d, const 
 
 /* ------------------------------------------------------------------ either */
 
+/* The same for the same death, told twice. A letter of the table stays that letter. One of a topic that died again is
+ * another message there: under the id of its first death a stream that drops repeats would drop the only copy. */
+static void name_letter(const struct graveyard *g, const struct delivery *d, char out[ONCE_UUID_LEN + 1])
+{
+    const struct incoming *m = d->message;
+    bool of_topic = strcmp(m->letter, CONSUMER_LETTER_OF_TOPIC) == 0;
+    once_span id = of_topic && m->position[0] != '\0' ? once_span_str(m->position) : d->id;
+    if (m->letter[0] != '\0' && !of_topic)
+        snprintf(out, ONCE_UUID_LEN + 1, "%s", m->letter);
+    else if (id.len > 0)
+        letters_id(g->consumer, id, m->payload, out);
+    else
+        once_key_new(out); /* nobody can tell it from another with the same payload */
+}
+
 once_result graveyard_bury(struct graveyard *g, const struct delivery *d, struct once_error *err)
 {
     struct letter letter = { .consumer = g->consumer,
@@ -112,10 +127,7 @@ once_result graveyard_bury(struct graveyard *g, const struct delivery *d, struct
                              .attempts = d->failures,
                              .reason = once_span_str(d->reason),
                              .again = d->message->letter[0] != '\0' };
-    if (d->id.len > 0)
-        letters_id(g->consumer, d->id, d->message->payload, letter.id);
-    else
-        once_key_new(letter.id); /* nobody can tell it from another with the same payload */
+    name_letter(g, d, letter.id);
     return g->letters != NULL ? g->letters->ops->bury(g->letters, &letter, err) : publish(g, d, letter.id, err);
 }
 

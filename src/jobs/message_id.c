@@ -78,13 +78,35 @@ static yajl_val step_into(yajl_val at, once_span token)
     return NULL;
 }
 
+/* The library frees a tree by recursion: what is nested deeper than any message is could end us, every time it comes.
+ */
+static bool is_too_deep(once_span text)
+{
+    enum { DEEPEST = 128 };
+    size_t depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < text.len && depth <= DEEPEST; i++) {
+        uint8_t c = text.ptr[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '[' || c == '{'))
+            depth++;
+        else if (!quoted && (c == ']' || c == '}') && depth > 0)
+            depth--;
+    }
+    return depth > DEEPEST;
+}
+
 /* Into `out`, which is as long as the payload: a string's bytes, a number as it is written. */
 static bool find_in_json(once_span payload, once_span pointer, char **out)
 {
     enum { TEXT_MAX = 16 << 20 };
     char error[64];
     *out = NULL;
-    if (payload.len > TEXT_MAX || memchr(payload.ptr != NULL ? payload.ptr : (const uint8_t *)"", '\0', payload.len))
+    if (payload.len > TEXT_MAX || is_too_deep(payload) ||
+        memchr(payload.ptr != NULL ? payload.ptr : (const uint8_t *)"", '\0', payload.len))
         return false;
     char *text = strndup((const char *)(payload.ptr != NULL ? payload.ptr : (const uint8_t *)""), payload.len);
     yajl_val tree = text != NULL ? yajl_tree_parse(text, error, sizeof error) : NULL, at = tree;

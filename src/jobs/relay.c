@@ -87,6 +87,10 @@ static void fail(struct relay *relay, struct outbox_message *m, bool refused, in
                  : m->refusals + 1 >= relay->attempts_max ? OUTBOX_GIVEN_UP
                                                           : OUTBOX_REFUSED;
     snprintf(m->reason, sizeof m->reason, "%s", reason);
+    for (char *c = m->reason; *c != '\0';
+         c++) /* brokers say what they like; the outbox takes text, or nothing of a batch */
+        if (*c < ' ' || *c > '~')
+            *c = '?';
     count(refused ? &row_of(relay, m)->refused : &row_of(relay, m)->unreached);
 }
 

@@ -4,6 +4,7 @@
  * A statement that was not answered may have taken effect; whoever calls again after that is
  * right: a lease that was taken and not heard of ends by itself, settling twice is settling once.
  */
+#include "outbox/items_pg.h"
 #include "outbox/outbox.h"
 
 #include "core/err.h"
@@ -60,25 +61,12 @@ static once_result ask(struct outbox_pg *pg, const char *sql, struct pg_params *
 
 /* ------------------------------------------------------------------ a batch */
 
-static void uuid_text(once_span bytes, char out[ONCE_UUID_LEN + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-    size_t n = 0;
-    for (size_t i = 0; i < bytes.len && i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            out[n++] = '-';
-        out[n++] = digits[bytes.ptr[i] >> 4];
-        out[n++] = digits[bytes.ptr[i] & 15];
-    }
-    out[n] = '\0';
-}
-
 static void read_message(PGresult *r, int row, struct outbox_message *m)
 {
     m->lane = (int32_t)pg_int(r, row, 0);
     m->fence = pg_int(r, row, 1);
     m->seq = pg_int(r, row, 2);
-    uuid_text(pg_bytes(r, row, 3), m->id);
+    pg_uuid(r, row, 3, m->id);
     m->topic = pg_bytes(r, row, 4);
     m->has_key = !PQgetisnull(r, row, 5);
     m->key = m->has_key ? pg_bytes(r, row, 5) : once_span_of(NULL, 0);
@@ -299,7 +287,7 @@ static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *coun
 static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
 {
     char id[ONCE_UUID_LEN + 1];
-    uuid_text(pg_bytes(r, row, 1), id);
+    pg_uuid(r, row, 1, id);
     char state[16];
     snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, row, 0)));
     struct outbox_item item = {
@@ -327,13 +315,7 @@ static once_result pg_outbox_look(struct outbox *o, const char *id, const char *
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    if (id != NULL) {
-        pg_add_bytes(&p, PG_TEXT, once_span_str(id));
-    } else {
-        pg_add_bytes(&p, PG_TEXT, once_span_str(states));
-        pg_add_bytes(&p, PG_TEXT, once_span_str(topic_prefix));
-        pg_add_int(&p, PG_INT4, most);
-    }
+    items_pg_add_look(&p, id, states, topic_prefix, NULL, most);
     once_result result =
         ask(pg_of(o),
             id != NULL ? "SELECT * FROM once.outbox_show($1::uuid)" : "SELECT * FROM once.outbox_list($1, $2, $3)", &p,
@@ -351,10 +333,7 @@ static once_result pg_outbox_resolve(struct outbox *o, const char *id, const cha
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    pg_add_bytes(&p, PG_TEXT, once_span_str(id));
-    pg_add_bytes(&p, PG_TEXT, once_span_str(word));
-    pg_add_bytes(&p, PG_BYTEA, actor);
-    pg_add_bytes(&p, PG_BYTEA, reason);
+    items_pg_add_word(&p, id, word, actor, reason);
     once_result result = ask(pg_of(o), "SELECT once.outbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
     pg_params_release(&p);
     if (result == ONCE_OK)

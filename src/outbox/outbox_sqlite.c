@@ -5,6 +5,7 @@
  * one transaction. Deleted rows leave free pages that the next messages use: nothing grows but a backlog.
  * The connection never checkpoints: that stays with the service's own (its journal is its business).
  */
+#include "outbox/items_sqlite.h"
 #include "outbox/outbox.h"
 
 #include "core/err.h"
@@ -31,19 +32,11 @@ static struct outbox_sqlite *sqlite_of(struct outbox *o)
 
 /* ------------------------------------------------------------------ open, close */
 
-static void disconnect(struct outbox_sqlite *s)
-{
-    sqlite3 *handle = s->db.handle;
-    sqlite_db_release(&s->db);
-    sqlite3_close(handle);
-    s->db = (struct sqlite_db){ .clock = &once_os_clock };
-}
-
 static once_result sqlite_outbox_connect(struct outbox *o, struct once_error *err)
 {
     struct outbox_sqlite *s = sqlite_of(o);
     int64_t version = 0;
-    disconnect(s);
+    sqlite_db_close(&s->db);
     int rc = sqlite3_open_v2(s->path, &s->db.handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
         return sqlite_fail(s->db.handle, rc, "open the database", err);
@@ -58,7 +51,7 @@ static once_result sqlite_outbox_connect(struct outbox *o, struct once_error *er
 static void sqlite_outbox_close(struct outbox *o)
 {
     struct outbox_sqlite *s = sqlite_of(o);
-    disconnect(s);
+    sqlite_db_close(&s->db);
     free(s->path);
     free(s);
 }
@@ -399,9 +392,8 @@ static once_result sqlite_outbox_look(struct outbox *o, const char *id, const ch
                                       int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
 {
     struct outbox_sqlite *s = sqlite_of(o);
-    char listed[80] = "";
-    if (states != NULL && states[0] != '\0')
-        snprintf(listed, sizeof listed, ",%s,", states);
+    char listed[ITEMS_STATES_LEN];
+    items_sqlite_states(states, listed);
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_look);
     sqlite_bind_text(&q, id != NULL ? id : "");
     sqlite_bind_text(&q, listed);
@@ -412,48 +404,24 @@ static once_result sqlite_outbox_look(struct outbox *o, const char *id, const ch
     return sqlite_end(&q, "look at messages", err);
 }
 
-/* One statement about one message; *changed: whether it was there. */
-static once_result change(struct outbox_sqlite *s, enum sqlite_statement statement, const char *id, bool *changed,
-                          struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, statement);
-    sqlite_bind_text(&q, id);
-    once_result r = sqlite_run(&q, "change a message", err);
-    *changed = r == ONCE_OK && sqlite3_changes(s->db.handle) > 0;
-    return r;
-}
+static const char change[] = "change a message"; /* what may fail */
 
 static once_result do_word(struct outbox_sqlite *s, const char *id, bool retry, const char **did,
                            struct once_error *err)
 {
     bool changed = false;
     *did = "absent";
-    once_result r = retry ? change(s, SQL_outbox_revive, id, &changed, err) : ONCE_OK;
+    once_result r = retry ? items_sqlite_change(&s->db, SQL_outbox_revive, id, change, &changed, err) : ONCE_OK;
     if (r == ONCE_OK && (changed || !retry))
-        r = change(s, SQL_outbox_dead_delete, id, &changed, err);
+        r = items_sqlite_change(&s->db, SQL_outbox_dead_delete, id, change, &changed, err);
     if (r == ONCE_OK && changed)
         *did = retry ? "retried" : "dropped";
     if (r != ONCE_OK || changed)
         return r;
-    r = change(s, retry ? SQL_outbox_due : SQL_outbox_drop, id, &changed, err);
+    r = items_sqlite_change(&s->db, retry ? SQL_outbox_due : SQL_outbox_drop, id, change, &changed, err);
     if (r == ONCE_OK && changed)
         *did = retry ? "hurried" : "dropped";
     return r;
-}
-
-static once_result audit(struct outbox_sqlite *s, const char *id, const char *did, once_span actor, once_span reason,
-                         struct once_error *err)
-{
-    char what[32];
-    snprintf(what, sizeof what, "message %s", did);
-    struct sqlite_query q = sqlite_query(&s->db, SQL_audit_insert);
-    sqlite_bind_int(&q, sqlite_now(&s->db));
-    sqlite_bind_blob(&q, once_span_str(id));
-    sqlite_bind_int(&q, 0);
-    sqlite_bind_text(&q, what);
-    sqlite_bind_blob(&q, actor);
-    sqlite_bind_blob(&q, reason);
-    return sqlite_run(&q, "keep the reason", err);
 }
 
 static once_result sqlite_outbox_resolve(struct outbox *o, const char *id, const char *word, once_span actor,
@@ -466,7 +434,7 @@ static once_result sqlite_outbox_resolve(struct outbox *o, const char *id, const
         return r;
     r = do_word(s, id, strcmp(word, "retry") == 0, &done, err);
     if (r == ONCE_OK && strcmp(done, "absent") != 0)
-        r = audit(s, id, done, actor, reason, err);
+        r = items_sqlite_audit(&s->db, "message", id, done, actor, reason, err);
     snprintf(did, 16, "%s", done);
     return commit(s, r, err);
 }

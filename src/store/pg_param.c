@@ -156,6 +156,20 @@ once_span pg_bytes(const PGresult *result, int row, int column)
     return once_span_of(PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column));
 }
 
+void pg_uuid(const PGresult *result, int row, int column, char out[ONCE_UUID_LEN + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    once_span bytes = pg_bytes(result, row, column);
+    size_t n = 0;
+    for (size_t i = 0; i < bytes.len && i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            out[n++] = '-';
+        out[n++] = digits[bytes.ptr[i] >> 4];
+        out[n++] = digits[bytes.ptr[i] & 15];
+    }
+    out[n] = '\0';
+}
+
 /* Its head: dimensions, whether there are NULLs, the type; for one dimension its length and
  * lower bound. Then each element with its length before it. */
 enum { ARRAY_HEAD_LEN = 12, ARRAY_DIMENSION_LEN = 8, ARRAY_LENGTH_LEN = 4 };

@@ -42,6 +42,7 @@ once_result pg_send_prepared(PGconn *conn, const char *name, struct pg_params *p
 int64_t pg_int(const PGresult *result, int row, int column); /* of any integer width; 0 for NULL */
 bool pg_bool(const PGresult *result, int row, int column);
 once_span pg_bytes(const PGresult *result, int row, int column);
+void pg_uuid(const PGresult *result, int row, int column, char out[ONCE_UUID_LEN + 1]); /* as text */
 
 /* An array of elements of one width, none of them NULL; empty if it is anything else. */
 struct pg_array {

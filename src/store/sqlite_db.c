@@ -219,6 +219,13 @@ void sqlite_db_release(struct sqlite_db *db)
     }
 }
 
+void sqlite_db_close(struct sqlite_db *db)
+{
+    sqlite_db_release(db);
+    sqlite3_close(db->handle);
+    *db = (struct sqlite_db){ .clock = db->clock };
+}
+
 once_result sqlite_db_make_durable(sqlite3 *handle, struct once_error *err)
 {
     int rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

@@ -71,5 +71,7 @@ once_result sqlite_db_make_durable(sqlite3 *handle, struct once_error *err);
 
 /* Drops the prepared statements; the connection stays the caller's. */
 void sqlite_db_release(struct sqlite_db *db);
+/* Closes the connection too, where there is one; another may be opened in its place, with the same clock. */
+void sqlite_db_close(struct sqlite_db *db);
 
 #endif

@@ -76,6 +76,35 @@ def what_was_finished_is_not_sent_again():
 
 
 @case
+def killed_while_one_is_held_up():
+    """Later messages are done and told the broker, the first is not: after kill -9 it comes again."""
+    topic = "chain.held"
+    broker.create(topic)
+    set_up()
+    killed, held = threading.Event(), threading.Event()
+
+    def behave(payload):
+        if payload != "k0/0" or killed.is_set():
+            return None
+        held.set()
+        killed.wait(120)
+        return 500
+    endpoint = Endpoint(behave)
+    expected = enqueue(topic, 0, 40, 7)
+    publish(topic)
+    consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--window", "1000", "--timeout", "100s")
+    until(lambda: held.is_set() and len(effects()) == 40 - 6, "all but those of its key")
+    for _ in range(3):  # reports: what is done was told the broker in between
+        consumer.p.stdout.readline()
+    consumer.kill()
+    killed.set()
+    equal(Consumer(broker.source(topic), "--to", endpoint.url(), drained=True).wait()[0], 0, "drained by another")
+    judge(expected, "held up")
+    equal(endpoint.requests["k1/1"], 1, "what was done is not sent again")
+    endpoint.close()
+
+
+@case
 def killed_while_others_work():
     """Two consumers, killed at random moments, while messages come; a command this time."""
     topic = "chain.storm"
@@ -116,7 +145,8 @@ def poison():
     expected = enqueue(topic, 0, count, 9)
     publish(topic)
     for crash in ("consume.buried:1", None):  # also killed between burying and acknowledging
-        Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "3", crash=crash, drained=True).wait()
+        _, said = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "3", "--retention", "1d", crash=crash, drained=True).wait()
+    ok("delivered twice (--retention" in said, "F59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)
     dead = [json.loads(line) for line in once("inbox", "list", "--store", url("test"), "--json")[1].splitlines()]
     payloads = sorted(once("inbox", "show", d["id"], "--raw", "--store", url("test"))[1] for d in dead)
     equal(payloads, sorted(filter(sick, expected)), "the dead letters are those that fail, and only those")

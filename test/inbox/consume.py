@@ -5,6 +5,7 @@ usage: consume.py [SUBSTRING...]"""
 import http.server
 import shutil
 import signal
+import sqlite3
 
 from consumetest import *
 
@@ -37,6 +38,11 @@ def usage():
         ([nats.url + "/NONE", "--consumer", "c", "--exec", "y"], 69, "there is no stream 'NONE'"),
         ([nats.url + "/NONE", "--consumer", "a.b", "--exec", "y"], 64, "cannot name a consumer of NATS"),
     ]
+    for url in ("nats://user:secret@h/S", "amqp://user:sec@ret@h?queue=q", "kafka://user:secret@h/t", "ftp://user:secret@h"):
+        got = once("consume", url, "--store", store())[1] + once("relay", "--route", "a=" + url, "--store", store())[1]
+        ok("@h" in got and "user:" not in got and "sec" not in got, "a password that should not be in a URL is not in the answer either: " + url, got)
+    got = once("consume", "nats://h/S", "--consumer", "c", "--to", "http://user:secret@h/in", "--store", store())
+    ok(got[0] == 64 and "'http://...@h/in' has credentials in it" in got[1] and "secret" not in got[1], "nor is one of an endpoint", got)
     for arguments, code, text in rows:
         got = once("consume", *arguments, "--store", store())
         ok(got[0] == code and text in got[1], "usage: %s" % " ".join(arguments), got)
@@ -78,7 +84,7 @@ def exit_statuses():
           "0 is done, 65 refuses at once, 75 counts for nothing, others are tried 3 times")
     dead = letters()
     equal(sorted((d["message_id"], d["failures"], d["reason"]) for d in dead),
-          [("e1", 3, "exit status 65"), ("e3", 3, "exit status 1"), ("e4", 3, "killed by signal 9")], "dead letters, with reasons")
+          [("e1", 1, "exit status 65"), ("e3", 3, "exit status 1"), ("e4", 3, "killed by signal 9")], "dead letters, with reasons")
     equal(once("inbox", "drop", dead[0]["id"], "--reason", "test", "--store", store())[0], 0, "dropped")
     equal(once("inbox", "drop", dead[0]["id"], "--reason", "test", "--store", store())[0], 1, "once")
     equal(len(letters()), 2, "two are left")
@@ -212,6 +218,93 @@ def retention_and_horizon():
         ok(got[0] == code and text in got[1], "F59: %s" % " ".join(arguments), got)
     got = consume(stream("endless"), "--exec", "true", "--retention", "1h")
     ok(got[0] == 0 and "keeps messages without end" in got[1], "a stream that keeps for ever is warned about", got)
+
+
+@case
+def a_letter_fails_again():
+    """Retried from a topic of dead letters, and dead again: it is another message there, also for a stream that drops repeats."""
+    source = stream("first")
+    nats.create_stream("graves", ["graves"])  # a duplicate window of 2 minutes
+    send("first", b"m", {"Nats-Msg-Id": "m"})
+    equal(consume(source, "--exec", "exit 65", "--dead-letter", "graves")[0], 0, "given up")
+    out = os.path.join(folder, "graves")
+    equal(consume(nats.url + "/graves", "--exec", "echo >> %s; [ $(wc -l < %s) -ge 3 ] || exit 65" % (out, out), "--dead-letter", "graves")[0], 0, "retried")
+    equal(len(open(out).readlines()), 3, "it was tried until it was delivered, not lost")
+    equal([h["Dead-Letter-Id"] for _, h, _ in nats.messages("graves")], ["m"] * 3, "each death is a letter of the same message")
+
+
+@case
+def a_letter_without_an_id():
+    source = stream("noid")
+    send("noid", b"m", {})
+    consume(source, "--exec", "true")
+    with sqlite3.connect(store()[7:]) as db:  # RabbitMQ's messages have no position
+        db.execute("UPDATE once_inbox_dead SET message_id = x''")
+    db.close()
+    [letter] = letters()
+    retry = lambda: once("inbox", "retry", letter["id"], "--reason", "r", "--store", store())
+    retry()
+    p = start(source, "--exec", "exit 65", "--attempts", "7")
+    until(lambda: [d["reason"] for d in letters() if d["state"] == "dead"] == ["exit status 65"], "its delivery")
+    equal([(d["id"], d["failures"]) for d in letters()], [(letter["id"], 1)], "tried, and the same letter still")
+    p.terminate()
+    p.communicate()
+    retry()
+    p = start(source, "--exec", "true")
+    until(lambda: letters() == [], "its delivery")
+    p.terminate()
+    p.communicate()
+    equal(p.returncode, 0, "delivered")
+
+
+class Cut(threading.Thread):
+    """A proxy to the server that lets through only the first messages of its first connection, and then breaks it."""
+    def __init__(self, messages):
+        super().__init__(daemon=True)
+        self.left, self.listener = messages, socket.create_server(("127.0.0.1", 0))
+        self.port, self.cut = self.listener.getsockname()[1], threading.Event()
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                ours = self.listener.accept()[0]
+            except OSError:
+                return
+            theirs = socket.create_connection(("127.0.0.1", nats.port))
+            threading.Thread(target=self.pump, args=(ours, theirs, None), daemon=True).start()
+            threading.Thread(target=self.pump, args=(theirs, ours, None if self.cut.is_set() else self.left), daemon=True).start()
+
+    def pump(self, source, target, left):
+        try:
+            for line in source.makefile("rb"):
+                if left is not None and line.startswith(b"HMSG"):
+                    left -= 1
+                    if left < 0:
+                        self.cut.set()
+                        break
+                target.sendall(line)
+        except OSError:
+            pass
+        for s in (source, target):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@case
+def order_over_a_lost_connection():
+    """The server counts as out what it had sent when the connection broke, and goes on with later ones."""
+    source = stream("lost")
+    for i in range(40):
+        send("lost", b"%d" % i, {"Nats-Msg-Id": "l%d" % i, "Once-Message-Key": "k"})
+    out = os.path.join(folder, "lost")
+    proxy = Cut(5)
+    code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16", lease="2s")
+    proxy.listener.close()
+    ok(proxy.cut.is_set(), "the connection was broken")
+    equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
 
 
 @case

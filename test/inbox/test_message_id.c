@@ -33,6 +33,18 @@ static void rules__are_read(void)
     }
 }
 
+static void json__is_not_nested_without_end(void)
+{
+    enum { DEEP = 500000 };
+    static char text[2 * DEEP];
+    char id[ONCE_KEY_LEN_MAX + 1];
+    memset(text, '[', DEEP);
+    memset(text + DEEP, ']', DEEP);
+    EXPECT(!find("json:/0", &(struct incoming){ .payload = once_span_of(text, sizeof text) }, id));
+    static const char brackets[] = "{\"a\": \"[[[[\\\"[[[[\", \"b\": 7}";
+    EXPECT(find("json:/b", &(struct incoming){ .payload = ONCE_LIT(brackets) }, id) && strcmp(id, "7") == 0);
+}
+
 static void json__finds_strings_and_numbers(void)
 {
     static const struct {
@@ -99,10 +111,8 @@ static void dead_letters__keep_their_ids(void)
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
-        TEST(rules__are_read),
-        TEST(json__finds_strings_and_numbers),
-        TEST(headers__and_the_rest),
-        TEST(dead_letters__keep_their_ids),
+        TEST(rules__are_read),       TEST(json__is_not_nested_without_end), TEST(json__finds_strings_and_numbers),
+        TEST(headers__and_the_rest), TEST(dead_letters__keep_their_ids),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -197,6 +197,25 @@ static void headers__one_after_the_other(void)
     EXPECT(headers_name_starts(ONCE_LIT("Once-X"), "once-") && !headers_name_starts(ONCE_LIT("Once"), "once-"));
 }
 
+/* Only whole lines that are one header each, and no more than there is room for. */
+static void headers__what_is_no_line_is_left_out(void)
+{
+    struct once_buf lines;
+    once_buf_init(&lines, 16);
+    headers_add(&lines, ONCE_LIT("a"), ONCE_LIT("1"));
+    headers_add(&lines, ONCE_LIT(""), ONCE_LIT("1"));
+    headers_add(&lines, ONCE_LIT("b:"), ONCE_LIT("1"));
+    headers_add(&lines, ONCE_LIT("b c"), ONCE_LIT("1"));
+    headers_add(&lines, ONCE_LIT("b\n"), ONCE_LIT("1"));
+    headers_add(&lines, ONCE_LIT("b"), ONCE_LIT("1\r\nc: 2"));
+    headers_add(&lines, ONCE_LIT("b"), ONCE_LIT("1\0"));
+    headers_add(&lines, ONCE_LIT("b"), ONCE_LIT("123456")); /* 17 bytes */
+    EXPECT(once_span_equal(once_buf_span(&lines), ONCE_LIT("a: 1\r\n")));
+    headers_add(&lines, ONCE_LIT("b"), ONCE_LIT("1 : 2")); /* 16 */
+    EXPECT(once_span_equal(once_buf_span(&lines), ONCE_LIT("a: 1\r\nb: 1 : 2\r\n")) && lines.result == ONCE_OK);
+    once_buf_release(&lines);
+}
+
 /* ------------------------------------------------------------------ messages under way */
 
 struct verdict {
@@ -302,6 +321,7 @@ int main(int argc, char **argv)
         TEST(kafka_url__taken_apart),
         TEST(kafka_settings__none_that_a_promise_rests_on),
         TEST(headers__one_after_the_other),
+        TEST(headers__what_is_no_line_is_left_out),
         TEST(flights__an_innocent_is_not_refused),
         TEST(flights__everything_ends_in_time),
         TEST(flights__bytes_have_a_bound_but_one_always_goes),

@@ -19,11 +19,12 @@ def is_quiet():
     return outbox_is_empty()
 
 
-message = psql("SELECT once.enqueue('orders.created', 'k1', '{}', '{\"traceparent\": \"00-1\", \"Nats-Expected-Stream\": \"X\"}', 'application/json')")
+message = psql("SELECT once.enqueue('orders.created', 'k1', '{}', '{\"traceparent\": \"00-1\", \"Nats-Expected-Stream\": \"X\", \"Once-Message-Key\": \"evil\", \"content-type\": \"evil\"}', 'application/json')")
 equal(drain(url("test"), "--route", "orders.*=" + server.url)[0], 0, "drained")
 stored = server.messages("ORDERS")
 equal([(s, p) for s, _, p in stored], [("orders.created", b"{}")], "the subject is the topic")
 h = stored[0][1]
+equal([name for name in h if "evil" in h[name]], [], "its own headers do not replace what is ours to say")
 equal((h.get("Nats-Msg-Id"), h.get("Content-Type"), h.get("Once-Message-Key"), h.get("traceparent"), "Nats-Expected-Stream" in h),
       (message, "application/json", "k1", "00-1", False), "id, content type, key, its own headers, none that commands the server")
 
