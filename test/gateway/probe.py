@@ -526,7 +526,7 @@ def a_body_too_large_to_store_is_asked_about():
 
 
 @suite.case
-def with_intent_a_request_that_was_not_sent_is_not_asked_about():
+def with_intent_what_was_sent_is_asked_about():
     with Case() as c:
         sent = new_token("sent")
         c.left("/intent/", "held", sent)
