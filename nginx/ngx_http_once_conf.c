@@ -452,7 +452,8 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
         }
     }
 
-    return ngx_strncasecmp(name->data, (u_char *) "Access-Control-", 15) == 0
+    return once_header_is_secret(once_span_of(name->data, name->len))
+           || ngx_strncasecmp(name->data, (u_char *) "Access-Control-", 15) == 0
            || ngx_strncasecmp(name->data, (u_char *) "RateLimit", 9) == 0
            || ngx_strncasecmp(name->data, (u_char *) "X-RateLimit", 11) == 0;
 }

@@ -115,6 +115,8 @@ struct daemon {
     char socket[200];
     const char *http; /* NULL: off */
     struct completer_options complete;
+    char lacking[COMPLETER_UPSTREAMS_MAX][ONCE_UPSTREAM_NAME_LEN_MAX + 1]; /* asked for, and not in there */
+    size_t lacking_count;
     struct escalate_options escalate;
     struct escalations *escalations;
     struct console_options console; /* listen is NULL: off */
@@ -261,6 +263,25 @@ static void on_escalated(void *arg, struct once_grant grant, const char *why)
     escalate_note(d->escalations, grant, why);
 }
 
+/* Such a record is in progress for its clients until somebody completes it: that must not be found out from them.
+ * Said once for each name, as long as there is room to remember that. */
+static void on_deferred(void *arg, once_span request)
+{
+    struct daemon *d = arg;
+    once_span name = d->lacking_count < COMPLETER_UPSTREAMS_MAX ? completer_lacks(&d->complete, request) : ONCE_LIT("");
+    for (size_t i = 0; i < d->lacking_count; i++)
+        if (once_span_equal(name, once_span_str(d->lacking[i])))
+            return;
+    if (name.len == 0)
+        return;
+    snprintf(d->lacking[d->lacking_count++], sizeof *d->lacking, "%.*s", ONCE_SPAN_ARGS(name));
+    fprintf(
+        stderr,
+        "once daemon: requests to '%.*s' are left to a completer if their holder is gone, and here is no --complete "
+        "%.*s=URL: unless another daemon on this store has it, they stay in progress\n",
+        ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(name));
+}
+
 /* The default's directory is made where it can be. */
 static bool choose_socket(struct daemon *d, const char *given)
 {
@@ -366,6 +387,8 @@ static int serve(struct daemon *d)
     }
     d->options.escalated = on_escalated;
     d->options.escalated_arg = d;
+    d->options.deferred = on_deferred;
+    d->options.deferred_arg = d;
     if (server_open(&d->options, &server, &err) != ONCE_OK) {
         escalate_stop(d->escalations); /* nothing was noted: it does not ask the store, which is closed */
         escalate_free(d->escalations);

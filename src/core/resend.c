@@ -135,6 +135,8 @@ static const char *names_fault(once_span names)
         once_span name;
         if (!once_span_cut(names, '\n', &name, &names) || !is_token(name))
             return "the name of a header that is none";
+        if (once_header_is_secret(name))
+            return "credentials among what is kept of an answer";
     }
     return NULL;
 }
@@ -149,27 +151,35 @@ static const char *target_fault(once_span target)
     return NULL;
 }
 
-/* "..", "." or the same escaped, as a segment of its path: what was put there leads somewhere else. */
+/* Does it begin with this character, plain or escaped? How long that is. */
+static size_t begins(once_span s, uint8_t plain, const char *escaped)
+{
+    if (s.len > 0 && s.ptr[0] == plain)
+        return 1;
+    return s.len >= 3 && strncasecmp((const char *)s.ptr, escaped, 3) == 0 ? 3 : 0;
+}
+
+/* "..", "." or the same escaped, as a segment of its path: what was put there leads somewhere else. Also where only
+ * an escaped slash makes it one: who stands before the service may take that for a slash. */
 static bool climbs(once_span target)
 {
-    once_span path, query, segment;
+    once_span path, query;
+    size_t dots = 0, others = 0;
     once_span_cut(target, '?', &path, &query);
-    while (path.len > 0) {
-        once_span_cut(path, '/', &segment, &path);
-        size_t dots = 0;
-        while (segment.len > 0) {
-            size_t n = segment.ptr[0] == '.'                                                       ? 1
-                       : segment.len >= 3 && strncasecmp((const char *)segment.ptr, "%2e", 3) == 0 ? 3
-                                                                                                   : 0;
-            if (n == 0)
-                break;
+    for (size_t n; path.len > 0; path = once_span_skip(path, n)) {
+        if ((n = begins(path, '.', "%2e")) > 0) {
             dots++;
-            segment = once_span_skip(segment, n);
+        } else if ((n = begins(path, '/', "%2f")) > 0 || (n = begins(path, '\\', "%5c")) > 0 ||
+                   (n = begins(path, ';', "%3b")) > 0) {
+            if (others == 0 && (dots == 1 || dots == 2))
+                return true;
+            dots = others = 0;
+        } else {
+            n = 1;
+            others++;
         }
-        if (segment.len == 0 && (dots == 1 || dots == 2))
-            return true;
     }
-    return false;
+    return others == 0 && (dots == 1 || dots == 2);
 }
 
 static const char *probe_fault(const struct once_resend *r)

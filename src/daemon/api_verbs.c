@@ -6,6 +6,7 @@
  */
 #include "core/limits.h"
 #include "core/record_json.h"
+#include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api_call.h"
 #include "daemon/api_input.h"
@@ -162,6 +163,16 @@ static once_result make_fingerprint(const struct once *once, struct once_claim *
     return once_fingerprint_http(once, claim->tenant, &request->http, &claim->fingerprint, err);
 }
 
+/* That the daemon's own credentials may go with it is for the gateway to say, which knows who asked; here anybody may
+ * (C2). */
+static void read_stored_request(struct api_input *in, struct once_claim *claim)
+{
+    struct once_resend resend;
+    if (api_input_bytes(in, "stored_request", API_OPTIONAL, &claim->request) &&
+        once_resend_get(claim->request, &resend, NULL) == ONCE_OK && resend.identity)
+        api_input_fail(in, "stored_request", ONCE_INVALID, "wants to be sent with the daemon's credentials");
+}
+
 static void read_claim(struct api_input *in, struct once_claim *claim, struct described *request)
 {
     size_t takeover = 0;
@@ -180,7 +191,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
     api_input_bool(in, "intent", &claim->intent);
-    api_input_bytes(in, "stored_request", API_OPTIONAL, &claim->request);
+    read_stored_request(in, claim);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);
 }

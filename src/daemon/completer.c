@@ -176,12 +176,19 @@ static bool keep(void *arg)
 
 /* ------------------------------------------------------------------ what is sent */
 
-static const struct completer_upstream *upstream_of(const struct completer *c, once_span name)
+static const struct completer_upstream *upstream_of(const struct completer_options *options, once_span name)
 {
-    for (size_t i = 0; i < c->options.count; i++)
-        if (once_span_equal(once_span_str(c->options.upstreams[i].name), name))
-            return &c->options.upstreams[i];
+    for (size_t i = 0; i < options->count; i++)
+        if (once_span_equal(once_span_str(options->upstreams[i].name), name))
+            return &options->upstreams[i];
     return NULL;
+}
+
+once_span completer_lacks(const struct completer_options *options, once_span request)
+{
+    struct once_resend resend;
+    bool lacks = once_resend_get(request, &resend, NULL) == ONCE_OK && upstream_of(options, resend.upstream) == NULL;
+    return lacks ? resend.upstream : once_span_of(NULL, 0);
 }
 
 /* The operator's header lines, read anew each time: credentials are renewed under us. */
@@ -469,7 +476,7 @@ static enum whose whose_is(struct attempt *a, const struct task *task, const str
         return NOT_NOW;
     if (once_resend_get(r->request, &a->request, NULL) != ONCE_OK)
         return NOT_OURS;
-    a->upstream = upstream_of(a->c, a->request.upstream);
+    a->upstream = upstream_of(&a->c->options, a->request.upstream);
     if (a->upstream == NULL || (a->request.partial && !running))
         return NOT_OURS;
     a->failed = !running;

@@ -55,6 +55,9 @@ struct completer_counters {
     _Atomic uint64_t lost; /* to somebody who was faster, or took over */
 };
 
+/* Nobody here completes what a claim with this request defers: the name of its upstream. Else an empty span. */
+once_span completer_lacks(const struct completer_options *options, once_span request);
+
 struct completer;
 
 once_result completer_start(const struct completer_options *options, struct completer **out, struct once_error *err);

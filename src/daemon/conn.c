@@ -257,6 +257,9 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         return r;
     }
     c->hub->submitted = true;
+    if (call->verb == ONCE_VERB_CLAIM && wire.request.claim.takeover == ONCE_TAKEOVER_COMPLETER &&
+        c->hub->deferred != NULL)
+        c->hub->deferred(c->hub->deferred_arg, wire.request.claim.request);
     if (asks_for_grant(call)) { /* its callback comes later, on this thread */
         bool claim = call->verb == ONCE_VERB_CLAIM;
         memcpy(call->nonce, claim ? wire.request.claim.nonce : wire.request.take_over.nonce, sizeof call->nonce);

@@ -34,6 +34,8 @@ struct hub {
     bool stopping;         /* nothing more is taken in */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
+    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
+    void *deferred_arg;
     bool submitted; /* calls that the engine was not kicked for yet */
 };
 

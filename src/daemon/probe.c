@@ -13,13 +13,20 @@ static bool is_name(once_span name, const char *wanted)
     return name.len == strlen(wanted) && strncasecmp((const char *)name.ptr, wanted, name.len) == 0;
 }
 
-/* Those of the request that are not about its body: Host, say. */
+/* Does it say that a GET is something else? */
+static bool is_method(once_span name)
+{
+    return is_name(name, "X-HTTP-Method-Override") || is_name(name, "X-HTTP-Method") ||
+           is_name(name, "X-Method-Override");
+}
+
+/* Those of the request that are neither about its body nor about what is done: Host, say. */
 static void add_lines(once_span lines, struct once_buf *out)
 {
     once_span name, value;
     while (once_header_line(&lines, &name, &value)) {
         bool about_body = name.len > 8 && strncasecmp((const char *)name.ptr, "content-", 8) == 0;
-        if (!about_body && !is_name(name, "Prefer"))
+        if (!about_body && !is_method(name) && !is_name(name, "Prefer"))
             once_buf_addf(out, "%.*s: %.*s\r\n", ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(value));
     }
 }
@@ -54,12 +61,16 @@ static int take_status(struct once_buf *headers)
 
 static void judge_200(const struct once_resend *request, struct probe_answer *a)
 {
+    if (a->http.headers_lost) { /* and with them how it ended */
+        snprintf(a->why, sizeof a->why, "asked whether it happened, the service answered with too many header lines");
+        return;
+    }
     int said = take_status(&a->http.headers);
     if (said < 0 || (said > 0 && !once_resend_is_final(request, said))) {
         snprintf(a->why, sizeof a->why, "asked whether it happened, the service answered with a bad " STATUS_FIELD);
         return;
     }
-    if (said == 0 && a->http.body.len == 0 && !a->http.dropped) {
+    if (said == 0 && a->http.received == 0) {
         snprintf(a->why, sizeof a->why, "asked whether it happened, the service answered with nothing");
         return;
     }

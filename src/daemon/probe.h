@@ -6,8 +6,9 @@
  *
  *     200        it happened. Its body and the headers that the route keeps are the outcome; the status is
  *                that of the field Once-Status (200 to 599, and final by the route's rules), else 200. Without
- *                that field an empty body tells nothing. A body that is too large, or whose end is not
- *                certain, is not kept (ADR 19); that it happened is.
+ *                that field an empty body tells nothing, nor do header lines that are too many to look for
+ *                it. A body that is too large, or whose end is not certain, is not kept (ADR 19); that it
+ *                happened is.
  *     404        it did not happen, and will not: it may be sent.
  *     else       not known. Also redirects, which are not followed, and answers that break off.
  *

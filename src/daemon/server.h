@@ -28,6 +28,8 @@ struct server_options {
     int signals;           /* a signalfd: what comes there ends the server */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
+    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
+    void *deferred_arg;
 };
 
 struct server;

@@ -70,19 +70,22 @@ static bool is_kept(once_span kept, once_span name)
     return false;
 }
 
-/* A line at a time, those of 1xx answers before the last one's. */
+/* A line at a time, those of 1xx answers before the last one's. Trailers come here, too: what was said after the
+ * body is not said about it. */
 static size_t on_header(char *bytes, size_t size, size_t count, void *arg)
 {
     struct receiver *r = arg;
     once_span line = once_span_of(bytes, size * count), name, value;
-    if (once_span_starts(line, ONCE_LIT("HTTP/"))) {
+    bool begins = once_span_starts(line, ONCE_LIT("HTTP/")) && r->answer->received == 0;
+    if (r->headers_ended && !begins)
+        return line.len;
+    if (begins) {
         once_buf_clear(&r->answer->headers);
         r->lengths = 0;
         r->chunked = r->headers_ended = false;
         return line.len;
     }
-    r->headers_ended =
-        r->headers_ended || once_span_equal(line, ONCE_LIT("\r\n")) || once_span_equal(line, ONCE_LIT("\n"));
+    r->headers_ended = once_span_equal(line, ONCE_LIT("\r\n")) || once_span_equal(line, ONCE_LIT("\n"));
     if (memchr(line.ptr, ':', line.len) == NULL || !once_header_line(&line, &name, &value))
         return size * count;
     r->lengths += is_name(name, "Content-Length");
@@ -102,6 +105,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
     struct receiver *r = arg;
     struct http_answer *a = r->answer;
     size_t len = size * count;
+    a->received += len;
     if (!a->dropped)
         once_buf_add(&a->body, once_span_of(bytes, len));
     if (a->body.result != ONCE_OK) {
@@ -237,7 +241,8 @@ static void judge(CURL *curl, CURLcode code, struct receiver *r, const char *err
     }
     bool certain = r->lengths == 1 || r->chunked || status == 204 || status == 304;
     a->dropped = a->dropped || !certain || a->headers.result != ONCE_OK;
-    if (a->headers.result != ONCE_OK)
+    a->headers_lost = a->headers.result != ONCE_OK;
+    if (a->headers_lost)
         once_buf_clear(&a->headers);
     if (a->dropped)
         once_buf_clear(&a->body);

@@ -32,7 +32,9 @@ enum http_end { HTTP_NOT_SENT, HTTP_BROKEN, HTTP_ANSWERED };
 struct http_answer {
     enum http_end end;
     int status;
-    bool dropped; /* the body was too large, or nobody can know whether it is whole (ADR 19) */
+    bool dropped;      /* the body was too large, or nobody can know whether it is whole (ADR 19) */
+    bool headers_lost; /* those that are wanted did not fit: none is here */
+    size_t received;   /* bytes of the body that came, kept or not */
     struct once_buf headers, body;
     char error[200]; /* not ANSWERED: why */
 };

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What is refused: bad JSON, members, paths, methods, types, sizes, hosts, origins. None of it
 does anything, and each answer is a problem document that says what is wrong."""
+import base64
 import json
 import os
 import random
@@ -24,6 +25,8 @@ def refused(name, got, status, code, member=None, says=""):
 
 # ---------------------------------------------------------------- bodies: (path, body, member, words)
 deep = '{"key":%s1%s}' % ("[" * 5, "]" * 5)
+parts = b"app", b"POST", b"/", b"", b"", b""
+wants_identity = base64.b64encode(b"OR1\x02" + bytes(79) + b"".join(len(p).to_bytes(4, "big") + p for p in parts)).decode()
 BODIES = [
     ("claim", b"", None, "empty"),
     ("claim", b"   ", None, "not JSON"),
@@ -58,6 +61,7 @@ BODIES = [
     ("claim", "{}", "key", "missing"),
     ("claim", {"key": "k", "x": 1}, "x", "means something"),
     ("claim", {"key": "k", "": 1}, None, "means something"),
+    ("claim", {"key": "k", "stored_request_base64": wants_identity}, "stored_request", "the daemon's credentials"),
     ("claim", {"key": "k", "Key": "k"}, "Key", "means something"),
     ("claim", {"key": "k", "fence": 1}, "fence", "means something"),
     ("claim", {"key": None}, "key", "must be a text, is null"),

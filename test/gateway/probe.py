@@ -3,6 +3,8 @@
 whoever sends twice has two effects. It tells by GET what it did, as it should, or as the case scripts it.
 
 On PostgreSQL (ONCE_TEST_POSTGRES) the cases that go through the store most."""
+import base64
+import http.client
 import json
 import os
 import signal
@@ -10,8 +12,8 @@ import subprocess
 import threading
 import time
 
-from gateway import (Client, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, in_parallel, kill, new_token,
-                     nginx_environment, request_bytes, wait_for)
+from gateway import (Client, Daemon, Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, free_port,
+                     in_parallel, kill, new_token, nginx_environment, request_bytes, wait_for)
 import upstream
 
 STORED = "once_complete app header=X-Test;"
@@ -23,6 +25,7 @@ LOCATIONS = (Location("/probe/", *PROBE, STORED, ASK),
              Location("/intent/", *PROBE, STORED, ASK, "once_intent on;"),
              Location("/named/", *PROBE, STORED, "once_probe /of/$once_uri_json_order/asked after=100ms;"),
              Location("/raw/", *PROBE, STORED, "once_probe /of/$once_json_order/asked after=100ms;"),
+             Location("/override/", *PROBE, "once_complete app header=X-Test header=X-HTTP-Method-Override header=X-Shop;", ASK),
              Location("/plain/", "once on;", SINGLE, "once_lease 1s;"))
 VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 SECRET = ("Authorization", "Bearer of-the-client")
@@ -75,6 +78,17 @@ def without_end(c):
     """Neither length nor chunks: nobody can know whether it is whole."""
     c.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nall of it, or not")
     c.close()
+
+
+def nothing_without_end(c):
+    c.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n")
+    c.close()
+
+
+def with_trailers(c):
+    """What comes after the body is not about it."""
+    c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nOnce-Status: 201\r\nTrailer: Once-Status, Location\r\n\r\n"
+           b"5\r\nwords\r\n0\r\nOnce-Status: 402\r\nLocation: /trailer\r\n\r\n")
 
 
 def endless(c):
@@ -334,6 +348,34 @@ def daemon_killed_at(point, behaviour):
         expect_equal(c.final("/probe/" + behaviour, token).lasting(), answer.lasting(), "a later replay")
 
 
+def a_completer_that_slept_does_not_send():
+    """Asked, and stopped before the answer: another asks and sends meanwhile. What it hears when it wakes up is old."""
+    with Case() as c:
+        token, awake = new_token("slept"), threading.Event()
+
+        def late_404(call):
+            awake.wait(60)
+            call.answer(404, [JSON], b"{}")
+        SCRIPTS[token] = [late_404, truth]
+        c.left("/probe/", "held_before", token)
+        wait_for(lambda: token in ASKED, "the question")
+        other = Daemon(c.gateway.folder, c.gateway.daemon.store, name="other")
+        other.arguments = c.gateway.daemon.arguments
+        c.gateway.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            other.start()
+            wait_for(lambda: c.gateway.effects(token) == 1, "the other's request")
+        finally:
+            awake.set()
+            c.gateway.daemon.process.send_signal(signal.SIGCONT)
+            if other.process:
+                other.end()
+        c.gateway.daemon.end()  # it ends what it has in hand
+        c.gateway.daemon.start()
+        c.wait_state(token, "succeeded")
+        expect_equal((c.gateway.effects(token), c.sent(token), len(ASKED[token])), (1, 2, 2), "effects, requests, questions")
+
+
 # ------------------------------------------------------------------ what it may say
 
 @also_on_postgres
@@ -349,8 +391,9 @@ def not_known_is_asked_again():
         in_parallel(one, [[says(202)], [says(409), says(503, "Retry-After: 1")], [says(500)], [elsewhere], [truncated],
                           [truncated_404], [silent], [no_http], [says(401)], [says(204, body=b"")], [says(200, body=b"")],
                           [says(200, "Once-Status: 99")], [says(200, "Once-Status: 429")], [says(200, "Once-Status: 500")],
-                          [says(200, "Once-Status: 2o1")], [says(200, "Once-Status: 201", "Once-Status: 201")], [endless]],
-                    width=17)
+                          [says(200, "Once-Status: 2o1")], [says(200, "Once-Status: 201", "Once-Status: 201")], [endless],
+                          [nothing_without_end], [says(200, "Once-Status: 402", *["Link: <%s>" % ("x" * 8000)] * 9)]],
+                    width=19)
         expect(not any("followed" in seen[2] for seen in c.gateway.upstream.seen), "a redirect was followed")
 
 
@@ -382,18 +425,24 @@ def what_happened_and_cannot_be_kept_is_not_sent_again():
             c.ask("/probe/resets", token)
             answer = c.final("/probe/resets", token)
             expect_equal((answer.status, answer.code(), c.gateway.effects(token)), (410, "answer-not-kept", 1), "the answer")
-        in_parallel(one, [says(200, body=b"x" * (3 << 20)), without_end], width=2)
+        in_parallel(one, [says(200, body=b"x" * (3 << 20)), without_end, says(200, "Location: /a\rSet-Cookie: a=b")], width=3)
 
 
 @suite.case
 def a_failure_is_adopted_as_one():
     with Case() as c:
-        for status, wanted in ("402", 402), (None, 200):
+        for status, wanted in ("402", 402), (None, 200), ("204", 204):
             token = new_token("402")
             SCRIPTS[token] = [says(200, *(["Once-Status: " + status] if status else []), body=b"so it ended")]
             c.ask("/probe/resets", token)
             answer = c.final("/probe/resets", token)
-            expect_equal((answer.status, answer.body, answer.replayed), (wanted, b"so it ended", True), "the answer")
+            body = b"" if wanted == 204 else b"so it ended"  # a 204 has none, whatever came with it
+            expect_equal((answer.status, answer.body, answer.replayed), (wanted, body, True), "the answer")
+        token = new_token("trailer")
+        SCRIPTS[token] = [with_trailers]
+        c.ask("/probe/resets", token)
+        answer = c.final("/probe/resets", token)
+        expect_equal((answer.status, answer.body, answer.get("Location")), (201, b"words", None), "the answer with trailers")
 
 
 # ------------------------------------------------------------------ who may ask, and what
@@ -419,6 +468,51 @@ def credentials():
 
 
 @suite.case
+def a_question_is_a_get_whatever_is_stored():
+    with Case() as c:
+        token = new_token("override")
+        c.left("/override/", "held", token, headers=[("X-HTTP-Method-Override", "POST"), ("X-Shop", "7")])
+        c.adopted("/override/held", token, headers=[("X-HTTP-Method-Override", "POST"), ("X-Shop", "7")])
+        question = ASKED[token][0][2]
+        expect_equal((question.get("x-http-method-override"), question.get("x-shop")), (None, "7"), "the question's headers")
+
+
+@suite.case
+def requests_that_others_store():
+    """Over JSON: by the policy of their claim, and never with the daemon's credentials."""
+    port = free_port()
+    with Case("--http", "127.0.0.1:%d" % port, identity=True) as c:
+        def post(verb, **members):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("POST", "/v1/" + verb, json.dumps(members), {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+            connection.close()
+            return answer
+
+        def stored(token, flags=0, asked=b"/service/asked"):
+            parts = [b"app", b"POST", b"/service/ok", b"X-Test: %s\r\n" % token.encode(), b"Content-Type\n", b"{}"] + ([asked] if asked else [])
+            return base64.b64encode(b"OR1" + bytes([flags | (4 if asked else 0)]) + (1 << 20).to_bytes(4, "big") + b"\xff" * 75 +
+                                    b"".join(len(p).to_bytes(4, "big") + p for p in parts)).decode()
+
+        unsent, done, nowhere, mine = (new_token("json") for _ in range(4))
+        post("claim", key=unsent, lease_ms=1, takeover="completer", intent=True, stored_request_base64=stored(unsent))
+        wait_for(lambda: c.sent(unsent), "what was not sent")
+        expect(unsent not in ASKED, "it was asked about, and nothing had been sent")
+        SCRIPTS[done] = [says(200, "Once-Status: 201", body=b"told")]
+        post("claim", key=done, lease_ms=1, takeover="probe", stored_request_base64=stored(done))
+        c.wait_state(done, "succeeded")
+        expect_equal(post("claim", key=done).get("body"), "told", "what was adopted")
+        expect_equal((len(ASKED[done]), c.sent(done)), (1, 0), "questions, requests")
+        post("claim", key=nowhere, lease_ms=1, takeover="probe", stored_request_base64=stored(nowhere, asked=None))
+        c.wait_state(nowhere, "unknown")
+        expect_equal((nowhere in ASKED, c.sent(nowhere)), (False, 0), "asked, requests")
+        answer = post("claim", key=mine, lease_ms=1, takeover="rerun", stored_request_base64=stored(mine, flags=2))
+        expect_equal((answer.get("status"), answer.get("member")), (400, "stored_request"), "a request for the daemon's identity: %s" % answer)
+        for token in unsent, done:
+            expect(not any(name == "authorization" for _, _, headers, _ in ASKED.get(token, []) for name in headers), "credentials")
+
+
+@suite.case
 def a_body_too_large_to_store_is_asked_about():
     body = b'{"padding":"%s"}' % (b"x" * (3 << 20))
     with Case() as c:
@@ -432,7 +526,7 @@ def a_body_too_large_to_store_is_asked_about():
 
 
 @suite.case
-def with_intent_a_request_that_was_not_sent_is_not_asked_about():
+def with_intent_what_was_sent_is_asked_about():
     with Case() as c:
         sent = new_token("sent")
         c.left("/intent/", "held", sent)
@@ -443,12 +537,12 @@ def with_intent_a_request_that_was_not_sent_is_not_asked_about():
 def a_member_of_the_body_stays_where_it_is_put():
     with Case() as c:
         token = new_token("member")
-        body = json.dumps({"order": "a/../../b?c#d e%2f"}).encode()
+        body = json.dumps({"order": "a/b..?c#d e%2f"}).encode()
         c.ask("/named/resets", token, body=body)
         c.adopted("/named/resets", token, body=body)
-        expect_equal(ASKED[token][0][1], "/of/a%2F..%2F..%2Fb%3Fc%23d%20e%252f/asked", "where it was asked")
+        expect_equal(ASKED[token][0][1], "/of/a%2Fb..%3Fc%23d%20e%252f/asked", "where it was asked")
         # What leads elsewhere, or nowhere, is not stored, and so not asked about: unknown, as with escalate.
-        for path, order in (("/named/resets", ".."), ("/raw/resets", "x/../../y"), ("/raw/resets", "a b"), ("/named/resets", ""),
+        for path, order in (("/named/resets", ".."), ("/named/resets", "x/../../y"), ("/raw/resets", "x/../../y"), ("/raw/resets", "a b"), ("/named/resets", ""),
                             ("/named/resets", None), ("/raw/resets", {})):
             token = new_token("bad")
             answer = c.ask(path, token, body=json.dumps({"order": order}).encode())
@@ -464,6 +558,10 @@ def without_a_completer_it_stays_in_progress():
         answer = c.ask("/probe/resets", token)
         expect_equal((answer.status, answer.code()), (409, "in-progress"), "what a client is told")
         expect_equal((c.record(token)["attempt"], c.gateway.effects(token)), (1, 1), "attempts, effects")
+        expect_equal(c.gateway.daemon.said().count("no --complete app=URL"), 1, "how often the daemon says that nobody will ask")
+    with Case() as c:
+        c.ask("/probe/ok", new_token("somebody"))
+        expect("--complete" not in c.gateway.daemon.said(), c.gateway.daemon.said())
 
 
 @suite.case
@@ -520,6 +618,7 @@ def main():
     if os.environ.get("ONCE_TEST_POSTGRES"):
         subprocess.run([ONCE, "migrate", "--store", os.environ["ONCE_TEST_POSTGRES"]], check=True, stdout=subprocess.DEVNULL)
         suite.cases = [c for c in suite.cases if c[0] in on_postgres]
+        suite.add("a_completer_that_slept_does_not_send", a_completer_that_slept_does_not_send)
         suite.run(width=1)  # one after the other: they share a database, and would complete each other's
     else:
         suite.run(width=6)

@@ -502,6 +502,7 @@ def bad_configurations(g):
             ("once_takeover rerun;", "once_takeover guess;", "guess"),
             ("once_final all;", "once_fingerprint exclude=a;", "exclude=a"),
             ("once_final all;", "once_replay_headers Set-Cookie;", "Set-Cookie"),
+            ("once_final all;", "once_replay_headers ETag X-Auth-Token;", "X-Auth-Token"),
             ("once_final all;", "once_methods GET;", "GET"), ("once_final all;", "once_intent maybe;", "once_intent"),
             ("once_final all;", "proxy_cache z;", "cache")):
         text = good.replace(old, new)

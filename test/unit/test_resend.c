@@ -79,7 +79,7 @@ static void resend__cut_anywhere_or_longer_is_refused(void)
     struct once_buf buf;
     once_buf_init(&buf, ONCE_REQUEST_LEN_MAX);
     struct once_resend in = sample(), out;
-    in.probe = ONCE_LIT("/a/...?x=.."); /* dots that lead nowhere */
+    in.probe = ONCE_LIT("/a/.../..b/c..%2Fd.?x=/../"); /* dots that lead nowhere */
     CHECK(read_back(&in, &out, &buf) == ONCE_OK);
     once_buf_clear(&buf);
     once_resend_put(&buf, &in);
@@ -127,12 +127,17 @@ static void resend__what_must_not_be_sent_is_refused(void)
         { "an upstream that is a URL", UPSTREAM, ONCE_LIT("http://x") },
         { "a kept name that is none", KEPT, ONCE_LIT("A:\n") },
         { "a kept name without its end", KEPT, ONCE_LIT("A") },
+        { "a cookie that is kept", KEPT, ONCE_LIT("ETag\nset-cookie\n") },
+        { "a token that is kept", KEPT, ONCE_LIT("X-Auth-Token\n") },
         { "a probe elsewhere", PROBE, ONCE_LIT("http://elsewhere/") },
         { "a probe with a line end", PROBE, ONCE_LIT("/a\r\nX: y") },
         { "a probe that climbs", PROBE, ONCE_LIT("/a/../admin") },
         { "a probe that climbs at its end", PROBE, ONCE_LIT("/a/..?x=/b") },
         { "a probe that climbs, escaped", PROBE, ONCE_LIT("/a/%2E./admin") },
         { "a probe of nothing", PROBE, ONCE_LIT("/a/./b") },
+        { "a probe that climbs over escaped slashes", PROBE, ONCE_LIT("/a/x%2f..%2F..%2fadmin") },
+        { "a probe that climbs over a backslash", PROBE, ONCE_LIT("/a/..%5cadmin") },
+        { "a probe that climbs before a parameter", PROBE, ONCE_LIT("/a/..;x/admin") },
     };
     struct once_buf buf;
     once_buf_init(&buf, ONCE_REQUEST_LEN_MAX);
