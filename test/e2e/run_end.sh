@@ -105,8 +105,8 @@ background__daemon_survives() {
     is_alive "$child" || fault 'a process that let go of the output was killed'
 }
 
-# A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored.
-plainly=(env --default-signal=INT,QUIT)
+# A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored, nohup all with SIGHUP.
+plainly=(env --default-signal=INT,QUIT,HUP)
 
 # A command that counts the signals it gets, until it finds the file `stop`.
 counting='trap "echo sig >>signals" INT TERM HUP QUIT; : >ready; until [ -e stop ]; do sleep 0.02; done; echo over; exit 5'
