@@ -23,6 +23,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,7 +153,8 @@ static _Noreturn void guardian(const struct pipes *pipes, const struct once_guar
 {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    prctl(PR_SET_NAME, "once-guard");
+    /* Not by prctl(): AddressSanitizer's takes a lock that another thread may have held at the fork. */
+    syscall(SYS_prctl, PR_SET_NAME, "once-guard", 0, 0, 0);
     if (getppid() != once)
         _exit(0);
     /* Ignored SIGCHLD would be inherited, and then nobody could be waited for. */
