@@ -14,9 +14,9 @@
 extern const struct once_clock once_os_clock;
 
 /* getrandom(2): blocks until the kernel's pool is ready, then never fails. */
+void once_os_random(void *bytes, size_t len);
 /* A nonce where there is none yet (all zero). */
 void once_os_nonce(uint8_t nonce[16]);
-void once_os_random(void *bytes, size_t len);
 
 /* CLOCK_MONOTONIC, for time-outs of this process only; it is no store's business. */
 once_time once_os_monotonic_ms(void);

@@ -151,11 +151,12 @@ def poison():
     dead = [json.loads(line) for line in once("inbox", "list", "--store", url("test"), "--json")[1].splitlines()]
     payloads = sorted(once("inbox", "show", d["id"], "--raw", "--store", url("test"))[1] for d in dead)
     equal(payloads, sorted(filter(sick, expected)), "the dead letters are those that fail, and only those")
-    # One whose last failure was recorded when another's burial was killed is buried by the next consumer.
-    ok({(d["failures"], d["reason"], d["consumer"], d["topic"]) for d in dead} <=
-       {(3, why, "billing", topic) for why in ("status 500", "3 attempts have failed")}, "each says why", dead)
-    # What another's death cut short is tried once more: nobody saw how that ended.
-    ok({endpoint.requests[p] for p in payloads} <= {3, 4}, "after 3 attempts each", endpoint.requests)
+    # The consumer was killed at one's burial. Where there are more, another's last failure may have been recorded, and is
+    # buried by the next consumer, or another's attempt cut short, and is made again.
+    reasons = ("status 500", "3 attempts have failed") if SIZE > 1 else ("status 500",)
+    ok({(d["failures"], d["reason"], d["consumer"], d["topic"]) for d in dead} <= {(3, why, "billing", topic) for why in reasons},
+       "each says why", dead)
+    ok({endpoint.requests[p] for p in payloads} <= ({3, 4} if SIZE > 1 else {3}), "after 3 attempts each", endpoint.requests)
     judge([p for p in expected if not sick(p)], "poison: the others")
     equal(broker.unacknowledged(topic, "billing"), 0, "everything is acknowledged")
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "2")
