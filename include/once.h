@@ -110,7 +110,8 @@ typedef int64_t once_time;
     X(UNAVAILABLE, "the store was not reached or refused; nothing was changed")                                        \
     X(UNKNOWN, "the answer was lost; it may have taken effect")                                                        \
     X(CORRUPT, "stored data breaks an invariant")                                                                      \
-    X(NO_MEMORY, "out of memory; nothing was changed")
+    X(NO_MEMORY, "out of memory; nothing was changed")                                                                 \
+    X(QUOTA, "the tenant has as much as it may have; nothing was changed")
 
 typedef enum once_result {
 #define ONCE__RESULT(name, text) ONCE_##name,
@@ -316,7 +317,8 @@ struct once_claim {
  *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN; but EXECUTE
  *                                 where its holder had intent and recorded no point: nothing was sent.
  *                                 `completer`: IN_PROGRESS if the holder's claim said so too, else UNKNOWN
- * EXECUTE and PROBE are answered after the claim is durable (K4).
+ * EXECUTE and PROBE are answered after the claim is durable (K4). ONCE_QUOTA, from a daemon that has quotas: it would
+ * be a new record, or would wait, and its tenant has as much as it may have. What is there is never refused for that.
  */
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
                                              struct once_reply *reply, struct once_error *err);

@@ -277,6 +277,7 @@ ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
 ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
+ngx_int_t ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);
 
 ngx_int_t ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len);

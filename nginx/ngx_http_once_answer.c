@@ -245,6 +245,17 @@ ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail)
         NGX_HTTP_SERVICE_UNAVAILABLE, "store-unavailable", "Keys cannot be checked now", detail, 1, 1 });
 }
 
+/* Not the store's fault, and not passed on whatever once_store_down says: it would be a way around the quota. */
+ngx_int_t
+ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail)
+{
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: %s", detail);
+
+    return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+        429, "quota-exceeded", "Too much is kept or under way for this caller", detail, 1,
+        NGX_HTTP_ONCE_RETRY_AFTER_MAX });
+}
+
 /* ---------------------------------------------------------------- replays */
 
 /* The stored lines; they were checked when they were stored, and are checked again. */
@@ -489,7 +500,7 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     once_buf_add_byte(&json, '{');
     ngx_http_once_json_policy(&json, ngx_http_get_module_loc_conf(r, ngx_http_once_module));
     once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
-                  "\"answer_not_kept\":410,\"reused\":422,\"store_unavailable\":503},\"locations\":[");
+                  "\"answer_not_kept\":410,\"reused\":422,\"quota_exceeded\":429,\"store_unavailable\":503},\"locations\":[");
 
     place = omcf->places.elts;
 

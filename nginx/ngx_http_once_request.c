@@ -795,6 +795,9 @@ ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
             reply->err.text[0] == '\0' ? "Idempotency-Key is missing" : "Idempotency-Key is malformed",
             reply->err.text[0] == '\0' ? "this operation needs a key" : reply->err.text, 0, 0 });
 
+    case ONCE_QUOTA:
+        return ngx_http_once_send_quota(r, reply->err.text);
+
     case ONCE_CORRUPT:
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: %s", reply->err.text);
         return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){

@@ -59,6 +59,14 @@ enum {
     "  --store URL        the store; default $ONCE_STORE, else the file\n"                                             \
     "                     once/once.db in $XDG_STATE_HOME or ~/.local/state\n"
 #define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
+/* clang-format off */
+#define ONCE_CLI_HELP_QUOTA                                                                                            \
+    "  --quota KIND=N,... what each tenant may have: records, bytes (e.g. 1G), in-flight,\n"                           \
+    "                     waiters. Over that, new keys are refused (429); what is there is\n"                          \
+    "                     not. Default: no limits\n"                                                                   \
+    "  --quota-tenant TENANT:KIND=N,...\n"                                                                             \
+    "                     what this one may have instead; KIND=none: no limit; up to 256 times\n"
+/* clang-format on */
 #define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
 #define ONCE_CLI_HELP_HELP "  --help             this text\n"
 

@@ -8,12 +8,15 @@
 #include "cli/store_url.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/quota_rules.h"
 #include "core/span.h"
 #include "daemon/api.h"
+#include "daemon/census.h"
 #include "daemon/completer.h"
 #include "daemon/console.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
+#include "engine/handle.h"
 #include "http/http_call.h"
 
 #include <errno.h>
@@ -28,7 +31,8 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
-    "                   [--console ADDR|PATH]\n"
+    "                   [--console ADDR|PATH] [--quota KIND=N,...]\n"
+    "                   [--quota-tenant TENANT:KIND=N,...]...\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -71,6 +75,7 @@ static const char help[] =
     "  --console-outbox URL\n"
     "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
     "                     that of --relay, else a PostgreSQL store's own\n"
+    ONCE_CLI_HELP_QUOTA
     "  --relay P=SINK     relay an outbox, as 'once relay --route' does, in a thread of its own;\n"
     "                     up to 64 times. Numbers are in /metrics\n"
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
@@ -101,6 +106,8 @@ enum {
     OPTION_CONSOLE_TOKEN,
     OPTION_CONSOLE_ANY,
     OPTION_CONSOLE_OUTBOX,
+    OPTION_QUOTA,
+    OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
     OPTION_RELAY, /* the first of relay_setup.h's */
 };
@@ -120,6 +127,7 @@ struct daemon {
     struct escalate_options escalate;
     struct escalations *escalations;
     struct console_options console; /* listen is NULL: off */
+    struct quota_rules quotas;
     struct relay_setup relay;
     struct relay_numbers numbers;
     const char *relay_store;
@@ -204,6 +212,17 @@ static bool set_time(struct daemon *d, const char *option, const char *text, int
     }
     *out = ms;
     return true;
+}
+
+static bool set_quota(struct daemon *d, int option, const char *text)
+{
+    struct once_error err;
+    bool tenant = option == OPTION_QUOTA_TENANT;
+    once_result r = tenant ? quota_rules_add(&d->quotas, once_span_str(text), &err)
+                           : quota_rules_set(&d->quotas, once_span_str(text), &err);
+    if (r != ONCE_OK)
+        once_cli_usage(&d->cli, "--quota%s: %s", tenant ? "-tenant" : "", err.text);
+    return r == ONCE_OK;
 }
 
 static bool check_completer(struct daemon *d)
@@ -312,11 +331,13 @@ struct others {
     struct completer *completer;
     struct console *console;
     struct relayer *relayer;
+    struct census *census;
 };
 
 static void stop_others(struct others *o)
 {
     relayer_end(o->relayer); /* it needs its time: all of them at once */
+    census_stop(o->census);
     console_stop(o->console);
     once_api_stop(o->api);
     completer_stop(o->completer);
@@ -354,11 +375,23 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
     return ONCE_EXIT_OK;
 }
 
+/* Before anybody is served. What they were counted before the start is counted again: nothing of it is stored. */
+static int start_quotas(struct daemon *d, struct others *o)
+{
+    struct once_error err;
+    bool counts = quota_rules_have(&d->quotas, QUOTA_RECORDS) || quota_rules_have(&d->quotas, QUOTA_BYTES);
+    if (counts && census_start(d->options.once, &o->census, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "count what tenants have");
+    return ONCE_EXIT_OK;
+}
+
 /* Between opening and closing the server: listens, completes, relays, serves. */
 static int serve_all(struct daemon *d, struct server *server)
 {
     struct others o = { 0 };
-    int exit = start_others(d, server, &o);
+    int exit = start_quotas(d, &o);
+    if (exit == ONCE_EXIT_OK)
+        exit = start_others(d, server, &o);
     if (exit != ONCE_EXIT_OK) {
         stop_others(&o);
         return exit;
@@ -427,7 +460,10 @@ static int run(struct daemon *d)
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
-    else if (exit == ONCE_EXIT_OK) {
+    else if (exit == ONCE_EXIT_OK && d->quotas.any && once_set_quotas(d->options.once, &d->quotas, &err) != ONCE_OK) {
+        once_close(d->options.once);
+        exit = once_cli_error(&d->cli, &err, "set up quotas");
+    } else if (exit == ONCE_EXIT_OK) {
         choose_console_outbox(d, postgres);
         exit = serve(d);
     }
@@ -457,6 +493,8 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
         { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
         { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
+        { "quota", required_argument, NULL, OPTION_QUOTA },
+        { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
         { 0 },
@@ -492,6 +530,8 @@ static int parse(struct daemon *d, int argc, char **argv)
             d->console.any_address = true;
         else if (c == OPTION_CONSOLE_OUTBOX)
             d->console.outbox = optarg;
+        else if (c == OPTION_QUOTA || c == OPTION_QUOTA_TENANT)
+            good = set_quota(d, c, optarg);
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
         else if (c >= OPTION_RELAY)
@@ -518,10 +558,12 @@ int once_cli_daemon(int argc, char **argv)
                         .http = ONCE_API_LISTEN_DEFAULT,
                         .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     relay_setup_init(&d.relay, &d.cli, true);
+    quota_rules_init(&d.quotas);
     int exit = parse(&d, argc, argv);
     if (exit < 0)
         exit = once_cli_finish(&d.cli, run(&d));
     relay_setup_release(&d.relay);
+    quota_rules_release(&d.quotas);
     outbox_close(d.relay.relay.outbox);
     return exit;
 }

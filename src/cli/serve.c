@@ -12,6 +12,8 @@
 #include "cli/serve_supervisor.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
+#include "core/err.h"
+#include "core/quota_rules.h"
 #include "core/span.h"
 
 #include <errno.h>
@@ -57,6 +59,7 @@ static const char help[] =
     "                     only where something before this gateway has authenticated clients\n"
     "  --escalate-webhook URL\n"
     "                     is told when an outcome is unknown\n"
+    ONCE_CLI_HELP_QUOTA
     "  --relay P=SINK     let the daemon relay an outbox, too: as 'once relay --route'\n"
     "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
     "                     PostgreSQL\n"
@@ -130,6 +133,8 @@ enum {
     OPTION_USER,
     OPTION_NGINX,
     OPTION_MODULE,
+    OPTION_QUOTA,
+    OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
     OPTION_RELAY, /* the first of relay_setup.h's */
 };
@@ -165,6 +170,8 @@ static const struct option options[] = {
     { "user", required_argument, NULL, OPTION_USER },
     { "nginx", required_argument, NULL, OPTION_NGINX },
     { "module", required_argument, NULL, OPTION_MODULE },
+    { "quota", required_argument, NULL, OPTION_QUOTA },
+    { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
     { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
     RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
     { 0 },
@@ -176,6 +183,7 @@ enum {
     FILES_MAX = 8192,
     CONFIG_LEN_MAX = 256 << 10,
     RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + 32),
+    QUOTA_WORDS_MAX = QUOTA_RULES_MAX + 16,
     DAY_MS = 24 * 60 * 60 * 1000,
 };
 
@@ -192,6 +200,9 @@ struct serve {
     const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
     char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
+    struct quota_rules quotas; /* only to check them, likewise */
+    const char *quota_words[2 * QUOTA_WORDS_MAX];
+    size_t quota_word_count;
     struct relay_setup relay; /* only to check it: the daemon gets it as words */
     char *relay_words[RELAY_WORDS_MAX];
     size_t relay_word_count;
@@ -328,6 +339,23 @@ static bool parse_relay(struct serve *serve, enum relay_option option)
     return words[0] != NULL && words[1] != NULL;
 }
 
+static bool parse_quota(struct serve *serve, bool tenant)
+{
+    struct once_error err;
+    const char *name = tenant ? "--quota-tenant" : "--quota";
+    once_result r = tenant ? quota_rules_add(&serve->quotas, once_span_str(optarg), &err)
+                           : quota_rules_set(&serve->quotas, once_span_str(optarg), &err);
+    if (r == ONCE_OK && serve->quota_word_count + 2 > 2 * QUOTA_WORDS_MAX)
+        r = once_fail(&err, ONCE_LIMIT, "given too often");
+    if (r != ONCE_OK) {
+        once_cli_usage(&serve->cli, "%s: %s", name, err.text);
+        return false;
+    }
+    serve->quota_words[serve->quota_word_count++] = name;
+    serve->quota_words[serve->quota_word_count++] = optarg;
+    return true;
+}
+
 static bool parse_option(struct serve *serve, int c)
 {
     uint64_t number;
@@ -366,6 +394,9 @@ static bool parse_option(struct serve *serve, int c)
             return false;
         serve->config.workers = (unsigned)number;
         return true;
+    case OPTION_QUOTA:
+    case OPTION_QUOTA_TENANT:
+        return parse_quota(serve, c == OPTION_QUOTA_TENANT);
     case OPTION_HTTP:
         serve->http_given = true;
         serve->http_off = strcmp(optarg, "off") == 0;
@@ -429,11 +460,13 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
         cli->exit = ONCE_EXIT_USAGE;
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
+              serve->quota_word_count > 0) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(
             cli,
-            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
+            "--complete, --escalate-webhook, --relay, --console and --quota: the daemon at %s runs already, give them "
+            "to it",
             cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
@@ -676,6 +709,8 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
         daemon->user = &place->daemon;
     }
     add_completer(daemon, serve);
+    for (size_t i = 0; i < serve->quota_word_count; i++)
+        once_serve_child_add(daemon, serve->quota_words[i]);
     for (size_t i = 0; i < serve->relay_word_count; i++)
         once_serve_child_add(daemon, serve->relay_words[i]);
     /* Not as arguments, which every user of the machine can see: they may hold passwords. */
@@ -754,8 +789,10 @@ int once_cli_serve(int argc, char **argv)
         once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
         return once_cli_error(&serve.cli, &err, "set the defaults");
     relay_setup_init(&serve.relay, &serve.cli, true);
+    quota_rules_init(&serve.quotas);
     int exit = parse(&serve, argc, argv) ? start(&serve) : serve.cli.exit;
     relay_setup_release(&serve.relay);
+    quota_rules_release(&serve.quotas);
     release_words(&serve);
     return exit;
 }

@@ -7,8 +7,8 @@
 #include "daemon/api_call.h"
 #include "daemon/completer.h"
 #include "daemon/escalate.h"
-#include "daemon/slow.h"
-#include "engine/insight.h"
+#include "daemon/reaper.h"
+#include "engine/handle.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -120,6 +120,7 @@ static void put_insight(FILE *file, const struct once_insight *insight)
                      insight->outcomes[state]);
     put_metric(file, "once_errors_total", "counter", insight->errors, "Operations that could not be done.");
     put_metric(file, "once_queue_length", "gauge", insight->queued, "Operations that wait for the next batch.");
+    put_metric(file, "once_waiting_claims", "gauge", insight->parked, "Claims that wait for another's outcome.");
     put_times(file, "once_claim_seconds", &insight->claim, "From a claim's arrival to its answer, waits apart.");
     put_times(file, "once_finish_seconds", &insight->finish, "From a finish's arrival to its answer.");
     put_head(file, "once_batch_size", "histogram", "Operations that were committed together.");
@@ -133,13 +134,48 @@ static void put_insight(FILE *file, const struct once_insight *insight)
             seen);
 }
 
+static void put_seconds(FILE *file, const char *name, const char *type, uint64_t ms, const char *help)
+{
+    put_head(file, name, type, help);
+    fprintf(file, "%s %" PRIu64 ".%03u\n", name, ms / 1000, (unsigned)(ms % 1000));
+}
+
 static void put_expiry(FILE *file, const struct expiry_counters *e)
 {
     put_metric(file, "once_expired_total", "counter", atomic_load(&e->removed),
                "Records past their retention whose space was given back.");
-    once_time lag_ms = once_os_monotonic_ms() - atomic_load(&e->caught_up_ms);
-    put_head(file, "once_expiry_lag_seconds", "gauge", "Time since no such record was left; it looks every 5 s.");
-    fprintf(file, "once_expiry_lag_seconds %" PRId64 ".%03d\n", lag_ms / 1000, (int)(lag_ms % 1000));
+    put_seconds(file, "once_expiry_lag_seconds", "gauge",
+                (uint64_t)(once_os_monotonic_ms() - atomic_load(&e->caught_up_ms)),
+                "Time since no such record was left; it looks every 5 s.");
+    put_metric(file, "once_reaper_turns_total", "counter", atomic_load(&e->turns), "Turns of the reaper.");
+    put_metric(file, "once_reaper_steps_total", "counter", atomic_load(&e->steps), "Bounded steps that it took.");
+    put_seconds(file, "once_reaper_seconds_total", "counter", atomic_load(&e->worked_ms), "Time of these steps.");
+    put_seconds(file, "once_reaper_turn_seconds", "gauge", atomic_load(&e->turn_ms),
+                "Time of the last turn's steps; a turn has half a second.");
+    put_metric(file, "once_reaper_pauses_total", "counter", atomic_load(&e->pauses),
+               "Times that it began to wait because many operations did.");
+    put_metric(file, "once_reaper_paused", "gauge", atomic_load(&e->paused), "Whether it waits for that now.");
+    put_head(file, "once_reaper_refusals_total", "counter",
+             "Times that it began to refuse to delete by the store's clock.");
+    put_labelled(file, "once_reaper_refusals_total", "reason", "jumped", atomic_load(&e->jumped));
+    put_labelled(file, "once_reaper_refusals_total", "reason", "ahead", atomic_load(&e->ahead));
+    put_metric(file, "once_reaper_held", "gauge", atomic_load(&e->held),
+               "Whether it refuses now: somebody has to look.");
+}
+
+static void put_quotas(FILE *file, struct once *once)
+{
+    struct quota_numbers n;
+    once_quota_numbers(once, &n);
+    put_head(file, "once_quota_refusals_total", "counter",
+             "Claims refused because their tenant has as much as it may have, by kind.");
+    for (size_t i = 0; i < QUOTA_KIND_COUNT; i++)
+        put_labelled(file, "once_quota_refusals_total", "kind", quota_kind_name((enum quota_kind)i), n.refused[i]);
+    put_metric(file, "once_quota_tenants", "gauge", n.tenants, "Tenants that are counted: those that have something.");
+    put_metric(file, "once_quota_in_flight", "gauge", n.grants, "Operations under way, where quotas count them.");
+    put_metric(file, "once_quota_uncounted_total", "counter", n.uncounted,
+               "Claims that were let through uncounted, for want of room.");
+    put_metric(file, "once_quota_walks_total", "counter", n.walks, "Times that all of the store was counted.");
 }
 
 void api_metrics(struct api_call *call)
@@ -155,6 +191,7 @@ void api_metrics(struct api_call *call)
         once_insight(call->once, &insight);
         put_store(file, &stats, result);
         put_insight(file, &insight);
+        put_quotas(file, call->once);
     }
     if (call->counters->expiry != NULL)
         put_expiry(file, call->counters->expiry);

@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "daemon/conn.h"
+#include "daemon/reaper.h"
 #include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
@@ -41,6 +42,7 @@ struct own_source {
 struct server {
     struct hub hub;
     struct server_options options;
+    struct reaper *reaper;
     struct own_source listener, signals, completions, answers;
     struct sockaddr_un address;
     struct stat socket;   /* the file of our own, to know it again */
@@ -310,7 +312,9 @@ once_result server_open(const struct server_options *options, struct server **ou
     if (r == ONCE_OK)
         r = watch(s, &s->answers, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), on_answers, err);
     if (r == ONCE_OK)
-        r = slow_start(options->once, s->answers.fd, &s->hub.slow, err);
+        r = reaper_start(options->once, &s->reaper, err);
+    if (r == ONCE_OK)
+        r = slow_start(options->once, s->reaper, s->answers.fd, &s->hub.slow, err);
     if (r == ONCE_OK)
         r = listen_on(s, options->socket_path, err);
     if (r != ONCE_OK) {
@@ -340,6 +344,7 @@ void server_close(struct server *s)
             conn_answer_slow(job);
         slow_free(s->hub.slow);
     }
+    reaper_stop(s->reaper);
     once_close(s->options.once); /* answers the calls of those who are gone */
     conn_bury(&s->hub);
     held_release(&s->hub.held);
@@ -353,5 +358,5 @@ void server_close(struct server *s)
 
 const struct expiry_counters *server_expiry(const struct server *s)
 {
-    return slow_expiry(s->hub.slow);
+    return reaper_counters(s->reaper);
 }

@@ -33,7 +33,7 @@ struct server_options {
 };
 
 struct server;
-struct expiry_counters; /* slow.h */
+struct expiry_counters; /* reaper.h */
 
 /* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);

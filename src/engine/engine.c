@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "core/limits.h"
+#include "engine/admission.h"
 #include "engine/lane.h"
 #include "engine/tuner.h"
 #include "os/os.h"
@@ -38,6 +39,7 @@ struct engine {
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
     struct once_insight insight;
+    struct quota *quota; /* NULL: everybody may have everything; does not change after the first job */
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -143,6 +145,8 @@ static void count_answer(struct once_insight *i, const struct job *job, uint64_t
     const struct once_op *op = &job->op;
     enum once_verb verb = op->request->verb;
     i->verbs[verb]++;
+    if (op->result == ONCE_QUOTA) /* counted by kind */
+        return;
     if (op->result != ONCE_OK) {
         i->errors++;
         return;
@@ -157,27 +161,44 @@ static void count_answer(struct once_insight *i, const struct job *job, uint64_t
         insight_add_time(&i->finish, now_ns - job->submitted_ns);
 }
 
+/* Claims that may wait for another's outcome do; those that are left are answered now. */
+static size_t park(struct lane *lane, struct job **jobs, size_t count, once_time now)
+{
+    struct engine *e = lane->engine;
+    size_t answered = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool waits = !e->impatient && parking_wants(&lane->parking, jobs[i], now) &&
+                     (e->quota == NULL || admission_wait(e->quota, jobs[i]));
+        if (waits)
+            parking_take(&lane->parking, jobs[i], now);
+        else
+            jobs[answered++] = jobs[i];
+    }
+    return answered;
+}
+
 static void finish_operations(struct lane *lane, struct job **jobs, size_t count)
 {
     struct engine *e = lane->engine;
     ONCE_POINT("engine.durable");
     uint64_t now_ns = once_os_monotonic_ns();
     once_time now = (once_time)(now_ns / 1000000);
-    size_t answered = 0;
     pthread_mutex_lock(&e->lock);
     lane->expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
     e->counters.batches++;
     insight_add_batch(&e->insight, count);
     e->counters.settled += lane->settled;
     lane->settled = 0;
+    if (e->quota != NULL)
+        count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &lane->ready);
     for (size_t i = 0; i < count; i++)
         count_operation(&e->counters, &jobs[i]->op);
-    for (size_t i = 0; i < count; i++)
-        if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
-            jobs[answered++] = jobs[i];
+    size_t answered = park(lane, jobs, count, now);
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++) {
         count_answer(&e->insight, jobs[i], now_ns);
+        if (e->quota != NULL)
+            admission_answered(e->quota, jobs[i]);
         if (ends_record(&jobs[i]->op))
             parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
     }
@@ -187,6 +208,36 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
 }
 
 /* ------------------------------------------------------------------ the rest */
+
+static void add_tally(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
+{
+    struct engine *e = arg;
+    pthread_mutex_lock(&e->lock);
+    quota_walk_add(e->quota, tenant, records, bytes);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* A step of a walk that counts what tenants have. One that begins at 0 begins a walk. */
+static once_result run_tally(struct lane *lane, struct once_tally *tally, struct once_error *err)
+{
+    struct engine *e = lane->engine;
+    tally->each = add_tally;
+    tally->arg = e;
+    if (tally->after == 0) {
+        pthread_mutex_lock(&e->lock);
+        quota_walk_begin(e->quota);
+        pthread_mutex_unlock(&e->lock);
+    }
+    once_result r = once_store_tally(lane->store, tally, err);
+    if (r != ONCE_OK)
+        return r;
+    pthread_mutex_lock(&e->lock);
+    quota_walk_at(e->quota, tally->after, tally->last);
+    if (!tally->more)
+        quota_walk_end(e->quota, once_os_lease_ms());
+    pthread_mutex_unlock(&e->lock);
+    return ONCE_OK;
+}
 
 static once_result run_other(struct lane *lane, struct job *job, struct once_error *err)
 {
@@ -206,6 +257,8 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
                                 err);
     case JOB_STATS:
         return once_store_stats(lane->store, job->stats, err);
+    case JOB_TALLY:
+        return run_tally(lane, job->tally, err);
     case JOB_BARRIER:
         return ONCE_OK;
     case JOB_OPERATION:
@@ -454,6 +507,8 @@ static size_t next_batch(struct lane *lane, bool *stop)
         gather(lane);
     parking_due(&lane->parking, once_os_monotonic_ms(), stopping || e->impatient, &lane->ready);
     size_t count = take_batch(lane);
+    if (e->quota != NULL)
+        admission_before(e->quota, lane->batch, count, once_os_lease_ms());
     lane->busy = count > 0;
     *stop = count == 0 && stopping;
     if (leads)
@@ -579,6 +634,34 @@ void engine_insight(struct engine *e, struct once_insight *out)
     pthread_mutex_lock(&e->lock);
     *out = e->insight;
     out->queued = e->lanes[0].queued + e->lanes[1].queued;
+    out->queue_max = e->queue_max;
+    out->parked = e->lanes[0].parking.count + e->lanes[1].parking.count;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ------------------------------------------------------------------ quotas */
+
+void engine_set_quota(struct engine *e, struct quota *quota)
+{
+    pthread_mutex_lock(&e->lock);
+    quota_free(e->quota);
+    e->quota = quota;
+    pthread_mutex_unlock(&e->lock);
+}
+
+once_result engine_tally(struct engine *e, struct once_tally *tally, struct once_error *err)
+{
+    struct job job = { .kind = JOB_TALLY, .tally = tally };
+    assert(e->quota != NULL);
+    return engine_call(e, &job, err);
+}
+
+void engine_quota_numbers(struct engine *e, struct quota_numbers *out)
+{
+    *out = (struct quota_numbers){ .walks = 0 };
+    pthread_mutex_lock(&e->lock);
+    if (e->quota != NULL)
+        quota_numbers(e->quota, out);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -595,6 +678,7 @@ static void engine_free(struct engine *e)
     }
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
+    quota_free(e->quota);
     free(e);
 }
 

@@ -18,6 +18,7 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "engine/insight.h"
+#include "engine/quota.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -32,6 +33,7 @@ enum job_kind {
     JOB_EXPIRE,
     JOB_CHECK,
     JOB_STATS,
+    JOB_TALLY,
     JOB_BARRIER
 };
 
@@ -43,6 +45,10 @@ struct job {
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
+    /* Quotas (admission.h), of a claim. */
+    enum quota_kind over;               /* what its tenant has too much of, while it is looked up instead */
+    bool exempt, waits;                 /* there is a record; it is among those who wait */
+    struct quota_entry *place, *waiter; /* kept until its answer; while it waits */
     union {
         struct {
             const struct once_filter *filter;
@@ -70,6 +76,7 @@ struct job {
             struct once_check_report *report;
         } check;
         struct once_stats *stats;
+        struct once_tally *tally;
     };
     /* How it is answered: a callback, or a caller that waits. */
     once_done_fn *done;
@@ -101,5 +108,10 @@ int engine_eventfd(const struct engine *engine);
 size_t engine_dispatch(struct engine *engine, size_t max);
 void engine_counters(struct engine *engine, struct once_stats *stats);
 void engine_insight(struct engine *engine, struct once_insight *out);
+/* From now on; before anything is submitted. The engine's to free. */
+void engine_set_quota(struct engine *engine, struct quota *quota);
+/* One step of a walk that counts what tenants have. */
+once_result engine_tally(struct engine *engine, struct once_tally *tally, struct once_error *err);
+void engine_quota_numbers(struct engine *engine, struct quota_numbers *out);
 
 #endif

@@ -28,6 +28,12 @@ once_result once_history_of(struct once *once, const uint8_t record[16], struct 
                             struct once_error *err);
 once_result once_lookup_request_of(struct once *once, const uint8_t record[16], struct once_reply *reply,
                                    struct once_error *err);
+/* Quotas per tenant (quota.h), before anything is asked; one step of a walk that counts what tenants have. */
+once_result once_set_quotas(struct once *once, const struct quota_rules *rules, struct once_error *err);
+once_result once_tally_step(struct once *once, struct once_tally *tally, struct once_error *err);
+void once_quota_numbers(struct once *once, struct quota_numbers *out);
+/* What time it is for the store. Cheap, unlike once_stats(). */
+once_result once_read_clock(struct once *once, once_time *now, struct once_error *err);
 once_result once_check_step(struct once *once, uint64_t *cursor, once_problem_fn *each, void *arg,
                             struct once_check_report *report, struct once_error *err);
 

@@ -482,6 +482,41 @@ once_result once_stats(struct once *once, struct once_stats *stats, struct once_
     return r;
 }
 
+once_result once_set_quotas(struct once *once, const struct quota_rules *rules, struct once_error *err)
+{
+    struct quota *quota = quota_create(rules);
+    if (quota == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for quotas");
+    engine_set_quota(once->engine, quota);
+    return ONCE_OK;
+}
+
+once_result once_tally_step(struct once *once, struct once_tally *tally, struct once_error *err)
+{
+    return engine_tally(once->engine, tally, err);
+}
+
+void once_quota_numbers(struct once *once, struct quota_numbers *out)
+{
+    engine_quota_numbers(once->engine, out);
+}
+
+once_result once_read_clock(struct once *once, once_time *now, struct once_error *err)
+{
+    struct once_loose none;
+    struct once_sweep sweep = { .after = INT64_MAX / 2, .found = &none, .room = 1 }; /* nothing is after that */
+    struct once_stats stats;
+    struct job job = { .kind = JOB_SWEEP, .sweep = &sweep };
+    if (!once->store->finds) {
+        once_result r = once_stats(once, &stats, err);
+        *now = stats.now;
+        return r;
+    }
+    once_result r = engine_call(once->engine, &job, err);
+    *now = sweep.now;
+    return r;
+}
+
 void once_insight(struct once *once, struct once_insight *out)
 {
     engine_insight(once->engine, out);

@@ -377,6 +377,32 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return result;
 }
 
+static once_result tally(struct once_store *base, struct once_tally *t, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_add_int(&p, PG_INT8, (int64_t)t->after);
+    pg_add_int(&p, PG_INT8, (int64_t)t->last);
+    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
+    PGresult *r = NULL;
+    once_result result = ask(s, "SELECT tenant, records, bytes, next, final FROM once.tally($1, $2, $3)", &p, &r, err);
+    int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
+    for (int row = 0; row < last; row++) {
+        once_span tenant = pg_bytes(r, row, 0);
+        if (tenant.len <= ONCE_TENANT_LEN_MAX)
+            t->each(t->arg, tenant, (uint64_t)pg_int(r, row, 1), (uint64_t)pg_int(r, row, 2));
+    }
+    if (result == ONCE_OK) {
+        t->after = (uint64_t)pg_int(r, last, 3);
+        t->last = (uint64_t)pg_int(r, last, 4);
+        t->more = t->after < t->last;
+    }
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
 /* ------------------------------------------------------------------ open, close */
 
 static void close_store(struct once_store *base)
@@ -403,6 +429,7 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .tally = tally,
     .another = another,
     .close = close_store,
 };

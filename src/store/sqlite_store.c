@@ -373,6 +373,7 @@ static const struct once_store_ops ops = {
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
+    .tally = sqlite_store_tally,
     .close = close_store,
 };
 

@@ -273,6 +273,13 @@ once_result once_store_stats(struct once_store *store, struct once_stats *stats,
     return store->ops->stats(store, stats, err);
 }
 
+once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err)
+{
+    if (store->ops->tally == NULL)
+        return once_fail(err, ONCE_INVALID, "store '%s' cannot tell what each tenant has", store->ops->name);
+    return store->ops->tally(store, tally, err);
+}
+
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err)
 {
     if (store->ops->another == NULL)

@@ -54,6 +54,17 @@ struct once_sweep {
     once_time now; /* out: the store's */
 };
 
+/* One step over the attempts after fence `after`, in the order of fences, that adds up what tenants have: records that
+ * are not past their retention, and the bytes that are stored with them (requests, checkpoints, outcomes, as stored).
+ */
+struct once_tally {
+    uint64_t after; /* in: where to begin; out: where the next step begins */
+    uint64_t last;  /* in: the last fence that counts, 0: of now; out: that */
+    void (*each)(void *arg, once_span tenant, uint64_t records, uint64_t bytes); /* a tenant may come several times */
+    void *arg;
+    bool more; /* out */
+};
+
 struct once_store;
 
 /* What became of the step whose answer was lost. */
@@ -79,6 +90,8 @@ struct once_store_ops {
     once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    /* NULL: it cannot. */
+    once_result (*tally)(struct once_store *store, struct once_tally *tally, struct once_error *err);
     /* Another handle of the same store, for steps side by side with this one's. NULL: its
      * steps come one after the other anyway. */
     once_result (*another)(struct once_store *store, struct once_store **out, struct once_error *err);
@@ -117,6 +130,8 @@ once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_
 once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                              struct once_check_report *report, struct once_error *err);
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
+/* ONCE_INVALID: this store cannot. */
+once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
 

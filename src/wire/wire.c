@@ -472,7 +472,7 @@ void wire_put_failed(struct once_buf *buf, uint32_t id, once_result result, cons
 once_result wire_get_failed(once_span payload, struct once_error *err)
 {
     struct source s = { .left = payload };
-    once_result result = (once_result)take_enum(&s, ONCE_NO_MEMORY);
+    once_result result = (once_result)take_enum(&s, ONCE_QUOTA);
     once_span text = take_span(&s);
     once_result r = taken(&s, "failed", err);
     if (r != ONCE_OK)

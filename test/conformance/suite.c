@@ -438,8 +438,8 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct suite_case *const groups[] = {
-        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases,
-        name_cases,  look_cases,   async_cases,    run_cases,     shared_cases,    sut_cases,
+        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases, name_cases,
+        look_cases,  async_cases,  run_cases,      shared_cases,  quota_cases,     sut_cases,
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     clock_make();

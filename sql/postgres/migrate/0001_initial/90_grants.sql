@@ -59,6 +59,7 @@ GRANT EXECUTE ON FUNCTION
     once.check_counts(bigint, bigint),
     once.check_orphans(),
     once.counts(),
+    once.tally(bigint, bigint, bigint),
     once.expire(integer)    -- bounded, and takes only what is expired
     TO once_app;
 
