@@ -4,6 +4,8 @@
 #include "core/err.h"
 #include "core/span.h"
 
+#include <stdlib.h>
+
 static void refuse(struct quota *q, struct job *job, enum quota_kind kind)
 {
     static const char *const what[] = { [QUOTA_RECORDS] = "records are kept for this tenant, and no more may be",
@@ -18,16 +20,27 @@ static void refuse(struct quota *q, struct job *job, enum quota_kind kind)
     quota_note_refused(q, kind);
 }
 
+/* Its look-up, with all that any store may want to know. Without memory for it the claim passes: that is no reason to
+ * refuse a retry. */
+static void look_up_instead(struct job *job)
+{
+    job->instead = malloc(sizeof *job->instead);
+    if (job->instead == NULL)
+        return;
+    const struct once_claim *claim = &job->request.claim;
+    *job->instead = (struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { claim->tenant, claim->key, false } };
+    job->op.request = job->instead;
+}
+
 void admission_before(struct quota *q, struct job **jobs, size_t count, once_time now)
 {
-    static const struct once_request look = { .verb = ONCE_VERB_LOOKUP };
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
         if (job->kind != JOB_OPERATION || job->request.verb != ONCE_VERB_CLAIM || job->exempt)
             continue;
         job->over = quota_admit(q, job->request.claim.tenant, now, &job->place);
         if (job->over != QUOTA_KIND_COUNT)
-            job->op.request = &look;
+            look_up_instead(job);
     }
 }
 
@@ -92,8 +105,8 @@ static void note(struct quota *q, const struct job *job, once_time now)
 /* It was looked up instead. True: there is a record, so it is asked as what it is. */
 static bool is_there(struct quota *q, struct job *job)
 {
-    enum quota_kind over = job->over;
-    job->over = QUOTA_KIND_COUNT;
+    free(job->instead);
+    job->instead = NULL;
     job->op.request = &job->request;
     if (job->op.result != ONCE_OK)
         return false;
@@ -101,7 +114,7 @@ static bool is_there(struct quota *q, struct job *job)
     if (job->exempt)
         once_reply_release(&job->op.reply);
     else
-        refuse(q, job, over);
+        refuse(q, job, job->over);
     return job->exempt;
 }
 
@@ -110,7 +123,7 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
     size_t left = 0;
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
-        bool looked_up = job->op.request != &job->request;
+        bool looked_up = job->instead != NULL;
         if (looked_up && is_there(q, job)) {
             job->next = *ready;
             *ready = job;

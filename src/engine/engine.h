@@ -46,7 +46,8 @@ struct job {
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
     /* Quotas (admission.h), of a claim. */
-    enum quota_kind over;               /* what its tenant has too much of, while it is looked up instead */
+    struct once_request *instead;       /* its tenant has too much: the look-up that is asked instead */
+    enum quota_kind over;               /* of that */
     bool exempt, waits;                 /* there is a record; it is among those who wait */
     struct quota_entry *place, *waiter; /* kept until its answer; while it waits */
     union {
