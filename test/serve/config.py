@@ -123,6 +123,10 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--lease", "25h"), "--lease: '25h' is too long"),
             ((*UPSTREAM, "--retention", "0s"), "--retention: '0s' is too short"),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
+            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is no limit such as records=100000"),
+            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is no TENANT:records=N,..."),
+            ((*UPSTREAM, "--quota", "records=1", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console and "
+             "--quota: the daemon at once:/x runs already, give them to it"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
