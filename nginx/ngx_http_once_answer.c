@@ -249,7 +249,7 @@ ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail)
 ngx_int_t
 ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail)
 {
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: %s", detail);
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: %s", detail);  /* its tenant must not fill the log, either */
 
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
         429, "quota-exceeded", "Too much is kept or under way for this caller", detail, 1,

@@ -35,6 +35,7 @@ enum job_kind {
     JOB_CHECK,
     JOB_STATS,
     JOB_TALLY,
+    JOB_CLOCK,
     JOB_BARRIER
 };
 
@@ -79,6 +80,7 @@ struct job {
         } check;
         struct once_stats *stats;
         struct once_tally *tally;
+        once_time clock; /* out */
     };
     /* How it is answered: a callback, or a caller that waits. */
     once_done_fn *done;

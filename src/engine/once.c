@@ -503,17 +503,9 @@ void once_quota_numbers(struct once *once, struct quota_numbers *out)
 
 once_result once_read_clock(struct once *once, once_time *now, struct once_error *err)
 {
-    struct once_loose none;
-    struct once_sweep sweep = { .after = INT64_MAX / 2, .found = &none, .room = 1 }; /* nothing is after that */
-    struct once_stats stats;
-    struct job job = { .kind = JOB_SWEEP, .sweep = &sweep };
-    if (!once->store->finds) {
-        once_result r = once_stats(once, &stats, err);
-        *now = stats.now;
-        return r;
-    }
+    struct job job = { .kind = JOB_CLOCK };
     once_result r = engine_call(once->engine, &job, err);
-    *now = sweep.now;
+    *now = job.clock;
     return r;
 }
 

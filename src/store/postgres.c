@@ -387,7 +387,8 @@ static once_result tally(struct once_store *base, struct once_tally *t, struct o
     pg_add_int(&p, PG_INT8, (int64_t)t->last);
     pg_add_int(&p, PG_INT8, SWEEP_SPAN);
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT tenant, records, bytes, next, final FROM once.tally($1, $2, $3)", &p, &r, err);
+    once_result result =
+        ask(s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.tally($1, $2, $3)", &p, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
     for (int row = 0; row < last; row++) {
         once_span tenant = pg_bytes(r, row, 0);
@@ -398,6 +399,7 @@ static once_result tally(struct once_store *base, struct once_tally *t, struct o
         t->after = (uint64_t)pg_int(r, last, 3);
         t->last = (uint64_t)pg_int(r, last, 4);
         t->more = t->after < t->last;
+        t->now = pg_int(r, last, 5);
     }
     PQclear(r);
     pg_params_release(&p);

@@ -80,6 +80,7 @@ once_result sqlite_store_tally(struct once_store *base, struct once_tally *t, st
     once_result r = sqlite_store_begin(s, false, err);
     if (r != ONCE_OK)
         return r;
+    t->now = s->protocol.now;
     r = tally(s, t, err);
     sqlite_store_end_reading(s);
     return r;

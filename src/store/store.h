@@ -62,7 +62,8 @@ struct once_tally {
     uint64_t last;  /* in: the last fence that counts, 0: of now; out: that */
     void (*each)(void *arg, once_span tenant, uint64_t records, uint64_t bytes); /* a tenant may come several times */
     void *arg;
-    bool more; /* out */
+    bool more;     /* out */
+    once_time now; /* out: the store's */
 };
 
 struct once_store;
