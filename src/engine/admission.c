@@ -8,15 +8,13 @@
 
 static void refuse(struct quota *q, struct job *job, enum quota_kind kind)
 {
-    static const char *const what[] = { [QUOTA_RECORDS] = "records are kept for this tenant, and no more may be",
-                                        [QUOTA_BYTES] = "bytes are kept for this tenant, and no more may be",
-                                        [QUOTA_IN_FLIGHT] =
-                                            "operations of this tenant are under way, and no more may be",
-                                        [QUOTA_WAITERS] = "claims of this tenant wait already, and no more may" };
+    static const char *const how[] = {
+        [QUOTA_RECORDS] = "", [QUOTA_BYTES] = "", [QUOTA_IN_FLIGHT] = " under way", [QUOTA_WAITERS] = " waiting"
+    };
     once_reply_release(&job->op.reply);
-    job->op.result = once_fail(&job->op.err, ONCE_QUOTA, "%llu %s: the quota '%s' is reached; nothing was changed",
-                               (unsigned long long)quota_limit(q, job->request.claim.tenant, kind), what[kind],
-                               quota_kind_name(kind));
+    job->op.result = once_fail(
+        &job->op.err, ONCE_QUOTA, "the quota '%s' is reached: this tenant may have %llu%s; nothing was changed",
+        quota_kind_name(kind), (unsigned long long)quota_limit(q, job->request.claim.tenant, kind), how[kind]);
     quota_note_refused(q, kind);
 }
 
