@@ -214,7 +214,7 @@ static void round_trip__counters_and_failures_arrive(void)
     wire_put_counts(&buf, 1, &sent);
     CHECK(wire_get_counts(payload_of(&buf), &got, NULL) == ONCE_OK);
     EXPECT(memcmp(&sent, &got, sizeof got) == 0); /* eleven numbers of eight bytes: nothing between them */
-    for (int result = ONCE_INVALID; result <= ONCE_NO_MEMORY; result++) {
+    for (int result = ONCE_INVALID; result <= ONCE_QUOTA; result++) {
         struct once_error err = { .result = ONCE_OK };
         once_buf_clear(&buf);
         wire_put_failed(&buf, 1, (once_result)result, "what %s and 100% of it");
@@ -583,7 +583,7 @@ static void values__that_do_not_exist_are_refused(void)
         struct once_history history = { .events = &event, .count = 1 };
         TRY(WIRE_EVENTS, wire_put_events(&buf, 1, &history), 0, ONCE_STATE_UNKNOWN);
         TRY(WIRE_EXPIRED, (wire_put_expired(&buf, 1, 1, false), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
-        TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
+        TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_QUOTA);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);
 #undef TRY

@@ -298,7 +298,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_FAILED:
-        wire_put_failed(buf, id, (once_result)(1 + below(ONCE_NO_MEMORY)), any_text());
+        wire_put_failed(buf, id, (once_result)(1 + below(ONCE_QUOTA)), any_text());
         break;
     case WIRE_EXPIRE:
     case WIRE_CHECK:
