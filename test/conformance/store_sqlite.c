@@ -31,7 +31,8 @@ bool sut_choose(const char *name)
     wrappers[len - 6] = '\0';
     sut = (struct store_under_test){ .shared = is_shared,
                                      .loses_answers = strstr(wrappers, "fault+") != NULL,
-                                     .reopens = true };
+                                     .reopens = true,
+                                     .compact = wrappers[0] == '\0' && !is_shared };
     unsetenv("ONCE_FAULT"); /* the default plan */
     return true;
 }
@@ -67,6 +68,10 @@ void sut_fresh(char *url, size_t len)
 void sut_empty(char *url, size_t len)
 {
     sut_fresh(url, len);
+}
+
+void sut_tidy(void)
+{
 }
 
 void sut_restart(void)
