@@ -358,6 +358,27 @@ static void E4__owners_and_sharers_take_turns(void)
     EXPECT(granted(.key = numbered("k", 0)).fence > last);
 }
 
+/* Records that are kept for ever, their bodies not: what grows is the records. */
+static void K8__bodies_give_their_space_back(void)
+{
+    enum { ROUNDS = 8, RECORDS = 12, LEN = 100000 };
+    once_span body = bytes_of(LEN, true);
+    uint64_t first = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < RECORDS; i++)
+            succeed(granted(.key = numbered("k", round * RECORDS + i), .retention_ms = ONCE_NEVER,
+                            .body_retention_ms = 1000),
+                    body);
+        clock_advance(1000);
+        do_expire_all(0);
+        if (round == 0)
+            first = do_stats().bytes;
+    }
+    EXPECT(do_stats().bytes < first + 3 * RECORDS * LEN); /* there is a log, too */
+    for (int i = 0; i < ROUNDS * RECORDS; i++)
+        EXPECT(do_lookup(numbered("k", i))->record.body_expired);
+}
+
 /* An outcome that comes from another process is found by looking again. */
 const struct suite_case sut_cases[] = {
     CASE(file__all_of_a_store_can_be_read_by_its_owner_only),
@@ -370,5 +391,6 @@ const struct suite_case sut_cases[] = {
     CASE(file__reserve_is_as_large_as_asked_for),
     CASE(E4__second_owner_is_refused),
     CASE(E4__owners_and_sharers_take_turns),
+    CASE(K8__bodies_give_their_space_back),
     { NULL, NULL },
 };
