@@ -91,11 +91,13 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "SELECT arm AS before FROM once.lookup('t', 'k') \\gset\n"
      "SELECT :'before', arm, attempt FROM once.claim('t', 'k', sha256('other'))", "absent|execute|1"),
     ("body retention: past it the answer is gone, the record is not",
-     "SELECT record, fence, body_retention_ms FROM once.claim('t', 'b', retention => NULL, body_retention => '20 ms') \\gset\n"
-     "SELECT arm FROM once.finish(:'record', :fence, 201, 'body', E'A: b\\r\\n') \\gset\n"
-     "SELECT body_expired AS before FROM once.lookup('t', 'b') \\gset\nSELECT pg_sleep(0.03) \\gset\n"
-     "SELECT :body_retention_ms, :'before', arm, status, body, headers, body_dropped, body_expired, expires_at FROM once.claim('t', 'b')",
-     "20|f|replay|201|||t|t|"),
+     "SELECT record AS r1, fence AS f1, body_retention_ms FROM once.claim('t', 'b', retention => NULL, body_retention => '20 ms') \\gset\n"
+     "SELECT record AS r2, fence AS f2 FROM once.claim('t', 'c', retention => NULL, body_retention => '1 hour') \\gset\n"
+     "SELECT arm FROM once.finish(:'r1', :f1, 201, 'body', E'A: b\\r\\n') \\gset\n"
+     "SELECT arm FROM once.finish(:'r2', :f2, 201, 'body') \\gset\nSELECT pg_sleep(0.03) \\gset\n"
+     "SELECT body_expired AS before, length(body) AS len FROM once.lookup('t', 'c') \\gset\n"
+     "SELECT :body_retention_ms, :'before', :len, arm, status, body, headers, body_dropped, body_expired, expires_at FROM once.claim('t', 'b')",
+     "20|f|4|replay|201|||t|t|"),
     ("body retention: none is as long as the record's",
      "SELECT body_retention_ms IS NULL, arm FROM once.claim('t', 'b2', retention => '1 hour', body_retention => '60 minutes')", "t|execute"),
     ("bad input: body retention", "SELECT once.claim('t', 'k', body_retention => '0 s')", "22023: body retention 00:00:00 is not between"),
