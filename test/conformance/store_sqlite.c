@@ -379,6 +379,45 @@ static void K8__bodies_give_their_space_back(void)
         EXPECT(do_lookup(numbered("k", i))->record.body_expired);
 }
 
+static once_result look_in(struct once *once)
+{
+    struct once_reply found;
+    once_result r = once_lookup(once, span_str(""), ONCE_LIT("a"), &found, &suite.err);
+    EXPECT(r != ONCE_OK || (found.record.body_expired && found.record.status == 200));
+    once_reply_release(&found);
+    return r;
+}
+
+/* How it ended is under the seal of what is dropped: a flipped bit there must not get a new one. */
+static void F14__dropping_a_body_does_not_make_damage_look_right(void)
+{
+    char path[300];
+    struct once *once = NULL;
+    struct once_claim claim = { .key = ONCE_LIT("a"), .retention_ms = ONCE_NEVER, .body_retention_ms = 1 };
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = ONCE_LIT("the answer") };
+    struct once_reply reply, done;
+    uint64_t removed;
+    bool more;
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    CHECK(once_claim(once, &claim, &reply, NULL) == ONCE_OK);
+    CHECK(once_finish(once, reply.record.grant, &outcome, &done, NULL) == ONCE_OK);
+    once_reply_release(&reply);
+    once_reply_release(&done);
+    once_close(once);
+    path_of("damaged", path, sizeof path);
+    run_sql(path, "UPDATE once_result SET status = 201");
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    EXPECT(look_in(once) == ONCE_CORRUPT);
+    EXPECT(once_expire(once, 0, &removed, &more, NULL) == ONCE_OK && removed == 0 && !more);
+    EXPECT(look_in(once) == ONCE_CORRUPT);
+    once_close(once);
+    run_sql(path, "UPDATE once_result SET status = 200, body_until = finished_at + 1");
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    EXPECT(once_expire(once, 0, &removed, &more, NULL) == ONCE_OK);
+    EXPECT(look_in(once) == ONCE_OK);
+    once_close(once);
+}
+
 /* An outcome that comes from another process is found by looking again. */
 const struct suite_case sut_cases[] = {
     CASE(file__all_of_a_store_can_be_read_by_its_owner_only),
@@ -392,5 +431,6 @@ const struct suite_case sut_cases[] = {
     CASE(E4__second_owner_is_refused),
     CASE(E4__owners_and_sharers_take_turns),
     CASE(K8__bodies_give_their_space_back),
+    CASE(F14__dropping_a_body_does_not_make_damage_look_right),
     { NULL, NULL },
 };
