@@ -102,7 +102,7 @@ static once_result frame__checked_again(const struct wire_frame *f, struct once_
 /* wire_get_failed() cannot tell a refusal from a frame that carries ONCE_INVALID: looked at here. */
 static bool frame__failed_is_whole(once_span p)
 {
-    if (p.len < 5 || p.ptr[0] == ONCE_OK || p.ptr[0] > ONCE_NO_MEMORY)
+    if (p.len < 5 || p.ptr[0] == ONCE_OK || p.ptr[0] > ONCE_QUOTA)
         return false;
     return ((uint32_t)p.ptr[1] << 24 | (uint32_t)p.ptr[2] << 16 | (uint32_t)p.ptr[3] << 8 | p.ptr[4]) == p.len - 5;
 }
