@@ -357,6 +357,7 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
 
     ngx_http_once_unhold(ctx);
     ctx->state = NGX_HTTP_ONCE_SETTLING;
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_FINISH);
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
                                    ngx_http_once_settled, ctx);
     once_buf_release(&lines);
@@ -663,6 +664,7 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                   "once: this attempt was fenced, its answer is not sent");
     ctx->replayed = 1;
+    ctx->fenced = 1;
     ctx->expires_at = record->expires_at;
 
     /* gone, or by now the key stands for another request (K6) */
@@ -756,6 +758,7 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     ngx_http_set_log_request(c->log, r);
 
     ctx->call = NULL;
+    ngx_http_once_trace_answered(ctx, reply);
 
     if ((reply->result == ONCE_INVALID || reply->result == ONCE_LIMIT)
         && ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->refused)

@@ -112,6 +112,7 @@ ngx_http_once_cleanup(void *data)
     }
 
     ngx_http_once_unhold(ctx);
+    ngx_http_once_trace_end(ctx);
     once_buf_release(&ctx->body);
 }
 
@@ -210,6 +211,8 @@ ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *pr
     ngx_int_t                 rc;
     ngx_http_request_t       *r = ctx->request;
     ngx_http_once_problem_t  *copy;
+
+    ctx->turned_away = 1;
 
     if (ctx->observed) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: would refuse with %ui: %s",
@@ -431,6 +434,8 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return rc;
     }
 
+    ngx_http_once_trace_begin(ctx);
+
     rc = ngx_http_read_client_request_body(r, ngx_http_once_body_read);
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
@@ -567,6 +572,7 @@ ngx_http_once_begin(void *data)
     }
 
     ctx->state = NGX_HTTP_ONCE_CLAIMING;
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_CLAIM);
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request,
                                    NGX_HTTP_ONCE_CLAIM_MS + (ctx->observed ? 0 : ctx->conf->wait_ms),
                                    ngx_http_once_claimed, ctx);
@@ -616,6 +622,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
 
     ctx->grant = record->grant;
     ctx->named = 0;
+    ngx_http_once_trace_answered(ctx, reply);
 
     if (record->body.len != reply->record.body.len || record->headers.len != reply->record.headers.len) {
         ctx->reply.result = ONCE_NO_MEMORY;
@@ -740,6 +747,8 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
     if (ctx->conf->forward && ngx_http_once_forward_headers(ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_UPSTREAM);
 
     if (ctx->conf->pass.len > 0) {
         (void) ngx_http_named_location(r, &ctx->conf->pass);

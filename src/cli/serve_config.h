@@ -38,6 +38,7 @@ struct once_serve_config {
     bool required;
     bool intent, complete, complete_identity; /* identity: clients are authenticated before this gateway */
     bool log_requests;
+    const char *trace; /* NULL: off */
 };
 
 void once_serve_config_write(const struct once_serve_config *config, struct once_buf *out);

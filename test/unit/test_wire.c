@@ -11,7 +11,7 @@
 #include "../wire_frames.h"
 #include "wire_random.h"
 
-enum { ROUNDS = 200, TYPES = WIRE_FAILED, BUF_MAX = 64 << 20 };
+enum { ROUNDS = 200, TYPES = WIRE_SPANS, BUF_MAX = 64 << 20 };
 
 static const char *const type_names[] = {
 #define NAME(name, value) [value] = #name,
@@ -488,6 +488,50 @@ static void format__is_the_one_of_version_1(void)
                "03"
                "00000004"
                "66756c6c");
+
+    once_buf_clear(&buf);
+    struct wire_context context = { .call = 7, .trace.sampled = true, .route = ONCE_LIT("/p") };
+    memset(context.trace.trace, 0xdd, sizeof context.trace.trace);
+    memset(context.trace.span, 0xee, sizeof context.trace.span);
+    wire_put_context(&buf, 0, &context);
+    expect_hex("context", &buf,
+               "00000028"
+               "00000000"
+               "10"
+               "00000007"
+               "dddddddddddddddddddddddddddddddd"
+               "eeeeeeeeeeeeeeee"
+               "01"
+               "00000002"
+               "2f70");
+
+    once_buf_clear(&buf);
+    struct once_trace_report report = { .fence = 9, .attempt = 2, .tenant = ONCE_LIT("t"), .count = 1 };
+    report.spans[0] = (struct once_trace_span){
+        .name = ONCE_TRACE_UPSTREAM, .start_ns = 1, .end_ns = 2, .arm = ONCE_ARM_EXECUTE, .status = 201
+    };
+    wire_put_spans(&buf, 0, 3, &report);
+    expect_hex("spans", &buf,
+               "00000066"
+               "00000000"
+               "11"
+               "00000003"
+               "00000000000000000000000000000000"
+               "00000000000000000000000000000000"
+               "0000000000000009"
+               "00000002"
+               "00000001"
+               "74"
+               "00000000"
+               "01"
+               "04"
+               "0000000000000000"
+               "0000000000000000"
+               "0000000000000001"
+               "0000000000000002"
+               "01"
+               "000000c9"
+               "00");
     once_buf_release(&buf);
 }
 
@@ -586,6 +630,12 @@ static void values__that_do_not_exist_are_refused(void)
         TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);
+        struct once_trace_report report = { .count = 1 };
+        report.spans[0].name = (enum once_trace_name)bad;
+        TRY(WIRE_SPANS, wire_put_spans(&buf, 0, 0, &report), 1, ONCE_TRACE_SEND);
+        report.spans[0].name = ONCE_TRACE_CLAIM;
+        report.spans[0].arm = (enum once_arm)bad;
+        TRY(WIRE_SPANS, wire_put_spans(&buf, 0, 0, &report), 0, ONCE_ARM_ABSENT);
 #undef TRY
     }
     once_span tenant = ONCE_LIT("t");
@@ -593,6 +643,12 @@ static void values__that_do_not_exist_are_refused(void)
     wire_put_list(&buf, 1, &(struct once_filter){ .tenant = &tenant });
     buf.ptr[WIRE_HEAD_LEN + 4] = 0; /* the name of a tenant, but none is meant */
     EXPECT(read_payload(WIRE_LIST, payload_of(&buf), &err) == REFUSED);
+    static const uint8_t text[ONCE_TENANT_LEN_MAX + 1];
+    for (size_t len = sizeof text - 1; len <= sizeof text; len++) {
+        once_buf_clear(&buf);
+        wire_put_context(&buf, 0, &(struct wire_context){ .route = once_span_of(text, len) });
+        EXPECT(read_payload(WIRE_CONTEXT, payload_of(&buf), &err) == (len < sizeof text ? SAME : REFUSED));
+    }
     once_buf_release(&buf);
 }
 
