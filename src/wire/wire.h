@@ -37,8 +37,8 @@ enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
     X(STATS, 13) /* answered by COUNTS */                                                                              \
     X(COUNTS, 14)                                                                                                      \
     X(FAILED, 15)  /* instead of any answer: a result and a text */                                                    \
-    X(CONTEXT, 16) /* whose trace the next CALL is part of; not answered */                                            \
-    X(SPANS, 17)   /* what was traced of an operation; not answered */
+    X(CONTEXT, 18) /* whose trace the next CALL is part of; not answered */                                            \
+    X(SPANS, 19)   /* what was traced of an operation; not answered */
 
 enum wire_type {
 #define WIRE__TYPE(name, value) WIRE_##name = value,

@@ -1,11 +1,13 @@
 /* test_telling.c - what is told of the work: lines of decisions, spans as OTLP has them. */
 #include "core/span.h"
 #include "daemon/decisions.h"
-#include "trace/otlp.h"
+#include "http/http_call.h"
+#include "trace/exporter.h"
 
 #include "../test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -187,6 +189,62 @@ static void otlp__is_json_as_the_protocol_has_it(void)
     free(text);
 }
 
+struct adder {
+    pthread_t thread;
+    struct exporter *exporter;
+};
+
+static void *add_many(void *arg)
+{
+    struct otlp_span span = { .trace = { 1 } };
+    span.span = (struct once_trace_span){ .name = ONCE_TRACE_CLAIM, .id = { 2 } };
+    for (int i = 0; i < 5000; i++)
+        exporter_add(((struct adder *)arg)->exporter, &span);
+    return NULL;
+}
+
+/* Whoever adds goes on; what cannot be kept is counted; the end comes. */
+static void exporter__without_a_collector_drops_and_counts(void)
+{
+    struct adder adders[4];
+    struct exporter *e = NULL;
+    struct exporter_options options = { .url = "http://127.0.0.1:9", .service = "once" }; /* discard: nobody listens */
+    CHECK(http_call_init(NULL) == ONCE_OK);
+    CHECK(exporter_start(&options, &e, NULL) == ONCE_OK);
+    for (size_t i = 0; i < 4; i++) {
+        adders[i].exporter = e;
+        CHECK(pthread_create(&adders[i].thread, NULL, add_many, &adders[i]) == 0);
+    }
+    for (size_t i = 0; i < 4; i++)
+        pthread_join(adders[i].thread, NULL);
+    EXPECT(atomic_load(&exporter_counters(e)->dropped) >= 20000 - 8192 - 4 * 512);
+    EXPECT(atomic_load(&exporter_counters(e)->exported) == 0);
+    exporter_lost(e, 7);
+    exporter_stop(e);
+    exporter_add(NULL, &(struct otlp_span){ 0 });
+    exporter_stop(NULL);
+}
+
+static void exporter__refuses_what_it_cannot_use(void)
+{
+    static const struct {
+        const char *name, *url, *header;
+    } rows[] = { { "no URL", "collector:4318", NULL },
+                 { "credentials", "http://u:p@collector:4318", NULL },
+                 { "no header", "http://c:4318", "nonsense" },
+                 { "two lines", "http://c:4318", "a: b\r\nc: d" },
+                 { "no such file", "http://c:4318", "@/nonexistent" },
+                 { "a file that everybody reads", "http://c:4318", "@/etc/passwd" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct exporter *e = NULL;
+        struct exporter_options options = { .url = rows[i].url, .headers = { rows[i].header } };
+        struct once_error err = { .text = "" };
+        options.header_count = rows[i].header != NULL;
+        EXPECT_ROW(rows[i].name,
+                   exporter_start(&options, &e, &err) == ONCE_INVALID && err.text[0] != '\0' && e == NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -197,6 +255,8 @@ int main(int argc, char **argv)
         TEST(log__that_is_not_read_drops_and_counts),
         TEST(log__of_no_file_is_refused),
         TEST(otlp__is_json_as_the_protocol_has_it),
+        TEST(exporter__without_a_collector_drops_and_counts),
+        TEST(exporter__refuses_what_it_cannot_use),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -19,6 +19,11 @@ static const char *const type_names[] = {
 #undef NAME
 };
 
+/* Not every number is taken. */
+#define EACH_TYPE(type)                                                                                                \
+    for (unsigned type = 1; type <= TYPES; type++)                                                                     \
+        if (type_names[type] != NULL)
+
 /* One frame of a type; the same one for the same round. */
 static struct once_buf frame_of(unsigned type, unsigned round, size_t scale)
 {
@@ -87,7 +92,8 @@ static once_span payload_of(const struct once_buf *frame)
 static void round_trip__frames_of_every_type_come_out_as_the_same_bytes(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < ROUNDS; round++) {
             struct once_buf buf = frame_of(type, round, round % 2 == 0 ? 20 : 400);
             struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -323,7 +329,8 @@ static void limits__a_frame_that_is_too_long_is_not_begun(void)
 /* A buffer that ends anywhere in a frame has nothing of it. */
 static void limits__no_half_frame_stays_in_a_full_buffer(void)
 {
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         if (type == WIRE_CHECKED)
             continue; /* ends with wire_end(): above */
         struct once_buf whole = frame_of(type, 1, 20);
@@ -497,7 +504,7 @@ static void format__is_the_one_of_version_1(void)
     expect_hex("context", &buf,
                "00000028"
                "00000000"
-               "10"
+               "12"
                "00000007"
                "dddddddddddddddddddddddddddddddd"
                "eeeeeeeeeeeeeeee"
@@ -514,7 +521,7 @@ static void format__is_the_one_of_version_1(void)
     expect_hex("spans", &buf,
                "00000066"
                "00000000"
-               "11"
+               "13"
                "00000003"
                "00000000000000000000000000000000"
                "00000000000000000000000000000000"
@@ -540,7 +547,8 @@ static void format__is_the_one_of_version_1(void)
 static void cut__a_payload_that_ends_anywhere_is_refused(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 14; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             once_span payload = payload_of(&buf);
@@ -553,7 +561,8 @@ static void cut__a_payload_that_ends_anywhere_is_refused(void)
 
 static void cut__a_frame_that_is_not_complete_is_waited_for(void)
 {
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf buf = frame_of(type, 3, 12);
         for (size_t len = 0; len < buf.len; len++) {
             struct guard guard;
@@ -570,7 +579,8 @@ static void cut__a_frame_that_is_not_complete_is_waited_for(void)
 static void long__bytes_after_the_last_field_are_refused(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 14; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             for (int more = 1; more <= 9; more++) {
@@ -657,7 +667,8 @@ static void lengths__that_overflow_are_refused(void)
 {
     static const uint32_t lengths[] = { UINT32_MAX, UINT32_MAX - 3, 1u << 31, (1u << 31) - 1, 1u << 30, 0x01000000 };
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf buf = frame_of(type, 5, 12);
         for (size_t at = WIRE_HEAD_LEN; at + 4 <= buf.len; at++) {
             uint8_t kept[4];
@@ -704,7 +715,8 @@ static void lengths__of_frames_have_bounds(void)
 static void bits__that_are_turned_never_change_what_is_said(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 7; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             for (size_t bit = 8 * WIRE_HEAD_LEN; bit < 8 * buf.len; bit++) {
@@ -736,7 +748,8 @@ static void stream__cut_at_every_byte_gives_the_same_frames(void)
     struct once_buf stream;
     once_buf_init(&stream, BUF_MAX);
     size_t ends[TYPES + 1] = { 0 };
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf frame = frame_of(type, 2, 12);
         once_buf_add(&stream, once_buf_span(&frame));
         ends[type] = stream.len;
@@ -754,7 +767,9 @@ static void stream__cut_at_every_byte_gives_the_same_frames(void)
                 CHECK(wire_next(once_span_skip(bytes, at - base), &frame, &used, NULL) == ONCE_OK);
                 if (used == 0)
                     continue;
-                seen++;
+                do
+                    seen++;
+                while (type_names[seen] == NULL);
                 CHECK(frame.type == seen && at + used == ends[seen]);
                 CHECK(frame.payload.len == used - WIRE_HEAD_LEN);
                 CHECK(frame.payload.ptr == bytes.ptr + (at - base) + WIRE_HEAD_LEN);
