@@ -78,10 +78,12 @@ def decisions(**wanted):
     return [line for line in lines() if all(line.get(k) == v for k, v in wanted.items())]
 
 
-def access(token):
+def access(token, count=1):
+    """The lines of a request and its retries: they are written when a request is over, which is after its answer."""
     def find():
-        return [line.split("|") for line in gateway.text("access.log").splitlines() if line.split("|")[8] == token]
-    return wait_for(find, "a line in the access log")
+        found = [line.split("|") for line in gateway.text("access.log").splitlines() if line.count("|") == 9 and line.split("|")[8] == token]
+        return len(found) >= count and found
+    return wait_for(find, "%d lines in the access log" % count)
 
 
 def metric(name):
@@ -140,7 +142,7 @@ def a_retry_is_another_trace_of_the_same_key():
     expect_equal(s["once.claim"].attributes["once.arm"], "replay", "the claim says so")
     expect_equal({x.key_hash for x in s.values()}, {x.key_hash for x in spans_of(first, 4).values()}, "the key's hash")
     expect_equal({x.trace for x in collector.of_key(s["once.claim"].key_hash)}, {first, second}, "both are found by it")
-    line = access(token)
+    line = access(token, 2)
     expect_equal([row[0] for row in line], ["executed", "replayed"], "the access log")
 
 
@@ -172,7 +174,7 @@ def off_means_untouched():
         expect_equal((seen["traceparent"], seen["tracestate"]), (sent, "a=1"), "as the client sent it")
         line, = access(token)
         expect_equal((line[0], line[4]), ("executed", "-"), "no trace in the access log")
-        expect(decisions(key_hash=line[1]), "a decision")
+        wait_for(lambda: len(decisions(key_hash=line[1])) == 2, "its decisions")
         expect(all("trace_id" not in d and "route" not in d for d in decisions(key_hash=line[1])), "the daemon is not told")
     expect("traceparent" not in headers_of(ask("/off/echo", new_token())), "none is made")
 
@@ -231,7 +233,7 @@ def attempts_of_an_operation_have_one_hash():
     again = spans_of(second, 4)
     expect_equal({s.key_hash for s in again.values()}, {s.key_hash for s in failed.values()}, "the key's hash")
     expect_equal([s["once.request"].attributes["once.attempt"] for s in (failed, again)], [1, 2], "attempts")
-    expect_equal([row[0] for row in access(token)], ["failed", "executed"], "the access log")
+    expect_equal([row[0] for row in access(token, 2)], ["failed", "executed"], "the access log")
 
 
 @suite.case
@@ -281,7 +283,7 @@ def the_completer_goes_on_with_the_trace():
     expect_equal((done.attributes["once.attempt"], done.attributes["http.response.status_code"], done.failed), (2, 201, False), "its attempt")
     sent = [dict((k.lower(), v) for k, v in e["headers"]) for e in gateway.upstream.ledger.of(token)][-1]
     expect_equal(sent["traceparent"], "00-%s-%s-01" % (trace, done.id), "the service is its child")
-    expect_equal({d["op"] for d in decisions(trace_id=trace, by="completer")}, {"take over", "finish"}, "its lines")
+    wait_for(lambda: {d["op"] for d in decisions(trace_id=trace, by="completer")} == {"take over", "finish"}, "its lines")
 
 
 @suite.case
@@ -289,7 +291,7 @@ def every_answer_has_its_word():
     token = new_token()
     ask("/on/normal", token)
     ask("/on/normal", token, body=b"other")
-    expect_equal([row[0] for row in access(token)], ["executed", "mismatch"], "mismatch")
+    expect_equal([row[0] for row in access(token, 2)], ["executed", "mismatch"], "mismatch")
     rows = access(token)
     expect_equal(rows[0][1], rows[1][1], "a mismatch has its key's hash")
     expect_equal((rows[1][2], rows[1][3]), ("-", "-"), "and nothing else of the record")
@@ -304,7 +306,7 @@ def every_answer_has_its_word():
     token = new_token()
     expect_equal(ask("/on/reset_after_reading", token).status, 502, "broke off")
     ask("/on/reset_after_reading", token)
-    expect_equal([row[0] for row in access(token)], ["unknown", "unknown"], "unknown")
+    expect_equal([row[0] for row in access(token, 2)], ["unknown", "unknown"], "unknown")
 
 
 @suite.case
