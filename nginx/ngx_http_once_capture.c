@@ -205,6 +205,18 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
     }
 }
 
+/* Did the upstream say that it is done, and that nginx is to answer with content of its own
+ * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
+ngx_uint_t
+ngx_http_once_is_handed(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
+           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
+           && r->content_handler == NULL && !r->error_page && !r->err_status;
+}
+
 /* ---------------------------------------------------------------- the outcome */
 
 static ngx_uint_t

@@ -101,6 +101,9 @@ ngx_http_once_status(ngx_http_once_ctx_t *ctx)
     case ONCE_ARM_UNKNOWN:
         return "unknown";
 
+    case ONCE_ARM_EXPIRED:
+        return "expired";
+
     case ONCE_ARM_EXECUTE:
         break;
 

@@ -334,18 +334,6 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-/* Did the upstream say that it is done, and that nginx is to answer with content of its own
- * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
-static ngx_uint_t
-ngx_http_once_is_handed(ngx_http_request_t *r)
-{
-    ngx_http_upstream_t  *u = r->upstream;
-
-    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
-           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
-           && r->content_handler == NULL && !r->error_page && !r->err_status;
-}
-
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -491,6 +479,7 @@ ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
+    ctx->natural = 1;
     return ngx_http_complex_value(ctx->request, ctx->conf->key_natural, &ctx->key);
 }
 
@@ -564,10 +553,8 @@ ngx_http_once_begin(void *data)
         request.claim.tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
         request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
         request.claim.fingerprint = ctx->fingerprint;
-        request.claim.lease_ms = ctx->conf->lease_ms;
-        request.claim.retention_ms = ctx->conf->retention_ms;
-        request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.intent = ctx->conf->intent;
+        ngx_http_once_claim_terms(ctx, &request.claim);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
 
@@ -781,6 +768,10 @@ ngx_http_once_observe(ngx_http_once_ctx_t *ctx)
         ctx->reply.arm = ONCE_ARM_MISMATCH;
     }
 
+    if (ctx->reply.arm == ONCE_ARM_ABSENT && ngx_http_once_is_outside(ctx)) {
+        ctx->reply.arm = ONCE_ARM_EXPIRED;
+    }
+
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: observing: %s", once_arm_name(ctx->reply.arm));
     return NGX_DECLINED;
 }
@@ -881,6 +872,10 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
 
     case ONCE_ARM_UNKNOWN:
         rc = ngx_http_once_send_unknown(r, record->status);
+        break;
+
+    case ONCE_ARM_EXPIRED:
+        rc = ngx_http_once_send_expired(ctx);
         break;
 
     default:
