@@ -278,6 +278,8 @@ def killed(place):
     """kill -9 there, a new service, and the client asks again."""
     def function(case):
         die(case, case.begin(), place)
+        if case.gateway and place in ("paying", "paid"):
+            case.mode("busy")  # the charge is in the checkpoint: nobody need be asked for it
         case.shop()
         answer = case.ask_until_final()
         if place == "paid" and case.kind == "sql":
