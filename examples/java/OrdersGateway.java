@@ -66,7 +66,7 @@ public class OrdersGateway {
         static Attempt of(Headers headers) {
             String record = headers.getFirst("Once-Record"), fence = headers.getFirst("Once-Fence");
             String key = headers.getFirst("Once-Key"), kept = headers.getFirst("Once-Checkpoint");
-            if (record == null || fence == null || key == null) {
+            if (record == null || key == null || fence == null || !fence.matches("[0-9]{1,18}")) {
                 return null;
             }
             String checkpoint = kept == null ? "" : text(Base64.getDecoder().decode(kept.replace(":", "")));

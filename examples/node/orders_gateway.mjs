@@ -37,7 +37,7 @@ pool.on('error', (error) => console.error(`orders: ${error.message}`)); // of a 
 // make these fields: the gateway drops a client's own, and we listen where only the gateway connects.
 function readAttempt(headers) {
     const [record, fence, key] = [headers['once-record'], headers['once-fence'], headers['once-key']];
-    if (!record || !fence || !key) return null;
+    if (!record || !key || !/^[0-9]{1,19}$/.test(fence ?? '')) return null;
     const checkpoint = Buffer.from((headers['once-checkpoint'] ?? '').replaceAll(':', ''), 'base64').toString();
     return { record, fence, key, point: headers['once-recovery-point'] ?? null, checkpoint };
 }

@@ -58,7 +58,7 @@ def read_attempt(headers):
     """None: it did not come through the gateway, or without a key. Nobody else can make these fields: the gateway drops a
     client's own, and we listen where only the gateway connects."""
     record, fence, key = (headers.get(name) for name in ("Once-Record", "Once-Fence", "Once-Key"))
-    if not record or not fence or not key:
+    if not record or not key or not re.fullmatch("[0-9]{1,19}", fence or ""):
         return None
     checkpoint = base64.b64decode(headers.get("Once-Checkpoint", "").strip(":")).decode()
     return Attempt(record, int(fence), key, headers.get("Once-Recovery-Point"), checkpoint)

@@ -271,7 +271,9 @@ def usual(case):
         same = case.ask('{"amount":2500,  "item":"tea"}')
         expect(same.replayed and same.body == first.body, "the same order, written otherwise: %s" % same)
     else:
-        expect(request(case.port, "POST", "/orders", json.dumps(ORDER), "k").status == 400, "asked without the gateway")
+        for forged in ({}, {"Once-Fence": "1"}, {"Once-Fence": "1, 2", "Once-Record": "x", "Once-Key": "y"}):
+            answer = serving.request(case.port, "/orders", "k", json.dumps(ORDER), **forged)
+            expect(answer and answer[0] == 400, "asked without the gateway, with %s: %s" % (forged, answer))
 
 
 def killed(place):
