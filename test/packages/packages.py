@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The Debian packages, from the sources to the purge, in a minimal Debian of their own.
 
-usage: packages.py [FOLDER]      where to work; the packages are in FOLDER/deb
+usage: packages.py FOLDER        where to work; the packages are in FOLDER/deb
+environment: ONCE_TEST_DEBS=build-deb   what `make deb` has built, instead of building
 
 Builds them (tools/make-deb), has lintian look, installs them with apt in a fresh root, and runs there
 what the unit says, as the user it says, with nginx before it; then upgrades, removes, installs again,
@@ -146,7 +147,10 @@ def ask(inside, key, port=8080):
 def built__without_touching_the_tree():
     archive()  # skips here, where it has to
     before = output("git", "-C", HERE, "status", "--porcelain", "--ignored") if os.path.exists(HERE + "/.git") else ""
-    output(os.path.join(HERE, "tools/make-deb"), folder + "/deb")
+    if "ONCE_TEST_DEBS" in os.environ:
+        shutil.copytree(os.environ["ONCE_TEST_DEBS"], folder + "/deb")
+    else:
+        output(os.path.join(HERE, "tools/make-deb"), folder + "/deb")
     after = output("git", "-C", HERE, "status", "--porcelain", "--ignored") if before else ""
     equal(after, before, "git status")
     global version

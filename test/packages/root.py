@@ -57,7 +57,7 @@ def archive():
     os.makedirs(CACHE, exist_ok=True)
     proxies = re.findall(r"^Acquire::https?::Proxy .*;$", output("apt-config", "dump"), re.M)
     part = path + ".part"
-    output("mmdebstrap", "--mode=root", "--variant=apt", "--include=curl,ca-certificates", "--skip=cleanup/apt",
+    output("mmdebstrap", "--mode=root", "--format=tar", "--variant=apt", "--include=curl,ca-certificates", "--skip=cleanup/apt",
            *["--aptopt=" + p for p in proxies], codename(), part, "-", input="\n".join(lines) + "\n")
     os.rename(part, path)
     return path
