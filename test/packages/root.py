@@ -200,8 +200,14 @@ class Booted(Inside):
     def __exit__(self, *_):
         super().__exit__()
         self.log.close()
-        for where, _, _ in os.walk(self.group, topdown=False):
-            os.rmdir(where)
+        deadline = time.monotonic() + 60
+        while os.path.exists(self.group):  # until the last process is gone
+            try:
+                for where, _, _ in os.walk(self.group, topdown=False):
+                    os.rmdir(where)
+            except OSError:
+                assert time.monotonic() < deadline, "processes are left in " + self.group
+                time.sleep(0.05)
         subprocess.run(["umount", self.groups], check=True)
         os.rmdir(self.groups)
 
