@@ -167,11 +167,12 @@ class Booted(Inside):
             raise Skip("cannot mount control groups: " + done.stderr.strip())
         self.group = "%s/once-test-%d" % (self.groups, os.getpid())
         os.mkdir(self.group)
-        path = self.root.at("")
-        inner = ("mount -t proc proc {0}/proc && mount -t sysfs -o ro sysfs {0}/sys && mount -t cgroup2 none {0}/sys/fs/cgroup"
-                 " && mount -t tmpfs tmpfs {0}/run && ip link set lo up && echo ready"
-                 " && exec chroot {0} env -i container=once-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console"
-                 " 2>&1").format(path)
+        # Not only a chroot: services get mounts of their own, and for that the root has to be one.
+        path = self.root.path
+        inner = ("mount --bind {0} {0} && cd {0} && mount -t proc proc proc && mount -t sysfs -o ro sysfs sys"
+                 " && mount -t cgroup2 none sys/fs/cgroup && mount -t tmpfs tmpfs run && ip link set lo up"
+                 " && mkdir -p mnt && pivot_root . mnt && cd / && umount -l /mnt"
+                 " && exec env -i container=once-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console").format(path)
         script = "echo 0 >%s/cgroup.procs && exec unshare --cgroup sh -c '%s'" % (self.group, inner)
         self.log = open(path + "/../systemd.log", "w+", encoding="utf-8")
         self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", script],
@@ -212,7 +213,7 @@ class Booted(Inside):
         os.rmdir(self.groups)
 
     def command(self, *words):
-        return ["nsenter", "--target", self.pid, "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "chroot", self.root.path, *words]
+        return ["nsenter", "--target", self.pid, "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", *words]
 
     def apt(self, *words):
         return self.root.apt("--no-download", *words, run=self.run)
