@@ -370,7 +370,7 @@ def wait_until(what, condition):
 @case
 def systemd__runs_and_confines_it():
     os.unlink(root.at("/usr/sbin/policy-rc.d"))
-    root.apt("install", "systemd")
+    root.apt("install", "systemd-sysv")
     root.install(packages(folder + "/deb"))
     root.write("/etc/nginx/conf.d/service.conf", SERVICE)
     shutil.copy(root.at("/usr/share/doc/libnginx-mod-http-once/examples/once-site.conf"), root.at("/etc/nginx/sites-enabled/shop"))
@@ -385,7 +385,7 @@ def systemd__runs_and_confines_it():
         equal([re.search(r"^%s:\s*(\S+)" % f, status, re.M).group(1) for f in ("CapBnd", "NoNewPrivs", "Seccomp")],
               ["0" * 16, "1", "2"], "capabilities, privileges, system calls")
         # killed, it comes back
-        booted.run("kill", "-KILL", pid)
+        booted.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", "once")
         wait_until("a new daemon", lambda: property_of(booted, "MainPID") not in ("0", pid) and root_has_socket(booted))
         wait_until("an answer", lambda: ask(booted, "order-1") == (201, True, first[2]))
         # the next version
