@@ -47,7 +47,7 @@ VARIES = [
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UUID"),
     (r"\b[0-9a-f]{32,}\b", "HEX"),
     (r"\bfence +\d+", "fence N"),
-    (r"\b(\d+h)?(\d+m)?(\d+(\.\d+)?s)\b|\b(\d+d)?\d+h(\d+m)?\b|\b\d+m\b", "DURATION"),
+    (r"\b\d+ms\b|\b(\d+h)?(\d+m)?(\d+(\.\d+)?s)\b|\b(\d+d)?\d+h(\d+m)?\b|\b\d+m\b", "DURATION"),
     (r"[ \t]+", " "),
     (r" $", ""),
 ]
