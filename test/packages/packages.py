@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+import yaml
 from root import Booted, ENV, Inside, Root, archive, output
 from tap import case, equal, run
 
@@ -120,6 +121,13 @@ class Service:
         inside.run("sh", "-c", "kill -TERM $(cat /proc/[0-9]*/status | awk '/^Name:/ { n = $2 } /^Pid:/ { p = $2 } "
                                "/^PPid:/ && n == \"once\" { print p }')")
         equal(self.process.wait(timeout=60), 0, "exit status of the daemon")
+
+
+def wait_until(what, condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain for " + what
+        time.sleep(0.1)
 
 
 def start_nginx(inside):
@@ -315,6 +323,43 @@ def installed_again__finds_the_data():
     os.unlink(root.at("/etc/nginx/sites-enabled/shop"))
 
 
+@case
+def container__as_the_dockerfile_and_the_manifest_say():
+    """Without a container: what can be built there, and the gateway as their user, with their variables and arguments."""
+    with open(HERE + "/packaging/docker/Dockerfile", encoding="utf-8") as file:
+        image = file.read()
+    with open(HERE + "/packaging/kubernetes/sidecar.yaml", encoding="utf-8") as file:
+        workload = list(yaml.safe_load_all(file))[1]
+    (container,) = [c for c in workload["spec"]["template"]["spec"]["containers"] if c["name"] == "once"]
+    shutil.copytree(HERE + "/debian", root.at("/root/src/debian"), symlinks=True)
+    assert "Inst nginx-dev" in root.run("sh", "-c", "cd /root/src && apt-get build-dep -s -y --no-install-recommends ./")
+    shutil.rmtree(root.at("/root/src"))
+    user = re.search(r"^USER (\d+):", image, re.M).group(1)
+    variables = re.search(r"^ENV (XDG.*)$", image, re.M).group(1).split()
+    shutil.rmtree(root.at("/var/lib/once"))
+    for path in ("/var/lib/once", "/run/once"):
+        os.makedirs(root.at(path), exist_ok=True)
+        os.chown(root.at(path), int(user), int(user))
+    with Inside(root) as inside:
+        inside.start("nginx", "-g", "daemon off;", stderr=subprocess.DEVNULL)
+        gateway = inside.start("setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "--no-new-privs", "--inh-caps=-all",
+                               "--bounding-set=-all", "env", "-i", "PATH=" + ENV["PATH"], *variables, "once", *container["args"],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        lines = []
+        while not lines or "once serve: ready:" not in lines[-1]:
+            lines.append(gateway.stdout.readline())
+            assert lines[-1] != "", "".join(lines)
+        assert any("sqlite:/var/lib/once/once.db" in l for l in lines), "".join(lines)
+        for kind in ("startupProbe", "readinessProbe"):
+            inside.run(*container[kind]["exec"]["command"])
+        inside.run("curl", "-fsS", "-o", "/dev/null", "http://127.0.0.1:8080" + container["livenessProbe"]["httpGet"]["path"])
+        # nginx may be a moment behind: what was not sent leaves the key free
+        wait_until("the service", lambda: ask(inside, "order-0")[0] == 201)
+        answer = ask(inside, "order-1")
+        equal(answer[:2], (201, False), "the first time")
+        equal(ask(inside, "order-1"), (201, True, answer[2]), "the second time")
+
+
 def leftovers():
     """Names with `once` in them, outside of what belongs to dpkg and apt."""
     out = root.run("find", "/", "-xdev", "(", "-path", "/proc", "-o", "-path", "/var/cache/apt", "-o", "-path", "/var/lib/apt", ")", "-prune",
@@ -358,13 +403,6 @@ def property_of(booted, name, unit_name="once"):
 def mapped_modules(booted):
     """The module as each process of nginx has it: "(deleted)" is one that was replaced since."""
     return set(booted.run("sh", "-c", "grep -h ngx_http_once_module /proc/[0-9]*/maps | sed 's/.*ngx_http/ngx_http/' | sort -u").splitlines())
-
-
-def wait_until(what, condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain for " + what
-        time.sleep(0.1)
 
 
 @case
