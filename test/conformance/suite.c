@@ -136,20 +136,24 @@ void clock_reboot(int64_t off_ms)
 /* ------------------------------------------------------------------ the handle */
 
 static char seal_path[] = "/tmp/once-keys-XXXXXX";
+static bool seal_path_made;
+
+static void remove_keys(void)
+{
+    unlink(seal_path);
+}
 
 static void write_keys(const char *text)
 {
-    int fd = strchr(seal_path, 'X') != NULL ? mkstemp(seal_path) : open(seal_path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    int fd = seal_path_made ? open(seal_path, O_WRONLY | O_TRUNC | O_CLOEXEC) : mkstemp(seal_path);
+    if (!seal_path_made)
+        atexit(remove_keys);
+    seal_path_made = true;
     if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
         printf("Bail out! cannot write keys: %m\n");
         exit(2);
     }
     close(fd);
-}
-
-static void remove_keys(void)
-{
-    unlink(seal_path);
 }
 
 const char *suite_seal_keys(void)
@@ -158,10 +162,8 @@ const char *suite_seal_keys(void)
     if (!asked) {
         sealed = getenv("ONCE_TEST_SEAL") != NULL;
         asked = true;
-        if (sealed) {
+        if (sealed)
             write_keys(SUITE_KEYS);
-            atexit(remove_keys);
-        }
     }
     return sealed ? seal_path : NULL;
 }
@@ -188,11 +190,8 @@ once_result reopen_with_keys(const char *text)
     once_close(suite.once);
     suite.once = NULL;
     suite.own_keys = true;
-    bool made = strchr(seal_path, 'X') != NULL;
     if (text != NULL)
         write_keys(text);
-    if (made && text != NULL)
-        atexit(remove_keys);
     suite.options.seal_keys = text != NULL ? seal_path : NULL;
     suite.options.shared = sut.shared;
     suite.err = (struct once_error){ .result = ONCE_OK };
