@@ -43,9 +43,9 @@ static const char help[] =
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
     "\n"
-    "Not covered: messages of the outbox and the inbox ('once outbox drop', 'once inbox drop'),\n"
-    "earlier reasons in the audit trail, copies and backups; docs/sealing.md tells where bytes may\n"
-    "be left.\n"
+    "Not covered: messages of the outbox and the inbox ('once outbox drop', 'once inbox\n"
+    "drop'), earlier reasons in the audit trail, copies and backups; docs/sealing.md tells\n"
+    "where bytes may be left.\n"
     "\n"
     "exit: 0; 1 no such key, or something is undecided; 64 usage; 69 store unavailable; 70 it\n"
     "      may have been forgotten: run it again; 75 something is in progress, or changed\n"
