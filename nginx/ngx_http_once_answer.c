@@ -346,7 +346,7 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
     if (record->body_dropped) {
         return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
             410, "answer-not-kept", "This was executed, and its answer was not kept",
-            "it was executed once and is not executed again; its answer was too large to keep, or its end "
+            "it was executed once and is not executed again; its answer was too large to keep, was erased, or its end "
             "was not certain", 0, 0 });
     }
 
