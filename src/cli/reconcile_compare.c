@@ -321,6 +321,10 @@ static int look_for(struct reconcile *r, once_span key)
         return ONCE_EXIT_OK;
     if (once_lookup(r->once, r->cli.tenant, key, &reply, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "read a record");
+    if (reply.record.forgotten) { /* here it is known again whose it is */
+        reply.record.tenant = r->cli.tenant;
+        reply.record.key = key;
+    }
     static struct waiting waiting;
     int exit = reply.arm == ONCE_ARM_FOUND ? take_record(r, &reply.record, true, &waiting) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK)

@@ -133,6 +133,15 @@ tenant__interrupted_stops_between_two_steps() {
     is "$out" "$left forgotten"$'\n' 'the rest'
 }
 
+reconcile__finds_what_was_forgotten() {
+    make '' a
+    make '' b
+    once forget --tenant '' --key a --reason r
+    printf 'key,state\na,paid\nb,paid\n' >charges.csv
+    run once reconcile --from charges.csv --key key --outcome state --done paid --grace 0s
+    like "$status:$out" '^0:2 lines, 2 records: 2 equal' 'by its key, which the other side has'
+}
+
 daemon__does_it_for_others() {
     spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet
     await '[ -S sock ]'
@@ -148,4 +157,4 @@ daemon__does_it_for_others() {
 
 tap one__is_told_and_not_executed_again one__what_is_not_finished_is_refused one__dropped_executes_again \
     dry_run__changes_nothing tenant__all_of_it_and_nobody_elses tenant__killed_in_the_middle_goes_on \
-    tenant__interrupted_stops_between_two_steps daemon__does_it_for_others
+    tenant__interrupted_stops_between_two_steps reconcile__finds_what_was_forgotten daemon__does_it_for_others
