@@ -160,7 +160,8 @@ static once_result read_lines(struct once_seal_ring *ring, once_span text, const
 
 static once_result index_ring(struct once_seal_ring *ring, const char *where, struct once_error *err)
 {
-    qsort(ring->entries, ring->count, sizeof *ring->entries, by_id);
+    if (ring->count > 0)
+        qsort(ring->entries, ring->count, sizeof *ring->entries, by_id);
     ring->tenants = calloc(ring->count + 1, sizeof(struct entry *));
     if (ring->tenants == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the keys of %s", where);

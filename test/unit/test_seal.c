@@ -80,7 +80,8 @@ static void format__is_what_it_was(void)
     char hex[2 * 128 + 1] = "";
     for (size_t i = 0; i < sealed.len && i < 128; i++)
         snprintf(hex + 2 * i, 3, "%02x", sealed.ptr[i]);
-    printf("# %s\n", hex);
+    if (strcmp(hex, FORMAT_VECTOR) != 0)
+        printf("# %s\n", hex);
     EXPECT(strcmp(hex, FORMAT_VECTOR) == 0);
     once_buf_release(&sealed);
     once_seal_ring_free(ring);
