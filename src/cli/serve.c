@@ -38,6 +38,7 @@ static const char help[] =
     "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
     "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
     "                     a daemon that runs already\n"
+    ONCE_CLI_HELP_SEAL
     "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
     "                     be trusted; default: one tenant\n"
     "  --required         refuse requests without a key\n"
@@ -156,6 +157,7 @@ enum {
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     { "upstream", required_argument, NULL, OPTION_UPSTREAM },
     { "listen", required_argument, NULL, OPTION_LISTEN },
     { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
@@ -554,13 +556,12 @@ static bool parse(struct serve *serve, int argc, char **argv)
     else if (serve->log_file && !serve->logs)
         cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
     else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
-              serve->logs || serve->otlp.options.url != NULL) &&
+              cli->seal_given || serve->logs || serve->otlp.options.url != NULL) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
-        cli->exit = once_cli_usage(
-            cli,
-            "--complete, --escalate-webhook, --relay, --console, --log-decisions and --otlp: the daemon at %s runs "
-            "already, give them to it",
-            cli->store);
+        cli->exit = once_cli_usage(cli,
+                                   "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions "
+                                   "and --otlp: the daemon at %s runs already, give them to it",
+                                   cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;

@@ -137,8 +137,8 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
             ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
-            ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --log-decisions and "
-             "--otlp: the daemon at once:/x runs already, give them to it"),
+            ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
+             "--log-decisions and --otlp: the daemon at once:/x runs already, give them to it"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
