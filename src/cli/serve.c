@@ -37,6 +37,7 @@ static const char help[] =
     "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
     "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
     "                     a daemon that runs already\n"
+    ONCE_CLI_HELP_SEAL
     "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
     "                     be trusted; default: one tenant\n"
     "  --required         refuse requests without a key\n"
@@ -144,6 +145,7 @@ enum {
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     { "upstream", required_argument, NULL, OPTION_UPSTREAM },
     { "listen", required_argument, NULL, OPTION_LISTEN },
     { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
@@ -454,12 +456,13 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
         cli->exit = ONCE_EXIT_USAGE;
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
+              cli->seal_given) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
-        cli->exit = once_cli_usage(
-            cli,
-            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
-            cli->store);
+        cli->exit = once_cli_usage(cli,
+                                   "--complete, --escalate-webhook, --relay, --console and --seal-keys: the daemon at "
+                                   "%s runs already, give them to it",
+                                   cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;

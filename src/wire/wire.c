@@ -303,6 +303,28 @@ static void take_take_over(struct source *s, struct once_take_over *t)
     take_bytes(s, t->nonce, sizeof t->nonce);
 }
 
+static void put_forget(struct once_buf *b, const struct once_forget *f)
+{
+    put_span(b, f->tenant);
+    put_span(b, f->key);
+    put_bytes(b, f->seen.record, sizeof f->seen.record);
+    once_buf_add_u64(b, f->seen.fence);
+    put_u8(b, f->drop);
+    put_span(b, f->actor);
+    put_span(b, f->reason);
+}
+
+static void take_forget(struct source *s, struct once_forget *f)
+{
+    f->tenant = take_span(s);
+    f->key = take_span(s);
+    take_bytes(s, f->seen.record, sizeof f->seen.record);
+    f->seen.fence = take_u64(s);
+    f->drop = take_bool(s);
+    f->actor = take_span(s);
+    f->reason = take_span(s);
+}
+
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
 {
     const struct once_request *r = &call->request;
@@ -339,6 +361,9 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_TAKE_OVER:
         put_take_over(buf, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        put_forget(buf, &r->forget);
+        break;
     }
     end(buf, begin);
 }
@@ -348,7 +373,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_FORGET);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -380,6 +405,9 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     case ONCE_VERB_TAKE_OVER:
         take_take_over(&s, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        take_forget(&s, &r->forget);
+        break;
     default:
         s.bad = true;
     }
@@ -401,6 +429,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->body_expired);
     put_u8(b, r->lease_live);
     put_u8(b, r->has_request);
+    put_u8(b, r->forgotten);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
@@ -432,6 +461,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->body_expired = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
+    r->forgotten = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);

@@ -151,6 +151,10 @@ static bool same_request(const struct once_request *a, const struct once_request
         return same_grant(&a->take_over.seen, &b->take_over.seen) && a->take_over.lease_ms == b->take_over.lease_ms &&
                a->take_over.intent == b->take_over.intent &&
                memcmp(a->take_over.nonce, b->take_over.nonce, sizeof a->take_over.nonce) == 0;
+    case ONCE_VERB_FORGET:
+        return once_span_equal(a->forget.tenant, b->forget.tenant) && once_span_equal(a->forget.key, b->forget.key) &&
+               same_grant(&a->forget.seen, &b->forget.seen) && a->forget.drop == b->forget.drop &&
+               once_span_equal(a->forget.actor, b->forget.actor) && once_span_equal(a->forget.reason, b->forget.reason);
     }
     return false;
 }
@@ -163,7 +167,7 @@ static void round_trip__a_call_arrives_with_all_its_fields(void)
         pool.len = 0;
         state_of_random = i;
         len_scale = 300;
-        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_TAKE_OVER)), got;
+        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_FORGET)), got;
         once_buf_clear(&buf);
         wire_put_call(&buf, i, &sent);
         struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -180,10 +184,10 @@ static bool same_record(const struct once_record *a, const struct once_record *b
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
            a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
-           a->lease_live == b->lease_live && a->has_request == b->has_request && a->takeover == b->takeover &&
-           a->attempt == b->attempt && a->status == b->status && a->retention_ms == b->retention_ms &&
-           a->created_at == b->created_at && a->claimed_at == b->claimed_at && a->lease_until == b->lease_until &&
-           a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
+           a->lease_live == b->lease_live && a->has_request == b->has_request && a->forgotten == b->forgotten &&
+           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
+           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
+           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
            once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
            once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
            once_span_equal(a->request, b->request);
@@ -454,7 +458,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000aa"
+               "000000ab"
                "00000004"
                "04"
                "05"
@@ -469,6 +473,7 @@ static void format__is_the_one_of_version_1(void)
                "00"
                "00"
                "01"
+               "00"
                "00"
                "01"
                "00000002"

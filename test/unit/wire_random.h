@@ -160,6 +160,15 @@ static struct wire_call any_call(enum once_verb verb)
         any_bytes(r->take_over.seen.record, sizeof r->take_over.seen.record);
         any_bytes(r->take_over.nonce, sizeof r->take_over.nonce);
         break;
+    case ONCE_VERB_FORGET:
+        r->forget = (struct once_forget){ .tenant = any_span(),
+                                          .key = any_span(),
+                                          .seen.fence = any_u64(),
+                                          .drop = toss(),
+                                          .actor = any_span(),
+                                          .reason = any_span() };
+        any_bytes(r->forget.seen.record, sizeof r->forget.seen.record);
+        break;
     }
     return c;
 }
@@ -174,6 +183,7 @@ static struct once_record any_record(void)
                              .body_expired = toss(),
                              .lease_live = toss(),
                              .has_request = toss(),
+                             .forgotten = toss(),
                              .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
@@ -250,7 +260,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_CALL: {
-        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_TAKE_OVER)));
+        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_FORGET)));
         wire_put_call(buf, id, &call);
         break;
     }
