@@ -32,7 +32,7 @@ def call(verb, payload, record=bytes(16), fence=0, number=1):
 
 
 def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
-    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqBB", lease_ms, 0, wait_ms, takeover, 0) +
+    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqqBBB", lease_ms, 0, 0, wait_ms, takeover, 0, 0) +
                 text("") + (nonce or os.urandom(16)), number=number)
 
 
