@@ -71,6 +71,12 @@ once_result wrap_tally(struct once_store *base, struct once_tally *tally, struct
     return once_store_tally(inner_of(base), tally, err);
 }
 
+once_result wrap_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
+                       struct once_error *err)
+{
+    return once_store_seals(inner_of(base), add, out, err);
+}
+
 void wrap_close(struct once_store *base)
 {
     once_store_close(inner_of(base));
