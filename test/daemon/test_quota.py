@@ -92,7 +92,8 @@ class Daemon:
 
 def claim(key, tenant="ann", retention_ms=0, lease_ms=60000, wait_ms=0, number=1, seed=0):
     return w.call(w.CLAIM, w.text(tenant) + w.text(key) + bytes([seed]) * 32 +
-                  struct.pack("!qqqBB", lease_ms, retention_ms, wait_ms, w.ESCALATE, 0) + w.text("") + os.urandom(16), number=number)
+                  w.terms(lease_ms, retention_ms=retention_ms, wait_ms=wait_ms, takeover=w.ESCALATE) + w.text("") + os.urandom(16),
+                  number=number)
 
 
 def is_refused(answer, kind):
