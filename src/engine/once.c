@@ -312,6 +312,11 @@ void once_kick(struct once *once)
     engine_kick(once->engine);
 }
 
+bool once_dispatched_waited(void)
+{
+    return engine_dispatched_waited();
+}
+
 int once_eventfd(const struct once *once)
 {
     return engine_eventfd(once->engine);
