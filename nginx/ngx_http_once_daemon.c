@@ -15,7 +15,7 @@
 
 #include "core/fingerprint.h"
 #include "core/span.h"
-#include "wire/wire.h"
+#include "ngx_http_once_link.h"
 
 #include <poll.h>
 
@@ -36,42 +36,6 @@
 #define NGX_HTTP_ONCE_ORPHAN_MS    600000
 /* at exit: for the last frames to be answered */
 #define NGX_HTTP_ONCE_EXIT_MS      2000
-
-typedef enum {
-    NGX_HTTP_ONCE_DOWN = 0,
-    NGX_HTTP_ONCE_GREETING,
-    NGX_HTTP_ONCE_READY
-} ngx_http_once_link_e;
-
-struct ngx_http_once_daemon_s {
-    ngx_str_t               path;
-    struct sockaddr_un      address;
-    ngx_http_once_link_e    state;
-    ngx_peer_connection_t   peer;
-    ngx_log_t               quiet;      /* connecting may fail: it is said once, by us */
-    ngx_event_t             timer;      /* connecting again; greeting: for how long */
-    ngx_msec_t              backoff;
-    ngx_msec_t              tried;      /* when connecting was last tried */
-    struct once_mac         secret;
-    struct once_mac         salt;       /* of fingerprints where there is one tenant, without a name */
-    ngx_uint_t              welcomed;   /* the secret is there */
-
-    struct once_buf         out, in;
-    struct once_buf         frame;      /* the one that is made */
-    size_t                  sent;       /* of out */
-    size_t                  parsed;     /* of in */
-
-    uint32_t                next_id;
-    ngx_rbtree_t            calls;      /* by id */
-    ngx_rbtree_node_t       sentinel;
-    ngx_queue_t             all;        /* the same, oldest first */
-    ngx_queue_t             unsent;
-    ngx_uint_t              count;
-    size_t                  bytes;
-
-    ngx_queue_t             waiters;
-    ngx_uint_t              complained; /* of being away: once is enough */
-};
 
 struct ngx_http_once_call_s {
     ngx_rbtree_node_t        node;
@@ -388,6 +352,7 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
         ngx_explicit_memzero(welcome.secret, sizeof(welcome.secret));
 
         d->welcomed = 1;
+        d->best_effort = welcome.best_effort;
         d->state = NGX_HTTP_ONCE_READY;
         d->backoff = NGX_HTTP_ONCE_BACKOFF_MIN;
 
@@ -733,6 +698,12 @@ const struct once_mac *
 ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
 {
     return &d->secret;
+}
+
+ngx_uint_t
+ngx_http_once_daemon_best_effort(ngx_http_once_daemon_t *d)
+{
+    return d->best_effort;
 }
 
 const struct once_mac *

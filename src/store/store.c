@@ -48,6 +48,12 @@ static bool is_postgres(once_span url)
     return once_span_starts(url, ONCE_LIT("postgresql:")) || once_span_starts(url, ONCE_LIT("postgres:"));
 }
 
+static bool is_redis(once_span scheme)
+{
+    return once_span_equal(scheme, ONCE_LIT("redis")) || once_span_equal(scheme, ONCE_LIT("rediss")) ||
+           once_span_equal(scheme, ONCE_LIT("redis+unix"));
+}
+
 static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
                               struct once_error *err)
 {
@@ -58,10 +64,13 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_store_sqlite_open(rest, options, out, err);
     if (is_postgres(url))
         return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
+    if (is_redis(scheme))
+        return once_store_redis_open(url, options, out, err);
     if (once_span_equal(scheme, ONCE_LIT("once")))
         return once_store_remote_open(rest, out, err);
-    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite:, postgresql: and once:",
-                     ONCE_SPAN_ARGS(scheme));
+    return once_fail(
+        err, ONCE_INVALID,
+        "there is no store '%.*s:'; this program has sqlite:, postgresql:, redis: and once:", ONCE_SPAN_ARGS(scheme));
 }
 
 struct wrapper {
