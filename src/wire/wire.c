@@ -660,7 +660,8 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
 /* All counters, in the order of the structure. */
 #define COUNTERS(X)                                                                                                    \
     X(operations)                                                                                                      \
-    X(batches) X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted) \
+    X(batches)                                                                                                         \
+    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted)            \
         X(restarts)
 
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats)
