@@ -44,11 +44,11 @@ static void put_store(FILE *file, const struct once_stats *stats, once_result re
 }
 
 /* How much the store promises, and what it broke of that, as far as it was seen. */
-static void put_tier(FILE *file, const struct once *once, const struct once_stats *stats)
+static void put_tier(FILE *file, const struct once *once, const struct once_stats *stats, once_result result)
 {
     put_head(file, "once_store_tier", "gauge", "How much the store promises: full, or best-effort.");
     fprintf(file, "once_store_tier{tier=\"%s\"} 1\n", once_tier(once));
-    if (strcmp(once_tier(once), "full") == 0)
+    if (strcmp(once_tier(once), "full") == 0 || result != ONCE_OK)
         return;
     put_metric(file, "once_store_lost_total", "counter", stats->lost,
                "Writes of this daemon that the store acknowledged and lost.");
@@ -168,7 +168,7 @@ void api_metrics(struct api_call *call)
         struct once_insight insight;
         once_insight(call->once, &insight);
         put_store(file, &stats, result);
-        put_tier(file, call->once, &stats);
+        put_tier(file, call->once, &stats, result);
         put_insight(file, &insight);
     }
     if (call->counters->expiry != NULL)

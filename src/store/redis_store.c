@@ -23,6 +23,22 @@ struct batch {
     bool flushed;
 };
 
+/* A handle's count only grows. Where it does not, the server forgot what it had, with the connection in place: somebody
+ * flushed it, or a proxy leads elsewhere. Arriving anew makes the store again. */
+static void notice_loss(struct batch *b, uint64_t writes)
+{
+    struct redis_store *s = b->s;
+    if (writes > s->seen)
+        return;
+    uint64_t lost = s->told >= writes ? s->told - (writes - 1) : 0;
+    s->lost += lost;
+    redis_store_tell(s, "LOST: %" PRIu64 " writes of this process, acknowledged, are gone while it was connected: "
+                        "what they stood for may be done again",
+                     lost);
+    s->told = s->seen = writes - 1;
+    b->gone = true;
+}
+
 static void take_reply(struct batch *b, size_t i, const redisReply *reply, once_result *fatal, struct once_error *err)
 {
     struct redis_store *s = b->s;
@@ -41,8 +57,10 @@ static void take_reply(struct batch *b, size_t i, const redisReply *reply, once_
     }
     b->unsent[i] = true;
     *fatal = redis_op_take(reply, op, &s->scratch, &writes, err);
-    if (writes > s->seen)
+    if (writes > 0) {
+        notice_loss(b, writes);
         s->seen = writes;
+    }
     b->wrote = b->wrote || writes > 0;
     if (op->reply.record.grant.fence > s->floor)
         s->floor = op->reply.record.grant.fence;

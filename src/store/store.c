@@ -125,7 +125,9 @@ once_result once_store_migrate(const char *url, const struct once_options *optio
     struct once_store *store = NULL;
     once_result r = once_store_open(url, options, &store, err);
     once_store_close(store);
-    *version = sqlite_migration_count;
+    once_span scheme, rest;
+    once_span_cut(once_span_str(url), ':', &scheme, &rest);
+    *version = is_redis(scheme) ? 1 : sqlite_migration_count;
     return r;
 }
 

@@ -279,6 +279,23 @@ static void K2__counter_that_went_back_gives_no_fence_twice(void)
     EXPECT(granted(.key = ONCE_LIT("d")).fence > last);
 }
 
+/* With the connection in place: the next write shows it, and the store is made anew with its secret. */
+static void K4__flushed_store_is_noticed_and_made_again(void)
+{
+    told[0] = '\0';
+    reopen_with((struct once_options){ .tell = hear });
+    struct once_grant before = granted(.key = ONCE_LIT("a"));
+    succeed(before, ONCE_LIT("x"));
+    in_redis("FLUSHDB");
+    struct once_grant after = granted(.key = ONCE_LIT("a"));
+    EXPECT(after.fence > before.fence && memcmp(after.record, before.record, 16) == 0);
+    EXPECT(do_stats().lost >= 2 && (sut.loses_answers || do_stats().lost == 2)); /* repeated ones are writes, too */
+    EXPECT(strstr(told, "LOST: ") != NULL);
+    succeed(after, ONCE_LIT("y"));
+    EXPECT(in_redis("EXISTS once:meta") == 1);
+    EXPECT(span_equal(do_claim(.key = ONCE_LIT("a"))->record.body, ONCE_LIT("y")));
+}
+
 static void K7__only_what_is_finished_has_a_time_to_live(void)
 {
     struct once_grant running = granted(.key = ONCE_LIT("running"), .lease_ms = 1);
@@ -411,6 +428,19 @@ static void errors__are_exact_and_nothing_was_changed(void)
     in_redis("REPLICAOF 127.0.0.1 1");
     EXPECT(try_claim(ONCE_LIT("a")) == ONCE_UNAVAILABLE && strstr(suite.err.text, "replica") != NULL);
     in_redis("REPLICAOF NO ONE");
+    in_redis("CONFIG SET busy-reply-threshold 1");
+    redisContext *rude = redisConnectUnix(path);
+    CHECK(rude != NULL && rude->err == 0);
+    int written = 0;
+    redisAppendCommand(rude, "EVAL %s 0", "while true do end");
+    CHECK(redisBufferWrite(rude, &written) == REDIS_OK && written == 1);
+    once_result r = ONCE_OK;
+    for (int i = 0; i < 1000 && (r = try_claim(numbered("busy", i))) == ONCE_OK;)
+        i++;
+    EXPECT(r == ONCE_BUSY && strstr(suite.err.text, "SCRIPT KILL") != NULL);
+    in_redis("SCRIPT KILL");
+    redisFree(rude);
+    in_redis("CONFIG SET busy-reply-threshold 5000");
     succeed(grant, ONCE_LIT("x"));
     EXPECT(try_claim(ONCE_LIT("a")) == ONCE_OK);
 }
@@ -472,6 +502,7 @@ const struct suite_case sut_cases[] = {
     CASE(K10__lost_connection_is_settled_and_made_again),
     CASE(K10__flushed_scripts_are_loaded_again),
     CASE(K2__counter_that_went_back_gives_no_fence_twice),
+    CASE(K4__flushed_store_is_noticed_and_made_again),
     CASE(K7__only_what_is_finished_has_a_time_to_live),
     CASE(K8__redis_removes_what_expired),
     CASE(check__finds_what_was_tampered_with),

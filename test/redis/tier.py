@@ -94,7 +94,7 @@ def observing_refuses_nothing():
 def the_json_api_carries_the_label():
     status, headers, body = api("/v1/claim", {"key": new_token("key")})
     expect_equal((status, headers.get("Once-Tier")), (200, "best-effort"), "a claim: %r" % body)
-    status, headers, body = api("/v1/claim", {"key": new_token("key"), "retention": "never"})
+    status, headers, body = api("/v1/claim", {"key": new_token("key"), "retention_ms": "never"})
     expect_equal((status, headers.get("Once-Tier")), (400, "best-effort"), "a claim for ever: %r" % body)
     expect(b"best-effort" in body, "the problem says why: %r" % body)
     expect_equal(api("/v1/nothing")[1].get("Once-Tier"), "best-effort", "a path that is none")
