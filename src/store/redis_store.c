@@ -32,8 +32,9 @@ static void notice_loss(struct batch *b, uint64_t writes)
         return;
     uint64_t lost = s->told >= writes ? s->told - (writes - 1) : 0;
     s->lost += lost;
-    redis_store_tell(s, "LOST: %" PRIu64 " writes of this process, acknowledged, are gone while it was connected: "
-                        "what they stood for may be done again",
+    redis_store_tell(s,
+                     "LOST: %" PRIu64 " writes of this process, acknowledged, are gone while it was connected: "
+                     "what they stood for may be done again",
                      lost);
     s->told = s->seen = writes - 1;
     b->gone = true;

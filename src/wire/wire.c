@@ -661,8 +661,7 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
 #define COUNTERS(X)                                                                                                    \
     X(operations)                                                                                                      \
     X(batches)                                                                                                         \
-    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted)            \
-        X(restarts)
+    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted) X(restarts)
 
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats)
 {
