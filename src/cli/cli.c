@@ -178,6 +178,12 @@ bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *
     return true;
 }
 
+/* What the store has to say about itself, to whoever looks after it. */
+static void tell(void *arg, const char *text)
+{
+    fprintf(stderr, "once %s: %s\n", (const char *)arg, text);
+}
+
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once)
 {
     struct once_error err;
@@ -186,6 +192,8 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
         .shared = true,
         .no_migrate = how == ONCE_CLI_EXISTING,
         .lock_wait_ms = cli->lock_wait_ms,
+        .tell = strcmp(cli->verb, "check") == 0 && !cli->quiet ? tell : NULL,
+        .tell_arg = (void *)(uintptr_t)cli->verb,
     };
     if (r == ONCE_OK)
         r = once_open(cli->url, &options, once, &err);

@@ -208,6 +208,47 @@ once_result redis_store_list(struct once_store *base, const struct once_filter *
     return r;
 }
 
+/* By their ids, in that order. One that is gone has no state. */
+once_result redis_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
+                             struct once_page *page, struct once_error *err)
+{
+    struct redis_store *s = (struct redis_store *)base;
+    struct gather_page g;
+    once_time now = 0;
+    once_result r = gather_page_init(&g, (uint32_t)count, err);
+    if (r == ONCE_OK)
+        r = redis_store_now(s, &now, err);
+    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
+        char id[33], key[REDIS_PREFIX_MAX + 40];
+        redisReply *reply = NULL;
+        redis_record_text(wanted[i].record, id);
+        snprintf(key, sizeof key, "%sr:%s", s->url.prefix, id);
+        once_span argv[] = { ONCE_LIT("HMGET"), once_span_str(key), ONCE_LIT("m"),
+                             ONCE_LIT("t"),     ONCE_LIT("k"),      ONCE_LIT("p") };
+        r = redis_store_ask(s, 6, argv, &reply, err);
+        if (r != ONCE_OK)
+            break;
+        struct redis_meta meta = { .flags = 0 };
+        struct once_record *record = &meta.stored.record;
+        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
+            redis_meta_read(span_of(reply->element[0]), now, &meta) && !meta.stored.released &&
+            !once_stored_is_expired(&meta.stored, now)) {
+            memcpy(record->grant.record, wanted[i].record, 16);
+            record->tenant = span_of(reply->element[1]);
+            record->key = span_of(reply->element[2]);
+            record->recovery_point = span_of(reply->element[3]);
+            gather_record(&g, record);
+        } else {
+            gather_record(&g, &(struct once_record){ .state = ONCE_STATE_NONE });
+        }
+        freeReplyObject(reply);
+    }
+    if (r == ONCE_OK)
+        r = gather_page_make(&g, page, err);
+    gather_page_release(&g);
+    return r;
+}
+
 /* ------------------------------------------------------------------ history */
 
 static void tell_attempt(struct gather_history *t, const struct redis_meta *m)

@@ -237,6 +237,7 @@ static const struct once_store_ops ops = {
     .apply = apply,
     .reopen = reopen,
     .list = redis_store_list,
+    .look = redis_store_look,
     .history = redis_store_history,
     .expire = expire,
     .check = redis_store_check,

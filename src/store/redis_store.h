@@ -61,6 +61,8 @@ __attribute__((format(printf, 2, 3))) void redis_store_tell(struct redis_store *
 /* redis_look.c */
 once_result redis_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                              struct once_error *err);
+once_result redis_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
+                             struct once_page *page, struct once_error *err);
 once_result redis_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                                 struct once_error *err);
 once_result redis_store_stats(struct once_store *base, struct once_stats *stats, struct once_error *err);

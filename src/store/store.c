@@ -256,8 +256,9 @@ once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep,
 once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
                             struct once_page *page, struct once_error *err)
 {
-    assert(store->finds);
     assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
+    if (store->ops->look == NULL)
+        return once_fail(err, ONCE_UNAVAILABLE, "store '%s' does not look at records by their id", store->ops->name);
     once_result r = store->ops->look(store, wanted, count, page, err);
     assert(r != ONCE_OK || page->count == count);
     return r;

@@ -123,14 +123,21 @@ def the_program_says_it_too():
 @suite.case
 def passwords_are_in_no_log_and_come_from_outside():
     admin = redisserver.Client(os.environ["ONCE_TEST_REDIS"])
-    admin("ACL", "SETUSER", "app", "on", ">" + SECRET, "~*", "&*", "+@all")
+    text = open(os.path.join(HERE, "..", "..", "docs", "redis.md"), encoding="utf-8").read()
+    rights = [line.split() for line in text.splitlines() if line.startswith("    ~once:* ")][0]
+    admin("ACL", "SETUSER", "app", "on", ">" + SECRET, *rights)
     place = os.path.join(gateway.folder, "password")
     with open(place, "w", encoding="utf-8") as file:
         file.write(SECRET + "\n")
     base = "redis+unix:%s?db=3&tier=best-effort&user=app" % os.environ["ONCE_TEST_REDIS"]
     run = [ONCE, "run", "--key", new_token(), "--store"]
     good = subprocess.run([*run, base + "&password_file=" + place, "--", "true"], stderr=subprocess.PIPE, text=True)
-    expect_equal(good.returncode, 0, "with the file: %s" % good.stderr)
+    expect_equal(good.returncode, 0, "with the file, and the rights of docs/redis.md: %s" % good.stderr)
+    for verb in (["check"], ["keys", "list"], ["expire"]):
+        other = subprocess.run([ONCE, *verb, "--store", base + "&password_file=" + place], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        expect_equal(other.returncode, 0, "%s with those rights: %s" % (verb, other.stderr))
+    expect("by itself" in other.stdout, "what `once expire` says: %s" % other.stdout)
     env = dict(os.environ, ONCE_REDIS_PASSWORD=SECRET)
     good = subprocess.run([*run, base, "--", "true"], env=env, stderr=subprocess.PIPE, text=True)
     expect_equal(good.returncode, 0, "with the environment: %s" % good.stderr)
@@ -139,6 +146,14 @@ def passwords_are_in_no_log_and_come_from_outside():
     expect(bad.returncode == 69 and "user and password" in bad.stderr, "a wrong one: %d %s" % (bad.returncode, bad.stderr))
     expect(SECRET not in bad.stderr, "the password is told")
     admin.close()
+
+
+@suite.case
+def what_is_unknown_is_told_with_its_key():
+    key = new_token("key")
+    answer = gateway.ask("/plain/reset_after_reading", key, new_token())
+    expect_equal((answer.get("Idempotency-Outcome"), answer.get("Once-Tier")), ("unknown", "best-effort"), "the answer")
+    wait_for(lambda: "escalated" in gateway.daemon.said() and key in gateway.daemon.said(), "the daemon to tell")
 
 
 @suite.case
