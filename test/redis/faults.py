@@ -53,9 +53,12 @@ class Worker:
                 return line.split()
         return []
 
-    def __call__(self, text):
+    def begin(self, text):
         self.p.stdin.write(text + "\n")
         self.p.stdin.flush()
+
+    def __call__(self, text):
+        self.begin(text)
         return self.answer()[1:]
 
     def stats(self):
@@ -88,6 +91,26 @@ def killed_with_file(folder, fsync):
     ok(worker("again %d k" % N)[:2] == [str(N), "0"], "killed: all are replayed, none is executed again")
     ok(worker.stats() == [0, 0, 1] and not worker.heard("LOST"), "and none is counted as lost", worker.told)
     ok(worker.heard("another process"), "the restart is told", worker.told)
+    worker.close()
+    server.stop()
+
+
+def pressed(folder):
+    """K10: killed in the middle of it, again and again. What was in flight is settled by its nonce or its fence."""
+    server = Redis(folder, "always").start()
+    worker = Worker(server.url())
+    worker.begin("press %d k" % (10 * N))
+    kills = 3
+    for number in range(kills):
+        client = server.client()
+        until(lambda: client("DBSIZE") >= (number + 1) * 2 * N)
+        client.close()
+        server.kill()
+        server.start()
+    said = worker.answer()[1:]
+    ok(said == [str(10 * N), "0", "0"], "killed under load: each is executed once, and its finish is its own", said)
+    ok(worker("again %d k" % (10 * N))[:2] == [str(10 * N), "0"], "and replayed")
+    ok(worker.stats() == [0, 0, kills], "nothing is lost", worker.stats())
     worker.close()
     server.stop()
 
@@ -241,7 +264,7 @@ def waited(folder):
     replica.stop()
 
 
-CASES = [always, everysec, no_file, power, eviction, failover, waited]
+CASES = [pressed, always, everysec, no_file, power, eviction, failover, waited]
 
 
 def main():

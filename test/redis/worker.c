@@ -5,6 +5,8 @@
  *   fill COUNT NAME [BYTES]   claims and finishes NAME0 ...; "fill DONE": how many were acknowledged
  *   look COUNT NAME           "look FOUND ABSENT"
  *   again COUNT NAME          claims them anew: "again REPLAYED EXECUTED", and the smallest fence of those executed
+ *   press COUNT NAME          as fill, but what fails is asked again, with its nonce, until it is answered:
+ *                             "press DONE FENCED OTHERS", OTHERS: claims that were not told execute, attempt 1
  *   hold NAME                 claims, and keeps the grant: "hold ARM FENCE CHILDKEY"
  *   end                       finishes what is held: "end ARM STATE"
  *   stats                     "stats LOST EVICTED RESTARTS"
@@ -99,6 +101,42 @@ static void look(int count, const char *name)
     say_failure(r);
 }
 
+/* One claim, one finish, each until it is answered. */
+static bool press_one(const char *name, int number, int *fenced, int *twice)
+{
+    char key[100];
+    int len = snprintf(key, sizeof key, "%s%d", name, number);
+    struct once_claim c = { .key = { (const uint8_t *)key, (size_t)len }, .nonce = { 1 } };
+    memcpy(c.nonce + 1, &number, sizeof number);
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200 };
+    struct once_reply reply, end;
+    once_result r = ONCE_BUSY;
+    for (int tries = 0; tries < 1000 && r != ONCE_OK; tries++) {
+        r = once_claim(once, &c, &reply, &err);
+        if (r != ONCE_OK)
+            once_reply_release(&reply);
+    }
+    if (r != ONCE_OK)
+        return false;
+    *twice += reply.arm != ONCE_ARM_EXECUTE || reply.record.attempt != 1;
+    r = ONCE_BUSY;
+    for (int tries = 0; tries < 1000 && r != ONCE_OK; tries++) {
+        r = once_finish(once, reply.record.grant, &outcome, &end, &err);
+        *fenced += r == ONCE_OK && end.arm != ONCE_ARM_DONE;
+        once_reply_release(&end);
+    }
+    once_reply_release(&reply);
+    return r == ONCE_OK;
+}
+
+static void press(int count, const char *name)
+{
+    int done = 0, fenced = 0, twice = 0;
+    for (int i = 0; i < count; i++)
+        done += press_one(name, i, &fenced, &twice);
+    printf("press %d %d %d", done, fenced, twice);
+}
+
 /* "grown": no fence that was given before, or less, was given again. */
 static void again(int count, const char *name)
 {
@@ -168,6 +206,8 @@ int main(int argc, char **argv)
                 fill(count, name, bytes);
             else if (strcmp(verb, "look") == 0)
                 look(count, name);
+            else if (strcmp(verb, "press") == 0)
+                press(count, name);
             else
                 again(count, name);
         } else if (sscanf(line, "hold %59s", name) == 1) {
