@@ -124,7 +124,7 @@ def the_program_says_it_too():
 def passwords_are_in_no_log_and_come_from_outside():
     admin = redisserver.Client(os.environ["ONCE_TEST_REDIS"])
     text = open(os.path.join(HERE, "..", "..", "docs", "redis.md"), encoding="utf-8").read()
-    rights = [line.split() for line in text.splitlines() if line.startswith("    ~once:* ")][0]
+    rights = [line.split() for line in text.splitlines() if line.startswith("~once:* ")][0]
     admin("ACL", "SETUSER", "app", "on", ">" + SECRET, *rights)
     place = os.path.join(gateway.folder, "password")
     with open(place, "w", encoding="utf-8") as file:
