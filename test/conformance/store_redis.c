@@ -17,6 +17,15 @@ const struct suite_gap sut_gaps[] = {
     { "K8__never_means_never", "K8", "retention 'never' is refused" },
     { "K8__reaper_removes_exactly_what_is_past_its_retention", "K8",
       "some of it is kept for ever; and no reaper is needed" },
+    { "K8__reaper_works_in_bounded_steps_and_tells_of_more", "K8", "Redis removes by itself what expired: no reaper is needed" },
+    { "K8__reaper_takes_the_longest_due_first", "K8", "Redis removes by itself what expired: no reaper is needed" },
+    { "F30__wall_clock_set_back_changes_nothing", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__wall_clock_set_forward_changes_nothing", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__wall_clock_that_jitters_keeps_the_order", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__lease_does_not_outlive_its_boot", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__time_never_goes_back_over_a_boot", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__boot_with_a_clock_far_behind_still_serves", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
+    { "F30__looking_after_a_boot_writes_nothing_and_shows_leases_over", "clock", "the clock is Redis's, which may be set; it knows nothing of our boots" },
     { NULL, NULL, NULL },
 };
 
