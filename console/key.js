@@ -132,7 +132,7 @@ export class Key {
         const at = (t) => (t === null ? null : t === 'never' ? 'never' : [format.time(t), h('small', { title: format.utc(t) }, format.ago(t, r.now))]);
         const rows = [
             ['Status', r.state === 'succeeded' || r.state === 'failed' ? r.status : null], ['Attempt', r.attempt], ['Created', at(r.created_at)], ['Claimed', r.attempt > 1 ? at(r.claimed_at) : null], ['Lease until', at(r.lease_until)],
-            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ['Takeover', r.takeover],
+            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ...(typeof r.body_retention_ms === 'number' ? [['Response retention', format.span(r.body_retention_ms)]] : []), ['Takeover', r.takeover],
             ['Recovery point', bytesOf(r, 'recovery_point').length > 0 ? shown(bytesOf(r, 'recovery_point')) : null], ['Fence', r.fence], ['Record', h('span', { class: 'mono' }, r.record)], ['Fingerprint', h('span', { class: 'mono', title: r.fingerprint }, `${r.fingerprint.slice(0, 32)}…`)],
         ];
         return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Record')), h('dl', { class: 'rows' }, rows.filter(([, v]) => v !== null && v !== undefined).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])));
@@ -178,7 +178,7 @@ export class Key {
     response() {
         const r = this.record;
         if (r.state === 'running' || r.state === 'unknown') return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
-        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', 'It was larger than what is kept: further tries are told that it was done.'));
+        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.body_expired ? 'Its own retention is over' : 'It was larger than what is kept'}: further tries are told that it was done.`));
         const type = bytesOf(r, 'content_type');
         return this.hidden('response', 'Response', ['Status ', h('b', {}, r.status), ', ', format.size(r.body_len), type.length > 0 ? [' of ', shown(type)] : ''], textOf(type) ?? '');
     }

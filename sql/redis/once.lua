@@ -8,7 +8,7 @@
 -- KEYS  1 PREFIX:r:ID     the record, a hash:
 --           m   what is fixed in length, packed as FORMAT says
 --           t k tenant and key       p c s  recovery point, checkpoint, points passed
---           o   outcome as core/outcome.h encodes it; none: an empty one
+--           o   outcome as core/outcome.h encodes it; none: an empty one, or it is apart
 --           q   stored request, while somebody may execute the record again
 --         No time to live while it is running or unknown (K7), its retention once it is finished (K8).
 --       2 PREFIX:h:ID     earlier attempts of the record: m and the sum of the outcome, oldest first
@@ -16,6 +16,7 @@
 --       4 PREFIX:open     who is not finished: IDs by fence
 --       5 PREFIX:fence    the last fence that was given (K2)
 --       6 PREFIX:witness  how many writes each handle was told of, by its name
+--       7 PREFIX:b:ID     the outcome, where its retention is shorter than the record's: that is its time to live
 -- ARGV  1 verb   2 name of the handle   3 the time in ms (0: Redis's own)
 --       4 ms to keep what has expired (0; a test's clock is not Redis's)
 --       5 "1": count this call as a write in any case, so that a WAIT after it covers all before it
@@ -24,17 +25,19 @@
 --
 -- Answer: { 0, arm, now, writes counted or 0, m, t, k, p, c, o, q }, or { result, text }.
 
-local rec, hist, audit, open, fence_key, witness = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local rec, hist, audit, open, fence_key, witness, body = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local verb, handle, linger, again, id = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARGV[6] == '1', ARGV[8]
 local call = redis.call
 
-local EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT, EXPIRED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local RUNNING, SUCCEEDED, FAILED, UNSURE, RELEASED, SUPERSEDED = 1, 2, 3, 4, 5, 6
 local BY_RERUN, BY_PROBE, BY_COMPLETER = 2, 3, 4
 local F_PROBING, F_INTENT, F_REQUEST, F_DOUBT, F_RETRYABLE, F_GIVEN, F_ARCHIVE, F_VERDICT = 1, 2, 4, 8, 16, 32, 64, 128
+local F_APART = 256           -- the outcome is in KEYS[7]
+local SKEW_MS = 300000        -- ONCE_KEY_SKEW_MS_MAX
 local INVALID, LIMIT, CORRUPT = 1, 2, 6
-local FORMAT = '>BBBBI4i4I8I8I8I8I8I8i8I8i8c32c16'
-local M_LEN, VERSION = 132, 1
+local FORMAT = '>BBI2BI4i4I8I8I8I8I8I8i8I8i8I8c32c16'
+local M_LEN, VERSION = 141, 1
 local ATTEMPTS_KEPT = 500     -- of one record
 local RELEASED_MS = 600000    -- a released one is as good as absent; who repeats the release finds it
 local POINTS_MAX = 64
@@ -54,14 +57,14 @@ end
 
 local function pack(r)
     return struct.pack(FORMAT, VERSION, r.state, r.flags, r.takeover, r.attempt, r.status, r.fence, r.first,
-        r.created, r.claimed, r.lease, r.due, r.retention, r.finished, r.expires, r.print, r.nonce)
+        r.created, r.claimed, r.lease, r.due, r.retention, r.finished, r.expires, r.body, r.print, r.nonce)
 end
 
 local function unpack_meta(m)
     if #m ~= M_LEN or m:byte(1) ~= VERSION then return nil end
     local r, version = {}, nil
     version, r.state, r.flags, r.takeover, r.attempt, r.status, r.fence, r.first, r.created, r.claimed, r.lease,
-        r.due, r.retention, r.finished, r.expires, r.print, r.nonce = struct.unpack(FORMAT, m)
+        r.due, r.retention, r.finished, r.expires, r.body, r.print, r.nonce = struct.unpack(FORMAT, m)
     return r
 end
 
@@ -78,6 +81,10 @@ local function live(r) return r.state == RUNNING and r.due > now end
 local function over(r) -- as good as absent
     if r.state == RELEASED then return true end
     return (r.state == SUCCEEDED or r.state == FAILED) and r.expires ~= -1 and r.expires <= now
+end
+-- Headers and body have a retention of their own, and it is over (K8).
+local function tombstone(r)
+    return (r.state == SUCCEEDED or r.state == FAILED) and r.body > 0 and r.finished + r.body <= now
 end
 local function final(r) return r.state == SUCCEEDED or (r.state == FAILED and not has(r, F_RETRYABLE)) end
 
@@ -99,6 +106,7 @@ local function answer(arm, r, fields, want_request)
     local v = { false, false, false, false, false, false }
     if fields then
         v = call('HMGET', rec, 't', 'k', 'p', 'c', 'o')
+        if has(r, F_APART) then v[5] = call('GET', body) end
         v[6] = want_request and call('HGET', rec, 'q') or false
     end
     return finish_with({ 0, arm, now, 0, pack(r), v[1], v[2], v[3], v[4], v[5], v[6] })
@@ -142,6 +150,27 @@ local function store(r)
     end
 end
 
+local function sum_of(r)
+    if has(r, F_APART) then return call('GETRANGE', body, -8, -1) end
+    return (call('HGET', rec, 'o') or ''):sub(-8)
+end
+
+-- After end_with(): where the outcome is kept.
+local function put_outcome(r, outcome)
+    local apart = r.body > 0 and r.state ~= UNSURE
+    set(r, F_APART, apart)
+    if apart then
+        call('SET', body, outcome, 'PX', r.body + linger)
+    else
+        call('HSET', rec, 'o', outcome)
+    end
+end
+
+local function drop_outcome(r)
+    call('HDEL', rec, 'o')
+    if has(r, F_APART) then call('DEL', body) end
+end
+
 local function end_with(r, state, retryable, status)
     r.state, r.status, r.due = state, status, 0
     set(r, F_RETRYABLE, retryable)
@@ -155,8 +184,7 @@ end
 local function archive(r)
     local sum = ''
     if r.state ~= RUNNING then
-        local o = call('HGET', rec, 'o')
-        sum = o and o:sub(-8) or ''
+        sum = sum_of(r)
     else
         r.state, r.finished, r.due = SUPERSEDED, math.max(now, r.claimed), 0
     end
@@ -189,7 +217,11 @@ local function decide_abandoned(r, takeover, by_claim)
 end
 
 local function decide_claim(r, c)
-    if not r or over(r) then return EXECUTE, 'create' end
+    if not r or over(r) then
+        local skew = math.min(math.floor(c.retention / 2), SKEW_MS)
+        if c.born ~= -1 and (c.born - now > skew or now - c.born >= c.retention - skew) then return EXPIRED end
+        return EXECUTE, 'create'
+    end
     if r.print ~= c.print then return MISMATCH end -- K6: before anything else is looked at
     if final(r) then return REPLAY end
     if r.state == FAILED then return EXECUTE, 'take' end
@@ -213,7 +245,7 @@ end
 local function create(old, c)
     local r = { state = RUNNING, flags = 0, takeover = c.takeover, attempt = 1, status = 0, fence = next_fence(),
         created = now, claimed = now, lease = c.lease, due = now + c.lease, retention = c.retention, finished = 0,
-        expires = 0, print = c.print, nonce = c.nonce, point = '', points = '' }
+        expires = 0, body = c.body, print = c.print, nonce = c.nonce, point = '', points = '' }
     r.first = r.fence
     set(r, F_INTENT, c.intent)
     set(r, F_REQUEST, c.request ~= '')
@@ -221,7 +253,7 @@ local function create(old, c)
         archive(old)
         set(r, F_ARCHIVE, true)
     end
-    if old then call('DEL', rec) end
+    if old then call('DEL', rec, body) end
     if c.tenant ~= '' then call('HSET', rec, 't', c.tenant) end
     if c.key ~= '' then call('HSET', rec, 'k', c.key) end
     if c.request ~= '' then call('HSET', rec, 'q', c.request) end
@@ -236,13 +268,13 @@ local function take(old, c, arm)
     local r = { state = RUNNING, flags = F_ARCHIVE, takeover = c.takeover or old.takeover, attempt = old.attempt + 1,
         status = 0, fence = next_fence(), first = old.first, created = old.created,
         claimed = math.max(now, old.created), lease = c.lease ~= 0 and c.lease or old.lease,
-        retention = c.retention or old.retention, finished = 0, expires = 0, print = old.print, nonce = c.nonce }
+        retention = c.retention or old.retention, finished = 0, expires = 0, body = c.body or old.body, print = old.print, nonce = c.nonce }
     r.due = now + r.lease
     set(r, F_PROBING, arm == PROBE)
     set(r, F_INTENT, c.intent and holds)
     set(r, F_DOUBT, not holds)
     set(r, F_REQUEST, requested)
-    call('HDEL', rec, 'o')
+    drop_outcome(old)
     if c.request ~= '' then call('HSET', rec, 'q', c.request) end
     store(r)
     return r
@@ -278,16 +310,16 @@ local function claim(r, c)
         store(r)
         return answer(UNKNOWN, r, true)
     end
-    if arm == MISMATCH or arm == ABSENT then return answer(arm) end
+    if arm == MISMATCH or arm == ABSENT or arm == EXPIRED then return answer(arm) end
     if arm == FENCED then return fenced(r, c.seen) end
     return answer(arm, r, true)
 end
 
 -- ---------------------------------------------------------------- what a holder does
 
--- Was it this outcome that ended the attempt? `sum` is the last bytes of what is stored.
+-- Was it this outcome that ended the attempt? `sum` is the last bytes of what is stored; of a tombstone nobody can tell.
 local function ended_so(r, sum, f)
-    return r.state == f.state and has(r, F_RETRYABLE) == f.retryable and r.status == f.status and sum == f.outcome:sub(-8)
+    return r.state == f.state and has(r, F_RETRYABLE) == f.retryable and r.status == f.status and not tombstone(r) and sum == f.outcome:sub(-8)
 end
 
 local function released_so(r, sum)
@@ -348,12 +380,11 @@ end
 local function finish(r, fence, f)
     return held(r, fence, function()
         if r.state ~= RUNNING then
-            local o = call('HGET', rec, 'o') or ''
-            if ended_so(r, o:sub(-8), f) then return answer(DONE, r) end
+            if ended_so(r, sum_of(r), f) then return answer(DONE, r) end
             return fenced(r, fence)
         end
         end_with(r, f.state, f.retryable, f.status)
-        call('HSET', rec, 'o', f.outcome)
+        put_outcome(r, f.outcome)
         if final(r) then drop_request(r) end
         store(r)
         return answer(DONE, r)
@@ -363,7 +394,7 @@ end
 -- Of this attempt it says that it did nothing, and of no other (ADR 8).
 local function release(r, fence)
     return held(r, fence, function()
-        local sum = r.state == FAILED and (call('HGET', rec, 'o') or ''):sub(-8) or ''
+        local sum = r.state == FAILED and sum_of(r) or ''
         if released_so(r, sum) then return answer(DONE) end
         if r.state ~= RUNNING then return fenced(r, fence) end
         if has(r, F_DOUBT) then
@@ -399,11 +430,11 @@ local function resolve(r, v)
     archive(r)
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
     r.fence, r.claimed, r.nonce = next_fence(), math.max(now, r.created), v.nonce
+    drop_outcome(r)
     r.flags = bit.bor(bit.band(r.flags, F_REQUEST), F_ARCHIVE, F_VERDICT)
-    call('HDEL', rec, 'o')
     if v.verdict == 1 then
         end_with(r, v.state, false, v.status)
-        call('HSET', rec, 'o', v.outcome)
+        put_outcome(r, v.outcome)
     elseif v.verdict == 2 then
         end_with(r, FAILED, true, 0)
     else
@@ -424,7 +455,7 @@ local fence = tonumber(ARGV[9])
 if verb == 'claim' then
     return claim(r, { print = ARGV[9], lease = tonumber(ARGV[10]), retention = tonumber(ARGV[11]),
         takeover = tonumber(ARGV[12]), intent = ARGV[13] == '1', nonce = ARGV[14], tenant = ARGV[15], key = ARGV[16],
-        request = ARGV[17] })
+        request = ARGV[17], body = tonumber(ARGV[18]), born = tonumber(ARGV[19]) })
 elseif verb == 'take' then
     return claim(r, { seen = fence, lease = tonumber(ARGV[10]), intent = ARGV[11] == '1', nonce = ARGV[12], request = '' })
 elseif verb == 'extend' then

@@ -142,7 +142,7 @@ static void print_body(const struct show *show, const struct once_record *record
 {
     once_span body = record->body;
     if (record->body_dropped) {
-        print_line("body", "executed, but too large to keep");
+        print_line("body", "%s", record->body_expired ? "executed, no longer kept" : "executed, but too large to keep");
         return;
     }
     if (once_frames_named(record->headers) && once_frames_valid(body)) {
@@ -226,6 +226,10 @@ static void print_record(const struct show *show)
     print_hex_line("fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     print_line("takeover", "%s", once_takeover_name(record->takeover));
     print_line("retention", "%s", retention);
+    if (record->body_retention_ms != 0) {
+        once_duration_format(record->body_retention_ms, retention);
+        print_line("body retention", "%s", retention);
+    }
     print_time(show, "created", record->created_at);
     print_time(show, "claimed", record->claimed_at);
     print_time(show, "lease until", record->lease_until);
@@ -284,6 +288,7 @@ static void print_json(const struct show *show)
     if (show->reply.arm == ONCE_ARM_FOUND) {
         once_record_listed_json(&json, &record, show->now);
         once_json_bool(&json, "body_dropped", record.body_dropped);
+        once_json_bool(&json, "body_expired", record.body_expired);
         once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);
@@ -309,7 +314,8 @@ static int print_raw(const struct show *show)
         return ONCE_EXIT_OK;
     }
     if (record->body_dropped)
-        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "its body was too large to keep");
+        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND,
+                             record->body_expired ? "its body is no longer kept" : "its body was too large to keep");
     once_span body = record->body, bytes;
     if (strcmp(show->raw, "body") == 0) {
         fwrite(body.ptr, 1, body.len, stdout);

@@ -63,6 +63,11 @@ static const char help[] =
     RELAY_HELP("relay-")
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
+    "  --body-retention DUR\n"
+    "                     how long, if not that long: after it a retry is told that it was\n"
+    "                     executed (410), and is not executed again\n"
+    "  --no-key-time      take keys that are UUIDv7s however old they are; the default is to\n"
+    "                     refuse those older than the retention\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
     "  --wait DUR         how long a retry waits for the first request to end before it is\n"
     "                     told 409; default 0s\n"
@@ -114,6 +119,8 @@ enum {
     OPTION_IDENTITY,
     OPTION_WEBHOOK,
     OPTION_RETENTION,
+    OPTION_BODY_RETENTION,
+    OPTION_NO_KEY_TIME,
     OPTION_LEASE,
     OPTION_WAIT,
     OPTION_TIMEOUT,
@@ -149,6 +156,8 @@ static const struct option options[] = {
     { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
     { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
     { "retention", required_argument, NULL, OPTION_RETENTION },
+    { "body-retention", required_argument, NULL, OPTION_BODY_RETENTION },
+    { "no-key-time", no_argument, NULL, OPTION_NO_KEY_TIME },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "wait", required_argument, NULL, OPTION_WAIT },
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
@@ -348,6 +357,11 @@ static bool parse_option(struct serve *serve, int c)
         return parse_probe(serve);
     case OPTION_RETENTION:
         return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
+    case OPTION_BODY_RETENTION:
+        return parse_duration(serve, "--body-retention", true, 1, 36500LL * DAY_MS, &serve->config.body_retention_ms);
+    case OPTION_NO_KEY_TIME:
+        serve->config.no_key_time = true;
+        return true;
     case OPTION_LEASE:
         return parse_duration(serve, "--lease", false, 1, DAY_MS, &serve->config.lease_ms);
     case OPTION_WAIT:
@@ -398,6 +412,15 @@ static bool parse_option(struct serve *serve, int c)
     }
 }
 
+/* The answer longer than the record? */
+static bool is_kept_longer(const struct once_serve_config *config)
+{
+    int64_t body = config->body_retention_ms, record = config->retention_ms;
+    if (record == ONCE_SERVE_CONFIG_DEFAULT)
+        record = ONCE_RETENTION_MS_DEFAULT;
+    return body != ONCE_SERVE_CONFIG_DEFAULT && record != ONCE_NEVER && (body == ONCE_NEVER || body > record);
+}
+
 static bool parse(struct serve *serve, int argc, char **argv)
 {
     struct once_cli *cli = &serve->cli;
@@ -416,6 +439,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (is_kept_longer(&serve->config))
+        cli->exit = once_cli_usage(cli, "--body-retention is longer than --retention: an answer goes with its record");
     else if ((serve->config.probe != NULL) !=
              (serve->config.takeover != NULL && strcmp(serve->config.takeover, "probe") == 0))
         cli->exit = once_cli_usage(cli, "--takeover probe and --probe PATH go together");
@@ -746,6 +771,7 @@ int once_cli_serve(int argc, char **argv)
         .cli = { .verb = "serve", .help = help },
         .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .body_retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .wait_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };

@@ -2,6 +2,7 @@
 #include "core/decide.h"
 
 #include "core/err.h"
+#include "core/key.h"
 #include "core/limits.h"
 #include "core/span.h"
 
@@ -50,8 +51,11 @@ static struct once_decision decide_running(const struct once_stored *stored, con
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now)
 {
     assert(claim->takeover != ONCE_TAKEOVER_DEFAULT); /* once_claim_check() came first */
-    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now)) {
+        if (claim->key_time && once_key_is_outside(claim->key, claim->retention_ms, now))
+            return (struct once_decision){ ONCE_ARM_EXPIRED, ONCE_CHANGE_NONE };
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_CREATE };
+    }
     if (memcmp(&stored->record.fingerprint, &claim->fingerprint, sizeof claim->fingerprint) != 0)
         return (struct once_decision){ ONCE_ARM_MISMATCH, ONCE_CHANGE_NONE };
     switch (stored->record.state) {
@@ -142,6 +146,24 @@ once_result once_lease_check(int64_t lease_ms, struct once_error *err)
     return ONCE_OK;
 }
 
+/* After the retention's own check and default. As long as the record is not apart from it. */
+static once_result body_retention_check(struct once_claim *claim, struct once_error *err)
+{
+    int64_t body = claim->body_retention_ms, record = claim->retention_ms;
+    if (body != ONCE_NEVER && (body < 0 || body > ONCE_RETENTION_MS_MAX))
+        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is not between 1 and %lld, nor ONCE_NEVER",
+                         (long long)body, (long long)ONCE_RETENTION_MS_MAX);
+    if (record != ONCE_NEVER && body == ONCE_NEVER)
+        return once_fail(err, ONCE_INVALID, "a body cannot be kept for ever in a record that is kept for %lld ms",
+                         (long long)record);
+    if (record != ONCE_NEVER && body > record)
+        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is longer than the record's, %lld ms",
+                         (long long)body, (long long)record);
+    if (body == record)
+        claim->body_retention_ms = 0;
+    return ONCE_OK;
+}
+
 once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err)
 {
     once_result r = once_name_check(in->tenant, in->key, err);
@@ -168,7 +190,7 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
         out->retention_ms = ONCE_RETENTION_MS_DEFAULT;
     if (out->takeover == ONCE_TAKEOVER_DEFAULT)
         out->takeover = ONCE_TAKEOVER_ESCALATE;
-    return ONCE_OK;
+    return body_retention_check(out, err);
 }
 
 once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err)

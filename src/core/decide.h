@@ -9,7 +9,8 @@
  *             K5 a finished outcome is replayed, not replaced.
  *             K6 another fingerprint is told so before anything else is looked at.
  *             K7 a running record is never treated as absent, however old.
- *             K8 a record past its retention is.
+ *             K8 a record past its retention is; but a key that tells its own time, and is older than that, is
+ *                not executed as new where the claim says so (ADR 29).
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H

@@ -186,6 +186,7 @@ void console_put_record(struct once_json *json, const struct once_record *r)
     once_json_int(json, "status", r->status);
     once_json_bytes(json, "recovery_point", r->recovery_point);
     console_put_time(json, "retention_ms", r->retention_ms);
+    console_put_time(json, "body_retention_ms", r->body_retention_ms);
     console_put_time(json, "created_at", r->created_at);
     console_put_time(json, "claimed_at", r->claimed_at);
     console_put_time(json, "lease_until", r->lease_until);

@@ -44,11 +44,12 @@ static once_span span_of(const redisReply *reply)
 }
 
 /* All that is asked about one record. */
-enum { Q_FIELDS, Q_TTL, Q_ATTEMPTS, Q_OPEN, Q_COUNT };
+enum { Q_FIELDS, Q_TTL, Q_ATTEMPTS, Q_OPEN, Q_BODY, Q_COUNT };
 
 static void put_questions(struct check *c, once_span key, const char *id)
 {
-    char hist[REDIS_PREFIX_MAX + 40], open[REDIS_PREFIX_MAX + 8];
+    char hist[REDIS_PREFIX_MAX + 40], body[REDIS_PREFIX_MAX + 40], open[REDIS_PREFIX_MAX + 8];
+    snprintf(body, sizeof body, "%sb:%s", c->s->url.prefix, id);
     snprintf(hist, sizeof hist, "%sh:%s", c->s->url.prefix, id);
     snprintf(open, sizeof open, "%sopen", c->s->url.prefix);
     struct redis_conn *conn = &c->s->conn;
@@ -58,6 +59,7 @@ static void put_questions(struct check *c, once_span key, const char *id)
     redis_conn_put(conn, 2, (once_span[]){ ONCE_LIT("PTTL"), key });
     redis_conn_put(conn, 2, (once_span[]){ ONCE_LIT("LLEN"), once_span_str(hist) });
     redis_conn_put(conn, 3, (once_span[]){ ONCE_LIT("ZSCORE"), once_span_str(open), once_span_str(id) });
+    redis_conn_put(conn, 2, (once_span[]){ ONCE_LIT("GET"), once_span_str(body) });
 }
 
 static void check_place(struct check *c, const struct redis_meta *m, long long ttl, const redisReply *score)
@@ -108,7 +110,8 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
         problem(c, "K8", r->grant.fence, "expires %lld ms after its finish, its retention is %lld",
                 (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
     struct once_error err;
-    if (r->key.len > 0 && redis_outcome_read(&m, span_of(fields->element[3]), &c->s->scratch, r, &err) != ONCE_OK)
+    once_span outcome = (m.flags & REDIS_APART) != 0 ? span_of(answers[Q_BODY]) : span_of(fields->element[3]);
+    if (r->key.len > 0 && redis_outcome_read(&m, outcome, &c->s->scratch, r, &err) != ONCE_OK)
         problem(c, "F14", r->grant.fence, "%s", err.text);
     once_buf_clear(&c->s->scratch);
     c->report->attempts += 1 + (uint64_t)answers[Q_ATTEMPTS]->integer;

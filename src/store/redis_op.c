@@ -37,7 +37,7 @@ static void read_head(struct reader *in, struct redis_meta *out, unsigned *state
     struct once_record *r = &out->stored.record;
     take(in, 1);
     *state = (unsigned)take(in, 1);
-    out->flags = (unsigned)take(in, 1);
+    out->flags = (unsigned)take(in, 2);
     r->takeover = (enum once_takeover)take(in, 1);
     r->attempt = (uint32_t)take(in, 4);
     r->status = (int32_t)(uint32_t)take(in, 4);
@@ -50,6 +50,7 @@ static void read_head(struct reader *in, struct redis_meta *out, unsigned *state
     r->retention_ms = (int64_t)take(in, 8);
     r->finished_at = (once_time)take(in, 8);
     r->expires_at = (once_time)take(in, 8);
+    r->body_retention_ms = (int64_t)take(in, 8);
     memcpy(r->fingerprint.bytes, in->at, 32);
     memcpy(out->stored.nonce, in->at + 32, 16);
 }
@@ -75,6 +76,7 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     s->doubt = (out->flags & REDIS_DOUBT) != 0;
     s->record.retryable = (out->flags & REDIS_RETRYABLE) != 0;
     s->record.has_request = s->has_request;
+    s->record.body_expired = !s->released && !out->superseded && once_record_is_tombstone(&s->record, now);
     s->record.lease_live = state == ONCE_STATE_RUNNING && s->record.lease_until > now;
     return true;
 }
@@ -82,6 +84,12 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
 once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome, struct once_buf *scratch,
                                struct once_record *record, struct once_error *err)
 {
+    if (record->body_expired) { /* whether or not it is still there (K8) */
+        once_record_bury(record);
+        return ONCE_OK;
+    }
+    if (outcome.len == 0 && (meta->flags & REDIS_APART) != 0)
+        record->body_dropped = true;           /* evicted before its time: no answer is not an empty answer */
     if (!meta->has_result || outcome.len == 0) /* the script itself ends attempts without one */
         return ONCE_OK;
     struct once_grant grant = record->grant;
@@ -97,7 +105,7 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
 
 /* ------------------------------------------------------------------ calling */
 
-enum { ARGS_MAX = 28, NUMBERS_MAX = 12 };
+enum { ARGS_MAX = 32, NUMBERS_MAX = 16 };
 
 struct args {
     once_span list[ARGS_MAX];
@@ -146,6 +154,8 @@ static void add_claim(struct args *a, const struct once_claim *c, bool keytext)
     add(a, c->tenant);
     add(a, keytext ? c->key : once_span_of(NULL, 0));
     add(a, c->request);
+    add_int(a, c->body_retention_ms);
+    add_int(a, c->key_time && c->retention_ms != ONCE_NEVER ? once_key_time(c->key) : -1);
 }
 
 /* The verdict's outcome, sealed without its fence: the script takes that from the sequence. */
@@ -221,17 +231,17 @@ static void add_context(struct args *a, const struct redis_context *x, const str
 once_result redis_op_put(struct redis_conn *c, const struct redis_context *x, const struct once_op *op,
                          struct once_error *err)
 {
-    char id[33], keys[6][REDIS_PREFIX_MAX + 40], call[9];
-    static const char *const names[6] = { "r:", "h:", "a:", "open", "fence", "witness" };
+    char id[33], keys[7][REDIS_PREFIX_MAX + 40], call[9];
+    static const char *const names[7] = { "r:", "h:", "a:", "open", "fence", "witness", "b:" };
     struct args a = { .count = 0 };
     struct once_buf outcome;
     once_buf_init(&outcome, ONCE_OUTCOME_LEN_MAX);
     redis_record_text(op->record, id);
     add(&a, ONCE_LIT("EVALSHA"));
     add(&a, once_span_str(x->sha));
-    add(&a, ONCE_LIT("6"));
-    for (int i = 0; i < 6; i++) {
-        snprintf(keys[i], sizeof keys[i], "%s%s%s", x->url->prefix, names[i], i < 3 ? id : "");
+    add(&a, ONCE_LIT("7"));
+    for (int i = 0; i < 7; i++) {
+        snprintf(keys[i], sizeof keys[i], "%s%s%s", x->url->prefix, names[i], i < 3 || i == 6 ? id : "");
         add(&a, once_span_str(keys[i]));
     }
     add_context(&a, x, op, id);
@@ -285,8 +295,8 @@ static bool is_same_outcome(const struct once_op *op, const struct redis_meta *m
     if (op->request->verb != ONCE_VERB_FINISH || record->grant.fence != op->request->grant.fence)
         return false;
     const struct once_outcome *o = &op->request->outcome;
-    if (!meta->has_result || meta->superseded || meta->stored.released || record->state != o->state ||
-        record->retryable != o->retryable || record->status != o->status)
+    if (!meta->has_result || record->body_expired || meta->superseded || meta->stored.released ||
+        record->state != o->state || record->retryable != o->retryable || record->status != o->status)
         return false;
     struct once_buf scratch;
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);

@@ -12,7 +12,7 @@
 #include "store/store.h"
 
 /* The fields of `m`, as once.lua's FORMAT has them. */
-enum { REDIS_META_LEN = 132, REDIS_META_VERSION = 1 };
+enum { REDIS_META_LEN = 141, REDIS_META_VERSION = 1 };
 
 enum redis_flag {
     REDIS_PROBING = 1,
@@ -22,6 +22,7 @@ enum redis_flag {
     REDIS_RETRYABLE = 16,
     REDIS_GIVEN_BACK = 32,
     REDIS_ARCHIVE = 64,
+    REDIS_APART = 256,   /* its outcome is in a key of its own, with a retention of its own */
     REDIS_VERDICT = 128, /* its outcome is sealed without a fence: that was not known before */
 };
 /* Beside enum once_state: */

@@ -167,6 +167,7 @@ static struct sqlite_claim row_of_claim(struct sqlite_protocol *p, const struct 
         .lease_ms = claim->lease_ms,
         .boot = p->db->boot,
         .retention_ms = claim->retention_ms,
+        .body_retention_ms = claim->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = claim->fingerprint,
         .tenant = claim->tenant,
@@ -188,6 +189,7 @@ static struct once_record record_of_row(const struct sqlite_claim *c)
         .takeover = (enum once_takeover)c->takeover,
         .attempt = (uint32_t)c->attempt,
         .retention_ms = c->retention_ms,
+        .body_retention_ms = c->body_retention_ms,
         .created_at = c->created_at,
         .claimed_at = c->claimed_at,
         .lease_until = c->claimed_at + c->lease_ms,
@@ -218,6 +220,7 @@ static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const str
         .lease_ms = t->lease_ms != 0 ? t->lease_ms : old->stored.lease_ms,
         .boot = p->db->boot,
         .retention_ms = r->retention_ms,
+        .body_retention_ms = r->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = r->fingerprint,
         .tenant = r->tenant,
@@ -311,7 +314,8 @@ static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op,
                                   struct once_error *err)
 {
     struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
-    once_result r = sqlite_outcome_insert(p, old->stored.record.grant, &unknown, ONCE_STATE_UNKNOWN, ONCE_NEVER, err);
+    once_result r =
+        sqlite_outcome_insert(p, old->stored.record.grant, &unknown, ONCE_STATE_UNKNOWN, ONCE_NEVER, 0, err);
     struct once_record *record = &old->stored.record;
     record->state = ONCE_STATE_UNKNOWN;
     record->lease_until = 0;
@@ -350,7 +354,8 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         r = claim_escalate(p, op, &attempt, err);
         break;
     case ONCE_CHANGE_NONE:
-        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT) /* K6: it learns nothing else */
+        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT ||
+            d.arm == ONCE_ARM_EXPIRED) /* K6: no more than that */
             r = answer(op, d.arm, NULL, err);
         else if (d.arm == ONCE_ARM_FENCED)
             r = answer_fenced(p, op, &attempt, err);
@@ -404,13 +409,13 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
 
 /* Is what stands there just what this finish wants to store? Then it is the same call
  * again, its first answer lost. Compared by content where the bytes differ: one of them
- * may not have been compressed. */
+ * may not have been compressed. A tombstone has nothing left to compare, whether or not it is still there. */
 static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *attempt,
                             const struct once_outcome *outcome, once_span encoded)
 {
     const struct once_record *r = &attempt->stored.record;
     if (attempt->stored.released || r->state != outcome->state || r->retryable != outcome->retryable ||
-        r->status != outcome->status)
+        r->status != outcome->status || r->body_expired)
         return false;
     if (once_span_equal(attempt->outcome, encoded))
         return true;
@@ -435,8 +440,8 @@ static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt
     if (!attempt->has_result)
         return false;
     return r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0 &&
-           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !r->body_dropped && r->headers.len == 0 &&
-           r->body.len == 0;
+           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !attempt->kept &&
+           (r->body_expired || !r->body_dropped);
 }
 
 /* ------------------------------------------------------------------ what was done before */
@@ -560,6 +565,13 @@ static void set_finished(struct once_record *record, const struct once_outcome *
     record->expires_at = expires_at;
 }
 
+/* When headers and body of an outcome finished at `now` go; 0: with the record. Unknown waits for a person. */
+static once_time body_until(const struct once_record *record, const struct once_outcome *outcome, once_time now)
+{
+    bool apart = record->body_retention_ms > 0 && outcome->state != ONCE_STATE_UNKNOWN;
+    return apart ? now + record->body_retention_ms : 0;
+}
+
 static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     const struct once_outcome *outcome = &op->request->outcome;
@@ -577,7 +589,7 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
         once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
         op->not_in_effect = true;
         r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
-                                 expires_at, op->outcome, err);
+                                 expires_at, body_until(record, outcome, p->now), op->outcome, err);
         if (r == ONCE_OK && attempt.stored.has_request && is_for_good(outcome))
             r = sqlite_request_drop(p, record->grant.fence, err);
         set_finished(record, outcome, p->now, expires_at);
@@ -603,7 +615,7 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
         r = sqlite_request_drop(p, grant.fence, err);
     return r != ONCE_OK ? r
                         : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
-                                                expires_at, err);
+                                                expires_at, 0, err);
 }
 
 static once_result do_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
@@ -688,6 +700,7 @@ static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struc
         .lease_ms = old->stored.lease_ms,
         .boot = p->db->boot,
         .retention_ms = record->retention_ms,
+        .body_retention_ms = record->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = record->fingerprint,
         .tenant = record->tenant,
@@ -724,7 +737,7 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
     record->grant = c.grant;
     set_finished(record, &outcome, p->now, expires_at);
     return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state,
-                                 expires_at, err);
+                                 expires_at, body_until(record, &outcome, p->now), err);
 }
 
 static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)

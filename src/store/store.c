@@ -143,7 +143,8 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
 {
 #define BIT(name) (1u << ONCE_ARM_##name)
     static const unsigned arms[] = {
-        [ONCE_VERB_CLAIM] = BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN),
+        [ONCE_VERB_CLAIM] =
+            BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN) | BIT(EXPIRED),
         [ONCE_VERB_EXTEND] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_ADVANCE] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_FINISH] = BIT(DONE) | BIT(FENCED),
@@ -190,6 +191,7 @@ static const char *answer_fault(const struct once_op *op)
         return record->state != ONCE_STATE_UNKNOWN ? "unknown, but not stored so" : once_record_fault(record);
     case ONCE_ARM_MISMATCH:
     case ONCE_ARM_ABSENT:
+    case ONCE_ARM_EXPIRED:
         return record->grant.fence != 0 ? "a record where there is none to show" : NULL;
     default:
         return NULL;

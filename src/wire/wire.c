@@ -240,9 +240,11 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_bytes(b, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     put_i64(b, c->lease_ms);
     put_i64(b, c->retention_ms);
+    put_i64(b, c->body_retention_ms);
     put_i64(b, c->wait_ms);
     put_u8(b, c->takeover);
     put_u8(b, c->intent);
+    put_u8(b, c->key_time);
     put_span(b, c->request);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
@@ -254,9 +256,11 @@ static void take_claim(struct source *s, struct once_claim *c)
     take_bytes(s, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     c->lease_ms = take_i64(s);
     c->retention_ms = take_i64(s);
+    c->body_retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     c->intent = take_bool(s);
+    c->key_time = take_bool(s);
     c->request = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
@@ -396,12 +400,14 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->state);
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
+    put_u8(b, r->body_expired);
     put_u8(b, r->lease_live);
     put_u8(b, r->has_request);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
     put_i64(b, r->retention_ms);
+    put_i64(b, r->body_retention_ms);
     put_i64(b, r->created_at);
     put_i64(b, r->claimed_at);
     put_i64(b, r->lease_until);
@@ -425,12 +431,14 @@ static void take_record(struct source *s, struct once_record *r)
     r->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
+    r->body_expired = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
     r->retention_ms = take_i64(s);
+    r->body_retention_ms = take_i64(s);
     r->created_at = take_i64(s);
     r->claimed_at = take_i64(s);
     r->lease_until = take_i64(s);
@@ -456,7 +464,7 @@ once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry
                            struct once_error *err)
 {
     struct source s = { .left = payload };
-    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_ABSENT);
+    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_EXPIRED);
     s.bad = s.bad || *arm == ONCE_ARM_NONE;
     *retry_after_ms = take_i64(&s);
     take_record(&s, record);

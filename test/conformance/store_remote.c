@@ -220,6 +220,10 @@ void sut_fresh(char *url, size_t len)
     start(made - 1);
 }
 
+void sut_tidy(void)
+{
+}
+
 void sut_restart(void)
 {
     EXPECT(tell_keeper(END, 0) == 0); /* the store of the case is the first */

@@ -27,7 +27,9 @@ struct store_under_test {
     bool expires_later; /* once_expire() gives space back in generations, not record by record */
     bool served;        /* by a daemon, which settles and expires by itself, and has the suite's clock
                            whatever options.clock says */
+    bool no_never;      /* retention 'never' is refused */
     bool unordered;     /* a listing has an order within a page only, and may repeat and add */
+    bool compact;       /* its size is that of what it keeps, about */
     bool foreign_clock; /* the store's clock is another machine's wall clock: it may step, and
                            knows nothing of our boots */
 };
@@ -42,6 +44,8 @@ void sut_empty(char *url, size_t len);
 /* Between closing a handle and opening it again: where somebody serves the store, he ends, and
  * starts again. */
 void sut_restart(void);
+/* What a running store has done to it by its surroundings after an expiry (autovacuum). */
+void sut_tidy(void);
 /* Removes everything sut_fresh() made room for. */
 void sut_discard(void);
 /* A case that this kind of store does not promise to pass. NULL: it does. */

@@ -350,7 +350,8 @@ bool same_record(const struct once_record *a, const struct once_record *b)
 {
     return same_grant(a->grant, b->grant) && span_equal(a->tenant, b->tenant) && span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->state == b->state &&
-           a->retryable == b->retryable && a->body_dropped == b->body_dropped && a->lease_live == b->lease_live &&
+           a->retryable == b->retryable && a->body_dropped == b->body_dropped && a->body_expired == b->body_expired &&
+           a->body_retention_ms == b->body_retention_ms && a->lease_live == b->lease_live &&
            a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
            a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
            a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
@@ -460,8 +461,8 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct suite_case *const groups[] = {
-        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases,
-        name_cases,  look_cases,   async_cases,    run_cases,     shared_cases,    sut_cases,
+        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases, name_cases,
+        look_cases,  async_cases,  run_cases,      shared_cases,  retention_cases, sut_cases,  steady_cases,
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     clock_make();

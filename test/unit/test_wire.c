@@ -108,8 +108,9 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
 {
     return once_span_equal(a->tenant, b->tenant) && once_span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->lease_ms == b->lease_ms &&
-           a->retention_ms == b->retention_ms && a->wait_ms == b->wait_ms && a->takeover == b->takeover &&
-           a->intent == b->intent && once_span_equal(a->request, b->request) &&
+           a->retention_ms == b->retention_ms && a->body_retention_ms == b->body_retention_ms &&
+           a->wait_ms == b->wait_ms && a->takeover == b->takeover && a->intent == b->intent &&
+           a->key_time == b->key_time && once_span_equal(a->request, b->request) &&
            memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
@@ -178,6 +179,7 @@ static bool same_record(const struct once_record *a, const struct once_record *b
     return same_grant(&a->grant, &b->grant) && once_span_equal(a->tenant, b->tenant) &&
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
+           a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
            a->lease_live == b->lease_live && a->has_request == b->has_request && a->takeover == b->takeover &&
            a->attempt == b->attempt && a->status == b->status && a->retention_ms == b->retention_ms &&
            a->created_at == b->created_at && a->claimed_at == b->claimed_at && a->lease_until == b->lease_until &&
@@ -376,6 +378,7 @@ static void format__is_the_one_of_version_1(void)
                                               .key = ONCE_LIT("key"),
                                               .lease_ms = 1000,
                                               .retention_ms = ONCE_NEVER,
+                                              .body_retention_ms = 7,
                                               .wait_ms = 5,
                                               .takeover = ONCE_TAKEOVER_RERUN };
     memset(call.nonce, 0xaa, sizeof call.nonce);
@@ -383,7 +386,7 @@ static void format__is_the_one_of_version_1(void)
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000089"
+               "00000092"
                "00000002"
                "03"
                "01"
@@ -398,8 +401,10 @@ static void format__is_the_one_of_version_1(void)
                "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
                "00000000000003e8"
                "ffffffffffffffff"
+               "0000000000000007"
                "0000000000000005"
                "02"
+               "00"
                "00"
                "00000000"
                "cccccccccccccccccccccccccccccccc");
@@ -440,6 +445,7 @@ static void format__is_the_one_of_version_1(void)
                                          .attempt = 2,
                                          .status = -1,
                                          .retention_ms = 1,
+                                         .body_retention_ms = 7,
                                          .created_at = 2,
                                          .claimed_at = 3,
                                          .lease_until = 4,
@@ -448,7 +454,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000a1"
+               "000000aa"
                "00000004"
                "04"
                "05"
@@ -461,12 +467,14 @@ static void format__is_the_one_of_version_1(void)
                "01"
                "00"
                "00"
+               "00"
                "01"
                "00"
                "01"
                "00000002"
                "ffffffff"
                "0000000000000001"
+               "0000000000000007"
                "0000000000000002"
                "0000000000000003"
                "0000000000000004"
@@ -557,7 +565,7 @@ static void values__that_do_not_exist_are_refused(void)
         EXPECT_ROW(#type ": " #highest, read_payload(type, payload_of(&buf), &err) == (exists ? SAME : REFUSED));      \
     } while (0)
         struct once_reply reply = { .arm = (enum once_arm)bad, .record = plain };
-        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_ABSENT);
+        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_EXPIRED);
         reply = (struct once_reply){ .arm = ONCE_ARM_FOUND, .record = plain };
         reply.record.state = (enum once_state)bad;
         TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_STATE_UNKNOWN);

@@ -120,9 +120,11 @@ static struct wire_call any_call(enum once_verb verb)
                                         .key = any_span(),
                                         .lease_ms = any_i64(),
                                         .retention_ms = any_i64(),
+                                        .body_retention_ms = any_i64(),
                                         .wait_ms = any_i64(),
                                         .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                                         .intent = toss(),
+                                        .key_time = toss(),
                                         .request = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
         any_bytes(r->claim.nonce, sizeof r->claim.nonce);
@@ -169,12 +171,14 @@ static struct once_record any_record(void)
                              .state = (enum once_state)below(ONCE_STATE_UNKNOWN + 1),
                              .retryable = toss(),
                              .body_dropped = toss(),
+                             .body_expired = toss(),
                              .lease_live = toss(),
                              .has_request = toss(),
                              .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
                              .retention_ms = any_i64(),
+                             .body_retention_ms = any_i64(),
                              .created_at = any_i64(),
                              .claimed_at = any_i64(),
                              .lease_until = any_i64(),
@@ -193,7 +197,7 @@ static struct once_record any_record(void)
 
 static struct once_reply any_reply(void)
 {
-    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_ABSENT)),
+    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_EXPIRED)),
                                 .retry_after_ms = any_i64(),
                                 .record = any_record() };
 }

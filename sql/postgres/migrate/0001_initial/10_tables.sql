@@ -101,6 +101,7 @@ CREATE TABLE once.claim (
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
     retention_ms bigint,                 -- NULL: 24 h; -1: never expires
+    body_retention_ms bigint,            -- of the result's headers and body; NULL: as long
     fingerprint  bytea NOT NULL,         -- 32 bytes
     tenant       bytea NOT NULL,         -- up to 255 bytes
     key          bytea,                  -- up to 255 bytes; NULL: key texts are not kept
