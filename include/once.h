@@ -194,6 +194,7 @@ struct once_record {
     bool body_expired; /* likewise, because its body retention is over: a tombstone */
     bool lease_live;   /* RUNNING only: the holder's lease is not over */
     bool has_request;  /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
+    bool forgotten;    /* by once_forget(): its names, answers, requests and checkpoints were erased */
     enum once_takeover takeover;
     uint32_t attempt; /* 1 for the first */
     int32_t status;
@@ -218,7 +219,7 @@ struct once_record {
     X(MISMATCH, "mismatch")       /* the key was used for something else */                                            \
     X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */                                          \
     X(UNKNOWN, "unknown")         /* it may have happened; a person must look */                                       \
-    X(DONE, "done")               /* extend, advance, finish, release, resolve */                                      \
+    X(DONE, "done")               /* extend, advance, finish, release, resolve, forget */                              \
     X(FENCED, "fenced")           /* not yours any more: answer from the record */                                     \
     X(FOUND, "found")             /* look up */                                                                        \
     X(ABSENT, "absent")           /* no such record, or past its retention */                                          \
@@ -270,6 +271,13 @@ struct once_options {
      * Called from once_open() and from the engine's thread; NULL: nobody listens. */
     void (*tell)(void *arg, const char *text);
     void *tell_arg;
+    /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
+     * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
+     * without its keys. Not for `once:`: what a daemon owns, it seals. */
+    const char *seal_keys;
+    const char *seal_keys_command;
+    bool without_keys; /* open it all the same, to look after it: what is sealed reads as not kept, and nothing
+                          is claimed, advanced or finished */
 };
 
 /*
@@ -439,6 +447,26 @@ struct once_resolve {
 ONCE_API ONCE_CHECKED once_result once_resolve(struct once *once, const struct once_resolve *resolve,
                                                struct once_reply *reply, struct once_error *err);
 
+/* For a request of erasure. */
+struct once_forget {
+    once_span tenant, key;   /* the record; an empty key: the one that `seen` names, as a listing showed it */
+    struct once_grant seen;  /* its fence: only if it is still this one; 0: whatever it is now */
+    bool drop;               /* remove the record whole: the next claim of its key EXECUTES AGAIN */
+    once_span actor, reason; /* kept in the audit trail; the reason is required: put nobody's data into it */
+};
+
+/*
+ * Erases what a record says of anybody: tenant and key as text, header lines, bodies, requests, checkpoints, of all
+ * its attempts. What is left (record id, fingerprint, state, status, times) answers until its retention ends: a retry
+ * is not executed again but told that it was done and that the answer is not kept (`body_dropped`; an empty answer
+ * is replayed as ever).
+ * DONE, also if it was forgotten before; ABSENT; FENCED (it is not as it was seen). What is not finished is left
+ * alone: IN_PROGRESS (its holder is alive), UNKNOWN (nobody knows how it ended, or it is to go on from a recovery
+ * point: resolve it first). With `drop` also what is UNKNOWN goes. docs/sealing.md tells which bytes may be left where.
+ */
+ONCE_API ONCE_CHECKED once_result once_forget(struct once *once, const struct once_forget *forget,
+                                              struct once_reply *reply, struct once_error *err);
+
 /* ---------------------------------------------------------------- asynchronously */
 
 enum once_verb {
@@ -450,6 +478,7 @@ enum once_verb {
     ONCE_VERB_LOOKUP,
     ONCE_VERB_RESOLVE,
     ONCE_VERB_TAKE_OVER,
+    ONCE_VERB_FORGET,
 };
 
 /* The calls above as data: fill in what the verb's function takes. */
@@ -460,6 +489,7 @@ struct once_request {
         struct once_claim claim;
         struct once_resolve resolve;
         struct once_take_over take_over;
+        struct once_forget forget;
         struct once_outcome outcome; /* FINISH */
         struct {
             int64_t lease_ms;

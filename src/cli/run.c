@@ -45,6 +45,7 @@ static const char help[] =
     "  --key KEY          names the operation, 1 to 255 bytes (see also 'once key')\n"
     "  --tenant T         whose key it is; default: the single tenant, ''\n"
     ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_SEAL
     "  --lease DUR        how long after `once` died others believe it alive;\n"
     "                     renewed while the command runs; default 60s\n"
     "  --retention DUR    how long the outcome is kept, from its end, or 'never' to keep it\n"
@@ -103,6 +104,7 @@ enum {
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     ONCE_CLI_OPTION_TENANT,
     ONCE_CLI_OPTION_QUIET,
     { "key", required_argument, NULL, OPTION_KEY },
@@ -355,8 +357,9 @@ static int answer_replay(const struct run *run, const struct once_record *record
     if (!run->cli.quiet)
         fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s\n",
                 in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished,
-                record->body_expired   ? "; its output is no longer kept"
-                : record->body_dropped ? "; its output was too large to keep"
+                record->forgotten      ? "; its output was forgotten"
+                : record->body_expired ? "; its output is no longer kept"
+                : record->body_dropped ? "; its output is not kept"
                                        : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }

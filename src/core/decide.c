@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/key.h"
 #include "core/limits.h"
+#include "core/seal.h"
 #include "core/span.h"
 
 /* With intent, whoever sends has recorded a point before: without one, nothing was sent. */
@@ -126,6 +127,22 @@ enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fen
     }
 }
 
+enum once_arm once_decide_forget(const struct once_stored *stored, uint64_t fence_seen, bool drop, once_time now)
+{
+    if (stored == NULL)
+        return ONCE_ARM_ABSENT;
+    const struct once_record *r = &stored->record;
+    if (fence_seen != 0 && fence_seen != r->grant.fence)
+        return ONCE_ARM_FENCED;
+    if (stored->released || once_stored_is_expired(stored, now))
+        return ONCE_ARM_DONE;
+    if (r->state == ONCE_STATE_RUNNING && r->lease_live)
+        return ONCE_ARM_IN_PROGRESS;
+    bool finished = r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED;
+    bool goes_on = r->retryable && r->recovery_point.len > 0;
+    return drop || (finished && !goes_on) ? ONCE_ARM_DONE : ONCE_ARM_UNKNOWN;
+}
+
 once_result once_name_check(once_span tenant, once_span key, struct once_error *err)
 {
     if (tenant.len > ONCE_TENANT_LEN_MAX)
@@ -180,6 +197,8 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
         return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
                          (int)in->takeover);
+    if (once_seal_is(in->request))
+        return once_fail(err, ONCE_INVALID, "request begins as sealed bytes do: another form, please");
     if (in->request.len > ONCE_REQUEST_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "request is %zu bytes long, the limit is %d", in->request.len,
                          ONCE_REQUEST_LEN_MAX);
@@ -193,20 +212,32 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     return body_retention_check(out, err);
 }
 
+/* Who says so, and why. */
+static once_result word_check(once_span actor, once_span reason, const char *what, struct once_error *err)
+{
+    if (reason.len == 0)
+        return once_fail(err, ONCE_INVALID, "%s needs a reason", what);
+    if (reason.len > ONCE_REASON_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "reason is %zu bytes long, the limit is %d", reason.len, ONCE_REASON_LEN_MAX);
+    if (actor.len > ONCE_ACTOR_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "actor is %zu bytes long, the limit is %d", actor.len, ONCE_ACTOR_LEN_MAX);
+    return ONCE_OK;
+}
+
 once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err)
 {
     once_result r = once_name_check(resolve->tenant, resolve->key, err);
-    if (r != ONCE_OK)
-        return r;
-    if (resolve->reason.len == 0)
-        return once_fail(err, ONCE_INVALID, "a verdict needs a reason");
-    if (resolve->reason.len > ONCE_REASON_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "reason is %zu bytes long, the limit is %d", resolve->reason.len,
-                         ONCE_REASON_LEN_MAX);
-    if (resolve->actor.len > ONCE_ACTOR_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "actor is %zu bytes long, the limit is %d", resolve->actor.len,
-                         ONCE_ACTOR_LEN_MAX);
-    return ONCE_OK;
+    return r == ONCE_OK ? word_check(resolve->actor, resolve->reason, "a verdict", err) : r;
+}
+
+once_result once_forget_check(const struct once_forget *forget, struct once_error *err)
+{
+    once_result r = ONCE_OK;
+    if (forget->key.len > 0)
+        r = once_name_check(forget->tenant, forget->key, err);
+    else if (forget->seen.fence == 0)
+        r = once_fail(err, ONCE_INVALID, "key is empty, and no record was seen");
+    return r == ONCE_OK ? word_check(forget->actor, forget->reason, "forgetting", err) : r;
 }
 
 once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err)
@@ -220,6 +251,8 @@ once_result once_advance_check(once_span point, once_span checkpoint, struct onc
         if (point.ptr[i] < 0x21 || point.ptr[i] > 0x7e)
             return once_fail(err, ONCE_INVALID, "recovery point holds byte 0x%02x at %zu; use visible ASCII",
                              point.ptr[i], i);
+    if (once_seal_is(checkpoint))
+        return once_fail(err, ONCE_INVALID, "checkpoint begins as sealed bytes do: another form, please");
     if (checkpoint.len > ONCE_CHECKPOINT_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "checkpoint is %zu bytes long, the limit is %d", checkpoint.len,
                          ONCE_CHECKPOINT_LEN_MAX);

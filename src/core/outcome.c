@@ -81,6 +81,8 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     if (outcome->body.len > ONCE_BODY_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
                          outcome->body.len, ONCE_BODY_LEN_MAX);
+    if (once_span_starts(outcome->headers, ONCE_LIT("Once-Sealed:")))
+        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, which is the store's own");
     return once_headers_check(outcome->headers, err);
 }
 
@@ -145,7 +147,8 @@ once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf 
     uint8_t flags = p[1];
     size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);
     size_t room = bytes.len - HEAD_LEN - SUM_LEN;
-    if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > ONCE_BODY_LEN_MAX ||
+    size_t body_max = (flags & FLAG_COMPRESSED) != 0 ? ONCE_BODY_LEN_MAX : ONCE_STORED_BODY_LEN_MAX;
+    if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > body_max ||
         headers_len > room || stored_len != room - headers_len)
         return once_fail(err, ONCE_CORRUPT, "stored outcome has impossible lengths");
     once_span stored = once_span_of(p + HEAD_LEN + headers_len, stored_len);

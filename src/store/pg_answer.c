@@ -64,6 +64,7 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .body = pg_bytes(r, row, at + PG_ANSWER_BODY),
         .request = pg_bytes(r, row, at + PG_ANSWER_REQUEST),
         .has_request = !PQgetisnull(r, row, at + PG_ANSWER_REQUEST),
+        .forgotten = pg_bool(r, row, at + PG_ANSWER_FORGOTTEN),
     };
     copy_bytes(r, row, at + PG_ANSWER_RECORD, record.grant.record, 16);
     copy_bytes(r, row, at + PG_ANSWER_FINGERPRINT, record.fingerprint.bytes, 32);

@@ -304,6 +304,14 @@ once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct on
     case ONCE_VERB_RESOLVE:
         r = ask_resolve(pg, op, &p, err);
         break;
+    case ONCE_VERB_FORGET:
+        pg_add_int(&p, PG_INT8, (int64_t)q->forget.seen.fence);
+        pg_add_int(&p, PG_INT4, q->forget.drop);
+        pg_add_bytes(&p, PG_BYTEA, q->forget.actor);
+        pg_add_bytes(&p, PG_BYTEA, q->forget.reason);
+        pg_add_bytes(&p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+        r = pg_send(pg->conn, ANSWER "once.forget_record($1, $2, $3 = 1, $4, $5, $6) a", &p, err);
+        break;
     case ONCE_VERB_TAKE_OVER:
         pg_add_int(&p, PG_INT8, (int64_t)q->take_over.seen.fence);
         pg_add_int(&p, PG_INT8, q->take_over.lease_ms);

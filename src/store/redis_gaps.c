@@ -18,6 +18,8 @@ static const struct once_gap gaps[] = {
     { "K11", "forward only: a failover may bring back an earlier recovery point" },
     { "K12", "outbox: there is none, messages need a transaction of a database" },
     { "K13", "inbox: there is none, marks need a transaction of a database" },
+    { "erasure", "once_forget() is refused: records end with their retention, or are deleted in Redis" },
+    { "sealing", "keys to seal bytes with are refused: what is here is as Redis keeps it" },
     { "clock", "leases and retention go by Redis's wall clock, which may be set" },
     { "order", "listings: newest first only within a page; pages may repeat a record that moved" },
     { "sums", "F14: outcomes are sealed, the other fields of a record have no checksum of ours" },

@@ -208,6 +208,16 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     return ONCE_OK;
 }
 
+/* Nothing here is sealed, and nothing can be. */
+static once_result seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
+                         struct once_error *err)
+{
+    (void)base;
+    out->count = 0;
+    return add == NULL ? ONCE_OK
+                       : once_fail(err, ONCE_INVALID, "the best-effort tier seals nothing: leave the keys out");
+}
+
 /* ------------------------------------------------------------------ open, close */
 
 /* A witness that nobody will ask any more. */
@@ -242,6 +252,7 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = redis_store_check,
     .stats = redis_store_stats,
+    .seals = seals,
     .close = close_store,
 };
 

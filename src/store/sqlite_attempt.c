@@ -158,6 +158,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;
     out->stored.has_request = (c.flags & SQLITE_FLAG_REQUEST) != 0;
     out->stored.doubt = (c.flags & SQLITE_FLAG_DOUBT) != 0;
+    out->stored.record.forgotten = (c.flags & SQLITE_FLAG_FORGOTTEN) != 0;
     memcpy(out->stored.nonce, c.nonce, 16);
     struct once_record *r = &out->stored.record;
     r->grant = c.grant;
@@ -285,6 +286,85 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
     once_buf_release(&buf);
     return r;
 }
+
+/* ------------------------------------------------------------------ erasing */
+
+static once_result erase_claim(struct sqlite_protocol *p, struct sqlite_claim *c, struct once_error *err)
+{
+    c->flags = (c->flags & ~SQLITE_FLAG_REQUEST) | SQLITE_FLAG_FORGOTTEN;
+    c->tenant = c->key = once_span_of(NULL, 0);
+    struct sqlite_query q = sqlite_query(p->db, SQL_claim_forget);
+    sqlite_bind_int(&q, (int64_t)c->grant.fence);
+    sqlite_bind_int(&q, c->flags);
+    sqlite_bind_int(&q, claim_sum(c));
+    return sqlite_run(&q, "erase a claim's names", err);
+}
+
+/* "Executed, the answer is not kept": the form that also an answer has which was too large. */
+static once_result erase_outcome(struct sqlite_protocol *p, const struct once_record *r, struct once_error *err)
+{
+    struct once_outcome left = {
+        .state = r->state, .retryable = r->retryable, .status = r->status, .body_dropped = true
+    };
+    struct once_buf buf;
+    once_buf_init(&buf, 64);
+    uint64_t seal = once_outcome_seal(r->grant, r->state, r->retryable, r->status);
+    once_result result = once_outcome_encode(&left, seal, &buf, err);
+    if (result == ONCE_OK) {
+        struct sqlite_query q = sqlite_query(p->db, SQL_result_forget);
+        sqlite_bind_int(&q, (int64_t)r->grant.fence);
+        sqlite_bind_blob(&q, once_buf_span(&buf));
+        result = sqlite_run(&q, "erase an answer", err);
+    }
+    once_buf_release(&buf);
+    return result;
+}
+
+static once_result erase_rows(struct sqlite_protocol *p, enum sqlite_statement table, uint64_t fence,
+                              struct once_error *err)
+{
+    struct sqlite_query q = sqlite_query(p->db, table);
+    sqlite_bind_int(&q, (int64_t)fence);
+    sqlite_bind_int(&q, (int64_t)fence);
+    return sqlite_run(&q, "erase an attempt", err);
+}
+
+once_result sqlite_attempt_erase(struct sqlite_protocol *p, uint64_t fence, uint64_t *prev, struct once_error *err)
+{
+    *prev = 0;
+    struct sqlite_query q = sqlite_query(p->db, SQL_record_by_fence);
+    sqlite_bind_int(&q, (int64_t)fence);
+    struct sqlite_claim c;
+    struct sqlite_attempt attempt;
+    bool found = sqlite_step(&q), right = false, speaks = false;
+    once_result r = ONCE_OK;
+    if (found) {
+        right = claim_row_read(&q, &c); /* what is damaged must not be made whole by a new checksum */
+        sqlite_attempt_read(p, &q, &attempt);
+        if (right && attempt.has_result)
+            r = sqlite_attempt_decode(p, &attempt, err);
+        speaks = attempt.kept; /* also where its own retention is over, and expiry has not come by */
+    }
+    once_result end = sqlite_end(&q, "read an attempt", r == ONCE_OK ? err : NULL);
+    if (r == ONCE_OK)
+        r = end;
+    if (r != ONCE_OK || !found)
+        return r;
+    if (!right)
+        return once_fail(err, ONCE_CORRUPT, "record at fence %llu does not match its checksum",
+                         (unsigned long long)fence);
+    *prev = (uint64_t)c.prev;
+    r = erase_claim(p, &c, err);
+    if (r == ONCE_OK && speaks)
+        r = erase_outcome(p, &attempt.stored.record, err);
+    if (r == ONCE_OK)
+        r = erase_rows(p, SQL_progress_delete, fence, err);
+    if (r == ONCE_OK)
+        r = erase_rows(p, SQL_request_delete, fence, err);
+    return r;
+}
+
+/* ------------------------------------------------------------------ progress */
 
 static once_result progress_write(struct sqlite_protocol *p, const struct progress_row *r, struct once_error *err)
 {

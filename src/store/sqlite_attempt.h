@@ -19,6 +19,7 @@ enum {
     SQLITE_FLAG_INTENT = 2,
     SQLITE_FLAG_REQUEST = 4,
     SQLITE_FLAG_DOUBT = 8,
+    SQLITE_FLAG_FORGOTTEN = 16,
     /* In once_result, beside enum once_state: */
     SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
@@ -86,6 +87,9 @@ once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int6
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,
                                   once_time body_until, struct once_error *err);
+/* Takes everything out of an attempt's rows that speaks of anybody; *prev is the attempt before, or 0. What only
+ * counts stays: flags, times, the fingerprint, how it ended. */
+once_result sqlite_attempt_erase(struct sqlite_protocol *p, uint64_t fence, uint64_t *prev, struct once_error *err);
 /* A renewed lease; what else is known of the progress stays. */
 once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_time until,
                              struct once_error *err);

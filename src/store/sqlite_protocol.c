@@ -256,7 +256,7 @@ static once_result answer_with_request(struct sqlite_protocol *p, struct once_op
                                        struct once_record *record, struct once_error *err)
 {
     struct once_buf request;
-    once_buf_init(&request, ONCE_REQUEST_LEN_MAX);
+    once_buf_init(&request, ONCE_REQUEST_LEN_MAX + ONCE_SEALED_MORE);
     once_result r = sqlite_request_get(p, record->grant, &request, &op->err);
     record->request = once_buf_span(&request);
     record->has_request = request.len > 0;
@@ -666,22 +666,16 @@ static once_result do_lookup(struct sqlite_protocol *p, struct once_op *op, stru
     return r;
 }
 
-static once_result write_audit(struct sqlite_protocol *p, const struct once_op *op, uint64_t fence,
-                               struct once_error *err)
+static once_result write_audit(struct sqlite_protocol *p, const struct once_op *op, uint64_t fence, const char *what,
+                               once_span actor, once_span reason, struct once_error *err)
 {
-    static const char *const what[] = {
-        [ONCE_VERDICT_DONE] = "resolved done",
-        [ONCE_VERDICT_NOT_DONE] = "resolved not done",
-        [ONCE_VERDICT_RELEASE] = "released",
-    };
-    const struct once_resolve *resolve = &op->request->resolve;
     struct sqlite_query q = sqlite_query(p->db, SQL_audit_insert);
     sqlite_bind_int(&q, p->now);
     sqlite_bind_blob(&q, once_span_of(op->record, 16));
     sqlite_bind_int(&q, (int64_t)fence);
-    sqlite_bind_text(&q, what[resolve->verdict]);
-    sqlite_bind_blob(&q, resolve->actor);
-    sqlite_bind_blob(&q, resolve->reason);
+    sqlite_bind_text(&q, what);
+    sqlite_bind_blob(&q, actor);
+    sqlite_bind_blob(&q, reason);
     return sqlite_run(&q, "write the audit trail", err);
 }
 
@@ -724,8 +718,13 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
                                                       : sqlite_request_drop(p, before, err);
     if (r == ONCE_OK)
         r = sqlite_attempt_succeed(p, old, &c, err);
+    static const char *const what[] = {
+        [ONCE_VERDICT_DONE] = "resolved done",
+        [ONCE_VERDICT_NOT_DONE] = "resolved not done",
+        [ONCE_VERDICT_RELEASE] = "released",
+    };
     if (r == ONCE_OK)
-        r = write_audit(p, op, c.grant.fence, err);
+        r = write_audit(p, op, c.grant.fence, what[resolve->verdict], resolve->actor, resolve->reason, err);
     if (r != ONCE_OK)
         return r;
     struct once_record *record = &old->stored.record;
@@ -770,6 +769,70 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
     return r;
 }
 
+/* ------------------------------------------------------------------ forgetting */
+
+/* The record ends as one of which nothing happened, by a grant of its own: what held it is shut out. */
+static once_result write_drop(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_attempt *old,
+                              struct once_error *err)
+{
+    struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
+    struct sqlite_claim c = row_of_verdict(p, op, old);
+    c.flags = SQLITE_FLAG_FORGOTTEN;
+    c.tenant = c.key = once_span_of(NULL, 0);
+    once_result r = sqlite_attempt_succeed(p, old, &c, err);
+    if (r == ONCE_OK)
+        r = sqlite_outcome_insert(p, c.grant, &nothing, SQLITE_STATE_RELEASED, p->now, 0, err);
+    old->stored.record.grant = c.grant;
+    return r;
+}
+
+/* `query` is what `old` was read by: it ends here, for the attempts are read by the same statement. */
+static once_result write_forget(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_query *query,
+                                struct sqlite_attempt *old, struct once_error *err)
+{
+    const struct once_forget *forget = &op->request->forget;
+    bool drop = forget->drop && !old->stored.released && !once_stored_is_expired(&old->stored, p->now);
+    once_result r = drop ? write_drop(p, op, old, err) : ONCE_OK;
+    unload(query);
+    for (uint64_t fence = old->stored.record.grant.fence, prev; r == ONCE_OK && fence != 0; fence = prev)
+        r = sqlite_attempt_erase(p, fence, &prev, err);
+    if (r == ONCE_OK)
+        r = write_audit(p, op, old->stored.record.grant.fence, drop ? "dropped" : "forgotten", forget->actor,
+                        forget->reason, err);
+    return r;
+}
+
+static once_result do_forget(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    const struct once_forget *forget = &op->request->forget;
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool found = false;
+    once_result r = load(p, op->record, &query, &attempt, &found, &op->err);
+    if (r != ONCE_OK) {
+        unload(&query);
+        return fail_op(op, r, err);
+    }
+    enum once_arm arm = once_decide_forget(found ? &attempt.stored : NULL, forget->seen.fence, forget->drop, p->now);
+    bool own = found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0; /* its first answer was lost */
+    if (own || (arm == ONCE_ARM_DONE && attempt.stored.record.forgotten && !forget->drop)) {
+        r = answer_done(op, &attempt.stored.record, err);
+    } else if (arm == ONCE_ARM_DONE) {
+        op->not_in_effect = true;
+        r = write_forget(p, op, &query, &attempt, err);
+        if (r == ONCE_OK)
+            r = answer_done(op, &attempt.stored.record, err);
+    } else if (arm == ONCE_ARM_ABSENT) {
+        r = answer(op, arm, NULL, err);
+    } else {
+        r = answer_stored(p, op, arm, &attempt, err);
+    }
+    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
+        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
+    unload(&query);
+    return r;
+}
+
 once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     bool done = false;
@@ -792,6 +855,8 @@ once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, st
         return do_lookup(p, op, err);
     case ONCE_VERB_RESOLVE:
         return do_resolve(p, op, err);
+    case ONCE_VERB_FORGET:
+        return do_forget(p, op, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)op->request->verb);
 }

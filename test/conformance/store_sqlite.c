@@ -133,7 +133,7 @@ static once_result open_named(const char *rest, struct once **out)
 {
     char url[400];
     url_of(rest, url, sizeof url);
-    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1 };
+    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1, .seal_keys = suite.options.seal_keys };
     suite.err = (struct once_error){ .result = ONCE_OK };
     return once_open(url, &options, out, &suite.err);
 }
@@ -358,6 +358,47 @@ static void E4__owners_and_sharers_take_turns(void)
     EXPECT(granted(.key = numbered("k", 0)).fence > last);
 }
 
+/* What forgetting says it erases is in no file after it: neither in the log nor in free pages. */
+static void file__what_was_forgotten_is_in_no_file(void)
+{
+    struct once_grant grant =
+        granted(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"), .request = ONCE_LIT("MARK-request"));
+    do_advance(grant, ONCE_LIT("p"), ONCE_LIT("MARK-checkpoint"));
+    do_finish(grant, .state = ONCE_STATE_FAILED, .retryable = true, .body = ONCE_LIT("MARK-first"));
+    once_span body = bytes_of(100000, true); /* pages of its own */
+    memcpy((uint8_t *)(uintptr_t)body.ptr + 50000, "MARK-body", 9);
+    grant = granted(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"));
+    CHECK(
+        do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .headers = ONCE_LIT("X: MARK-header\r\n"), .body = body)->arm ==
+        ONCE_ARM_DONE);
+    EXPECT(is_in_a_file("MARK-key") && is_in_a_file("MARK-tenant"));
+    EXPECT(is_in_a_file("MARK-body") == (suite_seal_keys() == NULL));
+    CHECK(do_forget(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"), .reason = ONCE_LIT("r"))->arm ==
+          ONCE_ARM_DONE);
+    EXPECT(!is_in_a_file("MARK"));
+    EXPECT(do_claim(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"))->arm == ONCE_ARM_REPLAY);
+}
+
+static void file__what_was_sealed_is_in_no_file(void)
+{
+    CHECK(reopen_with_keys(SUITE_KEYS) == ONCE_OK);
+    for (int i = 0; i < 3; i++) {
+        once_span tenant = i == 0 ? ONCE_LIT("") : i == 1 ? ONCE_LIT("acme") : ONCE_LIT("other");
+        struct once_grant grant = granted(.tenant = tenant, .key = ONCE_LIT("k"), .request = ONCE_LIT("MARK-request"));
+        do_advance(grant, ONCE_LIT("p"), ONCE_LIT("MARK-checkpoint"));
+        do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .headers = ONCE_LIT("X: MARK-header\r\n"),
+                  .body = ONCE_LIT("MARK-body"));
+        grant = granted(.tenant = tenant, .key = ONCE_LIT("u"));
+        do_finish(grant, .state = ONCE_STATE_UNKNOWN, .body = ONCE_LIT("MARK-unknown"));
+        do_resolve(.tenant = tenant, .key = ONCE_LIT("u"), .verdict = ONCE_VERDICT_DONE, .reason = ONCE_LIT("r"),
+                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("MARK-resolved") });
+        EXPECT(span_equal(do_lookup_in(tenant, ONCE_LIT("u"))->record.body, ONCE_LIT("MARK-resolved")));
+    }
+    EXPECT(!is_in_a_file("MARK"));
+    reopen();
+    EXPECT(!is_in_a_file("MARK"));
+}
+
 /* Records that are kept for ever, their bodies not: what grows is the records. */
 static void K8__bodies_give_their_space_back(void)
 {
@@ -420,6 +461,8 @@ static void F14__dropping_a_body_does_not_make_damage_look_right(void)
 
 /* An outcome that comes from another process is found by looking again. */
 const struct suite_case sut_cases[] = {
+    CASE(file__what_was_forgotten_is_in_no_file),
+    CASE(file__what_was_sealed_is_in_no_file),
     CASE(file__all_of_a_store_can_be_read_by_its_owner_only),
     CASE(file__what_cannot_be_a_store_is_refused_and_left_as_it_is),
     CASE(file__databases_of_other_programs_are_left_byte_identical),

@@ -52,7 +52,7 @@ output__over_the_limit_is_shown_but_not_kept() {
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
-    like "$err" 'replay of attempt 1, .*too large to keep' 'what the replay says'
+    like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
     is "$(lines effects)" 1 'executions'
 }
 

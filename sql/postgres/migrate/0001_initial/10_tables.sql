@@ -96,7 +96,8 @@ CREATE TABLE once.claim (
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
                                          -- + 64: after one that was running and may have sent something;
-                                         -- + 128: the key is the text of the UUID whose bytes are stored
+                                         -- + 128: the key is the text of the UUID whose bytes are stored;
+                                         -- + 256: forgotten (38_forget.sql)
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s

@@ -33,7 +33,8 @@ CREATE TYPE once.answer AS (
     key            bytea,
     request        bytea,    -- only from once.take_over, and where it was asked for
     body_retention_ms bigint, -- NULL: headers and body are kept as long as the record
-    body_expired   boolean   -- they are not kept any more: a tombstone, body_dropped
+    body_expired   boolean,  -- they are not kept any more: a tombstone, body_dropped
+    forgotten      boolean   -- by once.forget: the answer is not kept
 );
 
 -- A claim with everything that belongs to it.
@@ -43,7 +44,7 @@ CREATE VIEW once.stored AS
            coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms,
            c.body_retention_ms, c.fingerprint, c.tenant,
            CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
-           c.takeover & 16 <> 0 AS probing,
+           c.takeover & 16 <> 0 AS probing, c.takeover & 256 <> 0 AS forgotten,
            (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
            r.status, r.finished_at, r.headers, r.body,
            coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
@@ -147,6 +148,7 @@ BEGIN
     a.fingerprint := s.fingerprint;
     a.tenant := s.tenant;
     a.key := s.key;
+    a.forgotten := s.forgotten;
     RETURN a;
 END $$;
 
@@ -404,7 +406,7 @@ BEGIN
     IF new_point IS NULL OR new_point !~ '^[\x21-\x7e]{1,64}$' THEN
         RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
     END IF;
-    IF length(new_checkpoint) > 65536 THEN
+    IF length(new_checkpoint) > 65536 + (CASE WHEN substr(new_checkpoint, 1, 7) = '\x9b6f6e63650d0a' THEN 128 ELSE 0 END) THEN   -- sealed
         RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
             USING ERRCODE = '54000';
     END IF;

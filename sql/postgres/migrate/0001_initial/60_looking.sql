@@ -55,7 +55,7 @@ BEGIN
            coalesce(c.attempt, 1), 1, 0, ''::bytea, ''::bytea
       FROM once.claim c
      WHERE c.record = wanted AND c.fence >= life
-       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
     UNION ALL
     SELECT r.finished_at,
            CASE r.state & 15 WHEN 5 THEN 'released'
@@ -66,7 +66,7 @@ BEGIN
       FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
      WHERE c.record = wanted AND c.fence >= life
-       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
      ORDER BY 1, 3, 5
      LIMIT 1000;
 END $$;

@@ -36,6 +36,8 @@ GRANT EXECUTE ON FUNCTION
 -- For libonce, and for those above.
 GRANT EXECUTE ON FUNCTION
     once.secret(),
+    once.seals(),
+    once.note_seal(text, bytea),
     once.barrier(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bigint, bigint),
     once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[], bigint[], bigint[]),
@@ -67,6 +69,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
     once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),
+    once.forget(text, text, text, boolean, bigint),
+    once.forget_record(uuid, bigint, boolean, bytea, bytea, uuid),
     once.outbox_list(text, text, integer),
     once.outbox_show(uuid),
     once.outbox_resolve(uuid, text, bytea, bytea)
