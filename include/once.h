@@ -268,6 +268,10 @@ struct once_options {
     uint32_t waiter_len;   /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
     uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
     const struct once_clock *clock;
+    /* What a store has to say to whoever runs it, a line each: what it is not as safe as it could be, what it lost.
+     * Called from once_open() and from the engine's thread; NULL: nobody listens. */
+    void (*tell)(void *arg, const char *text);
+    void *tell_arg;
     /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
      * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
      * without its keys. Not for `once:`: what a daemon owns, it seals. */
@@ -284,6 +288,8 @@ struct once_options {
  *                                               a pooler; where they are not given, connecting
  *                                               takes 10 s at most (connect_timeout) and an
  *                                               answer 30 s (tcp_user_timeout, ms)
+ *   redis://HOST:PORT/DB?tier=best-effort       a Redis, which may lose what it acknowledged (docs/redis.md);
+ *                                               rediss:// with TLS, redis+unix:PATH
  *   once:PATH                                   what a daemon owns, by its socket
  *   trace+URL, fault+URL                        wrappers for debugging and tests
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
@@ -300,6 +306,16 @@ ONCE_API ONCE_CHECKED once_result once_migrate(const char *url, int *version, st
  * another thread is inside a call on the same handle. */
 ONCE_API void once_close(struct once *once);
 
+/* How much the store promises: "full", or "best-effort" (Redis), where every answer should say so. A claim with
+ * retention ONCE_NEVER is refused there with ONCE_INVALID. */
+ONCE_API const char *once_tier(const struct once *once);
+
+/* What the store does not promise, by invariant; none where the tier is full. */
+struct once_gap {
+    const char *invariant, *text;
+};
+ONCE_API const struct once_gap *once_gaps(const struct once *once, size_t *count);
+
 /* ---------------------------------------------------------------- the protocol */
 
 struct once_claim {
@@ -307,7 +323,7 @@ struct once_claim {
     once_span key;                       /* 1 to 255 bytes */
     struct once_fingerprint fingerprint; /* of what is asked; all zero is a value like any other */
     int64_t lease_ms;                    /* 0: 60 s */
-    int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER */
+    int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER (not on the best-effort tier) */
     int64_t body_retention_ms;           /* of headers and body, from the finish, at most retention_ms; 0: as long */
     int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
     enum once_takeover takeover;
@@ -671,7 +687,11 @@ struct once_stats {
     uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
     uint64_t records; /* in the store, about */
     uint64_t bytes;   /* of the store's files */
-    once_time now;    /* the store's clock */
+    /* Best-effort tier, as seen by this handle, or the daemon's: */
+    uint64_t lost;     /* its own writes that were acknowledged and are gone */
+    uint64_t evicted;  /* keys that the server evicted */
+    uint64_t restarts; /* times that the server was another process than before: restarted, or failed over */
+    once_time now;     /* the store's clock */
 };
 ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err);
 

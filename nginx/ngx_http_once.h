@@ -145,6 +145,8 @@ ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
 void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
 /* NULL: it was never there */
 const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
+/* Its store may lose what it acknowledged: answers say so. Known from its first welcome on. */
+ngx_uint_t ngx_http_once_daemon_best_effort(ngx_http_once_daemon_t *d);
 /* of the tenant without a name */
 const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
 
@@ -339,7 +341,10 @@ ngx_int_t ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);
 
 ngx_int_t ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len);
-/* Idempotency-Expires */
-ngx_int_t ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at);
+/* What every answer to a keyed request says: Idempotency-Expires, and Once-Tier where it is not the full one. */
+ngx_int_t ngx_http_once_add_facts(ngx_http_once_ctx_t *ctx);
+ngx_int_t ngx_http_once_add_tier(ngx_http_once_ctx_t *ctx);
+/* Does the route want more than the daemon's store gives? Then ctx->refusal says so. */
+ngx_uint_t ngx_http_once_refuse_tier(ngx_http_once_ctx_t *ctx);
 
 #endif

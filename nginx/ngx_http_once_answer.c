@@ -41,7 +41,7 @@ ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *
     return NGX_OK;
 }
 
-ngx_int_t
+static ngx_int_t
 ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 {
     static u_char  text[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];  /* of that second: */
@@ -62,6 +62,16 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
     }
 
     return ngx_http_once_add_header(r, "Idempotency-Expires", text, len);
+}
+
+ngx_int_t
+ngx_http_once_add_facts(ngx_http_once_ctx_t *ctx)
+{
+    if (ngx_http_once_add_tier(ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_once_add_expiry(ctx->request, ctx->expires_at);
 }
 
 /* Sends a header and a body of one piece, which lives as long as the request. */
@@ -180,7 +190,7 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
         || ngx_http_once_add_header(r, "Link",
                 (u_char *) "</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"",
                 sizeof("</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"") - 1) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK))
+        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -363,7 +373,7 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
 
     if (lines.ptr == NULL || body.ptr == NULL || record->status < 200 || record->status > 999
         || ngx_http_once_stored_headers(r, lines) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK))
+        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }

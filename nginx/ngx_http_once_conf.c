@@ -410,7 +410,7 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
         "Proxy-Authorization", "Authentication-Info", "Proxy-Authentication-Info", "Connection", "Keep-Alive",
         "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Date", "Age",
         "Server", "Retry-After", "Clear-Site-Data", "Idempotency-Replayed", "Idempotency-Expires",
-        "Idempotency-Outcome"
+        "Idempotency-Outcome", "Once-Tier"
     };
 
     for (i = 0; i < sizeof never / sizeof *never; i++) {

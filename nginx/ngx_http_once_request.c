@@ -524,6 +524,11 @@ ngx_http_once_begin(void *data)
         return;
     }
 
+    if (ngx_http_once_refuse_tier(ctx)) {
+        ngx_http_once_decide(ctx, ONCE_INVALID, "refused");
+        return;
+    }
+
     if (ngx_http_once_natural_key(ctx) != NGX_OK) {
         ngx_http_once_decide(ctx, ONCE_NO_MEMORY, "no memory for a key");
         return;

@@ -504,6 +504,13 @@ static void choose_console_outbox(struct daemon *d, bool postgres)
         d->console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
 }
 
+/* What the store has to say, e.g. what it lost. */
+static void tell_operator(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "once daemon: %s\n", text);
+}
+
 static int run(struct daemon *d)
 {
     struct once_error err;
@@ -514,9 +521,14 @@ static int run(struct daemon *d)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
     bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
-    d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
+    d->console.store = postgres                                 ? "PostgreSQL"
+                       : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite"
+                       : strncmp(d->cli.url, "redis", 5) == 0   ? "Redis (best effort)"
+                                                                : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
-    struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
+    struct once_options options = {
+        .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN, .tell = tell_operator
+    };
     once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK)

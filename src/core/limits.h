@@ -30,6 +30,18 @@
 #define ONCE_PG_CONNECT_S 10
 /* Server processes of a pooler that are remembered; one that was forgotten costs a barrier. */
 #define ONCE_PG_SERVERS_MET 64
+/* Redis: how long it may say nothing, connecting or asked, before it is taken for lost; how long a write waits for
+ * replicas (WAIT) where the URL wants some and does not say. */
+#define ONCE_REDIS_ANSWER_MS 30000
+#define ONCE_REDIS_CONNECT_MS 5000
+#define ONCE_REDIS_WAIT_MS 1000
+/* A pause after a connection that failed, doubled up to the last: a server that comes back is not run over. */
+#define ONCE_REDIS_PAUSE_MS 10
+#define ONCE_REDIS_PAUSE_MS_MAX 250
+/* Keys that one SCAN looks at: a step of it holds Redis for well under a millisecond. */
+#define ONCE_REDIS_SCAN_COUNT 200
+/* Commands that are sent together; a batch of large bodies is sent in parts of half of that. */
+#define ONCE_REDIS_SEND_LEN_MAX ((size_t)64 << 20)
 /* A URL fits on a line. */
 #define ONCE_URL_LEN_MAX 4096
 /* Rows one listing call looks at, so that a filter without matches does not hold the writer. */

@@ -231,7 +231,7 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION };
+    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = c->hub->once->store->best_effort };
     memcpy(welcome.secret, c->hub->once->store->secret.key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);

@@ -43,6 +43,20 @@ static void put_store(FILE *file, const struct once_stats *stats, once_result re
     put_metric(file, "once_store_bytes", "gauge", stats->bytes, "Bytes that the store takes.");
 }
 
+/* How much the store promises, and what it broke of that, as far as it was seen. */
+static void put_tier(FILE *file, const struct once *once, const struct once_stats *stats, once_result result)
+{
+    put_head(file, "once_store_tier", "gauge", "How much the store promises: full, or best-effort.");
+    fprintf(file, "once_store_tier{tier=\"%s\"} 1\n", once_tier(once));
+    if (strcmp(once_tier(once), "full") == 0 || result != ONCE_OK)
+        return;
+    put_metric(file, "once_store_lost_total", "counter", stats->lost,
+               "Writes of this daemon that the store acknowledged and lost.");
+    put_metric(file, "once_store_evicted_total", "counter", stats->evicted, "Keys that the store's server evicted.");
+    put_metric(file, "once_store_restarts_total", "counter", stats->restarts,
+               "Times that the store's server was another process than before.");
+}
+
 static void put_http(FILE *file, struct api_counters *counters)
 {
     put_metric(file, "once_http_connections", "gauge", atomic_load(&counters->connections),
@@ -191,6 +205,7 @@ void api_metrics(struct api_call *call)
         struct once_insight insight;
         once_insight(call->once, &insight);
         put_store(file, &stats, result);
+        put_tier(file, call->once, &stats, result);
         put_insight(file, &insight);
         put_quotas(file, call->once);
     }

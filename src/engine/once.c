@@ -90,6 +90,30 @@ void once_close(struct once *once)
 
 /* ------------------------------------------------------------------ jobs */
 
+const char *once_tier(const struct once *once)
+{
+    return once->store->best_effort ? "best-effort" : "full";
+}
+
+const struct once_gap *once_gaps(const struct once *once, size_t *count)
+{
+    *count = 0;
+    return once->store->best_effort ? once_store_redis_gaps(count) : NULL;
+}
+
+/* Who wants a record for ever does not want it where it may be lost. */
+static once_result check_tier(const struct once *once, const struct once_request *request, struct once_error *err)
+{
+    if (once->store->best_effort && request->verb == ONCE_VERB_FORGET)
+        return once_fail(err, ONCE_INVALID,
+                         "the best-effort tier does not forget single records: they end with their "
+                         "retention");
+    if (!once->store->best_effort || request->verb != ONCE_VERB_CLAIM || request->claim.retention_ms != ONCE_NEVER)
+        return ONCE_OK;
+    return once_fail(err, ONCE_INVALID,
+                     "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
+}
+
 static once_result check_request(const struct once_request *in, struct once_request *out, struct once_error *err)
 {
     *out = *in;
@@ -158,6 +182,8 @@ static once_result job_prepare(const struct once *once, const struct once_reques
                                struct once_buf *encoded, struct once_error *err)
 {
     once_result r = check_request(request, &job->request, err);
+    if (r == ONCE_OK)
+        r = check_tier(once, &job->request, err);
     if (r != ONCE_OK)
         return r;
     job->kind = JOB_OPERATION;

@@ -121,6 +121,7 @@ struct once_store {
     bool shared;            /* other processes write too: outcomes may come from elsewhere */
     bool finds;             /* has sweep and look; else its list also finds what is abandoned */
     bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
+    bool best_effort;       /* may lose what it acknowledged: its answers are labelled so */
 };
 
 /* Opens what `url` names, wrappers included. `options` is complete (no zeros left). */
@@ -163,6 +164,10 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
                                    struct once_error *err);
 once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
                                      struct once_error *err);
+once_result once_store_redis_open(once_span url, const struct once_options *options, struct once_store **out,
+                                  struct once_error *err);
+/* What a best-effort store does not promise, by invariant. */
+const struct once_gap *once_store_redis_gaps(size_t *count);
 once_result once_store_remote_open(once_span path, struct once_store **out, struct once_error *err);
 once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);
 /* Lets the database's pg_cron run the expiry, or no longer. */

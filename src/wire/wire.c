@@ -198,6 +198,7 @@ void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welco
     size_t begin = wire_begin(buf, id, WIRE_WELCOME);
     once_buf_add_u32(buf, welcome->version);
     put_bytes(buf, welcome->secret, sizeof welcome->secret);
+    once_buf_add_byte(buf, welcome->best_effort);
     end(buf, begin);
 }
 
@@ -206,6 +207,7 @@ once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, st
     struct source s = { .left = payload };
     welcome->version = take_u32(&s);
     take_bytes(&s, welcome->secret, sizeof welcome->secret);
+    welcome->best_effort = take_bool(&s);
     return taken(&s, "welcome", err);
 }
 
@@ -695,7 +697,9 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
 
 /* All counters, in the order of the structure. */
 #define COUNTERS(X)                                                                                                    \
-    X(operations) X(batches) X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes)
+    X(operations)                                                                                                      \
+    X(batches)                                                                                                         \
+    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted) X(restarts)
 
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats)
 {

@@ -68,6 +68,7 @@ struct wire_hello {
 struct wire_welcome {
     uint32_t version;
     uint8_t secret[32]; /* names records, salts fingerprints */
+    bool best_effort;   /* the daemon's store may lose what it acknowledged: answers are labelled so */
 };
 
 /* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */

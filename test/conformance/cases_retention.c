@@ -321,6 +321,8 @@ static void K8__key_outside_its_window_is_not_executed_as_new(void)
     once_time now = do_stats().now;
     for (size_t i = 0; i < LENGTH(rows); i++) {
         const struct row *row = &rows[i];
+        if (sut.no_never && row->retention_ms == ONCE_NEVER)
+            continue;
         once_span key = key_of(now - row->age, (int)i);
         const struct once_reply *reply = do_claim(.key = key, .retention_ms = row->retention_ms, .key_time = true);
         EXPECT_ROW(row->name, reply->arm == row->arm);

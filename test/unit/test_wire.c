@@ -222,10 +222,10 @@ static void round_trip__counters_and_failures_arrive(void)
 {
     struct once_buf buf;
     once_buf_init(&buf, BUF_MAX);
-    struct once_stats sent = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -11 }, got = { .now = 0 };
+    struct once_stats sent = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, -14 }, got = { .now = 0 };
     wire_put_counts(&buf, 1, &sent);
     CHECK(wire_get_counts(payload_of(&buf), &got, NULL) == ONCE_OK);
-    EXPECT(memcmp(&sent, &got, sizeof got) == 0); /* eleven numbers of eight bytes: nothing between them */
+    EXPECT(memcmp(&sent, &got, sizeof got) == 0); /* fourteen numbers of eight bytes: nothing between them */
     for (int result = ONCE_INVALID; result <= ONCE_QUOTA; result++) {
         struct once_error err = { .result = ONCE_OK };
         once_buf_clear(&buf);

@@ -226,8 +226,8 @@ static struct once_event any_event(void)
 
 static struct once_stats any_stats(void)
 {
-    return (struct once_stats){ any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(),
-                                any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
+    return (struct once_stats){ any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(),
+                                any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
 }
 
 /* What a peer tells of traces has short texts only. */
@@ -292,7 +292,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         wire_put_hello(buf, id, &(struct wire_hello){ any_u32(), any_span() });
         break;
     case WIRE_WELCOME: {
-        struct wire_welcome welcome = { .version = any_u32() };
+        struct wire_welcome welcome = { .version = any_u32(), .best_effort = toss() };
         any_bytes(welcome.secret, sizeof welcome.secret);
         wire_put_welcome(buf, id, &welcome);
         break;
