@@ -563,6 +563,7 @@ ngx_http_once_begin(void *data)
         request.claim.retention_ms = ctx->conf->retention_ms;
         request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.intent = ctx->conf->intent;
+        request.claim.route = ngx_http_once_route(ctx);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
 
@@ -613,6 +614,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->checkpoint = record->checkpoint.len <= NGX_HTTP_ONCE_CHECKPOINT_MAX
                          ? ngx_http_once_keep(pool, record->checkpoint) : once_span_of(NULL, 0);
     record->request = once_span_of(NULL, 0);
+    record->route = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
     ctx->named = 0;

@@ -275,6 +275,10 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         greet(c, frame);
         return;
     }
+    if (frame->type == WIRE_STATUS && c->hub->status != NULL) { /* at once: also where the store does not answer */
+        c->hub->status(c->hub->status_arg, c->hub->count, &c->out, frame->id);
+        return;
+    }
     once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err) : slow_submit(c->hub->slow, c, frame, &err);
     if (r == ONCE_OK)
         c->pending++;

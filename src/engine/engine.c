@@ -38,6 +38,8 @@ struct engine {
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
     struct once_insight insight;
+    struct routes *routes;
+    struct moments *moments; /* NULL: nobody wants them */
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -129,24 +131,28 @@ static bool ends_record(const struct once_op *op)
 
 static void count_operation(struct once_stats *c, const struct once_op *op)
 {
-    c->operations++;
-    if (op->result != ONCE_OK)
-        return;
     c->executions += op->reply.arm == ONCE_ARM_EXECUTE || op->reply.arm == ONCE_ARM_PROBE;
     c->replays += op->reply.arm == ONCE_ARM_REPLAY;
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
-/* Of what is answered now. */
-static void count_answer(struct once_insight *i, const struct job *job, uint64_t now_ns)
+/* Of what is answered now; once, however often it came. */
+static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
+    struct once_insight *i = &e->insight;
     const struct once_op *op = &job->op;
     enum once_verb verb = op->request->verb;
     i->verbs[verb]++;
-    if (op->result != ONCE_OK) {
+    if (op->result != ONCE_OK)
         i->errors++;
+    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
-    }
+    if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+        op->result != ONCE_OK)
+        return;
+    count_operation(&e->counters, op);
+    if (e->moments != NULL)
+        moments_note(e->moments, op, once_os_clock.wall(NULL));
     if (verb == ONCE_VERB_CLAIM)
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
@@ -171,13 +177,12 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
     e->counters.settled += lane->settled;
     lane->settled = 0;
     for (size_t i = 0; i < count; i++)
-        count_operation(&e->counters, &jobs[i]->op);
-    for (size_t i = 0; i < count; i++)
         if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
             jobs[answered++] = jobs[i];
+    e->counters.operations += answered;
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++) {
-        count_answer(&e->insight, jobs[i], now_ns);
+        count_answer(e, jobs[i], now_ns);
         if (ends_record(&jobs[i]->op))
             parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
     }
@@ -499,6 +504,10 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
     e->counters.busy += full;
+    if (job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        job->route = routes_find(e->routes, job->request.claim.route);
+    if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        routes_refused(e->routes, job->route);
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
@@ -582,6 +591,41 @@ void engine_insight(struct engine *e, struct once_insight *out)
     pthread_mutex_unlock(&e->lock);
 }
 
+size_t engine_routes(struct engine *e, struct insight_route *out, struct insight_leases *leases)
+{
+    pthread_mutex_lock(&e->lock);
+    routes_leases(e->routes, once_os_monotonic_ms(), leases);
+    size_t count = routes_read(e->routes, out);
+    pthread_mutex_unlock(&e->lock);
+    return count;
+}
+
+bool engine_watch(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->moments == NULL)
+        e->moments = moments_new(once_os_clock.wall(NULL));
+    bool watched = e->moments != NULL;
+    pthread_mutex_unlock(&e->lock);
+    return watched;
+}
+
+bool engine_moments(struct engine *e, const uint8_t record[16], struct moments_view *out)
+{
+    pthread_mutex_lock(&e->lock);
+    bool kept = e->moments != NULL && moments_read(e->moments, record, out);
+    pthread_mutex_unlock(&e->lock);
+    return kept;
+}
+
+void engine_count_step(struct engine *e, once_span route)
+{
+    pthread_mutex_lock(&e->lock);
+    e->insight.claims[ONCE_ARM_IN_PROGRESS]++;
+    routes_waited(e->routes, routes_find(e->routes, route));
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* ------------------------------------------------------------------ start, stop */
 
 static void engine_free(struct engine *e)
@@ -595,6 +639,8 @@ static void engine_free(struct engine *e)
     }
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
+    routes_free(e->routes);
+    moments_free(e->moments);
     free(e);
 }
 
@@ -627,7 +673,8 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     }
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
-    if (!init_lane(e, &e->lanes[0], store))
+    e->routes = routes_new();
+    if (e->routes == NULL || !init_lane(e, &e->lanes[0], store))
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");

@@ -17,7 +17,8 @@
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
 
-#include "engine/insight.h"
+#include "engine/moments.h"
+#include "engine/routes.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -40,6 +41,8 @@ struct job {
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
     uint64_t submitted_ns;       /* monotonic: when it was handed in */
+    uint8_t route;               /* a claim's, as routes.h numbers it */
+    bool step;                   /* a claim of several: if it has to go on waiting, it is not counted */
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
@@ -101,5 +104,13 @@ int engine_eventfd(const struct engine *engine);
 size_t engine_dispatch(struct engine *engine, size_t max);
 void engine_counters(struct engine *engine, struct once_stats *stats);
 void engine_insight(struct engine *engine, struct once_insight *out);
+/* For ROUTES_MAX of them; how many there are. */
+size_t engine_routes(struct engine *engine, struct insight_route *out, struct insight_leases *leases);
+/* Begins to keep moments; false: no memory. */
+bool engine_watch(struct engine *engine);
+/* False: they are not kept. */
+bool engine_moments(struct engine *engine, const uint8_t record[16], struct moments_view *out);
+/* The last of a claim's steps was answered IN_PROGRESS, and that is its answer. */
+void engine_count_step(struct engine *engine, once_span route);
 
 #endif

@@ -22,6 +22,10 @@ struct once {
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err);
 void once_kick(struct once *once);
+/* One of the steps of a claim that waits, but not in the engine: the claim counts as one. */
+once_result once_claim_step(struct once *once, const struct once_claim *claim, struct once_reply *reply,
+                            struct once_error *err);
+void once_claim_gave_up(struct once *once, const struct once_claim *claim); /* the last step said IN_PROGRESS */
 /* Before the end: no claim waits for another's outcome any more, also none that comes later. */
 void once_end_waits(struct once *once);
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,

@@ -39,6 +39,7 @@ enum pg_answer_column {
     PG_ANSWER_TENANT,
     PG_ANSWER_KEY,
     PG_ANSWER_REQUEST,
+    PG_ANSWER_ROUTE,
     PG_ANSWER_COUNT,
 };
 

@@ -242,6 +242,7 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_u8(b, c->takeover);
     put_u8(b, c->intent);
     put_span(b, c->request);
+    put_span(b, c->route);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
@@ -256,6 +257,7 @@ static void take_claim(struct source *s, struct once_claim *c)
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     c->intent = take_bool(s);
     c->request = take_span(s);
+    c->route = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
 
@@ -410,6 +412,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_span(b, r->headers);
     put_span(b, r->body);
     put_span(b, r->request);
+    put_span(b, r->route);
 }
 
 static void take_record(struct source *s, struct once_record *r)
@@ -439,6 +442,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->headers = take_span(s);
     r->body = take_span(s);
     r->request = take_span(s);
+    r->route = take_span(s);
 }
 
 void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *reply)
@@ -491,6 +495,7 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     put_u8(buf, filter->tenant != NULL);
     put_span(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
     put_span(buf, filter->key_prefix);
+    put_span(buf, filter->route);
     put_i64(buf, filter->age_ms_min);
     put_u8(buf, filter->abandoned);
     put_u8(buf, filter->with_request);
@@ -507,6 +512,7 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     *tenant = take_span(&s);
     s.bad = s.bad || (filter->tenant == NULL && tenant->len > 0);
     filter->key_prefix = take_span(&s);
+    filter->route = take_span(&s);
     filter->age_ms_min = take_i64(&s);
     filter->abandoned = take_bool(&s);
     filter->with_request = take_bool(&s);
@@ -744,4 +750,47 @@ once_result wire_read_problem(struct wire_reader *reader, uint64_t *fence, once_
         *text = take_span(&s);
     }
     return stepped(reader, &s, *more, "checked", err);
+}
+
+/* ------------------------------------------------------------------ how a daemon is */
+
+void wire_put_state(struct once_buf *buf, uint32_t id, const struct wire_state *state,
+                    const struct wire_number *numbers, size_t count)
+{
+    size_t begin = wire_begin(buf, id, WIRE_STATE);
+    put_u8(buf, state->ready);
+    put_span(buf, state->reason);
+    put_span(buf, state->version);
+    put_span(buf, state->store);
+    once_buf_add_u32(buf, (uint32_t)count);
+    for (size_t i = 0; i < count; i++) {
+        put_span(buf, numbers[i].name);
+        put_i64(buf, numbers[i].value);
+    }
+    end(buf, begin);
+}
+
+once_result wire_read_state(once_span payload, struct wire_reader *reader, struct wire_state *state,
+                            struct once_error *err)
+{
+    struct source s = { .left = payload };
+    state->ready = take_bool(&s);
+    state->reason = take_span(&s);
+    state->version = take_span(&s);
+    state->store = take_span(&s);
+    uint32_t count = take_u32(&s);
+    *reader = (struct wire_reader){ s.left, count };
+    if (s.bad || count > WIRE_NUMBERS_MAX)
+        return once_fail(err, ONCE_INVALID, "a frame 'state' is cut off or too long");
+    return ONCE_OK;
+}
+
+once_result wire_read_number(struct wire_reader *reader, struct wire_number *number, bool *more, struct once_error *err)
+{
+    struct source s;
+    if (step(reader, &s, more)) {
+        number->name = take_span(&s);
+        number->value = take_i64(&s);
+    }
+    return stepped(reader, &s, *more, "state", err);
 }

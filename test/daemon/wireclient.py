@@ -31,9 +31,9 @@ def call(verb, payload, record=bytes(16), fence=0, number=1):
     return frame(CALL, struct.pack("!BB16s16sQ", verb, 0, bytes(16), record, fence) + payload, number)
 
 
-def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
+def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None, route=""):
     return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqBB", lease_ms, 0, wait_ms, takeover, 0) +
-                text("") + (nonce or os.urandom(16)), number=number)
+                text("") + text(route) + (nonce or os.urandom(16)), number=number)
 
 
 def finish(grant, body=b"", number=1, status=200):

@@ -11,7 +11,7 @@
 #include "../wire_frames.h"
 #include "wire_random.h"
 
-enum { ROUNDS = 200, TYPES = WIRE_FAILED, BUF_MAX = 64 << 20 };
+enum { ROUNDS = 200, TYPES = WIRE_STATE, BUF_MAX = 64 << 20 };
 
 static const char *const type_names[] = {
 #define NAME(name, value) [value] = #name,
@@ -109,7 +109,7 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
     return once_span_equal(a->tenant, b->tenant) && once_span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->lease_ms == b->lease_ms &&
            a->retention_ms == b->retention_ms && a->wait_ms == b->wait_ms && a->takeover == b->takeover &&
-           a->intent == b->intent && once_span_equal(a->request, b->request) &&
+           a->intent == b->intent && once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route) &&
            memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
@@ -184,7 +184,7 @@ static bool same_record(const struct once_record *a, const struct once_record *b
            a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
            once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
            once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
-           once_span_equal(a->request, b->request);
+           once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route);
 }
 
 static void round_trip__a_reply_arrives_with_all_its_fields(void)
@@ -377,13 +377,14 @@ static void format__is_the_one_of_version_1(void)
                                               .lease_ms = 1000,
                                               .retention_ms = ONCE_NEVER,
                                               .wait_ms = 5,
-                                              .takeover = ONCE_TAKEOVER_RERUN };
+                                              .takeover = ONCE_TAKEOVER_RERUN,
+                                              .route = ONCE_LIT("p/q") };
     memset(call.nonce, 0xaa, sizeof call.nonce);
     memset(call.request.claim.fingerprint.bytes, 0xbb, 32);
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000089"
+               "00000090"
                "00000002"
                "03"
                "01"
@@ -402,6 +403,8 @@ static void format__is_the_one_of_version_1(void)
                "02"
                "00"
                "00000000"
+               "00000003"
+               "702f71"
                "cccccccccccccccccccccccccccccccc");
 
     once_buf_clear(&buf);
@@ -448,7 +451,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000a1"
+               "000000a5"
                "00000004"
                "04"
                "05"
@@ -474,6 +477,7 @@ static void format__is_the_one_of_version_1(void)
                "0000000000000006"
                "00000001"
                "70"
+               "00000000"
                "00000000"
                "00000000"
                "00000000"

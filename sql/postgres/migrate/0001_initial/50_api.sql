@@ -3,7 +3,7 @@
 CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT decode(repeat('00', 32), 'hex'),
                            lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
                            takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid(),
-                           intent boolean DEFAULT false, request bytea DEFAULT NULL)
+                           intent boolean DEFAULT false, request bytea DEFAULT NULL, route text DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -39,7 +39,7 @@ BEGIN
     IF length(request) > 1114112 THEN
         RAISE EXCEPTION 'request is % bytes long, the limit is 1114112', length(request) USING ERRCODE = '22023';
     END IF;
-    policy := policy + CASE WHEN intent THEN 32 ELSE 0 END;
+    policy := policy + CASE WHEN intent THEN 32 ELSE 0 END + 256 * once.route_id(route);
     IF length(request) > 0 THEN
         RETURN once.claim_with_request(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint,
                                        lease_ms, retention_ms, policy, nonce, request);
@@ -47,7 +47,7 @@ BEGIN
     RETURN once.claim_record(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint, lease_ms,
                              retention_ms, policy, nonce);
 END $$;
-COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea) IS
+COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, text) IS
     'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown. Waits for a transaction that '
     'is just claiming the same key. retention NULL: keep for ever';
 

@@ -7,7 +7,7 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 
 -- For services.
 GRANT EXECUTE ON FUNCTION
-    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea),
+    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, text),
     once.take_over(uuid, bigint, interval, uuid, boolean),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
@@ -36,6 +36,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     once.secret(),
     once.barrier(),
+    once.route_id(text),
+    once.routes(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid),
     once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[]),
     once.take_over_record(uuid, bigint, bigint, boolean, uuid, boolean),
