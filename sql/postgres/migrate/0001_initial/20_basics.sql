@@ -70,7 +70,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- The number of a route, which is made if it is new; 0: none. A label must not make anybody wait or fail: while
--- another transaction is making one, and from an old snapshot, a new one is not made, and what is claimed goes without.
+-- another transaction is making one, from an old snapshot, or read-only, a new one is not made, and what is claimed goes
+-- without.
 CREATE FUNCTION once.route_id(wanted text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -87,7 +88,7 @@ BEGIN
         RETURN number;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
-       NOT pg_try_advisory_xact_lock(8031154) THEN
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031154) THEN
         RETURN 0;
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
@@ -97,7 +98,6 @@ BEGIN
     END IF;
     RETURN coalesce(number, 127);
 END $$;
-COMMENT ON FUNCTION once.route_id(text) IS 'The number of a route, made if it is new; 127: there are too many, "other"';
 
 CREATE FUNCTION once.route_name(wanted integer) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
