@@ -2,7 +2,7 @@
 #include "daemon/pulse.h"
 
 #include "core/err.h"
-#include "engine/insight.h"
+#include "engine/handle.h"
 #include "os/notify.h"
 #include "os/os.h"
 #include "os/thread.h"
@@ -74,7 +74,6 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
 
 static void ask(struct pulse *p)
 {
-    struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { .key = ONCE_LIT("once health") } };
     struct once_error err;
     pthread_mutex_lock(&p->lock);
     if (p->asked_ms != 0) { /* the one before is not answered */
@@ -84,7 +83,7 @@ static void ask(struct pulse *p)
     p->asked_ms = once_os_monotonic_ms();
     p->users++;
     pthread_mutex_unlock(&p->lock);
-    once_result r = once_submit(p->once, &request, on_done, p, &err);
+    once_result r = once_pulse(p->once, on_done, p, &err);
     if (r == ONCE_OK)
         return;
     pthread_mutex_lock(&p->lock);

@@ -1,7 +1,8 @@
 /*
  * pulse.h - is the daemon fit for work? Looked at by a thread, told to whoever asks.
  *
- * Every second a look-up goes the way of all operations: queue, writer, store, and back over the server's thread. So
+ * Every second a look-up goes the way of all operations: queue, writer, store, and back over the server's thread; it
+ * counts as none. So
  * /readyz and `once status` cost the store nothing, however often they are asked, and are a second old at most.
  *
  * Ready:    the store answered the last look-up, that was not long ago, the queue has room, and nobody told the daemon

@@ -211,6 +211,11 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
                                 err);
     case JOB_STATS:
         return once_store_stats(lane->store, job->stats, err);
+    case JOB_PULSE: {
+        struct once_op *op = &job->op;
+        once_result r = once_store_apply(lane->store, &op, 1, err);
+        return r == ONCE_OK ? op->result : r;
+    }
     case JOB_BARRIER:
         return ONCE_OK;
     case JOB_OPERATION:
@@ -480,7 +485,8 @@ static void *writer(void *arg)
             return NULL;
         if (count == 0)
             continue;
-        ONCE_POINT("engine.taken");
+        if (lane->batch[0]->kind != JOB_PULSE)
+            ONCE_POINT("engine.taken");
         if (lane->batch[0]->kind != JOB_OPERATION) {
             run_alone(lane, lane->batch[0]);
             continue;

@@ -33,6 +33,7 @@ enum job_kind {
     JOB_EXPIRE,
     JOB_CHECK,
     JOB_STATS,
+    JOB_PULSE, /* a look-up that is not counted: does the store answer? */
     JOB_BARRIER
 };
 

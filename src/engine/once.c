@@ -314,6 +314,19 @@ void once_kick(struct once *once)
     engine_kick(once->engine);
 }
 
+once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct once_error *err)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to ask the store");
+    *job = (struct job){ .kind = JOB_PULSE, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
+    job->op.request = &job->request;
+    once_result r = engine_submit(once->engine, job, err);
+    if (r != ONCE_OK)
+        free(job);
+    return r;
+}
+
 int once_eventfd(const struct once *once)
 {
     return engine_eventfd(once->engine);
