@@ -40,6 +40,9 @@ struct engine {
     struct once_insight insight;
     struct routes *routes;
     struct moments *moments; /* NULL: nobody wants them */
+
+    pthread_mutex_t aside_lock; /* guards what follows; never taken with the other */
+    struct lane aside;          /* a handle for what is no operation, without a thread or a queue */
 };
 
 /* ------------------------------------------------------------------ answering */
@@ -233,7 +236,27 @@ static void run_alone(struct lane *lane, struct job *job)
         job->op.result = run_other(lane, job, err);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
         lane_reopen(lane, NULL, NULL);
-    answer_all(lane->engine, &job, 1);
+}
+
+/* Looking, checking and expiring must not hold up the writers: where the store takes steps side by side,
+ * they have a handle of their own, in the caller's thread, one at a time. False: there is none. A
+ * program that only looks needs no second connection. */
+static bool run_aside(struct engine *e, struct job *job)
+{
+    struct once_store *first = e->lanes[0].store;
+    if (job->kind == JOB_OPERATION || job->kind == JOB_BARRIER || first->ops->another == NULL)
+        return false;
+    pthread_mutex_lock(&e->lock);
+    bool writes = e->counters.batches > 0;
+    pthread_mutex_unlock(&e->lock);
+    if (!writes)
+        return false;
+    pthread_mutex_lock(&e->aside_lock);
+    bool there = e->aside.store != NULL || once_store_another(first, &e->aside.store, NULL) == ONCE_OK;
+    if (there)
+        run_alone(&e->aside, job);
+    pthread_mutex_unlock(&e->aside_lock);
+    return there;
 }
 
 /* ------------------------------------------------------------------ lanes */
@@ -253,7 +276,7 @@ static void wake(struct lane *lane)
     lane->idle = false;
 }
 
-/* Whose a job is. What is not about one record is the first lane's. */
+/* Whose a job is. What is not about one record is the first lane's, where it cannot run aside. */
 static struct lane *lane_of(struct engine *e, const struct job *job)
 {
     bool second = e->active > 1 && job->kind == JOB_OPERATION && (job->op.record[15] & 1) != 0;
@@ -489,6 +512,7 @@ static void *writer(void *arg)
             ONCE_POINT("engine.taken");
         if (lane->batch[0]->kind != JOB_OPERATION) {
             run_alone(lane, lane->batch[0]);
+            answer_all(e, lane->batch, 1);
             continue;
         }
         uint64_t start = once_os_monotonic_ns();
@@ -552,23 +576,30 @@ void engine_kick(struct engine *e)
             pthread_cond_signal(&e->lanes[i].work); /* without the lock, which it needs at once */
 }
 
-once_result engine_call(struct engine *e, struct job *job, struct once_error *err)
+static once_result wait_for_answer(struct engine *e, struct job *job, struct once_error *err)
 {
     sem_t answered;
     sem_init(&answered, 0, 0);
     job->answered = &answered;
     once_result r = engine_submit(e, job, err);
-    if (r == ONCE_OK) {
-        while (sem_wait(&answered) != 0)
-            ; /* interrupted */
-        r = job->op.result;
-        if (r != ONCE_OK && err != NULL) {
-            *err = job->op.err;
-            err->result = r;
-        }
-    }
+    while (r == ONCE_OK && sem_wait(&answered) != 0)
+        ; /* interrupted */
     sem_destroy(&answered);
     return r;
+}
+
+once_result engine_call(struct engine *e, struct job *job, struct once_error *err)
+{
+    if (!run_aside(e, job)) {
+        once_result r = wait_for_answer(e, job, err);
+        if (r != ONCE_OK)
+            return r;
+    }
+    if (job->op.result != ONCE_OK && err != NULL) {
+        *err = job->op.err;
+        err->result = job->op.result;
+    }
+    return job->op.result;
 }
 
 int engine_eventfd(const struct engine *e)
@@ -647,12 +678,14 @@ static void engine_free(struct engine *e)
     pthread_mutex_destroy(&e->lock);
     routes_free(e->routes);
     moments_free(e->moments);
+    pthread_mutex_destroy(&e->aside_lock);
     free(e);
 }
 
 static void init_conditions(struct engine *e)
 {
     pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->aside_lock, NULL);
     pthread_cond_init(&e->rested, NULL);
     for (unsigned i = 0; i < LANES_MAX; i++)
         once_cond_init(&e->lanes[i].work);
@@ -737,6 +770,8 @@ void engine_stop(struct engine *e)
         pthread_join(e->lanes[1].thread, NULL);
         once_store_close(e->lanes[1].store);
     }
+    if (e->aside.store != NULL)
+        once_store_close(e->aside.store);
     while (engine_dispatch(e, SIZE_MAX) > 0)
         ;
     engine_free(e);

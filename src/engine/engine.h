@@ -5,7 +5,8 @@
  * what has queued while the last commit ran, applies it as one step of the store, and
  * answers after that is durable (K4). It is the only thread that touches its handle of the
  * store, so a store needs no locks of its own. Where the store takes steps side by side, a
- * second writer with a handle of its own shares the work when that is faster (lane.h).
+ * second writer with a handle of its own shares the work when that is faster (lane.h), and what
+ * is no operation (looking, checking, expiring) runs in its caller's thread with a third.
  *
  * A step whose answer was lost (ONCE_UNKNOWN) is settled before anybody is answered
  * (K10): reopen the store, apply each operation again by itself; its nonce or fence makes
@@ -23,7 +24,7 @@
 
 #include <semaphore.h>
 
-/* What the writer is asked to do. Operations go into batches, the rest run by themselves. */
+/* What is asked. Operations go into batches, the rest run by themselves. */
 enum job_kind {
     JOB_OPERATION,
     JOB_LIST,

@@ -163,8 +163,9 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
 /* Fences are given in their order, but not committed in it: what was swept over while transactions
  * were under way that may have an earlier one is swept over again, until they have ended. A fence is
  * taken a moment before its transaction has a number: so the one that counts is of the sweep before. */
-static void settle_sweep(struct postgres_store *s, struct once_sweep *w, const PGresult *r, int row)
+static void settle_sweep(struct postgres_store *handle, struct once_sweep *w, const PGresult *r, int row)
 {
+    struct postgres_store *s = handle->first; /* whichever handle is asked, it is one sweep */
     uint64_t newest = (uint64_t)pg_int(r, row, 4);
     int64_t horizon = pg_int(r, row, 5), edge = pg_int(r, row, 6);
     if (s->marked != 0 && horizon >= s->marked_edge) {

@@ -170,6 +170,31 @@ def run_locked_newest():
     b.close()
 
 
+def run_earlier_block():
+    """Expiry goes through a slot block by block. A turn that is begun in a block where it has been, of a
+    record where it has not, is not lost (K1, K7)."""
+    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
+    first = psql("SELECT string_agg(c.record::text, ' ') FROM generate_series(1, 100) n, LATERAL once.claim('', 'block' || n, "
+                 "retention => '1 day') c").split()
+    slot = slot_of(first[0])
+    blocks = lambda record: psql("SELECT string_agg(ctid::text, ' ' ORDER BY fence) FROM once.claim_%s WHERE record = '%s'"
+                                 % (slot, record))
+    before = [r for r in first if blocks(r).startswith(blocks(first[0]).split(",")[0] + ",")]
+    psql("SELECT once.finish(record, fence, 200, body => '') FROM once.claim_%s WHERE key LIKE 'block%%'" % slot)
+    key, record, fence = over()
+    age_ring()
+    while psql("SELECT once.blocks_of(%s::smallint) - blocks FROM once.slot WHERE slot = %s" % (slot, slot)) != "1":
+        equal(psql("SELECT once.sweep_slot(%s::smallint, 1)" % slot), "f", "claim/sweep: a block is looked at")
+    ok(before and slot_of(before[0]) == "0" and slot_of(record) == slot, "claim/sweep: all but the last")
+    psql("VACUUM once.claim_%s" % slot)
+    equal(psql(claim(key)), "execute", "claim/sweep: the next turn")
+    places = [int(p.strip("()").split(",")[0]) for p in blocks(record).split()]
+    ok(places[1] < places[0], "claim/sweep: in an earlier block", places)
+    expire_all()
+    equal(slot_of(record), "0", "claim/sweep: was moved")
+    equal(psql("SELECT state, attempt FROM once.lookup('', '%s')" % key), "running|2", "claim/sweep: in one piece")
+
+
 def slot_of(record):
     return psql("SELECT string_agg(DISTINCT slot::text, ' ') FROM once.claim WHERE record = '%s'" % record)
 
@@ -383,6 +408,7 @@ migrated()
 run_pairs()
 run_expiry()
 run_locked_newest()
+run_earlier_block()
 run_moved()
 run_granted()
 run_old_snapshot()

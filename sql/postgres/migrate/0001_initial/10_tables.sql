@@ -72,8 +72,9 @@ CREATE TABLE once.slot (
     slot      smallint PRIMARY KEY,
     closed_at bigint,                   -- NULL: empty, or current
     since     bigint NOT NULL DEFAULT 0, -- a fence before all that were granted here after it was emptied
-    swept_to  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- up to where expiry has looked
-    swept     bigint NOT NULL DEFAULT 0 -- records past their retention so far
+    swept_to  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- slot 0: up to where expiry has looked
+    blocks    bigint NOT NULL DEFAULT 0, -- the others: how many blocks of its claims it has looked at
+    swept     bigint NOT NULL DEFAULT 0  -- lives past their retention so far
 );
 
 -- Records of the slot being emptied that expiry has to look at again.

@@ -209,7 +209,8 @@ END $$;
 
 -- Everything that a slot has of these records.
 CREATE FUNCTION once.delete_claims(of_slot smallint, records uuid[]) RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH gone AS (
         DELETE FROM once.claim c WHERE c.slot = of_slot AND c.record = ANY (records) RETURNING c.fence
     ), results AS (

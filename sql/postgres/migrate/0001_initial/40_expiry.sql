@@ -23,12 +23,16 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                          since = ARRAY(SELECT s.since FROM once.slot s WHERE s.slot > 0 ORDER BY s.slot)
 $$;
 
+-- A step must cost what its records cost, not what the slot has: statistics of a slot that was
+-- just filled say nothing, so its plans are told to go by index.
+
 -- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
 -- change them meanwhile. But a finish that takes no lock may still see them where they were:
 -- their results also stay there until the slot is emptied, so that its index goes on to decide
 -- who closed a turn (K3, K5).
 CREATE FUNCTION once.move_lives(from_slot smallint, records uuid[]) RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH claims AS (
         DELETE FROM once.claim c
          WHERE c.slot = from_slot AND c.record = ANY (records)
@@ -56,22 +60,41 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT fence, 0, lease_until, point, points, calls, checkpoint FROM progresses
 $$;
 
--- What a slot has of the next records after `after`, by their newest claims: `gone` is finished
--- and past its retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow.
-CREATE FUNCTION once.sweep(of_slot smallint, after uuid, most integer)
+-- What became of these records, by their newest claims: `gone` is finished and past its
+-- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow.
+CREATE FUNCTION once.look_at(of_slot smallint, records uuid[])
 RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashagg = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     now_ms bigint := once.now_ms();
 BEGIN
     RETURN QUERY
         SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms),
                coalesce((x.s).state = 3 AND (x.s).retryable, false)
-          FROM (SELECT c.record FROM once.claim c WHERE c.slot = of_slot AND c.record > after
-                 GROUP BY c.record ORDER BY c.record LIMIT most) w
+          FROM unnest(records) AS w (record)
          CROSS JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = w.record ORDER BY s.fence DESC LIMIT 1) x;
+END $$;
+
+-- Most of a slot that is out of use are lives that are over: a turn that ended for good, past its
+-- retention or released. One look at the row and its result tells, block by block, in the order
+-- of the disk. Counts them, and names the records of all other rows, of turns that were superseded too:
+-- their newest may be in a block that was looked at before.
+CREATE FUNCTION once.look_through(of_slot smallint, first_block bigint, end_block bigint, OUT over bigint, OUT others uuid[])
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+    EXECUTE format($q$
+        SELECT count(*) FILTER (WHERE over), array_agg(DISTINCT record) FILTER (WHERE NOT over)
+          FROM (SELECT c.record,
+                       coalesce(r.state & 16 = 0 AND
+                                (r.state & 15 = 5 OR
+                                 r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0 AND
+                                 r.finished_at + coalesce(c.retention_ms, 86400000) <= $3), false) AS over
+                  FROM once.claim_%s c LEFT JOIN once.result_%s r ON r.fence = c.fence
+                 WHERE c.ctid >= $1 AND c.ctid < $2) w$q$, of_slot, of_slot)
+       INTO over, others
+      USING format('(%s,0)', first_block)::tid, format('(%s,0)', end_block)::tid, once.now_ms();
 END $$;
 
 -- Locks those claims that nobody else holds just now. Returns the records of which they are still
@@ -92,7 +115,8 @@ END $$;
 -- The claims of these records, which are locked. Their results stay until the slot is emptied, so
 -- that its index goes on to decide who closed a turn.
 CREATE FUNCTION once.drop_lives(of_slot smallint, records uuid[]) RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH claims AS (
         DELETE FROM once.claim c WHERE c.slot = of_slot AND c.record = ANY (records) RETURNING c.fence
     ), requests AS (
@@ -101,7 +125,13 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = of_slot
 $$;
 
--- Goes through the next `most` records of a slot that is out of use: moves what is finished and
+-- How many blocks the claims of a slot take.
+CREATE FUNCTION once.blocks_of(of_slot smallint) RETURNS bigint
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_relation_size(format('once.claim_%s', of_slot)) / current_setting('block_size')::bigint
+$$;
+
+-- Goes through the next `most` records or so of a slot that is out of use: moves what is finished and
 -- still wanted, and writes down in once.leftover what has to be looked at again: unfinished, or
 -- locked just now. What is past its retention is counted: it gets no other turn here, for a new life
 -- begins in the current slot. Only a retryable failure might: who looked at the clock before its end,
@@ -109,9 +139,10 @@ $$;
 CREATE FUNCTION once.sweep_slot(of_slot smallint, most integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    last     uuid;
-    looked   integer;
-    over     integer;
+    done     bigint;
+    step     bigint := greatest(1, most / 64);   -- about so many are in a block
+    over     bigint;
+    others   uuid[];
     finished uuid[];
     fences   bigint[];
     open     uuid[];
@@ -120,18 +151,18 @@ DECLARE
     ends     bigint[];
     dropped  uuid[] := '{}';
 BEGIN
-    SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
-           count(*) FILTER (WHERE w.here AND w.gone AND NOT w.retryable),
-           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
+    SELECT s.blocks INTO done FROM once.slot s WHERE s.slot = of_slot;
+    IF done >= once.blocks_of(of_slot) THEN
+        RETURN true;
+    END IF;
+    SELECT w.over, w.others INTO over, others FROM once.look_through(of_slot, done, done + step) w;
+    SELECT array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
            array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
            array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished),
            array_agg(w.record) FILTER (WHERE w.here AND w.gone AND w.retryable),
            array_agg(w.fence) FILTER (WHERE w.here AND w.gone AND w.retryable)
-      INTO last, looked, over, finished, fences, open, ended, ends
-      FROM once.slot s, once.sweep(of_slot, s.swept_to, most) w WHERE s.slot = of_slot;
-    IF looked = 0 THEN
-        RETURN true;
-    END IF;
+      INTO finished, fences, open, ended, ends
+      FROM once.look_at(of_slot, others) w;
     IF finished IS NOT NULL THEN
         moved := once.lock_still_newest(of_slot, finished, fences);
         PERFORM once.move_lives(of_slot, moved);
@@ -142,7 +173,8 @@ BEGIN
     END IF;
     INSERT INTO once.leftover (record)
     SELECT l FROM unnest(finished || open || ended) l WHERE l <> ALL (moved || dropped) ON CONFLICT DO NOTHING;
-    UPDATE once.slot SET swept_to = last, swept = swept + over + cardinality(dropped) WHERE slot = of_slot;
+    UPDATE once.slot SET blocks = least(done + step, once.blocks_of(of_slot)), swept = swept + over + cardinality(dropped)
+     WHERE slot = of_slot;
     RETURN false;
 END $$;
 
@@ -153,7 +185,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqsc
 DECLARE
     removed bigint;
 BEGIN
-    IF EXISTS (SELECT FROM once.slot s, once.claim c WHERE s.slot = gone AND c.slot = gone AND c.record > s.swept_to) THEN
+    IF EXISTS (SELECT FROM once.slot s WHERE s.slot = gone AND s.blocks < once.blocks_of(gone)) THEN
         RAISE EXCEPTION 'slot % was not gone through', gone;
     END IF;
     PERFORM once.move_lives(gone, (
@@ -166,10 +198,22 @@ BEGIN
                    gone);
     DELETE FROM once.leftover;
     -- A holder of one that was moved must not find its slot here any more.
-    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), swept_to = '00000000-0000-0000-0000-000000000000', swept = 0
+    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), blocks = 0, swept = 0
      WHERE slot = gone;
     PERFORM once.note_slots();
     RETURN removed;
+END $$;
+
+-- The next records of slot 0, in their order.
+CREATE FUNCTION once.next_outliving(most integer) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashagg = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    after uuid := (SELECT s.swept_to FROM once.slot s WHERE s.slot = 0);
+BEGIN
+    RETURN ARRAY(SELECT c.record FROM once.claim c WHERE c.slot = 0 AND c.record > after
+                  GROUP BY c.record ORDER BY c.record LIMIT most);
 END $$;
 
 -- Slot 0: what outlived the ring goes row by row. Goes through the next `most` records, and around.
@@ -184,7 +228,7 @@ BEGIN
     SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
            array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone)
       INTO last, looked, records, fences
-      FROM once.slot s, once.sweep(0::smallint, s.swept_to, most) w WHERE s.slot = 0;
+      FROM once.look_at(0::smallint, once.next_outliving(most)) w;
     UPDATE once.slot SET swept_to = CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END
      WHERE slot = 0 AND swept_to IS DISTINCT FROM CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END;
     IF records IS NULL THEN
@@ -231,7 +275,9 @@ BEGIN
         END IF;
         IF once.sweep_slot(oldest, budget) THEN
             PERFORM pg_advisory_xact_lock(8031153);
-            removed := once.empty_slot(oldest);
+            IF once.sweep_slot(oldest, budget) THEN -- a turn may have begun a block
+                removed := once.empty_slot(oldest);
+            END IF;
         END IF;
         RETURN;
     END IF;
