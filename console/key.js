@@ -147,12 +147,16 @@ export class Key {
         return [String(seen.replays), h('small', {}, seen.replays > 0 ? `${since}; the last ${format.ago(seen.last_replay, now)}` : since)];
     }
 
-    /** What the store keeps, and what this daemon has seen besides, in the order of time. */
+    /** What the store keeps, and what this daemon has seen besides, in the order of time. Their clocks are two, which may
+        differ by a little: a renewal lies between its claim and its end all the same. */
     events() {
         const { history, seen } = this.record;
-        const attempts = new Map(history.filter((e) => e.attempt > 0).map((e) => [e.fence, e.attempt]));
-        const moments = (seen?.moments ?? []).map((m) => ({ ...m, attempt: attempts.get(m.fence) ?? 0, state: null, seen: true }));
-        return history.concat(moments).sort((a, b) => a.at - b.at);
+        const claims = new Map(history.filter((e) => e.state === 'running').map((e) => [e.fence, e]));
+        const ends = new Map(history.filter((e) => e.attempt > 0 && e.state !== 'running').map((e) => [e.fence, e.at]));
+        const within = (m) => Math.max(claims.get(m.fence)?.at ?? 0, m.what === 'fenced' ? m.at : Math.min(m.at, ends.get(m.fence) ?? m.at));
+        const moments = (seen?.moments ?? []).map((m) => ({ ...m, at: within(m), attempt: claims.get(m.fence)?.attempt ?? 0, state: null, seen: true }));
+        const rank = (e) => (e.seen ? 1 : e.state === 'running' ? 0 : 2);
+        return history.concat(moments).sort((a, b) => a.at - b.at || Number(BigInt(a.fence) - BigInt(b.fence)) || rank(a) - rank(b));
     }
 
     timeline() {
