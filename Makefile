@@ -12,7 +12,7 @@ SHOP ?= 9001
 HTTP ?=
 CONSOLE ?= 127.0.0.1:7413
 
-.PHONY: all help deps jars run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install tidy clean
+.PHONY: all help deps jars run tour test slow check tsan clang fuzz bench bench-gateway bench-relay sweep storm model install deb deb-test tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -25,6 +25,7 @@ deps: ## install the Debian packages that are missing
 
 jars: deps
 	@python3 test/brokers/kafka.py fetch
+	@python3 test/examples/toolchains.py fetch
 
 $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
@@ -89,8 +90,14 @@ bench-relay: deps ## the relay against home-made ones, likewise; SINKS='URL ...'
 install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
 	@meson install -C $(BUILD) --no-rebuild
 
+deb: deps ## the Debian packages, into build-deb/
+	@tools/make-deb build-deb
+
+deb-test: deps ## install, run, upgrade, remove and purge them in a Debian root of their own (as root)
+	@PYTHONDONTWRITEBYTECODE=1 test/packages/packages.py build-deb-test
+
 tidy: deps ## format, and look for what the compiler does not
 	@tools/tidy
 
 clean: ## remove all build folders
-	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release
+	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release build-deb build-deb-test

@@ -12,6 +12,7 @@
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
+ *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
@@ -36,6 +37,7 @@
 #define NGX_HTTP_ONCE_REQUIRED  3
 
 #define NGX_HTTP_ONCE_STATUS_MAX  600
+#define NGX_HTTP_ONCE_UNSET       ((int64_t) -2)  /* of a duration; -1 is ONCE_NEVER */
 
 /* handed upstream up to this length: a header must fit a service's buffers; longer ones are fetched */
 #define NGX_HTTP_ONCE_CHECKPOINT_MAX  4096
@@ -76,6 +78,8 @@ typedef struct {
     ngx_array_t               *exclude;        /* once_span: JSON pointers */
     int64_t                    lease_ms;
     int64_t                    retention_ms;   /* or ONCE_NEVER */
+    int64_t                    body_retention_ms; /* 0: as long */
+    ngx_flag_t                 key_time;       /* a client's UUIDv7 that is older is refused */
     int64_t                    wait_ms;
     ngx_uint_t                 takeover;       /* enum once_takeover */
     ngx_http_complex_value_t  *probe;          /* where to ask; NULL: nowhere */
@@ -224,12 +228,15 @@ struct ngx_http_once_ctx_s {
     unsigned                   observed:1;
     unsigned                   guarded:1;  /* its upstream is tried once, and so on */
     unsigned                   blocked:1;  /* r->blocked counts us */
+    unsigned                   natural:1;  /* the key is the operation's own, not the client's */
     unsigned                   handed:1;   /* X-Accel-Redirect: its answer is made by nginx itself */
 };
 
 extern ngx_module_t   ngx_http_once_module;
 extern ngx_command_t  ngx_http_once_commands[];
 
+/* says which value of which directive is wrong, and why */
+char *ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *why);
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
@@ -254,6 +261,13 @@ char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* `said`: this location has a once_takeover of its own */
 void ngx_http_once_merge_probe(ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf, ngx_uint_t said);
 const char *ngx_http_once_probe_fault(ngx_http_once_loc_conf_t *olcf);
+/* once_lease, once_retention, once_body_retention, once_wait */
+char *ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+const char *ngx_http_once_retention_fault(ngx_http_once_loc_conf_t *olcf);
+/* those terms of a claim that say how long */
+void ngx_http_once_claim_terms(ngx_http_once_ctx_t *ctx, struct once_claim *claim);
+/* observing: there is no record; would a claim be told that the key is expired? by this machine's clock */
+ngx_uint_t ngx_http_once_is_outside(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
 ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
@@ -282,6 +296,8 @@ ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_
 ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
+ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *record);
+ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);

@@ -486,6 +486,7 @@ ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
+    ctx->natural = 1;
     return ngx_http_complex_value(ctx->request, ctx->conf->key_natural, &ctx->key);
 }
 
@@ -559,11 +560,9 @@ ngx_http_once_begin(void *data)
         request.claim.tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
         request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
         request.claim.fingerprint = ctx->fingerprint;
-        request.claim.lease_ms = ctx->conf->lease_ms;
-        request.claim.retention_ms = ctx->conf->retention_ms;
-        request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.intent = ctx->conf->intent;
         request.claim.route = ngx_http_once_route(ctx);
+        ngx_http_once_claim_terms(ctx, &request.claim);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
 
@@ -774,6 +773,10 @@ ngx_http_once_observe(ngx_http_once_ctx_t *ctx)
         ctx->reply.arm = ONCE_ARM_MISMATCH;
     }
 
+    if (ctx->reply.arm == ONCE_ARM_ABSENT && ngx_http_once_is_outside(ctx)) {
+        ctx->reply.arm = ONCE_ARM_EXPIRED;
+    }
+
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: observing: %s", once_arm_name(ctx->reply.arm));
     return NGX_DECLINED;
 }
@@ -874,6 +877,10 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
 
     case ONCE_ARM_UNKNOWN:
         rc = ngx_http_once_send_unknown(r, record->status);
+        break;
+
+    case ONCE_ARM_EXPIRED:
+        rc = ngx_http_once_send_expired(ctx);
         break;
 
     default:

@@ -80,6 +80,7 @@ static const char help[] =
     "                     store, if that is PostgreSQL\n"
     RELAY_HELP("relay-")
     ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
     "\n"
@@ -457,6 +458,7 @@ static int run(struct daemon *d)
     d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
+    once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
@@ -474,6 +476,7 @@ static int parse(struct daemon *d, int argc, char **argv)
     static const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
         ONCE_CLI_OPTION_STORE,
+        ONCE_CLI_OPTION_SEAL,
         ONCE_CLI_OPTION_QUIET,
         { "socket", required_argument, NULL, OPTION_SOCKET },
         { "allow", required_argument, NULL, OPTION_ALLOW },

@@ -38,6 +38,7 @@ static const char help[] =
     "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
     "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
     "                     a daemon that runs already\n"
+    ONCE_CLI_HELP_SEAL
     "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
     "                     be trusted; default: one tenant\n"
     "  --required         refuse requests without a key\n"
@@ -64,6 +65,11 @@ static const char help[] =
     RELAY_HELP("relay-")
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
+    "  --body-retention DUR\n"
+    "                     how long, if not that long: after it a retry is told that it was\n"
+    "                     executed (410), and is not executed again\n"
+    "  --no-key-time      take keys that are UUIDv7s however old they are; the default is to\n"
+    "                     refuse those older than the retention\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
     "  --wait DUR         how long a retry waits for the first request to end before it is\n"
     "                     told 409; default 0s\n"
@@ -115,6 +121,8 @@ enum {
     OPTION_IDENTITY,
     OPTION_WEBHOOK,
     OPTION_RETENTION,
+    OPTION_BODY_RETENTION,
+    OPTION_NO_KEY_TIME,
     OPTION_LEASE,
     OPTION_WAIT,
     OPTION_TIMEOUT,
@@ -138,6 +146,7 @@ enum {
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     { "upstream", required_argument, NULL, OPTION_UPSTREAM },
     { "listen", required_argument, NULL, OPTION_LISTEN },
     { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
@@ -150,6 +159,8 @@ static const struct option options[] = {
     { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
     { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
     { "retention", required_argument, NULL, OPTION_RETENTION },
+    { "body-retention", required_argument, NULL, OPTION_BODY_RETENTION },
+    { "no-key-time", no_argument, NULL, OPTION_NO_KEY_TIME },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "wait", required_argument, NULL, OPTION_WAIT },
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
@@ -349,6 +360,11 @@ static bool parse_option(struct serve *serve, int c)
         return parse_probe(serve);
     case OPTION_RETENTION:
         return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
+    case OPTION_BODY_RETENTION:
+        return parse_duration(serve, "--body-retention", true, 1, 36500LL * DAY_MS, &serve->config.body_retention_ms);
+    case OPTION_NO_KEY_TIME:
+        serve->config.no_key_time = true;
+        return true;
     case OPTION_LEASE:
         return parse_duration(serve, "--lease", false, 1, DAY_MS, &serve->config.lease_ms);
     case OPTION_WAIT:
@@ -399,6 +415,15 @@ static bool parse_option(struct serve *serve, int c)
     }
 }
 
+/* The answer longer than the record? */
+static bool is_kept_longer(const struct once_serve_config *config)
+{
+    int64_t body = config->body_retention_ms, record = config->retention_ms;
+    if (record == ONCE_SERVE_CONFIG_DEFAULT)
+        record = ONCE_RETENTION_MS_DEFAULT;
+    return body != ONCE_SERVE_CONFIG_DEFAULT && record != ONCE_NEVER && (body == ONCE_NEVER || body > record);
+}
+
 static bool parse(struct serve *serve, int argc, char **argv)
 {
     struct once_cli *cli = &serve->cli;
@@ -417,6 +442,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (is_kept_longer(&serve->config))
+        cli->exit = once_cli_usage(cli, "--body-retention is longer than --retention: an answer goes with its record");
     else if ((serve->config.probe != NULL) !=
              (serve->config.takeover != NULL && strcmp(serve->config.takeover, "probe") == 0))
         cli->exit = once_cli_usage(cli, "--takeover probe and --probe PATH go together");
@@ -430,12 +457,13 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
         cli->exit = ONCE_EXIT_USAGE;
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
+              cli->seal_given) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
-        cli->exit = once_cli_usage(
-            cli,
-            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
-            cli->store);
+        cli->exit = once_cli_usage(cli,
+                                   "--complete, --escalate-webhook, --relay, --console and --seal-keys: the daemon at "
+                                   "%s runs already, give them to it",
+                                   cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
@@ -748,6 +776,7 @@ int once_cli_serve(int argc, char **argv)
         .cli = { .verb = "serve", .help = help },
         .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .body_retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .wait_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };

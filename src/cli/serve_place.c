@@ -112,8 +112,9 @@ static once_result name_directories(struct once_serve_place *place, const struct
             *p = '-';
     bool fits;
     if (place->root) {
+        /* Not in /run/once: where the daemon is a service, that belongs to its user (P1). */
         fits =
-            name_path(place->run, "/run/once/%s", instance) && name_path(place->temp, "/var/cache/once/%s", instance);
+            name_path(place->run, "/run/once-%s", instance) && name_path(place->temp, "/var/cache/once/%s", instance);
     } else {
         const char *runtime = directory_of("XDG_RUNTIME_DIR");
         if (!name_state_directory(state))

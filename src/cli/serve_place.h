@@ -5,7 +5,7 @@
  *        do not meet. It is locked while in use and emptied at the end.
  *
  *                     as root                       as a plain user
- *        running      /run/once/serve-ADDRESS       $XDG_RUNTIME_DIR/once/serve-ADDRESS, or under
+ *        running      /run/once-serve-ADDRESS       $XDG_RUNTIME_DIR/once/serve-ADDRESS, or under
  *                                                   the state directory if that is not set
  *        temporary    /var/cache/once/...           the state directory/serve-ADDRESS
  *        store        /var/lib/once/once.db         $XDG_STATE_HOME/once or ~/.local/state/once

@@ -60,6 +60,7 @@ static void put_record(struct once_json *json, const struct once_record *record,
 {
     once_record_json(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
+    once_json_bool(json, "body_expired", record->body_expired);
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
@@ -188,11 +189,16 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
         claim->retention_ms = ONCE_NEVER;
     else
         api_input_int(in, "retention_ms", 0, ONCE_RETENTION_MS_MAX, &claim->retention_ms);
+    if (api_input_is(in, "body_retention_ms", "never"))
+        claim->body_retention_ms = ONCE_NEVER;
+    else
+        api_input_int(in, "body_retention_ms", 0, ONCE_RETENTION_MS_MAX, &claim->body_retention_ms);
     api_input_int(in, "wait_ms", 0, API_WAIT_MS_MAX, &claim->wait_ms);
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
     api_input_bool(in, "intent", &claim->intent);
     api_input_bytes(in, "route", API_OPTIONAL, &claim->route);
+    api_input_bool(in, "key_time", &claim->key_time);
     read_stored_request(in, claim);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);

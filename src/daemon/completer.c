@@ -226,8 +226,11 @@ static void add_own_lines(const struct attempt *a, struct once_buf *lines)
     const struct once_record *r = &a->reply.record;
     char child[ONCE_CHILD_KEY_LEN + 1];
     once_child_key(a->c->options.once, &a->grant, ONCE_LIT("upstream"), child);
-    once_buf_addf(lines, "Once-Key: %s\r\nOnce-Fence: %llu\r\nOnce-Attempt: %u\r\n", child,
-                  (unsigned long long)a->grant.fence, r->attempt);
+    once_buf_addf(lines, "Once-Key: %s\r\nOnce-Record: ", child);
+    for (size_t i = 0; i < sizeof a->grant.record; i++)
+        once_buf_addf(lines, "%02x", a->grant.record[i]);
+    once_buf_addf(lines, "\r\nOnce-Fence: %llu\r\nOnce-Attempt: %u\r\n", (unsigned long long)a->grant.fence,
+                  r->attempt);
     if (r->recovery_point.len == 0 || once_span_starts(r->recovery_point, ONCE_LIT("once:")))
         return;
     once_buf_addf(lines, "Once-Recovery-Point: %.*s\r\n", ONCE_SPAN_ARGS(r->recovery_point));

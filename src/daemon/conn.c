@@ -250,7 +250,8 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
                            .fence = wire.request.grant.fence,
                            .rerun = wire.request.verb == ONCE_VERB_CLAIM &&
                                     wire.request.claim.takeover == ONCE_TAKEOVER_RERUN };
-    bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE;
+    bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
+                 wire.request.verb == ONCE_VERB_FORGET;
     r = once_submit_for(c->hub->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
     if (r != ONCE_OK) {
         free(call);

@@ -147,7 +147,8 @@ static void put_routes(FILE *file, const struct insight_route *routes, size_t co
 {
     put_head(file, "once_claims_total", "counter", "Claims, by what they were answered.");
     for (size_t i = 0; i < count; i++)
-        for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_UNKNOWN; arm++)
+        for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_EXPIRED;
+             arm = arm == ONCE_ARM_UNKNOWN ? ONCE_ARM_EXPIRED : arm + 1)
             put_routed(file, "once_claims_total", routes[i].name, "arm", once_arm_name((enum once_arm)arm),
                        routes[i].claims[arm]);
     put_head(file, "once_claims_failed_total", "counter", "Claims that could not be done, or found the queue full.");

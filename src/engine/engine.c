@@ -127,7 +127,7 @@ size_t engine_dispatch(struct engine *e, size_t max)
 static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
-                  op->request->verb == ONCE_VERB_RESOLVE;
+                  op->request->verb == ONCE_VERB_RESOLVE || op->request->verb == ONCE_VERB_FORGET;
     bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
     return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
 }

@@ -21,7 +21,7 @@ enum { ROUTES_MAX = ONCE_ROUTE_OTHER + 1 }; /* 0: none; the last one: other */
 /* Of one route. */
 struct insight_route {
     char name[ONCE_ROUTE_LEN_MAX + 1];         /* "": those without */
-    uint64_t claims[ONCE_ARM_UNKNOWN + 1];     /* by arm */
+    uint64_t claims[ONCE_ARM_EXPIRED + 1];     /* by arm */
     uint64_t failed;                           /* claims that could not be done, or were refused for want of room */
     uint64_t outcomes[ONCE_STATE_UNKNOWN + 1]; /* finishes that were stored; 0: releases */
     struct insight_times claim, finish;

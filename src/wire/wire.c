@@ -238,9 +238,11 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_bytes(b, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     put_i64(b, c->lease_ms);
     put_i64(b, c->retention_ms);
+    put_i64(b, c->body_retention_ms);
     put_i64(b, c->wait_ms);
     put_u8(b, c->takeover);
     put_u8(b, c->intent);
+    put_u8(b, c->key_time);
     put_span(b, c->request);
     put_span(b, c->route);
     put_bytes(b, c->nonce, sizeof c->nonce);
@@ -253,9 +255,11 @@ static void take_claim(struct source *s, struct once_claim *c)
     take_bytes(s, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     c->lease_ms = take_i64(s);
     c->retention_ms = take_i64(s);
+    c->body_retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     c->intent = take_bool(s);
+    c->key_time = take_bool(s);
     c->request = take_span(s);
     c->route = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
@@ -301,6 +305,28 @@ static void take_take_over(struct source *s, struct once_take_over *t)
     take_bytes(s, t->nonce, sizeof t->nonce);
 }
 
+static void put_forget(struct once_buf *b, const struct once_forget *f)
+{
+    put_span(b, f->tenant);
+    put_span(b, f->key);
+    put_bytes(b, f->seen.record, sizeof f->seen.record);
+    once_buf_add_u64(b, f->seen.fence);
+    put_u8(b, f->drop);
+    put_span(b, f->actor);
+    put_span(b, f->reason);
+}
+
+static void take_forget(struct source *s, struct once_forget *f)
+{
+    f->tenant = take_span(s);
+    f->key = take_span(s);
+    take_bytes(s, f->seen.record, sizeof f->seen.record);
+    f->seen.fence = take_u64(s);
+    f->drop = take_bool(s);
+    f->actor = take_span(s);
+    f->reason = take_span(s);
+}
+
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
 {
     const struct once_request *r = &call->request;
@@ -337,6 +363,9 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_TAKE_OVER:
         put_take_over(buf, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        put_forget(buf, &r->forget);
+        break;
     }
     end(buf, begin);
 }
@@ -346,7 +375,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_FORGET);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -378,6 +407,9 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     case ONCE_VERB_TAKE_OVER:
         take_take_over(&s, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        take_forget(&s, &r->forget);
+        break;
     default:
         s.bad = true;
     }
@@ -396,12 +428,15 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->state);
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
+    put_u8(b, r->body_expired);
     put_u8(b, r->lease_live);
     put_u8(b, r->has_request);
+    put_u8(b, r->forgotten);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
     put_i64(b, r->retention_ms);
+    put_i64(b, r->body_retention_ms);
     put_i64(b, r->created_at);
     put_i64(b, r->claimed_at);
     put_i64(b, r->lease_until);
@@ -426,12 +461,15 @@ static void take_record(struct source *s, struct once_record *r)
     r->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
+    r->body_expired = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
+    r->forgotten = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
     r->retention_ms = take_i64(s);
+    r->body_retention_ms = take_i64(s);
     r->created_at = take_i64(s);
     r->claimed_at = take_i64(s);
     r->lease_until = take_i64(s);
@@ -458,7 +496,7 @@ once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry
                            struct once_error *err)
 {
     struct source s = { .left = payload };
-    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_ABSENT);
+    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_EXPIRED);
     s.bad = s.bad || *arm == ONCE_ARM_NONE;
     *retry_after_ms = take_i64(&s);
     take_record(&s, record);

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'send' 'serve' 'status' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'forget' 'migrate' 'send' 'serve' 'status' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -72,6 +72,14 @@ key extra
 check extra
 status extra
 status --socket ''
+forget
+forget --tenant a
+forget --tenant a --reason r
+forget --tenant a --key k --drop --reason r
+forget --tenant a --key= --reason r
+forget --tenant a --yes --reason r --step 0
+forget --tenant a --yes --reason r --step 1001
+forget --tenant a --yes --reason r k
 expire --limit 0
 expire --step 10001
 migrate extra

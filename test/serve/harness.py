@@ -339,8 +339,8 @@ class Gateway:
                     pass
         self.process.wait()
         if ROOT:  # a case that failed, or killed it
-            for place in ("/run/once", "/var/cache/once"):
-                shutil.rmtree("%s/serve-127.0.0.1-%d" % (place, self.port), ignore_errors=True)
+            for place in ("/run/once-", "/var/cache/once/"):
+                shutil.rmtree("%sserve-127.0.0.1-%d" % (place, self.port), ignore_errors=True)
 
 
 def http_off():

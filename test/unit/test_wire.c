@@ -108,9 +108,10 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
 {
     return once_span_equal(a->tenant, b->tenant) && once_span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->lease_ms == b->lease_ms &&
-           a->retention_ms == b->retention_ms && a->wait_ms == b->wait_ms && a->takeover == b->takeover &&
-           a->intent == b->intent && once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route) &&
-           memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
+           a->retention_ms == b->retention_ms && a->body_retention_ms == b->body_retention_ms &&
+           a->wait_ms == b->wait_ms && a->takeover == b->takeover && a->intent == b->intent &&
+           a->key_time == b->key_time && once_span_equal(a->request, b->request) &&
+           once_span_equal(a->route, b->route) && memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
 static bool same_resolve(const struct once_resolve *a, const struct once_resolve *b)
@@ -150,6 +151,10 @@ static bool same_request(const struct once_request *a, const struct once_request
         return same_grant(&a->take_over.seen, &b->take_over.seen) && a->take_over.lease_ms == b->take_over.lease_ms &&
                a->take_over.intent == b->take_over.intent &&
                memcmp(a->take_over.nonce, b->take_over.nonce, sizeof a->take_over.nonce) == 0;
+    case ONCE_VERB_FORGET:
+        return once_span_equal(a->forget.tenant, b->forget.tenant) && once_span_equal(a->forget.key, b->forget.key) &&
+               same_grant(&a->forget.seen, &b->forget.seen) && a->forget.drop == b->forget.drop &&
+               once_span_equal(a->forget.actor, b->forget.actor) && once_span_equal(a->forget.reason, b->forget.reason);
     }
     return false;
 }
@@ -162,7 +167,7 @@ static void round_trip__a_call_arrives_with_all_its_fields(void)
         pool.len = 0;
         state_of_random = i;
         len_scale = 300;
-        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_TAKE_OVER)), got;
+        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_FORGET)), got;
         once_buf_clear(&buf);
         wire_put_call(&buf, i, &sent);
         struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -178,10 +183,11 @@ static bool same_record(const struct once_record *a, const struct once_record *b
     return same_grant(&a->grant, &b->grant) && once_span_equal(a->tenant, b->tenant) &&
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
-           a->lease_live == b->lease_live && a->has_request == b->has_request && a->takeover == b->takeover &&
-           a->attempt == b->attempt && a->status == b->status && a->retention_ms == b->retention_ms &&
-           a->created_at == b->created_at && a->claimed_at == b->claimed_at && a->lease_until == b->lease_until &&
-           a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
+           a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
+           a->lease_live == b->lease_live && a->has_request == b->has_request && a->forgotten == b->forgotten &&
+           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
+           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
+           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
            once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
            once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
            once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route);
@@ -376,6 +382,7 @@ static void format__is_the_one_of_version_1(void)
                                               .key = ONCE_LIT("key"),
                                               .lease_ms = 1000,
                                               .retention_ms = ONCE_NEVER,
+                                              .body_retention_ms = 7,
                                               .wait_ms = 5,
                                               .takeover = ONCE_TAKEOVER_RERUN,
                                               .route = ONCE_LIT("p/q") };
@@ -384,7 +391,7 @@ static void format__is_the_one_of_version_1(void)
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000090"
+               "00000099"
                "00000002"
                "03"
                "01"
@@ -399,8 +406,10 @@ static void format__is_the_one_of_version_1(void)
                "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
                "00000000000003e8"
                "ffffffffffffffff"
+               "0000000000000007"
                "0000000000000005"
                "02"
+               "00"
                "00"
                "00000000"
                "00000003"
@@ -443,6 +452,7 @@ static void format__is_the_one_of_version_1(void)
                                          .attempt = 2,
                                          .status = -1,
                                          .retention_ms = 1,
+                                         .body_retention_ms = 7,
                                          .created_at = 2,
                                          .claimed_at = 3,
                                          .lease_until = 4,
@@ -451,7 +461,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000a5"
+               "000000af"
                "00000004"
                "04"
                "05"
@@ -464,12 +474,15 @@ static void format__is_the_one_of_version_1(void)
                "01"
                "00"
                "00"
+               "00"
                "01"
+               "00"
                "00"
                "01"
                "00000002"
                "ffffffff"
                "0000000000000001"
+               "0000000000000007"
                "0000000000000002"
                "0000000000000003"
                "0000000000000004"
@@ -561,7 +574,7 @@ static void values__that_do_not_exist_are_refused(void)
         EXPECT_ROW(#type ": " #highest, read_payload(type, payload_of(&buf), &err) == (exists ? SAME : REFUSED));      \
     } while (0)
         struct once_reply reply = { .arm = (enum once_arm)bad, .record = plain };
-        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_ABSENT);
+        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_EXPIRED);
         reply = (struct once_reply){ .arm = ONCE_ARM_FOUND, .record = plain };
         reply.record.state = (enum once_state)bad;
         TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_STATE_UNKNOWN);

@@ -120,9 +120,11 @@ static struct wire_call any_call(enum once_verb verb)
                                         .key = any_span(),
                                         .lease_ms = any_i64(),
                                         .retention_ms = any_i64(),
+                                        .body_retention_ms = any_i64(),
                                         .wait_ms = any_i64(),
                                         .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                                         .intent = toss(),
+                                        .key_time = toss(),
                                         .request = any_span(),
                                         .route = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
@@ -159,6 +161,15 @@ static struct wire_call any_call(enum once_verb verb)
         any_bytes(r->take_over.seen.record, sizeof r->take_over.seen.record);
         any_bytes(r->take_over.nonce, sizeof r->take_over.nonce);
         break;
+    case ONCE_VERB_FORGET:
+        r->forget = (struct once_forget){ .tenant = any_span(),
+                                          .key = any_span(),
+                                          .seen.fence = any_u64(),
+                                          .drop = toss(),
+                                          .actor = any_span(),
+                                          .reason = any_span() };
+        any_bytes(r->forget.seen.record, sizeof r->forget.seen.record);
+        break;
     }
     return c;
 }
@@ -170,12 +181,15 @@ static struct once_record any_record(void)
                              .state = (enum once_state)below(ONCE_STATE_UNKNOWN + 1),
                              .retryable = toss(),
                              .body_dropped = toss(),
+                             .body_expired = toss(),
                              .lease_live = toss(),
                              .has_request = toss(),
+                             .forgotten = toss(),
                              .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
                              .retention_ms = any_i64(),
+                             .body_retention_ms = any_i64(),
                              .created_at = any_i64(),
                              .claimed_at = any_i64(),
                              .lease_until = any_i64(),
@@ -195,7 +209,7 @@ static struct once_record any_record(void)
 
 static struct once_reply any_reply(void)
 {
-    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_ABSENT)),
+    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_EXPIRED)),
                                 .retry_after_ms = any_i64(),
                                 .record = any_record() };
 }
@@ -248,7 +262,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_CALL: {
-        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_TAKE_OVER)));
+        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_FORGET)));
         wire_put_call(buf, id, &call);
         break;
     }

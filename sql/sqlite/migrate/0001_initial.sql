@@ -30,13 +30,14 @@ CREATE TABLE once_claim (
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
     flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
                                            -- 8: after one that was running and may have sent something;
-                                           -- from 256 on: its route, as in once_route; 127: other
+                                           -- from 256 on: its route, as in once_route; 63: other
     takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 4),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
     lease_ms            INTEGER NOT NULL,
     boot                INTEGER NOT NULL,  -- once_boot.seq: a lease does not outlive its boot
     retention_ms        INTEGER NOT NULL,  -- -1: never expires
+    body_retention_ms   INTEGER NOT NULL,  -- of the outcome's headers and body; 0: as long
     fingerprint_version INTEGER NOT NULL,
     fingerprint         BLOB NOT NULL CHECK (length(fingerprint) = 32),
     nonce               BLOB NOT NULL CHECK (length(nonce) = 16),
@@ -47,7 +48,7 @@ CREATE TABLE once_claim (
 
 -- What claims are about, for people: names as small numbers, given for good.
 CREATE TABLE once_route (
-    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 126),
+    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
     name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64)
 ) STRICT;
 
@@ -76,11 +77,14 @@ CREATE TABLE once_result (
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     expires_at  INTEGER,                   -- NULL: never, or a later attempt took over
+    body_until  INTEGER,                   -- when headers and body are dropped; NULL: with the record, or they are
     outcome     BLOB NOT NULL              -- src/core/outcome.h
 ) STRICT;
 
 -- What expires next. Appended at its end as long as retentions are few.
 CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
+-- Whose headers and body go next, of those that go before their record.
+CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT NULL;
 
 -- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read

@@ -58,6 +58,17 @@ END $$;
 COMMENT ON FUNCTION once.child_key(uuid, text) IS
     'The key for a foreign call on behalf of a record: the same on every attempt, 48 hex digits';
 
+CREATE FUNCTION once.key_time(key text) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF key ~* '\A[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z' THEN
+        RETURN ('x' || substr(key, 1, 8) || substr(key, 10, 4))::bit(48)::bigint;
+    END IF;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION once.key_time(text) IS
+    'The time that a UUIDv7 carries, in milliseconds since 1970; NULL if it is none';
+
 CREATE FUNCTION once.secret() RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.secret FROM once.store s
@@ -93,16 +104,16 @@ BEGIN
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
     IF number IS NULL THEN
-        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < 126
+        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < 62
         RETURNING id INTO number;
     END IF;
-    RETURN coalesce(number, 127);
+    RETURN coalesce(number, 63);
 END $$;
 
 CREATE FUNCTION once.route_name(wanted integer) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN wanted = 127 THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
+    RETURN CASE WHEN wanted = 63 THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
 END $$;
 
 CREATE FUNCTION once.routes() RETURNS TABLE (id smallint, name text)

@@ -19,7 +19,7 @@ END $$;
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
-                ELSE (takeover & ~240) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
+                ELSE (takeover & ~496) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
 $$;
 
 -- The request that is stored with the life of this claim.
@@ -34,11 +34,13 @@ END $$;
 
 -- A claim that brings its request; the latest counts.
 CREATE FUNCTION once.claim_with_request(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
-                                        retention_ms bigint, takeover integer, nonce uuid, request bytea)
+                                        retention_ms bigint, takeover integer, nonce uuid, request bytea,
+                                        body_retention_ms bigint DEFAULT NULL, born bigint DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a once.answer := once.claim_record(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce);
+    a once.answer := once.claim_record(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce,
+                                       body_retention_ms, born);
     s once.stored;
 BEGIN
     IF a.arm IN ('execute', 'probe') THEN
@@ -126,10 +128,10 @@ BEGIN
     END IF;
     a := once.answer_of(CASE WHEN s.takeover IN (3, 4) AND NOT unsent THEN 'probe' ELSE 'execute' END,
                         once.next_turn(s, new_nonce,
-                                       once.next_takeover(s.takeover + 256 * s.route + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
+                                       once.next_takeover(s.takeover + 512 * s.route + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
                                        coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
-                                       s.fingerprint, s.tenant, s.key), n);
+                                       s.body_retention_ms, s.fingerprint, s.tenant, s.key), n);
     a.request := once.request_of(once.claimed(wanted, a.fence));
     RETURN a;
 END $$;
