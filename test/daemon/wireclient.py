@@ -31,8 +31,13 @@ def call(verb, payload, record=bytes(16), fence=0, number=1):
     return frame(CALL, struct.pack("!BB16s16sQ", verb, 0, bytes(16), record, fence) + payload, number)
 
 
+def terms(lease_ms, retention_ms=0, wait_ms=0, takeover=ESCALATE, intent=0):
+    """What a claim says between its fingerprint and its request; its body is kept as long, its key's age does not count."""
+    return struct.pack("!qqqqBBB", lease_ms, retention_ms, 0, wait_ms, takeover, intent, 0)
+
+
 def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None, route=""):
-    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqBB", lease_ms, 0, wait_ms, takeover, 0) +
+    return call(CLAIM, text(tenant) + text(key) + bytes(32) + terms(lease_ms, wait_ms=wait_ms, takeover=takeover) +
                 text("") + text(route) + (nonce or os.urandom(16)), number=number)
 
 
