@@ -211,6 +211,9 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
         once_buf_addf(
             out, "        once_complete service%s header=Host;    # the daemon finishes what nobody is at any more\n",
             config->complete_identity ? " identity" : "");
+    if (config->trace != NULL)
+        once_buf_addf(out, "        once_trace %s;          # spans go to the daemon, which exports them\n",
+                      config->trace);
     add_duration(out, indent, "once_lease", config->lease_ms);
     add_duration(out, indent, "once_retention", config->retention_ms);
     add_duration(out, indent, "once_body_retention", config->body_retention_ms);

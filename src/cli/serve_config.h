@@ -39,6 +39,7 @@ struct once_serve_config {
     bool intent, complete, complete_identity; /* identity: clients are authenticated before this gateway */
     bool no_key_time;
     bool log_requests;
+    const char *trace; /* NULL: off */
 };
 
 void once_serve_config_write(const struct once_serve_config *config, struct once_buf *out);

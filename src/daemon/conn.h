@@ -5,6 +5,7 @@
 #define ONCE_DAEMON_CONN_H
 
 #include "daemon/held.h"
+#include "daemon/noted.h"
 #include "daemon/slow.h"
 #include "daemon/unknown.h"
 #include "wire/wire.h"
@@ -38,7 +39,8 @@ struct hub {
     void *deferred_arg;
     void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* answers STATUS; may be NULL */
     void *status_arg;
-    bool submitted; /* calls that the engine was not kicked for yet */
+    bool submitted;             /* calls that the engine was not kicked for yet */
+    struct noted_for noted_for; /* logs and traces */
 };
 
 struct conn {
@@ -51,7 +53,8 @@ struct conn {
     bool left;   /* its client hung up: what it holds is nobody's any more */
     struct once_buf in, out;
     size_t parsed, sent;
-    unsigned pending; /* calls and questions under way */
+    unsigned pending;             /* calls and questions under way */
+    struct noted_context context; /* of the next call */
     struct conn *next, **at;
 };
 

@@ -21,6 +21,9 @@
 
 enum { SERVER_USERS_MAX = 16 };
 
+struct decisions; /* decisions.h */
+struct exporter;  /* trace/exporter.h */
+
 struct server_options {
     struct once *once; /* opened with options.poll; the server's from server_open() on */
     const char *socket_path;
@@ -36,6 +39,8 @@ struct server_options {
     /* Writes the answer to STATUS; may be NULL. On the server's thread: it must not wait */
     void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id);
     void *status_arg;
+    struct decisions *log;     /* of decisions; may be NULL */
+    struct exporter *exporter; /* of spans; may be NULL */
 };
 
 struct server;

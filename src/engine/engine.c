@@ -99,6 +99,14 @@ static struct job *take_finished(struct engine *e, size_t max, bool *more)
     return first;
 }
 
+/* The one whose callback runs on this thread. */
+static _Thread_local const struct job *dispatched;
+
+bool engine_dispatched_waited(void)
+{
+    return dispatched != NULL && dispatched->ask_at != 0;
+}
+
 size_t engine_dispatch(struct engine *e, size_t max)
 {
     if (!e->poll)
@@ -113,7 +121,9 @@ size_t engine_dispatch(struct engine *e, size_t max)
     size_t count = 0;
     while (job != NULL) {
         struct job *next = job->next;
+        dispatched = job;
         job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
+        dispatched = NULL;
         free(job);
         job = next;
         count++;

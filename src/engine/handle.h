@@ -28,6 +28,8 @@ once_result once_claim_step(struct once *once, const struct once_claim *claim, s
 void once_claim_gave_up(struct once *once, const struct once_claim *claim); /* the last step said IN_PROGRESS */
 /* Asks the store for a record that nobody has, all the way through queue, writer and store; counts as nothing. */
 once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct once_error *err);
+/* In a callback of once_dispatch(): was this a claim that waited for another's outcome? */
+bool once_dispatched_waited(void);
 /* Before the end: no claim waits for another's outcome any more, also none that comes later. */
 void once_end_waits(struct once *once);
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,

@@ -343,6 +343,11 @@ once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct 
     return r;
 }
 
+bool once_dispatched_waited(void)
+{
+    return engine_dispatched_waited();
+}
+
 int once_eventfd(const struct once *once)
 {
     return engine_eventfd(once->engine);

@@ -723,6 +723,93 @@ once_result wire_get_counts(once_span payload, struct once_stats *stats, struct 
     return taken(&s, "counts", err);
 }
 
+/* ------------------------------------------------------------------ traces */
+
+void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_context *c)
+{
+    size_t begin = wire_begin(buf, id, WIRE_CONTEXT);
+    once_buf_add_u32(buf, c->call);
+    put_bytes(buf, c->trace.trace, sizeof c->trace.trace);
+    put_bytes(buf, c->trace.span, sizeof c->trace.span);
+    put_u8(buf, c->trace.sampled);
+    put_span(buf, c->route);
+    end(buf, begin);
+}
+
+/* A short one: whoever chose it may have chosen anything. */
+static once_span take_text(struct source *s)
+{
+    once_span text = take_span(s);
+    s->bad = s->bad || text.len > ONCE_TENANT_LEN_MAX;
+    return text;
+}
+
+once_result wire_get_context(once_span payload, struct wire_context *c, struct once_error *err)
+{
+    struct source s = { .left = payload };
+    *c = (struct wire_context){ .call = take_u32(&s) };
+    take_bytes(&s, c->trace.trace, sizeof c->trace.trace);
+    take_bytes(&s, c->trace.span, sizeof c->trace.span);
+    c->trace.sampled = take_bool(&s);
+    c->route = take_text(&s);
+    return taken(&s, "context", err);
+}
+
+void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const struct once_trace_report *r)
+{
+    size_t begin = wire_begin(buf, id, WIRE_SPANS);
+    once_buf_add_u32(buf, lost);
+    put_bytes(buf, r->trace, sizeof r->trace);
+    put_bytes(buf, r->record, sizeof r->record);
+    once_buf_add_u64(buf, r->fence);
+    once_buf_add_u32(buf, r->attempt);
+    put_span(buf, r->tenant);
+    put_span(buf, r->route);
+    put_u8(buf, (unsigned)r->count);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct once_trace_span *span = &r->spans[i];
+        put_u8(buf, span->name);
+        put_bytes(buf, span->id, sizeof span->id);
+        put_bytes(buf, span->parent, sizeof span->parent);
+        once_buf_add_u64(buf, span->start_ns);
+        once_buf_add_u64(buf, span->end_ns);
+        put_u8(buf, span->arm);
+        once_buf_add_u32(buf, (uint32_t)span->status);
+        put_u8(buf, span->failed);
+    }
+    end(buf, begin);
+}
+
+static void take_traced(struct source *s, struct once_trace_span *span)
+{
+    span->name = (enum once_trace_name)take_enum(s, ONCE_TRACE_SEND);
+    s->bad = s->bad || span->name == 0;
+    take_bytes(s, span->id, sizeof span->id);
+    take_bytes(s, span->parent, sizeof span->parent);
+    span->start_ns = take_u64(s);
+    span->end_ns = take_u64(s);
+    span->arm = (enum once_arm)take_enum(s, ONCE_ARM_EXPIRED);
+    span->status = (int32_t)take_u32(s);
+    span->failed = take_bool(s);
+}
+
+once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_report *r, struct once_error *err)
+{
+    struct source s = { .left = payload };
+    *r = (struct once_trace_report){ .count = 0 };
+    *lost = take_u32(&s);
+    take_bytes(&s, r->trace, sizeof r->trace);
+    take_bytes(&s, r->record, sizeof r->record);
+    r->fence = take_u64(&s);
+    r->attempt = take_u32(&s);
+    r->tenant = take_text(&s);
+    r->route = take_text(&s);
+    r->count = take_enum(&s, ONCE_TRACE_SPANS_MAX);
+    for (size_t i = 0; i < r->count; i++)
+        take_traced(&s, &r->spans[i]);
+    return taken(&s, "spans", err);
+}
+
 /* ------------------------------------------------------------------ checks */
 
 /* The numbers come first on the wire, but are known last. */

@@ -57,6 +57,21 @@ run --key k --quiet=yes -- true
 run -k k -- true
 advance
 advance --nonsense x
+daemon --log-decisions xml
+daemon --log-file x
+daemon --otlp x
+daemon --otlp http://u:p@x
+daemon --otlp-ratio 0.5
+daemon --otlp http://x --otlp-ratio 1.5
+daemon --otlp http://x --otlp-ratio -1
+relay --route '*=http://x' --otlp-header 'a: b'
+relay --route '*=http://x' --otlp http://x --otlp-ratio 1
+consume nats://x/y --consumer c --to http://x --otlp-ratio x
+send POST http://x --otlp-header 'a: b'
+send POST http://x --otlp ftp://x
+send POST http://x --otlp http://x --otlp-header nonsense
+send POST http://x --otlp http://x --otlp-header @/nonexistent
+send POST http://x --trace -H 'Traceparent: x'
 keys
 keys nonsense
 keys list extra

@@ -257,7 +257,9 @@ def gateway__as_the_units_say():
         done = subprocess.run(inside.command("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "once", "keys", "list",
                                              "--store", "once:/run/once/once.sock"), env=ENV, capture_output=True, text=True, check=False)
         assert done.returncode in (69, 70) and done.stdout == "", "a stranger: %d %s%s" % (done.returncode, done.stdout, done.stderr)
-        service.stop(inside)
+        service.stop(inside)  # and the gateway with it, which has its folder to remove
+        equal(gateway.wait(timeout=60), 0, "exit status of the gateway")
+        assert not glob.glob(root.at("/run/once-serve-*"))
 
 
 # ---------------------------------------------------------------- upgrading

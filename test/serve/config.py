@@ -56,6 +56,9 @@ def test_config__says_each_option(world):
             (("--timeout", "10m"), "proxy_read_timeout 10m;"),
             (("--workers", "3"), "worker_processes 3;"),
             (("--log-requests",), "access_log /dev/stderr requests;"),
+            (("--otlp", "http://127.0.0.1:4318"), "once_trace on;"),
+            (("--trace", "0.25"), "once_trace 0.250000;"),
+            (("--trace", "off", "--otlp", "http://127.0.0.1:4318"), "once_trace off;"),
             (("--module", "/dev/null"), 'load_module "/dev/null";'),
             (("--store", "once:/run/x/once.sock"), 'once_daemon "/run/x/once.sock";')):
         contains(config(world, *options), line, " ".join(options))
@@ -128,6 +131,14 @@ def test_mistake__is_named(world):
             *(((*UPSTREAM, *longer), "--body-retention is longer than --retention: an answer goes with its record")
               for longer in (("--body-retention", "25h"), ("--body-retention", "never"), ("--retention", "1h", "--body-retention", "61m"))),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
+            ((*UPSTREAM, "--trace", "2"), "--trace takes on, off or a share from 0 to 1, not '2'"),
+            ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
+            ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
+            ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
+            ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
+            ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
+            ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
+             "--log-decisions and --otlp: the daemon at once:/x runs already, give them to it"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),

@@ -232,6 +232,44 @@ static struct once_stats any_stats(void)
                                 any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
 }
 
+/* What a peer tells of traces has short texts only. */
+static once_span any_short(void)
+{
+    once_span span = any_span();
+    return once_span_of(span.ptr, span.len < ONCE_TENANT_LEN_MAX ? span.len : ONCE_TENANT_LEN_MAX);
+}
+
+static void put_any_context(struct once_buf *buf, uint32_t id)
+{
+    struct wire_context context = { .call = any_u32(), .trace.sampled = toss(), .route = any_short() };
+    any_bytes(context.trace.trace, sizeof context.trace.trace);
+    any_bytes(context.trace.span, sizeof context.trace.span);
+    wire_put_context(buf, id, &context);
+}
+
+static void put_any_spans(struct once_buf *buf, uint32_t id)
+{
+    struct once_trace_report report = { .fence = any_u64(),
+                                        .attempt = any_u32(),
+                                        .tenant = any_short(),
+                                        .route = any_short(),
+                                        .count = below(ONCE_TRACE_SPANS_MAX + 1) };
+    any_bytes(report.trace, sizeof report.trace);
+    any_bytes(report.record, sizeof report.record);
+    for (size_t i = 0; i < report.count; i++) {
+        struct once_trace_span *span = &report.spans[i];
+        *span = (struct once_trace_span){ .name = (enum once_trace_name)(1 + below(ONCE_TRACE_SEND)),
+                                          .start_ns = any_u64(),
+                                          .end_ns = any_u64(),
+                                          .arm = (enum once_arm)below(ONCE_ARM_EXPIRED + 1),
+                                          .status = (int32_t)any_u32(),
+                                          .failed = toss() };
+        any_bytes(span->id, sizeof span->id);
+        any_bytes(span->parent, sizeof span->parent);
+    }
+    wire_put_spans(buf, id, any_u32(), &report);
+}
+
 static void put_any_checked(struct once_buf *buf, uint32_t id)
 {
     struct once_check_report report = { .records = any_u64(), .attempts = any_u64(), .problems = below(4) };
@@ -316,6 +354,12 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
     }
     case WIRE_FAILED:
         wire_put_failed(buf, id, (once_result)(1 + below(ONCE_NO_MEMORY)), any_text());
+        break;
+    case WIRE_CONTEXT:
+        put_any_context(buf, id);
+        break;
+    case WIRE_SPANS:
+        put_any_spans(buf, id);
         break;
     case WIRE_EXPIRE:
     case WIRE_CHECK:

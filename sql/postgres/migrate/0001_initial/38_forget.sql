@@ -69,7 +69,7 @@ BEGIN
             s := once.newest(wanted);   -- it finished just now
         END IF;
         s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
-                            s.retention_ms, s.fingerprint, '', NULL);
+                            s.retention_ms, s.body_retention_ms, s.fingerprint, '', NULL);
         PERFORM once.close_turn(s, 21, 0, NULL, NULL);
     END IF;
     PERFORM once.erase_record(wanted);
