@@ -36,8 +36,8 @@ enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
     X(CHECKED, 12)                                                                                                     \
     X(STATS, 13) /* answered by COUNTS */                                                                              \
     X(COUNTS, 14)                                                                                                      \
-    X(FAILED, 15)  /* instead of any answer: a result and a text */                                                    \
-    X(STATUS, 16)  /* answered by STATE, at once, whatever the store does */                                           \
+    X(FAILED, 15) /* instead of any answer: a result and a text */                                                     \
+    X(STATUS, 16) /* answered by STATE, at once, whatever the store does */                                            \
     X(STATE, 17)                                                                                                       \
     X(CONTEXT, 18) /* whose trace the next CALL is part of; not answered */                                            \
     X(SPANS, 19)   /* what was traced of an operation; not answered */
