@@ -99,6 +99,8 @@ typedef int64_t once_time;
 #define ONCE_CHILD_KEY_LEN 48                  /* printable; callees accept at least 64 */
 #define ONCE_UUID_LEN 36
 #define ONCE_LIST_LIMIT_MAX 1000
+#define ONCE_ROUTE_LEN_MAX 64   /* bytes of a route's name, visible ASCII */
+#define ONCE_ROUTE_COUNT_MAX 62 /* names that a store keeps; all that come later are "other" */
 
 /* ---------------------------------------------------------------- results */
 
@@ -209,6 +211,7 @@ struct once_record {
     once_span recovery_point, checkpoint;
     once_span headers, body;
     once_span request; /* only in the reply of once_take_over() and once_lookup_request() */
+    once_span route;   /* as the newest claim said, or "other"; a replay need not tell it */
 };
 
 /* What the store answered. */
@@ -332,6 +335,8 @@ struct once_claim {
     bool key_time;     /* where there is no record: a UUIDv7 whose time is outside the window is EXPIRED, see below */
     once_span request; /* kept until it is finished, for whoever takes over. Yours: leave credentials out.
                           Empty: what an earlier attempt stored stays */
+    once_span route;   /* what kind of operation it is, e.g. "orders": a label to count and
+                          to find it by. Few different ones; empty: none. Decides nothing */
     uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
                           its nonce after a lost answer returns the same grant */
 };
@@ -613,6 +618,7 @@ struct once_filter {
     unsigned states;         /* bits 1u << state; 0: all */
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
+    once_span route;    /* empty: all */
     int64_t age_ms_min; /* created at least this long ago */
     bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
     bool with_request;  /* of these, only what has a stored request */

@@ -8,6 +8,7 @@
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_resend.c    the request as it is stored for the completer
+ *     ngx_http_once_route.c     what a request is counted as
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
@@ -94,6 +95,9 @@ typedef struct {
     ngx_str_t                  complete;       /* the upstream's name at the daemon; empty: off */
     ngx_array_t               *complete_headers; /* ngx_str_t: stored, besides the usual ones */
     ngx_uint_t                 complete_identity; /* clients are authenticated here: the daemon may use its own */
+    ngx_http_complex_value_t  *route;          /* NULL: route_name */
+    once_span                  route_name;     /* empty: none */
+    ngx_uint_t                 route_said;
     ngx_uint_t                 trace;          /* of a million requests without a trace, so many begin one; see below */
     ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
     ngx_str_t                  pass;           /* a named location, or empty */
@@ -282,6 +286,9 @@ ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
 ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
 void ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request);
+char *ngx_http_once_set_route(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+void ngx_http_once_merge_route(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf);
+once_span ngx_http_once_route(ngx_http_once_ctx_t *ctx);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);

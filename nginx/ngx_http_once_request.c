@@ -559,6 +559,7 @@ ngx_http_once_begin(void *data)
         request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
         request.claim.fingerprint = ctx->fingerprint;
         request.claim.intent = ctx->conf->intent;
+        request.claim.route = ngx_http_once_route(ctx);
         ngx_http_once_claim_terms(ctx, &request.claim);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
@@ -611,6 +612,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->checkpoint = record->checkpoint.len <= NGX_HTTP_ONCE_CHECKPOINT_MAX
                          ? ngx_http_once_keep(pool, record->checkpoint) : once_span_of(NULL, 0);
     record->request = once_span_of(NULL, 0);
+    record->route = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
     ctx->named = 0;

@@ -16,10 +16,13 @@
 #include "daemon/completer.h"
 #include "daemon/console.h"
 #include "daemon/decisions.h"
+#include "daemon/pulse.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
+#include "daemon/status.h"
 #include "engine/handle.h"
 #include "http/http_call.h"
+#include "os/notify.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -142,6 +145,7 @@ struct daemon {
     struct relay_setup relay;
     struct relay_numbers numbers;
     const char *relay_store;
+    struct status status;
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
     struct decisions *log;
@@ -381,6 +385,7 @@ static bool choose_socket(struct daemon *d, const char *given)
 
 /* What works besides the server itself. */
 struct others {
+    struct pulse *pulse;
     struct once_api *api;
     struct completer *completer;
     struct console *console;
@@ -394,14 +399,34 @@ static void stop_others(struct others *o)
     census_stop(o->census);
     console_stop(o->console);
     once_api_stop(o->api);
+    pulse_stop(o->pulse);
     completer_stop(o->completer);
     relayer_stop(o->relayer);
+}
+
+static void on_ending(void *arg)
+{
+    struct daemon *d = arg;
+    pulse_end(d->status.pulse);
+}
+
+/* What `once status` is told of. */
+static void fill_status(struct daemon *d, const struct once_api_options *of)
+{
+    d->status.store = d->console.store;
+    d->status.expiry = of->expiry;
+    d->status.escalations = of->escalations;
+    d->status.completer = of->completer;
+    d->status.relay = d->relay.given ? &d->numbers : NULL;
 }
 
 static int start_others(struct daemon *d, const struct server *server, struct others *o)
 {
     struct once_error err;
     bool relays = d->relay.given;
+    if (pulse_start(d->options.once, QUEUE_LEN, &o->pulse, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "serve");
+    d->status.pulse = o->pulse;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
     d->complete.log = d->log;
@@ -418,7 +443,9 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
                                         .completer = completer,
-                                        .expiry = server_expiry(server) };
+                                        .expiry = server_expiry(server),
+                                        .pulse = d->status.pulse };
+    fill_status(d, &options);
     if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
@@ -459,6 +486,7 @@ static int serve_all(struct daemon *d, struct server *server)
            o.console != NULL ? console_address(o.console) : "", o.console != NULL ? ", " : "",
            o.api != NULL ? once_api_address(o.api) : "off");
     fflush(stdout);
+    once_os_notify("READY=1");
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
@@ -479,6 +507,11 @@ static int serve(struct daemon *d)
     d->options.escalated_arg = d;
     d->options.deferred = on_deferred;
     d->options.deferred_arg = d;
+    d->options.ending = on_ending;
+    d->options.ending_arg = d;
+    d->options.status = status_answer;
+    d->options.status_arg = &d->status;
+    d->status.once = d->options.once;
     d->options.log = d->log;
     d->options.exporter = d->otlp.tracer.exporter;
     d->relay.relay.exporter = d->otlp.tracer.exporter;

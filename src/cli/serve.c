@@ -15,6 +15,7 @@
 #include "cli/verbs.h"
 #include "core/quota_rules.h"
 #include "core/span.h"
+#include "os/notify.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -755,6 +756,7 @@ static void tell_ready(void *arg, const char *http)
     once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
+    once_os_notify("READY=1");
 }
 
 /* ---------------------------------------------------------------- running */

@@ -56,6 +56,9 @@
 #define ONCE_HISTORY_LEN_MAX 1000
 /* Length of an actor's name in the audit trail. */
 #define ONCE_ACTOR_LEN_MAX 255
+/* Routes are stored as numbers of six bits, 0 for none (ADR 33). */
+#define ONCE_ROUTE_OTHER 63
+#define ONCE_ROUTE_OTHER_NAME "other"
 /* Bodies at least this long are tried with zstd. */
 #define ONCE_COMPRESS_LEN_MIN 512
 /* An encoded outcome: header, lines, body, sum (core/outcome.c). */
@@ -67,6 +70,7 @@
 
 static_assert(ONCE_BATCH_LEN_DEFAULT <= ONCE_QUEUE_LEN_DEFAULT, "a batch comes out of the queue");
 static_assert(ONCE_LIST_LIMIT_MAX <= ONCE_LIST_SCAN_MAX, "a full page must be reachable in one scan");
+static_assert(ONCE_ROUTE_COUNT_MAX < ONCE_ROUTE_OTHER, "the last number is that of all others");
 static_assert(ONCE_BODY_LEN_MAX <= UINT32_MAX / 2, "lengths are stored in 32 bits");
 
 #endif

@@ -299,6 +299,10 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         greet(c, frame);
         return;
     }
+    if (frame->type == WIRE_STATUS && c->hub->status != NULL) { /* at once: also where the store does not answer */
+        c->hub->status(c->hub->status_arg, c->hub->count, &c->out, frame->id);
+        return;
+    }
     if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {
         take_told(c, frame);
         return;

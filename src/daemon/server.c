@@ -183,6 +183,8 @@ int server_run(struct server *s)
     once_os_short_slices(); /* answers wait for this thread as they do for the writer */
     while (s->signal == 0)
         turn(s, -1);
+    if (s->options.ending != NULL)
+        s->options.ending(s->options.ending_arg);
     drain(s);
     return s->signal;
 }
@@ -304,6 +306,8 @@ once_result server_open(const struct server_options *options, struct server **ou
     s->hub.escalated_arg = options->escalated_arg;
     s->hub.deferred = options->deferred;
     s->hub.deferred_arg = options->deferred_arg;
+    s->hub.status = options->status;
+    s->hub.status_arg = options->status_arg;
     s->hub.noted_for = (struct noted_for){ options->log, options->exporter };
     s->listener.fd = s->answers.fd = -1;
     s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -40,6 +40,8 @@ struct engine {
     struct once_stats counters;
     struct once_insight insight;
     struct quota *quota; /* NULL: everybody may have everything; does not change after the first job */
+    struct routes *routes;
+    struct moments *moments; /* NULL: nobody wants them */
 
     pthread_mutex_t aside_lock; /* guards what follows; never taken while the other is held */
     struct lane aside;          /* a handle for what is no operation, without a thread or a queue */
@@ -144,26 +146,30 @@ static bool ends_record(const struct once_op *op)
 
 static void count_operation(struct once_stats *c, const struct once_op *op)
 {
-    c->operations++;
-    if (op->result != ONCE_OK)
-        return;
     c->executions += op->reply.arm == ONCE_ARM_EXECUTE || op->reply.arm == ONCE_ARM_PROBE;
     c->replays += op->reply.arm == ONCE_ARM_REPLAY;
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
-/* Of what is answered now. */
-static void count_answer(struct once_insight *i, const struct job *job, uint64_t now_ns)
+/* Of what is answered now; once, however often it came. */
+static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
+    struct once_insight *i = &e->insight;
     const struct once_op *op = &job->op;
     enum once_verb verb = op->request->verb;
     i->verbs[verb]++;
     if (op->result == ONCE_QUOTA) /* counted by kind */
         return;
-    if (op->result != ONCE_OK) {
+    if (op->result != ONCE_OK)
         i->errors++;
+    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
-    }
+    if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+        op->result != ONCE_OK)
+        return;
+    count_operation(&e->counters, op);
+    if (e->moments != NULL)
+        moments_note(e->moments, op, once_os_clock.wall(NULL));
     if (verb == ONCE_VERB_CLAIM)
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
@@ -204,12 +210,11 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
     lane->settled = 0;
     if (e->quota != NULL)
         count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &lane->ready);
-    for (size_t i = 0; i < count; i++)
-        count_operation(&e->counters, &jobs[i]->op);
     size_t answered = park(lane, jobs, count, now);
+    e->counters.operations += answered;
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++) {
-        count_answer(&e->insight, jobs[i], now_ns);
+        count_answer(e, jobs[i], now_ns);
         if (e->quota != NULL)
             admission_answered(e->quota, jobs[i]);
         if (ends_record(&jobs[i]->op))
@@ -293,6 +298,11 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
         return run_tally(lane, job->tally, err);
     case JOB_CLOCK:
         return read_clock(lane, &job->clock, err);
+    case JOB_PULSE: {
+        struct once_op *op = &job->op;
+        once_result r = once_store_apply(lane->store, &op, 1, err);
+        return r == ONCE_OK ? op->result : r;
+    }
     case JOB_BARRIER:
         return ONCE_OK;
     case JOB_OPERATION:
@@ -584,7 +594,8 @@ static void *writer(void *arg)
             return NULL;
         if (count == 0)
             continue;
-        ONCE_POINT("engine.taken");
+        if (lane->batch[0]->kind != JOB_PULSE)
+            ONCE_POINT("engine.taken");
         if (lane->batch[0]->kind != JOB_OPERATION) {
             run_alone(lane, lane->batch[0]);
             answer_all(e, lane->batch, 1);
@@ -609,6 +620,10 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
     e->counters.busy += full;
+    if (job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        job->route = routes_find(e->routes, job->request.claim.route);
+    if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        routes_refused(e->routes, job->route);
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
@@ -727,6 +742,41 @@ void engine_quota_numbers(struct engine *e, struct quota_numbers *out)
     pthread_mutex_unlock(&e->lock);
 }
 
+size_t engine_routes(struct engine *e, struct insight_route *out, struct insight_leases *leases)
+{
+    pthread_mutex_lock(&e->lock);
+    routes_leases(e->routes, once_os_monotonic_ms(), leases);
+    size_t count = routes_read(e->routes, out);
+    pthread_mutex_unlock(&e->lock);
+    return count;
+}
+
+bool engine_watch(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->moments == NULL)
+        e->moments = moments_new(once_os_clock.wall(NULL));
+    bool watched = e->moments != NULL;
+    pthread_mutex_unlock(&e->lock);
+    return watched;
+}
+
+bool engine_moments(struct engine *e, const uint8_t record[16], struct moments_view *out)
+{
+    pthread_mutex_lock(&e->lock);
+    bool kept = e->moments != NULL && moments_read(e->moments, record, out);
+    pthread_mutex_unlock(&e->lock);
+    return kept;
+}
+
+void engine_count_step(struct engine *e, once_span route)
+{
+    pthread_mutex_lock(&e->lock);
+    e->insight.claims[ONCE_ARM_IN_PROGRESS]++;
+    routes_waited(e->routes, routes_find(e->routes, route));
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* ------------------------------------------------------------------ start, stop */
 
 static void engine_free(struct engine *e)
@@ -740,6 +790,8 @@ static void engine_free(struct engine *e)
     }
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
+    routes_free(e->routes);
+    moments_free(e->moments);
     pthread_mutex_destroy(&e->aside_lock);
     quota_free(e->quota);
     free(e);
@@ -776,7 +828,8 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     }
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
-    if (!init_lane(e, &e->lanes[0], store))
+    e->routes = routes_new();
+    if (e->routes == NULL || !init_lane(e, &e->lanes[0], store))
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");

@@ -19,7 +19,9 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "engine/insight.h"
+#include "engine/moments.h"
 #include "engine/quota.h"
+#include "engine/routes.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -36,6 +38,7 @@ enum job_kind {
     JOB_STATS,
     JOB_TALLY,
     JOB_CLOCK,
+    JOB_PULSE, /* a look-up that is not counted: does the store answer? */
     JOB_BARRIER
 };
 
@@ -44,6 +47,8 @@ struct job {
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
     uint64_t submitted_ns;       /* monotonic: when it was handed in */
+    uint8_t route;               /* a claim's, as routes.h numbers it */
+    bool step;                   /* a claim of several: if it has to go on waiting, it is not counted */
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
@@ -119,5 +124,13 @@ void engine_set_quota(struct engine *engine, struct quota *quota);
 /* One step of a walk that counts what tenants have. */
 once_result engine_tally(struct engine *engine, struct once_tally *tally, struct once_error *err);
 void engine_quota_numbers(struct engine *engine, struct quota_numbers *out);
+/* For ROUTES_MAX of them; how many there are. */
+size_t engine_routes(struct engine *engine, struct insight_route *out, struct insight_leases *leases);
+/* Begins to keep moments; false: no memory. */
+bool engine_watch(struct engine *engine);
+/* False: they are not kept. */
+bool engine_moments(struct engine *engine, const uint8_t record[16], struct moments_view *out);
+/* The last of a claim's steps was answered IN_PROGRESS, and that is its answer. */
+void engine_count_step(struct engine *engine, once_span route);
 
 #endif

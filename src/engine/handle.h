@@ -22,6 +22,12 @@ struct once {
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err);
 void once_kick(struct once *once);
+/* One of the steps of a claim that waits, but not in the engine: the claim counts as one. */
+once_result once_claim_step(struct once *once, const struct once_claim *claim, struct once_reply *reply,
+                            struct once_error *err);
+void once_claim_gave_up(struct once *once, const struct once_claim *claim); /* the last step said IN_PROGRESS */
+/* Asks the store for a record that nobody has, all the way through queue, writer and store; counts as nothing. */
+once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct once_error *err);
 /* In a callback of once_dispatch(): was this a claim that waited for another's outcome? */
 bool once_dispatched_waited(void);
 /* Before the end: no claim waits for another's outcome any more, also none that comes later. */

@@ -19,6 +19,7 @@
 #include "store/pg_batch.h"
 #include "store/pg_conn.h"
 #include "store/pg_param.h"
+#include "store/pg_route.h"
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -36,6 +37,7 @@ struct postgres_store {
     uint64_t newest, marked;      /* as of the last sweep; as of the one before the mark was set */
     int64_t marked_edge;          /* transactions up to this one may yet bring fences up to the mark */
     uint64_t emptied;             /* records that went with a slot and were not told of yet */
+    struct pg_routes routes;
 };
 
 /* ------------------------------------------------------------------ operations */
@@ -87,6 +89,11 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     if (r != ONCE_OK)
         return r;
     bool wrote = false;
+    pg_routes_find(&s->routes, &s->pg, ops, count);
+    if (s->pg.conn == NULL) /* lost over that; nothing of the batch was sent */
+        r = reopen(base, &fate, err);
+    if (r != ONCE_OK)
+        return r;
     r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
     s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)

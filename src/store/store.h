@@ -26,6 +26,7 @@ struct once_op {
     uint8_t record[16];                 /* which record it is about */
     once_span outcome;                  /* FINISH: encoded (core/outcome.h), where the store wants that;
                                            then the request's own headers and body are gone */
+    uint8_t route;                      /* CLAIM: the number of its route, where the store has looked; 0: none */
     bool again;                         /* applied once already, and nobody knows whether that stands */
     uint8_t nonce[16];                  /* RESOLVE, ADVANCE: of this call, as a claim has one */
     once_result result;                 /* out, as are the rest */
