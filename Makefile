@@ -25,6 +25,7 @@ deps: ## install the Debian packages that are missing
 
 jars: deps
 	@python3 test/brokers/kafka.py fetch
+	@python3 test/examples/toolchains.py fetch
 
 $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null

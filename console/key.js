@@ -16,6 +16,7 @@ const IN_THE_WAY = {
     absent: 'There is no such record any more.',
     replay: 'Nothing to decide: its outcome stands.',
     'in progress': 'Its holder is alive: the lease was renewed.',
+    unknown: 'It is not decided how it ended: say that first.',
     fenced: 'It changed since you looked. The page was loaded again: look again.',
 };
 
@@ -90,7 +91,9 @@ export class Key {
     actions() {
         if (!this.isOpen) {
             const why = this.record.state === 'running' ? 'Its holder is at work.' : this.record.state === 'failed' && this.record.retryable ? 'The next try executes again.' : 'Its outcome is final.';
-            return h('p', { class: 'dim nothing' }, `Nothing to decide. ${why}`);
+            const forget = this.record.forgotten ? h('p', { class: 'dim' }, 'It was forgotten: names, answer, request and checkpoint are erased.')
+                : this.record.state === 'running' ? null : h('button', { type: 'button', class: 'danger', onclick: () => this.forget() }, 'Forget…');
+            return h('div', { class: 'nothing' }, h('p', { class: 'dim' }, `Nothing to decide. ${why}`), forget);
         }
         return h('div', { class: 'actions' }, h('button', { type: 'button', class: 'primary', onclick: () => this.done() }, 'It happened…'),
             h('button', { type: 'button', onclick: () => this.notDone() }, 'Run again…'), h('button', { type: 'button', class: 'danger', onclick: () => this.release() }, 'Release…'));
@@ -127,12 +130,23 @@ export class Key {
             fields: [reason('How do you know? e.g. a typo in the key, the request never left')], submit: (v) => this.resolve('release', v) }));
     }
 
+    forget() {
+        return this.afterwards(ask({ title: 'Forget', lead: 'For a request of erasure: the names of tenant and key, the answer, the stored request and the checkpoint are erased, for good. A retry is still not executed again: it is told that it was done.', action: 'Erase', kind: 'danger',
+            fields: [reason('Why? e.g. erasure request 4711; nobody’s data, please')],
+            submit: async (v) => {
+                const answer = await post('/api/forget', { ...asMember('tenant', this.tenant), ...asMember('key', this.key), fence: this.record.fence, reason: v.reason });
+                if (answer.arm === 'done') toast('Forgotten: a retry is told that it was done');
+                else toast(IN_THE_WAY[answer.arm] ?? `The store answered: ${answer.arm}`, 'bad');
+                return answer;
+            } }));
+    }
+
     facts() {
         const r = this.record;
         const at = (t) => (t === null ? null : t === 'never' ? 'never' : [format.time(t), h('small', { title: format.utc(t) }, format.ago(t, r.now))]);
         const rows = [
             ['Status', r.state === 'succeeded' || r.state === 'failed' ? r.status : null], ['Attempt', r.attempt], ['Created', at(r.created_at)], ['Claimed', r.attempt > 1 ? at(r.claimed_at) : null], ['Lease until', at(r.lease_until)],
-            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ['Takeover', r.takeover],
+            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ...(typeof r.body_retention_ms === 'number' ? [['Response retention', format.span(r.body_retention_ms)]] : []), ['Takeover', r.takeover],
             ['Recovery point', bytesOf(r, 'recovery_point').length > 0 ? shown(bytesOf(r, 'recovery_point')) : null], ['Fence', r.fence], ['Record', h('span', { class: 'mono' }, r.record)], ['Fingerprint', h('span', { class: 'mono', title: r.fingerprint }, `${r.fingerprint.slice(0, 32)}…`)],
         ];
         return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Record')), h('dl', { class: 'rows' }, rows.filter(([, v]) => v !== null && v !== undefined).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])));
@@ -178,7 +192,7 @@ export class Key {
     response() {
         const r = this.record;
         if (r.state === 'running' || r.state === 'unknown') return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
-        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', 'It was larger than what is kept: further tries are told that it was done.'));
+        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : 'It was larger than what is kept, or the key that sealed it is gone'}: further tries are told that it was done.`));
         const type = bytesOf(r, 'content_type');
         return this.hidden('response', 'Response', ['Status ', h('b', {}, r.status), ', ', format.size(r.body_len), type.length > 0 ? [' of ', shown(type)] : ''], textOf(type) ?? '');
     }

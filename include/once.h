@@ -95,7 +95,8 @@ typedef int64_t once_time;
 #define ONCE_RETENTION_MS_DEFAULT (24LL * 3600 * 1000)
 #define ONCE_RETENTION_MS_MAX (100LL * 366 * 24 * 3600 * 1000)
 #define ONCE_WAIT_MS_MAX (24LL * 3600 * 1000)
-#define ONCE_CHILD_KEY_LEN 48 /* printable; callees accept at least 64 */
+#define ONCE_KEY_SKEW_MS_MAX (5LL * 60 * 1000) /* how far the clock that made a UUIDv7 may be off */
+#define ONCE_CHILD_KEY_LEN 48                  /* printable; callees accept at least 64 */
 #define ONCE_UUID_LEN 36
 #define ONCE_LIST_LIMIT_MAX 1000
 
@@ -189,18 +190,21 @@ struct once_record {
     struct once_fingerprint fingerprint;
     enum once_state state;
     bool retryable;
-    bool body_dropped;
-    bool lease_live;  /* RUNNING only: the holder's lease is not over */
-    bool has_request; /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
+    bool body_dropped; /* executed, but the answer is not kept: headers and body are empty */
+    bool body_expired; /* likewise, because its body retention is over: a tombstone */
+    bool lease_live;   /* RUNNING only: the holder's lease is not over */
+    bool has_request;  /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
+    bool forgotten;    /* by once_forget(): its names, answers, requests and checkpoints were erased */
     enum once_takeover takeover;
     uint32_t attempt; /* 1 for the first */
     int32_t status;
-    int64_t retention_ms;  /* or ONCE_NEVER */
-    once_time created_at;  /* of the first attempt */
-    once_time claimed_at;  /* of this attempt */
-    once_time lease_until; /* RUNNING only, else 0 */
-    once_time finished_at; /* 0 while running */
-    once_time expires_at;  /* 0 while running; ONCE_NEVER */
+    int64_t retention_ms;      /* or ONCE_NEVER */
+    int64_t body_retention_ms; /* 0: headers and body are kept as long as the record */
+    once_time created_at;      /* of the first attempt */
+    once_time claimed_at;      /* of this attempt */
+    once_time lease_until;     /* RUNNING only, else 0 */
+    once_time finished_at;     /* 0 while running */
+    once_time expires_at;      /* 0 while running; ONCE_NEVER */
     once_span recovery_point, checkpoint;
     once_span headers, body;
     once_span request; /* only in the reply of once_take_over() and once_lookup_request() */
@@ -215,10 +219,11 @@ struct once_record {
     X(MISMATCH, "mismatch")       /* the key was used for something else */                                            \
     X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */                                          \
     X(UNKNOWN, "unknown")         /* it may have happened; a person must look */                                       \
-    X(DONE, "done")               /* extend, advance, finish, release, resolve */                                      \
+    X(DONE, "done")               /* extend, advance, finish, release, resolve, forget */                              \
     X(FENCED, "fenced")           /* not yours any more: answer from the record */                                     \
     X(FOUND, "found")             /* look up */                                                                        \
-    X(ABSENT, "absent")           /* no such record, or past its retention */
+    X(ABSENT, "absent")           /* no such record, or past its retention */                                          \
+    X(EXPIRED, "expired")         /* claim with key_time: no record, and the key's time is outside the window */
 
 enum once_arm {
     ONCE_ARM_NONE = 0,
@@ -232,7 +237,7 @@ ONCE_API const char *once_arm_name(enum once_arm arm);
 struct once_reply {
     enum once_arm arm;
     int64_t retry_after_ms;    /* IN_PROGRESS: when asking again is worth it */
-    struct once_record record; /* MISMATCH and ABSENT: empty */
+    struct once_record record; /* MISMATCH, ABSENT and EXPIRED: empty */
     void *memory;              /* ours */
 };
 
@@ -262,6 +267,13 @@ struct once_options {
     uint32_t waiter_len;   /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
     uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
     const struct once_clock *clock;
+    /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
+     * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
+     * without its keys. Not for `once:`: what a daemon owns, it seals. */
+    const char *seal_keys;
+    const char *seal_keys_command;
+    bool without_keys; /* open it all the same, to look after it: what is sealed reads as not kept, and nothing
+                          is claimed, advanced or finished */
 };
 
 /*
@@ -295,10 +307,12 @@ struct once_claim {
     struct once_fingerprint fingerprint; /* of what is asked; all zero is a value like any other */
     int64_t lease_ms;                    /* 0: 60 s */
     int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER */
+    int64_t body_retention_ms;           /* of headers and body, from the finish, at most retention_ms; 0: as long */
     int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
     enum once_takeover takeover;
     bool intent;       /* you will record a recovery point, e.g. ONCE_POINT_SENDING, before you send
                           anything: until then whoever takes over knows that nothing was sent */
+    bool key_time;     /* where there is no record: a UUIDv7 whose time is outside the window is EXPIRED, see below */
     once_span request; /* kept until it is finished, for whoever takes over. Yours: leave credentials out.
                           Empty: what an earlier attempt stored stays */
     uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
@@ -307,7 +321,7 @@ struct once_claim {
 
 /*
  * Ask to execute. The arms, in the order they are decided (DESIGN 5):
- *   absent, expired or released   EXECUTE (a new record)
+ *   absent, expired or released   EXECUTE (a new record); with key_time perhaps EXPIRED
  *   another fingerprint           MISMATCH
  *   finished for good             REPLAY
  *   failed, retryable             EXECUTE (next attempt)
@@ -317,6 +331,19 @@ struct once_claim {
  *                                 where its holder had intent and recorded no point: nothing was sent.
  *                                 `completer`: IN_PROGRESS if the holder's claim said so too, else UNKNOWN
  * EXECUTE and PROBE are answered after the claim is durable (K4).
+ *
+ * body_retention_ms: after it the record is a tombstone. It replays as ever, with status, body_dropped and
+ * body_expired, and without headers and body; it is never executed again. That does not wait for once_expire(), which
+ * gives the space back. What is unknown keeps what was stored with it until somebody resolved it. A finish that is
+ * repeated after that time cannot be compared any more and is FENCED.
+ *
+ * key_time: "exactly once" ends with the retention, and a retry that comes later is like new. Keys that are UUIDv7s
+ * tell when they were made: where there is no record, one that is as old as the retention, or comes from the future, is
+ * EXPIRED and never executed. By the store's clock, which may differ from the one that made the key by a skew of 5
+ * minutes, or half the retention if that is less: a key is accepted up to that much before its time, and is EXPIRED
+ * that much before the retention is over. So no key that was accepted once can be accepted again after its record has
+ * expired, whatever clock made it, as long as claims of it have the same retention. Other keys, and with ONCE_NEVER
+ * all, are as without. Leave it off where keys are the ids of things that are older than what is done with them.
  */
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
                                              struct once_reply *reply, struct once_error *err);
@@ -404,6 +431,26 @@ struct once_resolve {
 ONCE_API ONCE_CHECKED once_result once_resolve(struct once *once, const struct once_resolve *resolve,
                                                struct once_reply *reply, struct once_error *err);
 
+/* For a request of erasure. */
+struct once_forget {
+    once_span tenant, key;   /* the record; an empty key: the one that `seen` names, as a listing showed it */
+    struct once_grant seen;  /* its fence: only if it is still this one; 0: whatever it is now */
+    bool drop;               /* remove the record whole: the next claim of its key EXECUTES AGAIN */
+    once_span actor, reason; /* kept in the audit trail; the reason is required: put nobody's data into it */
+};
+
+/*
+ * Erases what a record says of anybody: tenant and key as text, header lines, bodies, requests, checkpoints, of all
+ * its attempts. What is left (record id, fingerprint, state, status, times) answers until its retention ends: a retry
+ * is not executed again but told that it was done and that the answer is not kept (`body_dropped`; an empty answer
+ * is replayed as ever).
+ * DONE, also if it was forgotten before; ABSENT; FENCED (it is not as it was seen). What is not finished is left
+ * alone: IN_PROGRESS (its holder is alive), UNKNOWN (nobody knows how it ended, or it is to go on from a recovery
+ * point: resolve it first). With `drop` also what is UNKNOWN goes. docs/sealing.md tells which bytes may be left where.
+ */
+ONCE_API ONCE_CHECKED once_result once_forget(struct once *once, const struct once_forget *forget,
+                                              struct once_reply *reply, struct once_error *err);
+
 /* ---------------------------------------------------------------- asynchronously */
 
 enum once_verb {
@@ -415,6 +462,7 @@ enum once_verb {
     ONCE_VERB_LOOKUP,
     ONCE_VERB_RESOLVE,
     ONCE_VERB_TAKE_OVER,
+    ONCE_VERB_FORGET,
 };
 
 /* The calls above as data: fill in what the verb's function takes. */
@@ -425,6 +473,7 @@ struct once_request {
         struct once_claim claim;
         struct once_resolve resolve;
         struct once_take_over take_over;
+        struct once_forget forget;
         struct once_outcome outcome; /* FINISH */
         struct {
             int64_t lease_ms;
@@ -476,7 +525,7 @@ struct once_run_options {
 /*
  * Claim; where it must be executed, run `work` while a helper thread renews the
  * lease; store the outcome; answer. Ends with arm REPLAY (the outcome, whoever
- * produced it), UNKNOWN, MISMATCH, IN_PROGRESS, DONE (released), or FENCED (fenced, and
+ * produced it), UNKNOWN, MISMATCH, IN_PROGRESS, EXPIRED, DONE (released), or FENCED (fenced, and
  * the record that fenced it is gone). ONCE_UNKNOWN after the work: it was done, but the
  * store could not be made to keep the outcome. `*executed`,
  * where wanted, tells an execution by this call from a replay; if another attempt
@@ -596,8 +645,8 @@ ONCE_API ONCE_CHECKED once_result once_history(struct once *once, once_span tena
                                                struct once_history *history, struct once_error *err);
 ONCE_API void once_history_release(struct once_history *history);
 
-/* Remove records past their retention: one bounded step of at most `budget` records
- * (0: 1000, up to 10000). *more tells whether another step is due. Expiry itself
+/* Remove records past their retention, and headers and bodies past theirs: one bounded step of at most `budget`
+ * of each (0: 1000, up to 10000). *removed counts records. *more tells whether another step is due. Expiry itself
  * does not wait for this (K8); it only gives the space back. */
 ONCE_API ONCE_CHECKED once_result once_expire(struct once *once, uint32_t budget, uint64_t *removed, bool *more,
                                               struct once_error *err);

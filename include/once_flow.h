@@ -170,12 +170,13 @@ struct once_flow {
     const char *name;
     struct once_flow_step steps[ONCE_FLOW_STEPS_MAX + 1]; /* the first without a name ends it */
 
-    int64_t lease_ms;       /* renewed while a call works; 0: 60 s */
-    int64_t retention_ms;   /* from the finish; 0: 24 h; ONCE_NEVER */
-    uint32_t attempts_max;  /* a completer's; then the record becomes unknown. 0: 20 */
-    uint32_t crashes_max;   /* attempts that just ended, of anybody; then likewise. 0: 5 */
-    int64_t backoff_ms;     /* before the second try; doubles, with jitter. 0: 1 s */
-    int64_t backoff_ms_max; /* 0: 5 min */
+    int64_t lease_ms;          /* renewed while a call works; 0: 60 s */
+    int64_t retention_ms;      /* from the finish; 0: 24 h; ONCE_NEVER */
+    int64_t body_retention_ms; /* of the answer, at most retention_ms; 0: as long (once_claim in once.h) */
+    uint32_t attempts_max;     /* a completer's; then the record becomes unknown. 0: 20 */
+    uint32_t crashes_max;      /* attempts that just ended, of anybody; then likewise. 0: 5 */
+    int64_t backoff_ms;        /* before the second try; doubles, with jitter. 0: 1 s */
+    int64_t backoff_ms_max;    /* 0: 5 min */
 };
 
 /* What is wrong with the table; ONCE_OK if nothing is. once_flow_run() asserts this. */

@@ -11,7 +11,9 @@
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
+ *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
+ *     ngx_http_once_trace.c     whose trace a request is part of, and its spans
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
  * upstream before the claim is durable (and, with intent, before the mark is), nothing to the client
@@ -27,6 +29,7 @@
 
 #include "core/buf.h"
 #include "core/mac.h"
+#include "core/trace.h"
 #include "once.h"
 
 #define NGX_HTTP_ONCE_OFF       0
@@ -35,6 +38,7 @@
 #define NGX_HTTP_ONCE_REQUIRED  3
 
 #define NGX_HTTP_ONCE_STATUS_MAX  600
+#define NGX_HTTP_ONCE_UNSET       ((int64_t) -2)  /* of a duration; -1 is ONCE_NEVER */
 
 /* handed upstream up to this length: a header must fit a service's buffers; longer ones are fetched */
 #define NGX_HTTP_ONCE_CHECKPOINT_MAX  4096
@@ -42,6 +46,7 @@
 typedef struct ngx_http_once_daemon_s  ngx_http_once_daemon_t;
 typedef struct ngx_http_once_call_s    ngx_http_once_call_t;
 typedef struct ngx_http_once_ctx_s     ngx_http_once_ctx_t;
+typedef struct ngx_http_once_trace_s   ngx_http_once_trace_t;
 
 typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
@@ -75,6 +80,8 @@ typedef struct {
     ngx_array_t               *exclude;        /* once_span: JSON pointers */
     int64_t                    lease_ms;
     int64_t                    retention_ms;   /* or ONCE_NEVER */
+    int64_t                    body_retention_ms; /* 0: as long */
+    ngx_flag_t                 key_time;       /* a client's UUIDv7 that is older is refused */
     int64_t                    wait_ms;
     ngx_uint_t                 takeover;       /* enum once_takeover */
     ngx_http_complex_value_t  *probe;          /* where to ask; NULL: nowhere */
@@ -87,6 +94,7 @@ typedef struct {
     ngx_str_t                  complete;       /* the upstream's name at the daemon; empty: off */
     ngx_array_t               *complete_headers; /* ngx_str_t: stored, besides the usual ones */
     ngx_uint_t                 complete_identity; /* clients are authenticated here: the daemon may use its own */
+    ngx_uint_t                 trace;          /* of a million requests without a trace, so many begin one; see below */
     ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
     ngx_str_t                  pass;           /* a named location, or empty */
     u_char                    *file;           /* where `once` was said */
@@ -99,6 +107,10 @@ typedef struct {
     ngx_str_t                  name;
     ngx_http_once_loc_conf_t  *conf;
 } ngx_http_once_place_t;
+
+/* once_trace off: also what clients send is left as it is */
+#define NGX_HTTP_ONCE_TRACE_OFF   ((ngx_uint_t) 2000000)
+#define NGX_HTTP_ONCE_TRACE_ALL   ((ngx_uint_t) 1000000)
 
 #define NGX_HTTP_ONCE_REFUSE  0
 #define NGX_HTTP_ONCE_PASS    1
@@ -131,6 +143,7 @@ void ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d);
 /* NGX_OK: ask now.  NGX_AGAIN: it is being connected, wait.  NGX_DECLINED: it is away. */
 ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
 void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
+/* NULL: it was never there */
 const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
 /* of the tenant without a name */
 const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
@@ -204,6 +217,7 @@ struct ngx_http_once_ctx_s {
     ngx_uint_t                 status;     /* of the answer that is withheld */
     ngx_uint_t                 http_version; /* the client's: nginx forgets it over a bad answer */
     struct once_buf            body;       /* the answer so far */
+    ngx_http_once_trace_t     *trace;      /* NULL: once_trace is off here */
     ngx_chain_t               *rest;       /* what did not fit */
 
     unsigned                   named:1;    /* grant.record is known */
@@ -216,16 +230,21 @@ struct ngx_http_once_ctx_s {
     unsigned                   unknown:1;  /* stored so, though the answer is complete: 5xx */
     unsigned                   ended:1;    /* the last byte of the answer was seen */
     unsigned                   replayed:1;
+    unsigned                   turned_away:1; /* no key, or no tenant, as they have to be */
+    unsigned                   fenced:1;   /* another attempt's outcome counts */
     unsigned                   queued:1;
     unsigned                   observed:1;
     unsigned                   guarded:1;  /* its upstream is tried once, and so on */
     unsigned                   blocked:1;  /* r->blocked counts us */
+    unsigned                   natural:1;  /* the key is the operation's own, not the client's */
     unsigned                   handed:1;   /* X-Accel-Redirect: its answer is made by nginx itself */
 };
 
 extern ngx_module_t   ngx_http_once_module;
 extern ngx_command_t  ngx_http_once_commands[];
 
+/* says which value of which directive is wrong, and why */
+char *ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *why);
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
@@ -250,6 +269,13 @@ char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* `said`: this location has a once_takeover of its own */
 void ngx_http_once_merge_probe(ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf, ngx_uint_t said);
 const char *ngx_http_once_probe_fault(ngx_http_once_loc_conf_t *olcf);
+/* once_lease, once_retention, once_body_retention, once_wait */
+char *ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+const char *ngx_http_once_retention_fault(ngx_http_once_loc_conf_t *olcf);
+/* those terms of a claim that say how long */
+void ngx_http_once_claim_terms(ngx_http_once_ctx_t *ctx, struct once_claim *claim);
+/* observing: there is no record; would a claim be told that the key is expired? by this machine's clock */
+ngx_uint_t ngx_http_once_is_outside(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
 ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
@@ -264,9 +290,39 @@ ngx_uint_t ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_abandon(ngx_http_once_ctx_t *ctx);
 
 ngx_int_t ngx_http_once_filter_init(ngx_conf_t *cf);
+/* is the answer to a claimed request to be made by nginx itself (X-Accel-Redirect)? */
+ngx_uint_t ngx_http_once_is_handed(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_watch_upstreams(ngx_conf_t *cf);
 /* before a claimed request goes on to its content */
 void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
+
+/* ---------------------------------------------------------------- traces */
+
+/* of a worker's spans that wait to be told to a daemon; the rest is dropped and counted */
+#define NGX_HTTP_ONCE_SPANS_LEN  (256 << 10)
+
+char *ngx_http_once_set_trace(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* $once_trace_id */
+ngx_int_t ngx_http_once_trace_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
+/* A request with a key: from here on it is part of a trace. Nothing of all this fails a request. */
+void ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx);
+/* A span begins, and the one before it ends. With ONCE_TRACE_UPSTREAM: the service is told. */
+void ngx_http_once_trace_step(ngx_http_once_ctx_t *ctx, ngx_uint_t name);
+/* The span that is under way ends, with what the store said. */
+void ngx_http_once_trace_answered(ngx_http_once_ctx_t *ctx, const ngx_http_once_reply_t *reply);
+/* The request is over: its spans are told. */
+void ngx_http_once_trace_end(ngx_http_once_ctx_t *ctx);
+/* What goes before the frame of the call that a step begins with; `data` is the call's. */
+void ngx_http_once_trace_context(struct once_buf *frame, uint32_t id, const void *data);
+/* The call's own frame. */
+once_span ngx_http_once_trace_skip(once_span frame);
+/* Spans that wait go out where there is room. */
+void ngx_http_once_trace_gather(ngx_http_once_daemon_t *d);
+/* For an attempt of the completer. */
+void ngx_http_once_trace_store(ngx_http_once_ctx_t *ctx, struct once_buf *lines);
+void ngx_http_once_post_write(ngx_http_once_daemon_t *d);
+/* The record's id, also where the daemon did not tell it; NGX_DECLINED: there is no key, or no secret yet. */
+ngx_int_t ngx_http_once_key_hash(ngx_http_once_ctx_t *ctx, uint8_t hash[16]);
 
 /* ---------------------------------------------------------------- answers */
 
@@ -275,6 +331,8 @@ ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_
 ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
+ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *record);
+ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);

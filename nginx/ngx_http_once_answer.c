@@ -344,10 +344,7 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
     }
 
     if (record->body_dropped) {
-        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
-            410, "answer-not-kept", "This was executed, and its answer was not kept",
-            "it was executed once and is not executed again; its answer was too large to keep, or its end "
-            "was not certain", 0, 0 });
+        return ngx_http_once_send_not_kept(r, record);
     }
 
     lines = ngx_http_once_copy(r, record->headers);
@@ -454,6 +451,9 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
                   (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
 
     ngx_http_once_json_seconds(json, "retention_seconds", olcf->retention_ms);
+    ngx_http_once_json_seconds(json, "body_retention_seconds",
+                               olcf->body_retention_ms != 0 ? olcf->body_retention_ms : olcf->retention_ms);
+    once_buf_addf(json, ",\"key_time\":%s", olcf->key_time ? "true" : "false");
     ngx_http_once_json_seconds(json, "lease_seconds", olcf->lease_ms);
     ngx_http_once_json_seconds(json, "wait_seconds", olcf->wait_ms);
 
@@ -489,7 +489,7 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     once_buf_add_byte(&json, '{');
     ngx_http_once_json_policy(&json, ngx_http_get_module_loc_conf(r, ngx_http_once_module));
     once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
-                  "\"answer_not_kept\":410,\"reused\":422,\"store_unavailable\":503},\"locations\":[");
+                  "\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"store_unavailable\":503},\"locations\":[");
 
     place = omcf->places.elts;
 

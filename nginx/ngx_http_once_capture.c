@@ -205,6 +205,18 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
     }
 }
 
+/* Did the upstream say that it is done, and that nginx is to answer with content of its own
+ * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
+ngx_uint_t
+ngx_http_once_is_handed(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u = r->upstream;
+
+    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
+           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
+           && r->content_handler == NULL && !r->error_page && !r->err_status;
+}
+
 /* ---------------------------------------------------------------- the outcome */
 
 static ngx_uint_t
@@ -357,6 +369,7 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
 
     ngx_http_once_unhold(ctx);
     ctx->state = NGX_HTTP_ONCE_SETTLING;
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_FINISH);
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
                                    ngx_http_once_settled, ctx);
     once_buf_release(&lines);
@@ -663,6 +676,7 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                   "once: this attempt was fenced, its answer is not sent");
     ctx->replayed = 1;
+    ctx->fenced = 1;
     ctx->expires_at = record->expires_at;
 
     /* gone, or by now the key stands for another request (K6) */
@@ -756,6 +770,7 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     ngx_http_set_log_request(c->log, r);
 
     ctx->call = NULL;
+    ngx_http_once_trace_answered(ctx, reply);
 
     if ((reply->result == ONCE_INVALID || reply->result == ONCE_LIMIT)
         && ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->refused)

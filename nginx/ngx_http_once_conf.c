@@ -6,13 +6,11 @@
  */
 #include "ngx_http_once.h"
 
-#include "core/duration.h"
 #include "core/json_pointer.h"
 #include "core/resend.h"
 #include "core/span.h"
 
 #define NGX_HTTP_ONCE_SOCKET  "/run/once/once.sock"
-#define NGX_HTTP_ONCE_UNSET   ((int64_t) -2)  /* -1 is ONCE_NEVER */
 
 static char *ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -20,7 +18,6 @@ static char *ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *
 static char *ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_final(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -66,6 +63,8 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_fingerprint", NGX_CONF_1MORE, ngx_http_once_set_fingerprint, body),
     ngx_http_once_command("once_lease", NGX_CONF_TAKE1, ngx_http_once_set_duration, lease_ms),
     ngx_http_once_command("once_retention", NGX_CONF_TAKE1, ngx_http_once_set_duration, retention_ms),
+    ngx_http_once_command("once_body_retention", NGX_CONF_TAKE1, ngx_http_once_set_duration, body_retention_ms),
+    ngx_http_once_command("once_key_time", NGX_CONF_FLAG, ngx_conf_set_flag_slot, key_time),
     ngx_http_once_command("once_wait", NGX_CONF_TAKE1, ngx_http_once_set_duration, wait_ms),
     ngx_http_once_enum("once_takeover", takeover, ngx_http_once_takeovers),
     ngx_http_once_command("once_probe", NGX_CONF_TAKE12, ngx_http_once_set_probe, probe),
@@ -76,6 +75,7 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_conf_set_flag_slot, intent),
     ngx_http_once_command("once_complete", NGX_CONF_1MORE, ngx_http_once_set_complete, complete),
     ngx_http_once_enum("once_store_down", store_down, ngx_http_once_store_downs),
+    ngx_http_once_command("once_trace", NGX_CONF_TAKE1, ngx_http_once_set_trace, trace),
     ngx_http_once_command("once_pass", NGX_CONF_TAKE1, ngx_http_once_set_pass, pass),
 
     { ngx_string("once_policy"), NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS, ngx_http_once_set_policy,
@@ -86,7 +86,7 @@ ngx_command_t  ngx_http_once_commands[] = {
 
 /* ---------------------------------------------------------------- directives */
 
-static char *
+char *
 ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *why)
 {
     ngx_str_t  *args = cf->args->elts;
@@ -296,39 +296,6 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (olcf->exclude->nelts > 0 && olcf->body == NGX_HTTP_ONCE_BODY_EXACT) {
         return "excludes members of JSON, and says exact";
-    }
-
-    return NGX_CONF_OK;
-}
-
-/* once_lease, once_retention, once_wait */
-static char *
-ngx_http_once_set_duration(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    int64_t            *ms = (int64_t *) ((char *) conf + cmd->offset);
-    ngx_str_t          *value = cf->args->elts;
-    struct once_error   err;
-    ngx_uint_t          lease = cmd->offset == offsetof(ngx_http_once_loc_conf_t, lease_ms);
-    ngx_uint_t          retention = cmd->offset == offsetof(ngx_http_once_loc_conf_t, retention_ms);
-
-    if (*ms != NGX_HTTP_ONCE_UNSET) {
-        return "is duplicate";
-    }
-
-    if (once_duration_parse(once_span_of(value[1].data, value[1].len), retention, ms, &err) != ONCE_OK) {
-        return ngx_http_once_bad(cf, &value[1], err.text);
-    }
-
-    if (lease && (*ms < 100 || *ms > ONCE_LEASE_MS_MAX)) {
-        return ngx_http_once_bad(cf, &value[1], "a lease is 100ms to 24h");
-    }
-
-    if (retention && *ms != ONCE_NEVER && (*ms < 1 || *ms > ONCE_RETENTION_MS_MAX)) {
-        return ngx_http_once_bad(cf, &value[1], "a retention is 1ms to 100 years, or never");
-    }
-
-    if (!lease && !retention && (*ms < 0 || *ms > ONCE_WAIT_MS_MAX)) {
-        return ngx_http_once_bad(cf, &value[1], "a wait is 0s to 24h");
     }
 
     return NGX_CONF_OK;
@@ -630,6 +597,8 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     olcf->body = NGX_CONF_UNSET_UINT;
     olcf->lease_ms = NGX_HTTP_ONCE_UNSET;
     olcf->retention_ms = NGX_HTTP_ONCE_UNSET;
+    olcf->body_retention_ms = NGX_HTTP_ONCE_UNSET;
+    olcf->key_time = NGX_CONF_UNSET;
     olcf->wait_ms = NGX_HTTP_ONCE_UNSET;
     olcf->takeover = NGX_CONF_UNSET_UINT;
     olcf->probe = NGX_CONF_UNSET_PTR;
@@ -637,6 +606,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     olcf->forward = NGX_CONF_UNSET;
     olcf->intent = NGX_CONF_UNSET;
     olcf->store_down = NGX_CONF_UNSET_UINT;
+    olcf->trace = NGX_CONF_UNSET_UINT;
 
     return olcf;
 }
@@ -697,6 +667,10 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     }
 
     fault = ngx_http_once_probe_fault(olcf);
+    if (fault == NULL) {
+        fault = ngx_http_once_retention_fault(olcf);
+    }
+
     if (fault != NULL) {
         return ngx_http_once_refuse_conf(cf, olcf, fault);
     }
@@ -827,6 +801,8 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_http_once_merge_ms(&conf->lease_ms, prev->lease_ms, ONCE_LEASE_MS_DEFAULT);
     ngx_http_once_merge_ms(&conf->retention_ms, prev->retention_ms, ONCE_RETENTION_MS_DEFAULT);
+    ngx_http_once_merge_ms(&conf->body_retention_ms, prev->body_retention_ms, 0);
+    ngx_conf_merge_value(conf->key_time, prev->key_time, 1);
     ngx_http_once_merge_ms(&conf->wait_ms, prev->wait_ms, 0);
     said = conf->takeover != NGX_CONF_UNSET_UINT;
     ngx_conf_merge_uint_value(conf->takeover, prev->takeover, ONCE_TAKEOVER_ESCALATE);
@@ -864,6 +840,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     ngx_conf_merge_uint_value(conf->store_down, prev->store_down, NGX_HTTP_ONCE_REFUSE);
+    ngx_conf_merge_uint_value(conf->trace, prev->trace, NGX_HTTP_ONCE_TRACE_OFF);
 
     /* once_pass is for the location it stands in: the one it names would go to itself */
 

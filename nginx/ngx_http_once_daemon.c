@@ -11,11 +11,10 @@
  *             Everything is bounded: calls, bytes waiting, one frame.
  * Not here:   what to ask and what the answers mean (ngx_http_once_request.c, _capture.c).
  */
-#include "ngx_http_once.h"
+#include "ngx_http_once_daemon.h"
 
 #include "core/fingerprint.h"
 #include "core/span.h"
-#include "wire/wire.h"
 
 #include <poll.h>
 
@@ -36,58 +35,6 @@
 #define NGX_HTTP_ONCE_ORPHAN_MS    600000
 /* at exit: for the last frames to be answered */
 #define NGX_HTTP_ONCE_EXIT_MS      2000
-
-typedef enum {
-    NGX_HTTP_ONCE_DOWN = 0,
-    NGX_HTTP_ONCE_GREETING,
-    NGX_HTTP_ONCE_READY
-} ngx_http_once_link_e;
-
-struct ngx_http_once_daemon_s {
-    ngx_str_t               path;
-    struct sockaddr_un      address;
-    ngx_http_once_link_e    state;
-    ngx_peer_connection_t   peer;
-    ngx_log_t               quiet;      /* connecting may fail: it is said once, by us */
-    ngx_event_t             timer;      /* connecting again; greeting: for how long */
-    ngx_msec_t              backoff;
-    ngx_msec_t              tried;      /* when connecting was last tried */
-    struct once_mac         secret;
-    struct once_mac         salt;       /* of fingerprints where there is one tenant, without a name */
-    ngx_uint_t              welcomed;   /* the secret is there */
-
-    struct once_buf         out, in;
-    struct once_buf         frame;      /* the one that is made */
-    size_t                  sent;       /* of out */
-    size_t                  parsed;     /* of in */
-
-    uint32_t                next_id;
-    ngx_rbtree_t            calls;      /* by id */
-    ngx_rbtree_node_t       sentinel;
-    ngx_queue_t             all;        /* the same, oldest first */
-    ngx_queue_t             unsent;
-    ngx_uint_t              count;
-    size_t                  bytes;
-
-    ngx_queue_t             waiters;
-    ngx_uint_t              complained; /* of being away: once is enough */
-};
-
-struct ngx_http_once_call_s {
-    ngx_rbtree_node_t        node;
-    ngx_queue_t              all;
-    ngx_queue_t              unsent;
-    ngx_http_once_daemon_t  *daemon;
-    enum once_verb           verb;
-    once_span                frame;     /* behind this structure, or in again */
-    struct once_buf          again;     /* one that is large, or marked as sent before */
-    ngx_event_t              timer;     /* until the asker is told; then, until it is forgotten */
-    ngx_msec_t               again_at;  /* the store was busy: not before */
-    ngx_http_once_done_pt    handler;   /* NULL: nobody asks any more */
-    void                    *data;
-    unsigned                 is_unsent:1;
-    unsigned                 was_sent:1;
-};
 
 static void ngx_http_once_connect(ngx_http_once_daemon_t *d);
 static void ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why);
@@ -163,7 +110,7 @@ ngx_http_once_call_unsent(ngx_http_once_call_t *call)
     }
 }
 
-static void
+void
 ngx_http_once_post_write(ngx_http_once_daemon_t *d)
 {
     if (d->state == NGX_HTTP_ONCE_READY) {
@@ -225,6 +172,7 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
     }
 
     once_buf_clear(&d->frame);
+    ngx_http_once_trace_context(&d->frame, d->next_id, data);
     wire_put_call(&d->frame, d->next_id, &wire);
 
     len = d->frame.len <= NGX_HTTP_ONCE_READ_LEN ? d->frame.len : 0;
@@ -282,11 +230,14 @@ static ngx_int_t
 ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
 {
     size_t             used;
+    once_span          bare;
     struct once_buf    frame;
     struct wire_call   wire;
     struct wire_frame  old;
 
-    if (wire_next(call->frame, &old, &used, NULL) != ONCE_OK
+    bare = ngx_http_once_trace_skip(call->frame);
+
+    if (wire_next(bare, &old, &used, NULL) != ONCE_OK
         || used == 0
         || wire_get_call(old.payload, &wire, NULL) != ONCE_OK)
     {
@@ -300,6 +251,7 @@ ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
     }
 
     once_buf_init(&frame, call->again.max);
+    once_buf_add(&frame, once_span_of(call->frame.ptr, call->frame.len - bare.len));
     wire_put_call(&frame, old.id, &wire);
 
     if (frame.result != ONCE_OK) {
@@ -538,6 +490,8 @@ ngx_http_once_gather(ngx_http_once_daemon_t *d)
         call->was_sent = 1;
         call->again_at = 0;
     }
+
+    ngx_http_once_trace_gather(d);
 }
 
 static void
@@ -732,7 +686,7 @@ ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w)
 const struct once_mac *
 ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
 {
-    return &d->secret;
+    return d->welcomed ? &d->secret : NULL;
 }
 
 const struct once_mac *
@@ -781,6 +735,7 @@ ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
     ngx_queue_init(&d->all);
     ngx_queue_init(&d->unsent);
     ngx_queue_init(&d->waiters);
+    once_buf_init(&d->spans, NGX_HTTP_ONCE_SPANS_LEN);
 
     d->next_id = 1;
     d->backoff = NGX_HTTP_ONCE_BACKOFF_MIN;
@@ -805,7 +760,7 @@ ngx_http_once_drain(ngx_http_once_daemon_t *d)
     ngx_time_update();
     begin = ngx_current_msec;
 
-    while (d->state == NGX_HTTP_ONCE_READY && d->count > 0) {
+    while (d->state == NGX_HTTP_ONCE_READY && (d->count > 0 || d->spans.len > 0 || d->sent < d->out.len)) {
 
         ngx_time_update();
         left = (ngx_int_t) NGX_HTTP_ONCE_EXIT_MS - (ngx_int_t) (ngx_current_msec - begin);
@@ -895,6 +850,7 @@ ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d)
     once_buf_release(&d->out);
     once_buf_release(&d->in);
     once_buf_release(&d->frame);
+    once_buf_release(&d->spans);
     ngx_explicit_memzero(&d->secret, sizeof(d->secret));
     ngx_explicit_memzero(&d->salt, sizeof(d->salt));
 }

@@ -2,6 +2,7 @@
  * ngx_http_once_forward.c - request headers: what the upstream is told about an attempt.
  *
  *     Once-Key             the child key of the call "upstream": the same on every attempt
+ *     Once-Record          the record's name, 32 hex digits: with the fence, what the JSON API and SQL want to know
  *     Once-Fence           grows with every grant: a service can refuse older ones
  *     Once-Attempt         1 for the first
  *     Once-Recovery-Point  how far an earlier attempt came, where it said so
@@ -11,7 +12,7 @@
 
 #include "core/span.h"
 
-#define NGX_HTTP_ONCE_NAMES  5
+#define NGX_HTTP_ONCE_NAMES  6
 
 ngx_uint_t
 ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value)
@@ -49,6 +50,9 @@ typedef struct {
 
 static ngx_http_once_name_t  ngx_http_once_key_name = {
     ngx_string("Once-Key"), (u_char *) "once-key", 0
+};
+static ngx_http_once_name_t  ngx_http_once_record_name = {
+    ngx_string("Once-Record"), (u_char *) "once-record", 0
 };
 static ngx_http_once_name_t  ngx_http_once_fence_name = {
     ngx_string("Once-Fence"), (u_char *) "once-fence", 0
@@ -105,8 +109,8 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     ngx_table_elt_t  *h, *copy;
 
     static ngx_str_t  names[NGX_HTTP_ONCE_NAMES] = {
-        ngx_string("Once-Key"), ngx_string("Once-Fence"), ngx_string("Once-Attempt"),
-        ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
+        ngx_string("Once-Key"), ngx_string("Once-Record"), ngx_string("Once-Fence"),
+        ngx_string("Once-Attempt"), ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
     };
 
     for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
@@ -205,6 +209,9 @@ ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx)
     ngx_http_once_child_key(ctx, text);
 
     if (ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_key_name, text, ONCE_CHILD_KEY_LEN) != NGX_OK
+        || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_record_name, text,
+                                             ngx_hex_dump(text, ctx->grant.record, sizeof(ctx->grant.record))
+                                             - text) != NGX_OK
         || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_fence_name, text,
                                              ngx_sprintf(text, "%uL", ctx->grant.fence) - text) != NGX_OK
         || ngx_http_once_push_request_header(list, r->pool, &ngx_http_once_attempt_name, text,

@@ -3,6 +3,9 @@
  */
 #include "ngx_http_once.h"
 
+#include "core/record.h"
+#include "core/span.h"
+
 static ngx_int_t ngx_http_once_add_variables(ngx_conf_t *cf);
 static ngx_int_t ngx_http_once_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_once_init_process(ngx_cycle_t *cycle);
@@ -35,6 +38,169 @@ ngx_module_t  ngx_http_once_module = {
 };
 
 /* ---------------------------------------------------------------- variables */
+
+ngx_int_t
+ngx_http_once_key_hash(ngx_http_once_ctx_t *ctx, uint8_t hash[16])
+{
+    const struct once_mac  *secret;
+
+    if (ctx->grant.fence > 0 || ctx->named) {
+        ngx_memcpy(hash, ctx->grant.record, 16);
+        return NGX_OK;
+    }
+
+    secret = ngx_http_once_daemon_secret(ctx->conf->daemon);
+
+    if (ctx->key.len == 0 || ctx->key.len > ONCE_KEY_LEN_MAX || secret == NULL) {
+        return NGX_DECLINED;
+    }
+
+    once_record_id(secret, once_span_of(ctx->tenant.data, ctx->tenant.len),
+                   once_span_of(ctx->key.data, ctx->key.len), hash);
+    return NGX_OK;
+}
+
+/* What became of a request, in a word. */
+static const char *
+ngx_http_once_status(ngx_http_once_ctx_t *ctx)
+{
+    switch (ctx->reply.result) {
+
+    case ONCE_OK:
+        break;
+
+    case ONCE_INVALID:
+    case ONCE_LIMIT:
+        return ctx->key.len == 0 && ctx->conf->mode != NGX_HTTP_ONCE_REQUIRED && ctx->refusal == NULL
+               ? "bypassed" : "refused";
+
+    default:
+        return ctx->conf->store_down == NGX_HTTP_ONCE_PASS && ctx->reply.result != ONCE_CORRUPT
+               ? "bypassed" : "unavailable";
+    }
+
+    if (ctx->turned_away) {
+        return ctx->observed ? "observed" : "refused";
+    }
+
+    if (ctx->observed) {
+        return "observed";
+    }
+
+    switch (ctx->reply.arm) {
+
+    case ONCE_ARM_REPLAY:
+        return "replayed";
+
+    case ONCE_ARM_MISMATCH:
+        return "mismatch";
+
+    case ONCE_ARM_IN_PROGRESS:
+        return "in-progress";
+
+    case ONCE_ARM_UNKNOWN:
+        return "unknown";
+
+    case ONCE_ARM_EXPIRED:
+        return "expired";
+
+    case ONCE_ARM_EXECUTE:
+        break;
+
+    default:
+        return ctx->key.len == 0 ? "bypassed" : "unavailable";
+    }
+
+    if (ctx->fenced) {
+        return "fenced";
+    }
+
+    switch (ctx->capture) {
+
+    case NGX_HTTP_ONCE_OUTCOME:
+        return ctx->unknown ? "unknown" : "executed";
+
+    case NGX_HTTP_ONCE_NOT_SENT:
+        return "not-sent";
+
+    case NGX_HTTP_ONCE_FAILURE:
+        return ctx->left ? "in-progress" : ctx->conf->takeover == ONCE_TAKEOVER_RERUN ? "failed" : "unknown";
+
+    default:
+        return "executing";
+    }
+}
+
+/* Since the operation was first asked for, by this machine's clock. */
+static ngx_int_t
+ngx_http_once_age_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    int64_t               age;
+    ngx_time_t           *now = ngx_timeofday();
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r->main);
+
+    v->not_found = 1;
+
+    if (ctx == NULL || ctx->reply.result != ONCE_OK || ctx->reply.record.created_at == 0) {
+        return NGX_OK;
+    }
+
+    v->data = ngx_pnalloc(r->pool, NGX_INT64_LEN + 4);
+    if (v->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    age = ngx_max((int64_t) now->sec * 1000 + (int64_t) now->msec - ctx->reply.record.created_at, 0);
+    v->len = ngx_sprintf(v->data, "%L.%03L", age / 1000, age % 1000) - v->data;
+    v->valid = 1;
+    v->no_cacheable = 1;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+static ngx_int_t
+ngx_http_once_status_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r->main);
+
+    v->not_found = 1;
+
+    if (ctx != NULL) {
+        v->data = (u_char *) ngx_http_once_status(ctx);
+        v->len = ngx_strlen(v->data);
+        v->valid = 1;
+        v->no_cacheable = 1;
+        v->not_found = 0;
+    }
+
+    return NGX_OK;
+}
+
+static ngx_int_t
+ngx_http_once_hash_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    uint8_t               hash[16];
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r->main);
+
+    v->not_found = 1;
+
+    if (ctx == NULL || ngx_http_once_key_hash(ctx, hash) != NGX_OK) {
+        return NGX_OK;
+    }
+
+    v->data = ngx_pnalloc(r->pool, 32);
+    if (v->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    v->len = ngx_hex_dump(v->data, hash, 16) - v->data;
+    v->valid = 1;
+    v->no_cacheable = 1;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
 
 enum { NGX_HTTP_ONCE_VAR_ARM, NGX_HTTP_ONCE_VAR_FENCE, NGX_HTTP_ONCE_VAR_ATTEMPT, NGX_HTTP_ONCE_VAR_REPLAYED,
        NGX_HTTP_ONCE_VAR_RECORD };
@@ -100,12 +266,16 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
     ngx_http_variable_t  *var;
 
     static ngx_str_t  members = ngx_string("once_json_");
-    static struct { ngx_str_t name; uintptr_t which; }  vars[] = {
-        { ngx_string("once_arm"), NGX_HTTP_ONCE_VAR_ARM },
-        { ngx_string("once_fence"), NGX_HTTP_ONCE_VAR_FENCE },
-        { ngx_string("once_attempt"), NGX_HTTP_ONCE_VAR_ATTEMPT },
-        { ngx_string("once_replayed"), NGX_HTTP_ONCE_VAR_REPLAYED },
-        { ngx_string("once_record"), NGX_HTTP_ONCE_VAR_RECORD },
+    static struct { ngx_str_t name; ngx_http_get_variable_pt get; uintptr_t which; }  vars[] = {
+        { ngx_string("once_arm"), ngx_http_once_variable, NGX_HTTP_ONCE_VAR_ARM },
+        { ngx_string("once_fence"), ngx_http_once_variable, NGX_HTTP_ONCE_VAR_FENCE },
+        { ngx_string("once_attempt"), ngx_http_once_variable, NGX_HTTP_ONCE_VAR_ATTEMPT },
+        { ngx_string("once_replayed"), ngx_http_once_variable, NGX_HTTP_ONCE_VAR_REPLAYED },
+        { ngx_string("once_record"), ngx_http_once_variable, NGX_HTTP_ONCE_VAR_RECORD },
+        { ngx_string("once_status"), ngx_http_once_status_variable, 0 },
+        { ngx_string("once_key_hash"), ngx_http_once_hash_variable, 0 },
+        { ngx_string("once_age"), ngx_http_once_age_variable, 0 },
+        { ngx_string("once_trace_id"), ngx_http_once_trace_variable, 0 },
     };
 
     for (i = 0; i < sizeof vars / sizeof *vars; i++) {
@@ -114,7 +284,7 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
             return NGX_ERROR;
         }
 
-        var->get_handler = ngx_http_once_variable;
+        var->get_handler = vars[i].get;
         var->data = vars[i].which;
     }
 

@@ -112,6 +112,7 @@ ngx_http_once_cleanup(void *data)
     }
 
     ngx_http_once_unhold(ctx);
+    ngx_http_once_trace_end(ctx);
     once_buf_release(&ctx->body);
 }
 
@@ -210,6 +211,8 @@ ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *pr
     ngx_int_t                 rc;
     ngx_http_request_t       *r = ctx->request;
     ngx_http_once_problem_t  *copy;
+
+    ctx->turned_away = 1;
 
     if (ctx->observed) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: would refuse with %ui: %s",
@@ -331,18 +334,6 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-/* Did the upstream say that it is done, and that nginx is to answer with content of its own
- * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
-static ngx_uint_t
-ngx_http_once_is_handed(ngx_http_request_t *r)
-{
-    ngx_http_upstream_t  *u = r->upstream;
-
-    return u != NULL && u->cleanup == NULL && u->headers_in.x_accel_redirect != NULL
-           && u->headers_in.status_n >= 200 && u->headers_in.status_n < 400
-           && r->content_handler == NULL && !r->error_page && !r->err_status;
-}
-
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -431,6 +422,8 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return rc;
     }
 
+    ngx_http_once_trace_begin(ctx);
+
     rc = ngx_http_read_client_request_body(r, ngx_http_once_body_read);
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
@@ -486,6 +479,7 @@ ngx_http_once_natural_key(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
+    ctx->natural = 1;
     return ngx_http_complex_value(ctx->request, ctx->conf->key_natural, &ctx->key);
 }
 
@@ -559,14 +553,13 @@ ngx_http_once_begin(void *data)
         request.claim.tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
         request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
         request.claim.fingerprint = ctx->fingerprint;
-        request.claim.lease_ms = ctx->conf->lease_ms;
-        request.claim.retention_ms = ctx->conf->retention_ms;
-        request.claim.wait_ms = ctx->conf->wait_ms;
         request.claim.intent = ctx->conf->intent;
+        ngx_http_once_claim_terms(ctx, &request.claim);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
 
     ctx->state = NGX_HTTP_ONCE_CLAIMING;
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_CLAIM);
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request,
                                    NGX_HTTP_ONCE_CLAIM_MS + (ctx->observed ? 0 : ctx->conf->wait_ms),
                                    ngx_http_once_claimed, ctx);
@@ -616,6 +609,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
 
     ctx->grant = record->grant;
     ctx->named = 0;
+    ngx_http_once_trace_answered(ctx, reply);
 
     if (record->body.len != reply->record.body.len || record->headers.len != reply->record.headers.len) {
         ctx->reply.result = ONCE_NO_MEMORY;
@@ -741,6 +735,8 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    ngx_http_once_trace_step(ctx, ONCE_TRACE_UPSTREAM);
+
     if (ctx->conf->pass.len > 0) {
         (void) ngx_http_named_location(r, &ctx->conf->pass);
         ngx_http_finalize_request(r, NGX_DONE);
@@ -770,6 +766,10 @@ ngx_http_once_observe(ngx_http_once_ctx_t *ctx)
         && ngx_memcmp(ctx->reply.record.fingerprint.bytes, ctx->fingerprint.bytes, 32) != 0)
     {
         ctx->reply.arm = ONCE_ARM_MISMATCH;
+    }
+
+    if (ctx->reply.arm == ONCE_ARM_ABSENT && ngx_http_once_is_outside(ctx)) {
+        ctx->reply.arm = ONCE_ARM_EXPIRED;
     }
 
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: observing: %s", once_arm_name(ctx->reply.arm));
@@ -872,6 +872,10 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
 
     case ONCE_ARM_UNKNOWN:
         rc = ngx_http_once_send_unknown(r, record->status);
+        break;
+
+    case ONCE_ARM_EXPIRED:
+        rc = ngx_http_once_send_expired(ctx);
         break;
 
     default:

@@ -113,6 +113,7 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     resend.max_response = ctx->conf->max_response;
     resend.identity = ctx->conf->complete_identity;
     ngx_http_once_stored_headers(ctx, &lines, &resend.needs_identity);
+    ngx_http_once_trace_store(ctx, &lines);
 
     for (i = 0; i < NGX_HTTP_ONCE_STATUS_MAX; i++) {
         if (ctx->conf->final[i]) {

@@ -186,6 +186,21 @@ static once_result frame__plain_again(const struct wire_frame *f, struct once_bu
             wire_put_counts(out, f->id, &stats);
         return r;
     }
+    case WIRE_CONTEXT: {
+        struct wire_context context;
+        r = wire_get_context(f->payload, &context, err);
+        if (r == ONCE_OK)
+            wire_put_context(out, f->id, &context);
+        return r;
+    }
+    case WIRE_SPANS: {
+        struct once_trace_report report;
+        uint32_t lost;
+        r = wire_get_spans(f->payload, &lost, &report, err);
+        if (r == ONCE_OK)
+            wire_put_spans(out, f->id, lost, &report);
+        return r;
+    }
     default: { /* EXPIRE, CHECK, STATS */
         uint64_t value;
         r = wire_get_number(f->payload, &value, err);

@@ -32,7 +32,10 @@ bool header_is_reserved(once_span name)
         "once-consumer",
         "once-message-id",
         "once-key",
+        "once-record",
         "once-fence",
+        "once-recovery-point",
+        "once-checkpoint",
         "user-agent",
         "accept",
     };

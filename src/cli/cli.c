@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -68,6 +69,31 @@ static int refuse_option(struct once_cli *cli, int c, char **argv)
     return '?';
 }
 
+static const char *const seal_names[] = { "ONCE_SEAL_KEYS", "ONCE_SEAL_KEYS_COMMAND" };
+
+/* In the environment, for our own children too: the daemon of `once serve`, `once advance` in a command. It names a
+ * place, no key. */
+static bool set_seal(bool command, const char *value)
+{
+    char path[2 * PATH_MAX], here[PATH_MAX];
+    unsetenv(seal_names[!command]);
+    if (command || value[0] == '/')
+        return setenv(seal_names[command], value, 1) == 0;
+    if (getcwd(here, sizeof here) == NULL)
+        return false;
+    snprintf(path, sizeof path, "%s/%s", here, value);
+    return setenv(seal_names[command], path, 1) == 0;
+}
+
+void once_cli_seal(const struct once_cli *cli, struct once_options *options)
+{
+    const char *file = getenv(seal_names[0]), *command = getenv(seal_names[1]);
+    if (!cli->seal_given && strncmp(cli->url, "once:", 5) == 0)
+        return;
+    options->seal_keys = file != NULL && file[0] != '\0' ? file : NULL;
+    options->seal_keys_command = command != NULL && command[0] != '\0' ? command : NULL;
+}
+
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options)
 {
     char letters[32];
@@ -92,6 +118,14 @@ int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags
             break;
         case ONCE_CLI_QUIET:
             cli->quiet = true;
+            break;
+        case ONCE_CLI_SEAL_KEYS:
+        case ONCE_CLI_SEAL_COMMAND:
+            cli->seal_given = true;
+            if (!set_seal(c == ONCE_CLI_SEAL_COMMAND, optarg)) {
+                cli->exit = once_cli_fail(cli, ONCE_EXIT_OS, "cannot keep '%.60s': %s", optarg, strerror(errno));
+                return '?';
+            }
             break;
         case '?':
         case ':':
@@ -186,7 +220,9 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
         .shared = true,
         .no_migrate = how == ONCE_CLI_EXISTING,
         .lock_wait_ms = cli->lock_wait_ms,
+        .without_keys = how == ONCE_CLI_EXISTING,
     };
+    once_cli_seal(cli, &options);
     if (r == ONCE_OK)
         r = once_open(cli->url, &options, once, &err);
     /* A URL that names no store, or a file that is none: either way there is no store. */

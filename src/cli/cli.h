@@ -32,6 +32,7 @@ struct once_cli {
     once_span tenant;
     bool tenant_given;
     bool json, quiet;
+    bool seal_given;                /* --seal-keys or --seal-keys-command */
     uint32_t lock_wait_ms;          /* how long to wait for a turn at the store; 0: 10 s */
     int exit;                       /* after once_cli_next() returned '?' */
     char url[ONCE_URL_LEN_MAX + 1]; /* of the open store, its path absolute */
@@ -43,6 +44,8 @@ enum {
     ONCE_CLI_TENANT,
     ONCE_CLI_JSON,
     ONCE_CLI_QUIET,
+    ONCE_CLI_SEAL_KEYS,
+    ONCE_CLI_SEAL_COMMAND,
     ONCE_CLI_OWN, /* the verb's own begin here */
 };
 
@@ -52,12 +55,19 @@ enum {
 #define ONCE_CLI_OPTION_TENANT { "tenant", required_argument, NULL, ONCE_CLI_TENANT }
 #define ONCE_CLI_OPTION_JSON   { "json", no_argument, NULL, ONCE_CLI_JSON }
 #define ONCE_CLI_OPTION_QUIET  { "quiet", no_argument, NULL, ONCE_CLI_QUIET }
+#define ONCE_CLI_OPTION_SEAL   { "seal-keys", required_argument, NULL, ONCE_CLI_SEAL_KEYS }, \
+                               { "seal-keys-command", required_argument, NULL, ONCE_CLI_SEAL_COMMAND }
 /* clang-format on */
 
 /* The lines of a help text for them. */
 #define ONCE_CLI_HELP_STORE                                                                                            \
     "  --store URL        the store; default $ONCE_STORE, else the file\n"                                             \
     "                     once/once.db in $XDG_STATE_HOME or ~/.local/state\n"
+#define ONCE_CLI_HELP_SEAL                                                                                             \
+    "  --seal-keys FILE   seal what is stored with the keys in FILE, mode 0600\n"                                      \
+    "                     (docs/sealing.md); default $ONCE_SEAL_KEYS, else not at all\n"                               \
+    "  --seal-keys-command CMD   the same, with the keys that CMD prints; default\n"                                   \
+    "                     $ONCE_SEAL_KEYS_COMMAND\n"
 #define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
 #define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
 #define ONCE_CLI_HELP_HELP "  --help             this text\n"
@@ -84,6 +94,9 @@ enum once_cli_open {
     ONCE_CLI_CREATE,   /* a missing or older store is made ready */
     ONCE_CLI_EXISTING, /* it must be there: looking should not leave files behind */
 };
+
+/* The keys for this store: what was given, or the environment says; a daemon has its own. */
+void once_cli_seal(const struct once_cli *cli, struct once_options *options);
 
 /* Opens cli->store, or the default. 0, or the exit code after a message. */
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);

@@ -8,6 +8,7 @@
 #include "jobs/consumer.h"
 
 #include "cli/cli.h"
+#include "cli/otlp_setup.h"
 #include "cli/signals.h"
 #include "cli/store_url.h"
 #include "cli/text.h"
@@ -66,6 +67,8 @@ static const char help[] =
     "  --nats-creds F     the credentials for NATS\n"
     "  --amqp-login F     for RabbitMQ: F has a line USER:PASSWORD; default guest:guest\n"
     "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
+    OTLP_HELP
+    OTLP_HELP_RATIO
     "  --drain            end when the source has no more\n"
     "  --report DUR       say how it goes every DUR; default 1m\n"
     "  --json             the reports are JSON, one object per line\n"
@@ -101,6 +104,7 @@ enum {
     OPTION_KAFKA_CONFIG,
     OPTION_DRAIN,
     OPTION_REPORT,
+    OPTION_OTLP, /* the first of otlp_setup.h's */
 };
 
 static const struct option options[] = {
@@ -129,6 +133,8 @@ static const struct option options[] = {
     { "kafka-config", required_argument, NULL, OPTION_KAFKA_CONFIG },
     { "drain", no_argument, NULL, OPTION_DRAIN },
     { "report", required_argument, NULL, OPTION_REPORT },
+    OTLP_OPTIONS(OPTION_OTLP),
+    OTLP_OPTIONS_RATIO(OPTION_OTLP),
     { 0 },
 };
 
@@ -158,6 +164,7 @@ struct job {
     struct message_id_rule rules[MESSAGE_ID_RULES_MAX];
     size_t rule_count;
     const char *dead_topic;
+    struct otlp_setup otlp;
     char sink_url[ONCE_URL_LEN_MAX + 1];
     int64_t horizon_ms, report_ms;
     bool drain;
@@ -293,6 +300,8 @@ static bool parse_option(struct job *job, int option)
         job->drain = true;
         return true;
     default:
+        if (option >= OPTION_OTLP)
+            return otlp_setup_option(&job->otlp, (enum otlp_option)(option - OPTION_OTLP));
         return parse_count(job, option);
     }
 }
@@ -313,6 +322,8 @@ static bool check(struct job *job, int argc, char **argv)
         once_cli_usage(&job->cli, "--consumer NAME of 1 to %d bytes is missing", ONCE_TENANT_LEN_MAX);
     else if (job->o.target.deliver == NULL)
         once_cli_usage(&job->cli, "--to URL or --exec COMMAND is missing: where to?");
+    else if (!otlp_setup_check(&job->otlp))
+        return false;
     else if (job->dead_topic != NULL && (job->dead_topic[0] == '\0' || strlen(job->dead_topic) > ONCE_TOPIC_LEN_MAX))
         once_cli_usage(&job->cli, "--dead-letter: a topic has 1 to %d bytes", ONCE_TOPIC_LEN_MAX);
     else {
@@ -746,6 +757,10 @@ static int start(struct job *job)
         exit = open_graveyard(job);
     if (exit != ONCE_EXIT_OK)
         return exit;
+    exit = otlp_setup_start(&job->otlp);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    job->o.tracer = &job->otlp.tracer;
     job->o.target.mask = job->signals.mask;
     if (consumer_open(&job->o, &job->consumer, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "start");
@@ -764,6 +779,7 @@ static int run(struct job *job)
     }
     once_signals_release(&job->signals);
     consumer_close(job->consumer);
+    otlp_setup_stop(&job->otlp);
     if (job->source != NULL)
         job->source->ops->close(job->source); /* before a sink: one library serves both */
     graveyard_close(&job->graveyard);
@@ -788,6 +804,7 @@ int once_cli_consume(int argc, char **argv)
         .signals = { .fd = -1 },
     };
     int exit = ONCE_EXIT_OK;
+    otlp_setup_init(&job.otlp, &job.cli, "once-consume");
     for (int c; (c = once_cli_next(&job.cli, argc, argv, "", options)) != -1 && exit == ONCE_EXIT_OK;) {
         if (c == '?')
             return job.cli.exit;

@@ -3,6 +3,7 @@
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
 #include "cli/cli.h"
+#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/signals.h"
 #include "cli/store_url.h"
@@ -12,6 +13,7 @@
 #include "daemon/api.h"
 #include "daemon/completer.h"
 #include "daemon/console.h"
+#include "daemon/decisions.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
 #include "http/http_call.h"
@@ -28,7 +30,7 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
-    "                   [--console ADDR|PATH]\n"
+    "                   [--console ADDR|PATH] [--log-decisions json|logfmt] [--otlp URL]\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -71,12 +73,18 @@ static const char help[] =
     "  --console-outbox URL\n"
     "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
     "                     that of --relay, else a PostgreSQL store's own\n"
+    "  --log-decisions F  a line for every answer to a claim, finish and the like, to standard\n"
+    "                     error: 'json', 'logfmt', or 'off', the default\n"
+    "  --log-file PATH    write these lines there instead; SIGUSR1 opens it anew\n"
+    OTLP_HELP
+    OTLP_HELP_RATIO
     "  --relay P=SINK     relay an outbox, as 'once relay --route' does, in a thread of its own;\n"
     "                     up to 64 times. Numbers are in /metrics\n"
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
     "                     store, if that is PostgreSQL\n"
     RELAY_HELP("relay-")
     ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
     "\n"
@@ -102,7 +110,10 @@ enum {
     OPTION_CONSOLE_ANY,
     OPTION_CONSOLE_OUTBOX,
     OPTION_RELAY_STORE,
-    OPTION_RELAY, /* the first of relay_setup.h's */
+    OPTION_LOG_DECISIONS,
+    OPTION_LOG_FILE,
+    OPTION_OTLP,                                    /* the first of otlp_setup.h's */
+    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT, /* the first of relay_setup.h's */
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -123,6 +134,10 @@ struct daemon {
     struct relay_setup relay;
     struct relay_numbers numbers;
     const char *relay_store;
+    enum decisions_format log_format;
+    const char *log_file; /* NULL: standard error */
+    struct decisions *log;
+    struct otlp_setup otlp;
 };
 
 static bool add_user(struct daemon *d, const char *name)
@@ -251,10 +266,60 @@ static int prepare_relay(struct daemon *d)
     return ONCE_EXIT_OK;
 }
 
-static void put_relay(void *arg, FILE *file)
+static bool set_log_format(struct daemon *d, const char *text)
+{
+    static const char *const names[] = { "off", "json", "logfmt" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            d->log_format = (enum decisions_format)i;
+            return true;
+        }
+    once_cli_usage(&d->cli, "--log-decisions takes json, logfmt or off, not '%.60s'", text);
+    return false;
+}
+
+/* For the handler, which has no argument. */
+static struct decisions *reopened;
+
+static void on_usr1(int signal)
+{
+    (void)signal;
+    decisions_reopen(reopened);
+}
+
+/* What tells of the work: logs and spans. */
+static int start_telling(struct daemon *d)
+{
+    struct once_error err;
+    int exit = otlp_setup_start(&d->otlp);
+    sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* where there is nothing to reopen */
+    if (exit != ONCE_EXIT_OK || d->log_format == DECISIONS_OFF)
+        return exit;
+    if (decisions_start(d->log_format, d->log_file, &d->log, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "log decisions");
+    if (d->log_file != NULL) {
+        reopened = d->log;
+        struct sigaction action = { .sa_handler = on_usr1, .sa_flags = SA_RESTART };
+        sigaction(SIGUSR1, &action, NULL);
+    }
+    return ONCE_EXIT_OK;
+}
+
+static void stop_telling(struct daemon *d)
+{
+    if (reopened != NULL)
+        sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL);
+    decisions_stop(d->log);
+    otlp_setup_stop(&d->otlp);
+}
+
+static void put_more(void *arg, FILE *file)
 {
     struct daemon *d = arg;
-    relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
+    decisions_put(d->log, file);
+    exporter_put(d->otlp.tracer.exporter, file);
+    if (d->relay.given)
+        relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
 }
 
 static void on_escalated(void *arg, struct once_grant grant, const char *why)
@@ -329,13 +394,16 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
     bool relays = d->relay.given;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
+    d->complete.log = d->log;
+    d->complete.tracer = &d->otlp.tracer;
     if (d->complete.count > 0 && completer_start(&d->complete, &o->completer, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "complete");
     const struct completer_counters *completer = o->completer != NULL ? completer_counters(o->completer) : NULL;
     struct once_api_options options = { .once = d->options.once,
-                                        .more = relays ? put_relay : NULL,
+                                        .more = put_more,
                                         .more_arg = d,
                                         .listen = d->http,
+                                        .log = d->log,
                                         .escalated = on_escalated,
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
@@ -389,6 +457,9 @@ static int serve(struct daemon *d)
     d->options.escalated_arg = d;
     d->options.deferred = on_deferred;
     d->options.deferred_arg = d;
+    d->options.log = d->log;
+    d->options.exporter = d->otlp.tracer.exporter;
+    d->relay.relay.exporter = d->otlp.tracer.exporter;
     if (server_open(&d->options, &server, &err) != ONCE_OK) {
         escalate_stop(d->escalations); /* nothing was noted: it does not ask the store, which is closed */
         escalate_free(d->escalations);
@@ -424,13 +495,17 @@ static int run(struct daemon *d)
     d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
+    once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK)
+        exit = start_telling(d);
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
     else if (exit == ONCE_EXIT_OK) {
         choose_console_outbox(d, postgres);
         exit = serve(d);
     }
+    stop_telling(d); /* nobody is answered any more */
     once_signals_release(&d->signals);
     return exit;
 }
@@ -441,6 +516,7 @@ static int parse(struct daemon *d, int argc, char **argv)
     static const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
         ONCE_CLI_OPTION_STORE,
+        ONCE_CLI_OPTION_SEAL,
         ONCE_CLI_OPTION_QUIET,
         { "socket", required_argument, NULL, OPTION_SOCKET },
         { "allow", required_argument, NULL, OPTION_ALLOW },
@@ -458,6 +534,10 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
         { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
+        { "log-file", required_argument, NULL, OPTION_LOG_FILE },
+        OTLP_OPTIONS(OPTION_OTLP),
+        OTLP_OPTIONS_RATIO(OPTION_OTLP),
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
         { 0 },
     };
@@ -494,6 +574,12 @@ static int parse(struct daemon *d, int argc, char **argv)
             d->console.outbox = optarg;
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
+        else if (c == OPTION_LOG_DECISIONS)
+            good = set_log_format(d, optarg);
+        else if (c == OPTION_LOG_FILE)
+            d->log_file = optarg;
+        else if (c >= OPTION_OTLP && c < OPTION_RELAY)
+            good = otlp_setup_option(&d->otlp, (enum otlp_option)(c - OPTION_OTLP));
         else if (c >= OPTION_RELAY)
             good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
         else
@@ -507,7 +593,9 @@ static int parse(struct daemon *d, int argc, char **argv)
         (d->console.token_file != NULL || d->console.any_address || d->console.outbox != NULL))
         return once_cli_usage(&d->cli,
                               "--console-token-file, --console-any-address and --console-outbox are for --console");
-    if (!check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
+    if (d->log_file != NULL && d->log_format == DECISIONS_OFF)
+        return once_cli_usage(&d->cli, "--log-file is for --log-decisions json or logfmt");
+    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
     return -1;
 }
@@ -518,6 +606,7 @@ int once_cli_daemon(int argc, char **argv)
                         .http = ONCE_API_LISTEN_DEFAULT,
                         .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     relay_setup_init(&d.relay, &d.cli, true);
+    otlp_setup_init(&d.otlp, &d.cli, "once");
     int exit = parse(&d, argc, argv);
     if (exit < 0)
         exit = once_cli_finish(&d.cli, run(&d));

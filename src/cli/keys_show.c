@@ -24,6 +24,7 @@ static const char help[] =
     "  --json             one JSON object; bytes that are no UTF-8 appear as \"body\" with\n"
     "                     replacements and \"body_hex\"\n"
     ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key; 64 usage; 69 store unavailable; 70 store damaged; 75 busy\n"
@@ -38,6 +39,7 @@ enum { SHOWN_LEN = 4096 };
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     ONCE_CLI_OPTION_TENANT,
     ONCE_CLI_OPTION_JSON,
     { "raw", optional_argument, NULL, OPTION_RAW },
@@ -142,7 +144,10 @@ static void print_body(const struct show *show, const struct once_record *record
 {
     once_span body = record->body;
     if (record->body_dropped) {
-        print_line("body", "executed, but too large to keep");
+        print_line("body", "%s",
+                   record->forgotten      ? "executed, and forgotten"
+                   : record->body_expired ? "executed, no longer kept"
+                                          : "executed, but it is not kept");
         return;
     }
     if (once_frames_named(record->headers) && once_frames_valid(body)) {
@@ -226,6 +231,10 @@ static void print_record(const struct show *show)
     print_hex_line("fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     print_line("takeover", "%s", once_takeover_name(record->takeover));
     print_line("retention", "%s", retention);
+    if (record->body_retention_ms != 0) {
+        once_duration_format(record->body_retention_ms, retention);
+        print_line("body retention", "%s", retention);
+    }
     print_time(show, "created", record->created_at);
     print_time(show, "claimed", record->claimed_at);
     print_time(show, "lease until", record->lease_until);
@@ -284,6 +293,7 @@ static void print_json(const struct show *show)
     if (show->reply.arm == ONCE_ARM_FOUND) {
         once_record_listed_json(&json, &record, show->now);
         once_json_bool(&json, "body_dropped", record.body_dropped);
+        once_json_bool(&json, "body_expired", record.body_expired);
         once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);
@@ -309,7 +319,8 @@ static int print_raw(const struct show *show)
         return ONCE_EXIT_OK;
     }
     if (record->body_dropped)
-        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "its body was too large to keep");
+        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND,
+                             record->body_expired ? "its body is no longer kept" : "its body is not kept");
     once_span body = record->body, bytes;
     if (strcmp(show->raw, "body") == 0) {
         fwrite(body.ptr, 1, body.len, stdout);

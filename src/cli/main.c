@@ -31,6 +31,7 @@ static const struct verb {
     { "bench", once_cli_bench, "measure a store or the relay on this machine" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
+    { "forget", once_cli_forget, "erase what records say of a tenant, or under a key" },
     { "migrate", once_cli_migrate, "make a store, or bring it up to date" },
 };
 

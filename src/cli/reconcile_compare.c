@@ -218,6 +218,12 @@ static bool is_worth_asking(const struct reconcile *r, const struct once_record 
     return kind == RECONCILE_PENDING || kind == RECONCILE_UNKNOWN;
 }
 
+/* Forgotten: nothing to compare it by. What the other side has of it is looked up by its key, and found. */
+static bool is_nameless(const struct reconcile *r, const struct once_record *record)
+{
+    return r->call.len == 0 && record->forgotten && record->key.len == 0;
+}
+
 static int ask_page(struct reconcile *r, const struct once_page *page)
 {
     struct reconcile_question *questions = calloc(page->count + 1, sizeof *questions);
@@ -227,7 +233,7 @@ static int ask_page(struct reconcile *r, const struct once_page *page)
         return once_cli_fail(&r->cli, ONCE_EXIT_OS, "out of memory");
     for (size_t i = 0; exit == ONCE_EXIT_OK && i < page->count; i++) {
         const struct once_record *record = &page->records[i];
-        if (!is_in_window(r, record->created_at) ||
+        if (!is_in_window(r, record->created_at) || is_nameless(r, record) ||
             (r->cli.tenant_given && !once_span_equal(record->tenant, r->cli.tenant)))
             continue;
         struct reconcile_question *question = &questions[count];
@@ -252,7 +258,7 @@ static int take_page(struct reconcile *r, const struct once_page *page, bool aga
 {
     int exit = ONCE_EXIT_OK;
     for (size_t i = 0; r->call.len == 0 && i < page->count; i++)
-        if (page->records[i].key.len == 0)
+        if (page->records[i].key.len == 0 && !page->records[i].forgotten)
             return once_cli_fail(&r->cli, ONCE_EXIT_USAGE,
                                  "this store does not keep the texts of keys (keytext=off), so its records cannot be "
                                  "matched by them; derived keys can: --call NAME");
@@ -260,7 +266,8 @@ static int take_page(struct reconcile *r, const struct once_page *page, bool aga
         return ask_page(r, page);
     static struct waiting waiting; /* 40 KiB: too much for a stack, and there is one run */
     for (size_t i = 0; exit == ONCE_EXIT_OK && i < page->count; i++)
-        if (!r->cli.tenant_given || once_span_equal(page->records[i].tenant, r->cli.tenant))
+        if ((!r->cli.tenant_given || once_span_equal(page->records[i].tenant, r->cli.tenant)) &&
+            !is_nameless(r, &page->records[i]))
             exit = take_record(r, &page->records[i], again, &waiting);
     int rest = judge_waiting(r, &waiting);
     return exit == ONCE_EXIT_OK ? rest : exit;
@@ -314,6 +321,10 @@ static int look_for(struct reconcile *r, once_span key)
         return ONCE_EXIT_OK;
     if (once_lookup(r->once, r->cli.tenant, key, &reply, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "read a record");
+    if (reply.record.forgotten) { /* here it is known again whose it is */
+        reply.record.tenant = r->cli.tenant;
+        reply.record.key = key;
+    }
     static struct waiting waiting;
     int exit = reply.arm == ONCE_ARM_FOUND ? take_record(r, &reply.record, true, &waiting) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK)

@@ -2,6 +2,7 @@
 #include "jobs/relay_loop.h"
 
 #include "cli/cli.h"
+#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/signals.h"
 #include "cli/store_url.h"
@@ -44,6 +45,7 @@ static const char help[] =
     "  --json             the reports are JSON, one object per line\n"
     "  --metrics ADDR     serve the same and more for Prometheus at http://ADDR/metrics, on\n"
     "                     loopback; and /healthz\n"
+    OTLP_HELP
     ONCE_CLI_HELP_STORE
     "  --quiet            no reports, only errors\n"
     ONCE_CLI_HELP_HELP
@@ -58,7 +60,8 @@ enum {
     OPTION_DRAIN = ONCE_CLI_OWN,
     OPTION_REPORT,
     OPTION_METRICS,
-    OPTION_RELAY, /* the first of relay_setup.h's */
+    OPTION_OTLP,                                    /* the first of otlp_setup.h's */
+    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT, /* the first of relay_setup.h's */
 };
 
 static const struct option options[] = {
@@ -70,6 +73,7 @@ static const struct option options[] = {
     { "drain", no_argument, NULL, OPTION_DRAIN },
     { "report", required_argument, NULL, OPTION_REPORT },
     { "metrics", required_argument, NULL, OPTION_METRICS },
+    OTLP_OPTIONS(OPTION_OTLP),
     { 0 },
 };
 
@@ -77,6 +81,7 @@ struct job {
     struct once_cli cli;
     struct relay_setup setup;
     struct relay_numbers numbers;
+    struct otlp_setup otlp;
     struct relay_loop loop;
     struct once_signals signals;
     const char *metrics; /* where to listen; NULL: nowhere */
@@ -106,6 +111,9 @@ static bool parse_option(struct job *job, int option)
             return true;
         once_cli_usage(&job->cli, "--report: '%s' is too %s", optarg, job->report_ms < DAY_MS ? "short" : "long");
         return false;
+    case OPTION_OTLP + OTLP_OPTION_URL:
+    case OPTION_OTLP + OTLP_OPTION_HEADER:
+        return otlp_setup_option(&job->otlp, (enum otlp_option)(option - OPTION_OTLP));
     default:
         return relay_setup_option(&job->setup, (enum relay_option)(option - OPTION_RELAY));
     }
@@ -115,7 +123,7 @@ static bool check(struct job *job, int argc, char **argv)
 {
     if (optind < argc)
         return once_cli_usage(&job->cli, "'%s' is too much", argv[optind]), false;
-    return relay_setup_check(&job->setup);
+    return otlp_setup_check(&job->otlp) && relay_setup_check(&job->setup);
 }
 
 /* ------------------------------------------------------------------ reports */
@@ -202,6 +210,7 @@ static void put_numbers(void *arg, FILE *file)
 {
     struct job *job = arg;
     relay_numbers_put(&job->numbers, job->setup.patterns, job->setup.relay.route_count, file);
+    exporter_put(job->otlp.tracer.exporter, file);
 }
 
 static int serve(struct job *job)
@@ -238,10 +247,15 @@ static int run(struct job *job)
         return once_cli_error(&job->cli, &err, "open a sink");
     if (relay->outbox->ops->hurry(relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "use the outbox");
+    int exit = otlp_setup_start(&job->otlp);
+    if (exit != ONCE_EXIT_OK)
+        return exit;
+    relay->exporter = job->otlp.tracer.exporter;
     job->loop.relay = relay;
     job->loop.connected = true;
     job->loop.wake = job->signals.fd;
-    int exit = serve(job);
+    exit = serve(job);
+    otlp_setup_stop(&job->otlp);
     once_signals_release(&job->signals);
     return exit;
 }
@@ -254,6 +268,7 @@ int once_cli_relay(int argc, char **argv)
     };
     int exit = ONCE_EXIT_OK;
     relay_setup_init(&job.setup, &job.cli, false);
+    otlp_setup_init(&job.otlp, &job.cli, "once-relay");
     job.setup.relay.numbers = &job.numbers;
     job.setup.relay.must_stop = must_stop;
     job.setup.relay.say = say;

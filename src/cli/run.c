@@ -45,10 +45,16 @@ static const char help[] =
     "  --key KEY          names the operation, 1 to 255 bytes (see also 'once key')\n"
     "  --tenant T         whose key it is; default: the single tenant, ''\n"
     ONCE_CLI_HELP_STORE
+    ONCE_CLI_HELP_SEAL
     "  --lease DUR        how long after `once` died others believe it alive;\n"
     "                     renewed while the command runs; default 60s\n"
     "  --retention DUR    how long the outcome is kept, from its end, or 'never' to keep it\n"
     "                     for ever; default 24h\n"
+    "  --body-retention DUR\n"
+    "                     how long its output is kept, if not as long as that: a replay then\n"
+    "                     only exits the same\n"
+    "  --key-time         a KEY that is a UUIDv7 older than the retention is not executed as\n"
+    "                     a new one, exit 70\n"
     "  --takeover HOW     what the next run does when this one died: 'escalate' (the\n"
     "                     default) says so and leaves it to a person, exit 70; 'rerun'\n"
     "                     executes again: for commands that may be interrupted anywhere\n"
@@ -86,6 +92,8 @@ enum {
     OPTION_KEY = ONCE_CLI_OWN,
     OPTION_LEASE,
     OPTION_RETENTION,
+    OPTION_BODY_RETENTION,
+    OPTION_KEY_TIME,
     OPTION_TAKEOVER,
     OPTION_WAIT,
     OPTION_FINAL,
@@ -96,11 +104,14 @@ enum {
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     ONCE_CLI_OPTION_TENANT,
     ONCE_CLI_OPTION_QUIET,
     { "key", required_argument, NULL, OPTION_KEY },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "retention", required_argument, NULL, OPTION_RETENTION },
+    { "body-retention", required_argument, NULL, OPTION_BODY_RETENTION },
+    { "key-time", no_argument, NULL, OPTION_KEY_TIME },
     { "takeover", required_argument, NULL, OPTION_TAKEOVER },
     { "wait", required_argument, NULL, OPTION_WAIT },
     { "final", required_argument, NULL, OPTION_FINAL },
@@ -180,6 +191,11 @@ static bool parse_option(struct run *run, int option)
         return parse_span_of_time(cli, "--lease", false, &run->claim.lease_ms);
     case OPTION_RETENTION:
         return parse_span_of_time(cli, "--retention", true, &run->claim.retention_ms);
+    case OPTION_BODY_RETENTION:
+        return parse_span_of_time(cli, "--body-retention", true, &run->claim.body_retention_ms);
+    case OPTION_KEY_TIME:
+        run->claim.key_time = true;
+        return true;
     case OPTION_TAKEOVER:
         if (!parse_word(cli, "--takeover", takeovers, &which))
             return false;
@@ -341,7 +357,10 @@ static int answer_replay(const struct run *run, const struct once_record *record
     if (!run->cli.quiet)
         fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s\n",
                 in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished,
-                record->body_dropped ? "; its output was too large to keep" : "");
+                record->forgotten      ? "; its output was forgotten"
+                : record->body_expired ? "; its output is no longer kept"
+                : record->body_dropped ? "; its output is not kept"
+                                       : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }
 
@@ -438,6 +457,11 @@ static int answer(struct run *run, const struct once_reply *reply)
         return answer_in_progress(run, reply);
     case ONCE_ARM_UNKNOWN:
         return answer_unknown(run, record);
+    case ONCE_ARM_EXPIRED:
+        return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN,
+                             "%s is a UUIDv7 whose time is outside the retention: it may have been executed, and "
+                             "nobody knows; not executed now. Find out before you take another key",
+                             quoted(run->claim.key));
     default:
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN,
                              "another attempt at %s took over, and its record is gone; this one ended with status %d",

@@ -128,6 +128,7 @@ static int print_final(struct send *s, const struct once_client_answer *a, int e
     if (send_folder_forget(&s->folder, &s->kept, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, ONCE_EXIT_IO, "the answer was printed, but %s", err.text);
     ONCE_POINT("send.forgotten");
+    send_trace_end(s, a);
     return exit;
 }
 
@@ -261,6 +262,7 @@ static int resume(struct send *s)
 /* The same request as one that was left behind: only what was withheld is taken from the command line. */
 static int resume_same(struct send *s)
 {
+    send_trace_adopt(s);
     if (!once_client_saved_is(&s->kept.saved, s->client, &s->request))
         return once_cli_fail(&s->cli, ONCE_EXIT_MISMATCH,
                              "another request with key '%.*s' was begun and has no answer yet: --resume %s, or "
@@ -327,7 +329,10 @@ static int resume_kept(struct send *s)
     once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);
     if (r == ONCE_INVALID)
         return send_no_such(s, id);
-    return r == ONCE_OK ? resume(s) : send_cannot(s, &err);
+    if (r != ONCE_OK)
+        return send_cannot(s, &err);
+    send_trace_adopt(s);
+    return resume(s);
 }
 
 static int run(struct send *s)
@@ -336,7 +341,9 @@ static int run(struct send *s)
         return send_list(s);
     if (s->mode == SEND_FORGET)
         return send_forget(s);
-    int exit = open_client(s);
+    int exit = otlp_setup_start(&s->otlp);
+    if (exit == ONCE_EXIT_OK)
+        exit = open_client(s);
     if (exit != ONCE_EXIT_OK)
         return exit;
     return s->mode == SEND_NEW ? send_request(s) : resume_kept(s);
@@ -354,7 +361,9 @@ int once_cli_send(int argc, char **argv)
     once_buf_init(&s.header_text, ONCE_CLIENT_HEADERS_LEN_MAX);
     once_buf_init(&s.body, 0);
     once_buf_init(&s.kept.bytes, 0);
+    otlp_setup_init(&s.otlp, &s.cli, "once-send");
     int exit = send_parse(&s, argc, argv) ? run(&s) : s.cli.exit;
+    otlp_setup_stop(&s.otlp);
     once_client_close(s.client);
     send_kept_release(&s.kept);
     send_folder_close(&s.folder);

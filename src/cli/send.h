@@ -6,6 +6,7 @@
 #define ONCE_CLI_SEND_H
 
 #include "cli/cli.h"
+#include "cli/otlp_setup.h"
 #include "cli/send_folder.h"
 #include "cli/signals.h"
 #include "once_client.h"
@@ -31,7 +32,21 @@ struct send {
     struct once_client *client;
     struct once_signals signals;
     bool resumed;
+    bool trace;              /* the request carries a traceparent of ours */
+    struct once_trace own;   /* that: its span is the whole operation, all tries and resumptions */
+    struct once_trace outer; /* as $TRACEPARENT has it; zeros: none */
+    size_t trace_header;     /* which of the headers */
+    char trace_line[16 + ONCE_TRACEPARENT_LEN];
+    uint64_t start_ns;
+    struct otlp_setup otlp;
 };
+
+/* send_trace.c: a traceparent for a new request. False: it was reported why not. */
+bool send_trace_begin(struct send *s, bool (*add)(struct send *s, once_span line));
+/* What was left behind goes on under the trace that it has, if it has one. */
+void send_trace_adopt(struct send *s);
+/* There is a final answer. */
+void send_trace_end(struct send *s, const struct once_client_answer *answer);
 
 /* Fills `s` from the command line; false: return s->cli.exit. */
 bool send_parse(struct send *s, int argc, char **argv);

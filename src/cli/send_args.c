@@ -42,6 +42,10 @@ static const char help[] =
     "                     keys; default 24h; 'never' refuses nothing\n"
     "  --save-secrets     save credentials, too: headers like Authorization, Cookie, X-Api-Key\n"
     "                     are not saved, and have to be given again with --resume\n"
+    "  --trace            send a traceparent, the same with every try and resumption: under\n"
+    "                     $TRACEPARENT, if that is one, else of a new trace\n"
+    OTLP_HELP
+    "                     Implies --trace; the span is sent with the final answer\n"
     "  --list             what was left behind; --json: one JSON object per line\n"
     "  --forget           remove the one of this ID; the server is not asked\n"
     "  --state DIR        where requests are kept; default: the folder once/send in\n"
@@ -87,6 +91,8 @@ enum {
     OPTION_LIST,
     OPTION_FORGET,
     OPTION_STATE,
+    OPTION_TRACE,
+    OPTION_OTLP, /* the first of otlp_setup.h's */
 };
 
 static const struct option options[] = {
@@ -116,6 +122,8 @@ static const struct option options[] = {
     { "list", no_argument, NULL, OPTION_LIST },
     { "forget", no_argument, NULL, OPTION_FORGET },
     { "state", required_argument, NULL, OPTION_STATE },
+    { "trace", no_argument, NULL, OPTION_TRACE },
+    OTLP_OPTIONS(OPTION_OTLP),
     { 0 },
 };
 
@@ -278,6 +286,12 @@ static bool parse_option(struct send *s, int option)
     case OPTION_STATE:
         s->state = optarg;
         return true;
+    case OPTION_TRACE:
+        return s->trace = true;
+    case OPTION_OTLP + OTLP_OPTION_URL:
+    case OPTION_OTLP + OTLP_OPTION_HEADER:
+        s->trace = true;
+        return otlp_setup_option(&s->otlp, (enum otlp_option)(option - OPTION_OTLP));
     case OPTION_RESUME:
     case OPTION_LIST:
     case OPTION_FORGET:
@@ -335,7 +349,9 @@ bool send_parse(struct send *s, int argc, char **argv)
         if (!parse_option(s, c))
             return false;
     }
-    if (!parse_arguments(s, argc, argv))
+    if (!parse_arguments(s, argc, argv) || !otlp_setup_check(&s->otlp))
+        return false;
+    if (s->trace && s->mode == SEND_NEW && !send_trace_begin(s, add_header))
         return false;
     bool typed = false;
     for (size_t i = 0; i < s->header_count; i++)

@@ -5,6 +5,7 @@
  * parent of both (serve_supervisor.c). Where things are: serve_place.h.
  */
 #include "cli/cli.h"
+#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/serve_address.h"
 #include "cli/serve_config.h"
@@ -37,6 +38,7 @@ static const char help[] =
     "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
     "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
     "                     a daemon that runs already\n"
+    ONCE_CLI_HELP_SEAL
     "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
     "                     be trusted; default: one tenant\n"
     "  --required         refuse requests without a key\n"
@@ -63,6 +65,11 @@ static const char help[] =
     RELAY_HELP("relay-")
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
+    "  --body-retention DUR\n"
+    "                     how long, if not that long: after it a retry is told that it was\n"
+    "                     executed (410), and is not executed again\n"
+    "  --no-key-time      take keys that are UUIDv7s however old they are; the default is to\n"
+    "                     refuse those older than the retention\n"
     "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
     "  --wait DUR         how long a retry waits for the first request to end before it is\n"
     "                     told 409; default 0s\n"
@@ -81,6 +88,12 @@ static const char help[] =
     "                     the database whose outbox it shows; default: that of --relay, else a\n"
     "                     PostgreSQL store's own\n"
     "  --log-requests     a line on standard error for every request\n"
+    "  --log-decisions F  a line for every decision of the daemon: 'json', 'logfmt' or 'off'\n"
+    "  --log-file PATH    these lines go there instead of standard error; USR1 opens it anew\n"
+    "  --trace SHARE      take part in traces: 'on', 'off', or of requests without one the\n"
+    "                     share that begins one, 0 to 1; default 'on' with --otlp, else 'off'\n"
+    OTLP_HELP
+    OTLP_HELP_RATIO
     "  --config DIR       write nginx.conf there, and leave it there\n"
     "  --print-config     print nginx.conf, start nothing\n"
     "  --user NAME        as root: whom the daemon runs as; default 'once' if there is such\n"
@@ -91,7 +104,8 @@ static const char help[] =
     ONCE_CLI_HELP_HELP
     "\n"
     "Signals: INT, TERM, QUIT end it after the requests in flight, a second one at once; HUP\n"
-    "makes nginx read its configuration and certificates again. Everything is logged to\n"
+    "makes nginx read its configuration and certificates again; USR1 is passed on to the\n"
+    "daemon. Everything is logged to\n"
     "standard error, with 'nginx:' or 'daemon:' before what these two say.\n"
     "\n"
     "exit: 0 ended by a signal; 64 usage; 69 something is missing or in use: nginx, the\n"
@@ -114,6 +128,8 @@ enum {
     OPTION_IDENTITY,
     OPTION_WEBHOOK,
     OPTION_RETENTION,
+    OPTION_BODY_RETENTION,
+    OPTION_NO_KEY_TIME,
     OPTION_LEASE,
     OPTION_WAIT,
     OPTION_TIMEOUT,
@@ -131,12 +147,17 @@ enum {
     OPTION_NGINX,
     OPTION_MODULE,
     OPTION_RELAY_STORE,
-    OPTION_RELAY, /* the first of relay_setup.h's */
+    OPTION_LOG_DECISIONS,
+    OPTION_LOG_FILE,
+    OPTION_TRACE,
+    OPTION_OTLP,                                    /* the first of otlp_setup.h's */
+    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT, /* the first of relay_setup.h's */
 };
 
 static const struct option options[] = {
     ONCE_CLI_OPTION_HELP,
     ONCE_CLI_OPTION_STORE,
+    ONCE_CLI_OPTION_SEAL,
     { "upstream", required_argument, NULL, OPTION_UPSTREAM },
     { "listen", required_argument, NULL, OPTION_LISTEN },
     { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
@@ -149,6 +170,8 @@ static const struct option options[] = {
     { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
     { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
     { "retention", required_argument, NULL, OPTION_RETENTION },
+    { "body-retention", required_argument, NULL, OPTION_BODY_RETENTION },
+    { "no-key-time", no_argument, NULL, OPTION_NO_KEY_TIME },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "wait", required_argument, NULL, OPTION_WAIT },
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
@@ -166,6 +189,11 @@ static const struct option options[] = {
     { "nginx", required_argument, NULL, OPTION_NGINX },
     { "module", required_argument, NULL, OPTION_MODULE },
     { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+    { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
+    { "log-file", required_argument, NULL, OPTION_LOG_FILE },
+    { "trace", required_argument, NULL, OPTION_TRACE },
+    OTLP_OPTIONS(OPTION_OTLP),
+    OTLP_OPTIONS_RATIO(OPTION_OTLP),
     RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
     { 0 },
 };
@@ -196,6 +224,9 @@ struct serve {
     char *relay_words[RELAY_WORDS_MAX];
     size_t relay_word_count;
     const char *relay_store;
+    struct otlp_setup otlp; /* as the relay: to check it */
+    bool logs, log_file;    /* decisions */
+    char trace[16];         /* once_trace; empty: not said */
 };
 
 /* ---------------------------------------------------------------- the command line */
@@ -300,6 +331,22 @@ static bool parse_file(const struct serve *serve, const char *option, char out[P
     return true;
 }
 
+/* For the daemon's command line. */
+static bool pass_on(struct serve *serve, const char *name, const char *value)
+{
+    if (serve->relay_word_count + 2 > RELAY_WORDS_MAX) {
+        once_cli_usage(&serve->cli, "%s: too many options for the daemon", name);
+        return false;
+    }
+    char **words = &serve->relay_words[serve->relay_word_count];
+    words[0] = strdup(name);
+    words[1] = strdup(value);
+    serve->relay_word_count += 2;
+    if (words[0] == NULL || words[1] == NULL)
+        once_cli_fail(&serve->cli, ONCE_EXIT_OS, "out of memory");
+    return words[0] != NULL && words[1] != NULL;
+}
+
 /* What is wrong is said here; what is right is passed on, files by their absolute paths. */
 static bool parse_relay(struct serve *serve, enum relay_option option)
 {
@@ -315,17 +362,68 @@ static bool parse_relay(struct serve *serve, enum relay_option option)
         }
         value = path;
     }
-    if (serve->relay_word_count + 2 > RELAY_WORDS_MAX) {
-        once_cli_usage(&serve->cli, "%s: too many options for the relay", name);
+    return pass_on(serve, name, value);
+}
+
+/* A path that need not be there yet, from where we are. */
+static bool parse_log_file(struct serve *serve)
+{
+    char path[PATH_MAX], here[PATH_MAX];
+    bool absolute = optarg[0] == '/';
+    if (!absolute && getcwd(here, sizeof here) == NULL) {
+        once_cli_usage(&serve->cli, "--log-file: where is this? %s", strerror(errno));
         return false;
     }
-    char **words = &serve->relay_words[serve->relay_word_count];
-    words[0] = strdup(name);
-    words[1] = strdup(value);
-    serve->relay_word_count += 2;
-    if (words[0] == NULL || words[1] == NULL)
-        once_cli_fail(&serve->cli, ONCE_EXIT_OS, "out of memory");
-    return words[0] != NULL && words[1] != NULL;
+    int len = snprintf(path, sizeof path, "%s%s%s", absolute ? "" : here, absolute ? "" : "/", optarg);
+    if (optarg[0] == '\0' || len < 0 || (size_t)len >= sizeof path) {
+        once_cli_usage(&serve->cli, "--log-file takes a path");
+        return false;
+    }
+    serve->log_file = true;
+    return pass_on(serve, "--log-file", path);
+}
+
+static bool parse_log_decisions(struct serve *serve)
+{
+    if (strcmp(optarg, "json") != 0 && strcmp(optarg, "logfmt") != 0 && strcmp(optarg, "off") != 0) {
+        once_cli_usage(&serve->cli, "--log-decisions takes json, logfmt or off, not '%.60s'", optarg);
+        return false;
+    }
+    serve->logs = strcmp(optarg, "off") != 0;
+    return pass_on(serve, "--log-decisions", optarg);
+}
+
+static bool parse_trace(struct serve *serve)
+{
+    char *end = NULL;
+    double share = strtod(optarg, &end);
+    bool number = optarg[0] >= '0' && optarg[0] <= '9' && *end == '\0' && share >= 0 && share <= 1;
+    if (!number && strcmp(optarg, "on") != 0 && strcmp(optarg, "off") != 0) {
+        once_cli_usage(&serve->cli, "--trace takes on, off or a share from 0 to 1, not '%.60s'", optarg);
+        return false;
+    }
+    if (number)
+        snprintf(serve->trace, sizeof serve->trace, "%.6f", share);
+    else
+        snprintf(serve->trace, sizeof serve->trace, "%s", optarg);
+    return true;
+}
+
+static bool parse_otlp(struct serve *serve, enum otlp_option option)
+{
+    static const char *const names[] = { "--otlp", "--otlp-header", "--otlp-ratio" };
+    char file[PATH_MAX + 1] = "@";
+    const char *value = optarg;
+    if (!otlp_setup_option(&serve->otlp, option))
+        return false;
+    if (option == OTLP_OPTION_HEADER && optarg[0] == '@') {
+        if (realpath(optarg + 1, file + 1) == NULL) {
+            once_cli_usage(&serve->cli, "--otlp-header: cannot read '%.200s': %s", optarg + 1, strerror(errno));
+            return false;
+        }
+        value = file;
+    }
+    return pass_on(serve, names[option], value);
 }
 
 static bool parse_option(struct serve *serve, int c)
@@ -333,7 +431,15 @@ static bool parse_option(struct serve *serve, int c)
     uint64_t number;
     if (c >= OPTION_RELAY)
         return parse_relay(serve, (enum relay_option)(c - OPTION_RELAY));
+    if (c >= OPTION_OTLP)
+        return parse_otlp(serve, (enum otlp_option)(c - OPTION_OTLP));
     switch (c) {
+    case OPTION_LOG_DECISIONS:
+        return parse_log_decisions(serve);
+    case OPTION_LOG_FILE:
+        return parse_log_file(serve);
+    case OPTION_TRACE:
+        return parse_trace(serve);
     case OPTION_UPSTREAM:
         return parse_upstream(serve);
     case OPTION_LISTEN:
@@ -348,6 +454,11 @@ static bool parse_option(struct serve *serve, int c)
         return parse_probe(serve);
     case OPTION_RETENTION:
         return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
+    case OPTION_BODY_RETENTION:
+        return parse_duration(serve, "--body-retention", true, 1, 36500LL * DAY_MS, &serve->config.body_retention_ms);
+    case OPTION_NO_KEY_TIME:
+        serve->config.no_key_time = true;
+        return true;
     case OPTION_LEASE:
         return parse_duration(serve, "--lease", false, 1, DAY_MS, &serve->config.lease_ms);
     case OPTION_WAIT:
@@ -398,6 +509,15 @@ static bool parse_option(struct serve *serve, int c)
     }
 }
 
+/* The answer longer than the record? */
+static bool is_kept_longer(const struct once_serve_config *config)
+{
+    int64_t body = config->body_retention_ms, record = config->retention_ms;
+    if (record == ONCE_SERVE_CONFIG_DEFAULT)
+        record = ONCE_RETENTION_MS_DEFAULT;
+    return body != ONCE_SERVE_CONFIG_DEFAULT && record != ONCE_NEVER && (body == ONCE_NEVER || body > record);
+}
+
 static bool parse(struct serve *serve, int argc, char **argv)
 {
     struct once_cli *cli = &serve->cli;
@@ -416,6 +536,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+    else if (is_kept_longer(&serve->config))
+        cli->exit = once_cli_usage(cli, "--body-retention is longer than --retention: an answer goes with its record");
     else if ((serve->config.probe != NULL) !=
              (serve->config.takeover != NULL && strcmp(serve->config.takeover, "probe") == 0))
         cli->exit = once_cli_usage(cli, "--takeover probe and --probe PATH go together");
@@ -429,12 +551,17 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
         cli->exit = ONCE_EXIT_USAGE;
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL) &&
+    else if (!otlp_setup_check(&serve->otlp))
+        cli->exit = ONCE_EXIT_USAGE;
+    else if (serve->log_file && !serve->logs)
+        cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
+              cli->seal_given || serve->logs || serve->otlp.options.url != NULL) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
-        cli->exit = once_cli_usage(
-            cli,
-            "--complete, --escalate-webhook, --relay and --console: the daemon at %s runs already, give them to it",
-            cli->store);
+        cli->exit = once_cli_usage(cli,
+                                   "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions "
+                                   "and --otlp: the daemon at %s runs already, give them to it",
+                                   cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
@@ -467,6 +594,10 @@ static int write_config(struct serve *serve, struct once_buf *text)
         config->user = place->workers.name;
         config->group = place->workers.group;
     }
+    if (serve->trace[0] != '\0')
+        config->trace = serve->trace;
+    else if (serve->otlp.options.url != NULL)
+        config->trace = "on";
     once_serve_config_write(config, text);
     return text->result == ONCE_OK ? ONCE_EXIT_OK : once_cli_fail(&serve->cli, ONCE_EXIT_OS, "out of memory");
 }
@@ -746,6 +877,7 @@ int once_cli_serve(int argc, char **argv)
         .cli = { .verb = "serve", .help = help },
         .config = { .lease_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
+                    .body_retention_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .wait_ms = ONCE_SERVE_CONFIG_DEFAULT,
                     .timeout_ms = ONCE_SERVE_CONFIG_DEFAULT },
     };
@@ -754,6 +886,7 @@ int once_cli_serve(int argc, char **argv)
         once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
         return once_cli_error(&serve.cli, &err, "set the defaults");
     relay_setup_init(&serve.relay, &serve.cli, true);
+    otlp_setup_init(&serve.otlp, &serve.cli, "once");
     int exit = parse(&serve, argc, argv) ? start(&serve) : serve.cli.exit;
     relay_setup_release(&serve.relay);
     release_words(&serve);

@@ -211,8 +211,14 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
         once_buf_addf(
             out, "        once_complete service%s header=Host;    # the daemon finishes what nobody is at any more\n",
             config->complete_identity ? " identity" : "");
+    if (config->trace != NULL)
+        once_buf_addf(out, "        once_trace %s;          # spans go to the daemon, which exports them\n",
+                      config->trace);
     add_duration(out, indent, "once_lease", config->lease_ms);
     add_duration(out, indent, "once_retention", config->retention_ms);
+    add_duration(out, indent, "once_body_retention", config->body_retention_ms);
+    if (config->no_key_time)
+        add(out, "        once_key_time off;      # keys that tell their age are taken at any\n");
     add_duration(out, indent, "once_wait", config->wait_ms);
     add(out, "\n        # All of this as a document for clients.\n"
              "        location = /.well-known/idempotency {\n"

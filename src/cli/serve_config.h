@@ -30,14 +30,16 @@ struct once_serve_config {
     const char *probe;          /* has passed once_serve_config_is_probe() */
     const char *const *methods; /* method_count of them */
     size_t method_count;
-    int64_t lease_ms, retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
+    int64_t lease_ms, retention_ms, body_retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
     const char *tls_cert, *tls_key;
     const char *ca_file; /* whom to trust, if the service is reached by TLS */
     unsigned workers;    /* 0: one per processor */
     unsigned files_max;  /* descriptors that a worker can have */
     bool required;
     bool intent, complete, complete_identity; /* identity: clients are authenticated before this gateway */
+    bool no_key_time;
     bool log_requests;
+    const char *trace; /* NULL: off */
 };
 
 void once_serve_config_write(const struct once_serve_config *config, struct once_buf *out);

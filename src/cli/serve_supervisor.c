@@ -170,7 +170,10 @@ static void take_signals(struct once_serve_supervisor *s)
             reap(s);
         else if (signal == SIGHUP && !hung_up)
             reload(s);
-        else if (s->phase >= ONCE_SERVE_ENDING_NGINX) {
+        else if (signal == SIGUSR1) {
+            if (s->daemon.pid != 0)
+                once_serve_child_signal(&s->daemon, SIGUSR1); /* its log */
+        } else if (s->phase >= ONCE_SERVE_ENDING_NGINX) {
             if (once_os_monotonic_ms() >= s->hurry_from)
                 press(s);
         } else {
@@ -183,7 +186,7 @@ static void take_signals(struct once_serve_supervisor *s)
 
 static int watch_signals(struct once_serve_supervisor *s)
 {
-    static const int wanted[] = { SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGCHLD };
+    static const int wanted[] = { SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD };
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {

@@ -9,6 +9,7 @@ int once_cli_check(int argc, char **argv);
 int once_cli_consume(int argc, char **argv);
 int once_cli_daemon(int argc, char **argv);
 int once_cli_expire(int argc, char **argv);
+int once_cli_forget(int argc, char **argv);
 int once_cli_inbox(int argc, char **argv);
 int once_cli_key_new(int argc, char **argv);
 int once_cli_keys(int argc, char **argv);

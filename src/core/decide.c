@@ -2,7 +2,9 @@
 #include "core/decide.h"
 
 #include "core/err.h"
+#include "core/key.h"
 #include "core/limits.h"
+#include "core/seal.h"
 #include "core/span.h"
 
 /* With intent, whoever sends has recorded a point before: without one, nothing was sent. */
@@ -50,8 +52,11 @@ static struct once_decision decide_running(const struct once_stored *stored, con
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now)
 {
     assert(claim->takeover != ONCE_TAKEOVER_DEFAULT); /* once_claim_check() came first */
-    if (stored == NULL || stored->released || once_stored_is_expired(stored, now))
+    if (stored == NULL || stored->released || once_stored_is_expired(stored, now)) {
+        if (claim->key_time && once_key_is_outside(claim->key, claim->retention_ms, now))
+            return (struct once_decision){ ONCE_ARM_EXPIRED, ONCE_CHANGE_NONE };
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_CREATE };
+    }
     if (memcmp(&stored->record.fingerprint, &claim->fingerprint, sizeof claim->fingerprint) != 0)
         return (struct once_decision){ ONCE_ARM_MISMATCH, ONCE_CHANGE_NONE };
     switch (stored->record.state) {
@@ -122,6 +127,22 @@ enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fen
     }
 }
 
+enum once_arm once_decide_forget(const struct once_stored *stored, uint64_t fence_seen, bool drop, once_time now)
+{
+    if (stored == NULL)
+        return ONCE_ARM_ABSENT;
+    const struct once_record *r = &stored->record;
+    if (fence_seen != 0 && fence_seen != r->grant.fence)
+        return ONCE_ARM_FENCED;
+    if (stored->released || once_stored_is_expired(stored, now))
+        return ONCE_ARM_DONE;
+    if (r->state == ONCE_STATE_RUNNING && r->lease_live)
+        return ONCE_ARM_IN_PROGRESS;
+    bool finished = r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED;
+    bool goes_on = r->retryable && r->recovery_point.len > 0;
+    return drop || (finished && !goes_on) ? ONCE_ARM_DONE : ONCE_ARM_UNKNOWN;
+}
+
 once_result once_name_check(once_span tenant, once_span key, struct once_error *err)
 {
     if (tenant.len > ONCE_TENANT_LEN_MAX)
@@ -142,6 +163,24 @@ once_result once_lease_check(int64_t lease_ms, struct once_error *err)
     return ONCE_OK;
 }
 
+/* After the retention's own check and default. As long as the record is not apart from it. */
+static once_result body_retention_check(struct once_claim *claim, struct once_error *err)
+{
+    int64_t body = claim->body_retention_ms, record = claim->retention_ms;
+    if (body != ONCE_NEVER && (body < 0 || body > ONCE_RETENTION_MS_MAX))
+        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is not between 1 and %lld, nor ONCE_NEVER",
+                         (long long)body, (long long)ONCE_RETENTION_MS_MAX);
+    if (record != ONCE_NEVER && body == ONCE_NEVER)
+        return once_fail(err, ONCE_INVALID, "a body cannot be kept for ever in a record that is kept for %lld ms",
+                         (long long)record);
+    if (record != ONCE_NEVER && body > record)
+        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is longer than the record's, %lld ms",
+                         (long long)body, (long long)record);
+    if (body == record)
+        claim->body_retention_ms = 0;
+    return ONCE_OK;
+}
+
 once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err)
 {
     once_result r = once_name_check(in->tenant, in->key, err);
@@ -158,6 +197,8 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
         return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
                          (int)in->takeover);
+    if (once_seal_is(in->request))
+        return once_fail(err, ONCE_INVALID, "request begins as sealed bytes do: another form, please");
     if (in->request.len > ONCE_REQUEST_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "request is %zu bytes long, the limit is %d", in->request.len,
                          ONCE_REQUEST_LEN_MAX);
@@ -168,23 +209,35 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
         out->retention_ms = ONCE_RETENTION_MS_DEFAULT;
     if (out->takeover == ONCE_TAKEOVER_DEFAULT)
         out->takeover = ONCE_TAKEOVER_ESCALATE;
+    return body_retention_check(out, err);
+}
+
+/* Who says so, and why. */
+static once_result word_check(once_span actor, once_span reason, const char *what, struct once_error *err)
+{
+    if (reason.len == 0)
+        return once_fail(err, ONCE_INVALID, "%s needs a reason", what);
+    if (reason.len > ONCE_REASON_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "reason is %zu bytes long, the limit is %d", reason.len, ONCE_REASON_LEN_MAX);
+    if (actor.len > ONCE_ACTOR_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "actor is %zu bytes long, the limit is %d", actor.len, ONCE_ACTOR_LEN_MAX);
     return ONCE_OK;
 }
 
 once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err)
 {
     once_result r = once_name_check(resolve->tenant, resolve->key, err);
-    if (r != ONCE_OK)
-        return r;
-    if (resolve->reason.len == 0)
-        return once_fail(err, ONCE_INVALID, "a verdict needs a reason");
-    if (resolve->reason.len > ONCE_REASON_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "reason is %zu bytes long, the limit is %d", resolve->reason.len,
-                         ONCE_REASON_LEN_MAX);
-    if (resolve->actor.len > ONCE_ACTOR_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "actor is %zu bytes long, the limit is %d", resolve->actor.len,
-                         ONCE_ACTOR_LEN_MAX);
-    return ONCE_OK;
+    return r == ONCE_OK ? word_check(resolve->actor, resolve->reason, "a verdict", err) : r;
+}
+
+once_result once_forget_check(const struct once_forget *forget, struct once_error *err)
+{
+    once_result r = ONCE_OK;
+    if (forget->key.len > 0)
+        r = once_name_check(forget->tenant, forget->key, err);
+    else if (forget->seen.fence == 0)
+        r = once_fail(err, ONCE_INVALID, "key is empty, and no record was seen");
+    return r == ONCE_OK ? word_check(forget->actor, forget->reason, "forgetting", err) : r;
 }
 
 once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err)
@@ -198,6 +251,8 @@ once_result once_advance_check(once_span point, once_span checkpoint, struct onc
         if (point.ptr[i] < 0x21 || point.ptr[i] > 0x7e)
             return once_fail(err, ONCE_INVALID, "recovery point holds byte 0x%02x at %zu; use visible ASCII",
                              point.ptr[i], i);
+    if (once_seal_is(checkpoint))
+        return once_fail(err, ONCE_INVALID, "checkpoint begins as sealed bytes do: another form, please");
     if (checkpoint.len > ONCE_CHECKPOINT_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "checkpoint is %zu bytes long, the limit is %d", checkpoint.len,
                          ONCE_CHECKPOINT_LEN_MAX);

@@ -9,7 +9,8 @@
  *             K5 a finished outcome is replayed, not replaced.
  *             K6 another fingerprint is told so before anything else is looked at.
  *             K7 a running record is never treated as absent, however old.
- *             K8 a record past its retention is.
+ *             K8 a record past its retention is; but a key that tells its own time, and is older than that, is
+ *                not executed as new where the claim says so (ADR 29).
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H
@@ -54,9 +55,15 @@ enum once_left once_decide_release(const struct once_stored *stored, once_span p
 /* May an operator's verdict be written over this record? DONE, or what stands in the way. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);
 
+/* May what this record holds be erased, or (drop) all of it? DONE, or what stands in the way. What is past its
+ * retention may still be on disk: DONE. UNKNOWN: whoever is to decide it, or to go on with it, needs what would be
+ * erased. */
+enum once_arm once_decide_forget(const struct once_stored *stored, uint64_t fence_seen, bool drop, once_time now);
+
 /* Fills in defaults and refuses what is out of range; `out` may be `in`. */
 once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err);
 once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err);
+once_result once_forget_check(const struct once_forget *forget, struct once_error *err);
 once_result once_name_check(once_span tenant, once_span key, struct once_error *err);
 once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err);
 once_result once_lease_check(int64_t lease_ms, struct once_error *err);

@@ -22,7 +22,7 @@
 
 #include <stdio.h>
 
-enum { ONCE_JSON_OUT_DEPTH = 8 };
+enum { ONCE_JSON_OUT_DEPTH = 12 };
 
 struct once_json {
     FILE *file;

@@ -214,6 +214,20 @@ once_time once_key_time(once_span key)
     return version_7 && variant_10 ? (once_time)time : ONCE_NEVER;
 }
 
+int64_t once_key_skew(int64_t retention_ms)
+{
+    return retention_ms / 2 < ONCE_KEY_SKEW_MS_MAX ? retention_ms / 2 : ONCE_KEY_SKEW_MS_MAX;
+}
+
+bool once_key_is_outside(once_span key, int64_t retention_ms, once_time now)
+{
+    once_time born = once_key_time(key);
+    if (born == ONCE_NEVER || retention_ms == ONCE_NEVER)
+        return false;
+    int64_t skew = once_key_skew(retention_ms);
+    return born - now > skew || now - born >= retention_ms - skew;
+}
+
 void once_uuid7_format(once_time unix_ms, const uint8_t random[10], char out[ONCE_UUID_LEN + 1])
 {
     assert(unix_ms >= 0);

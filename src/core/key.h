@@ -13,4 +13,19 @@
  * are used. The time must fit its 48 bits: 0 <= unix_ms < 2^48, the year 10889. */
 void once_uuid7_format(once_time unix_ms, const uint8_t random[10], char out[ONCE_UUID_LEN + 1]);
 
+/*
+ * Is this a UUIDv7 whose time is outside the window of a record that is kept for `retention_ms`? Then a claim of it
+ * that finds no record is not executed (once_claim.key_time). With S the skew, ONCE_KEY_SKEW_MS_MAX or half the
+ * retention:
+ *
+ *     W1  what is inside has born <= now + S                and  now - born < retention - S
+ *     W2  a key that was inside at t is outside from t + retention on, which is before its record can have expired:
+ *         t + retention - born >= retention - S. So it is never executed twice, whatever clock made it.
+ *
+ * Other keys, and all of a record that is kept for ever, are never outside.
+ */
+bool once_key_is_outside(once_span key, int64_t retention_ms, once_time now);
+/* The skew of that retention. */
+int64_t once_key_skew(int64_t retention_ms);
+
 #endif

@@ -48,6 +48,10 @@
 #define ONCE_COMPRESS_LEN_MIN 512
 /* An encoded outcome: header, lines, body, sum (core/outcome.c). */
 #define ONCE_OUTCOME_LEN_MAX (64 + ONCE_HEADERS_LEN_MAX + ONCE_BODY_LEN_MAX)
+/* A sealed outcome is stored as a body: an encoded one in an envelope (core/seal.h). So stores take bodies, requests
+ * and checkpoints that are so much longer than callers may hand in. */
+#define ONCE_SEALED_MORE 128
+#define ONCE_STORED_BODY_LEN_MAX (ONCE_OUTCOME_LEN_MAX + ONCE_SEALED_MORE)
 
 static_assert(ONCE_BATCH_LEN_DEFAULT <= ONCE_QUEUE_LEN_DEFAULT, "a batch comes out of the queue");
 static_assert(ONCE_LIST_LIMIT_MAX <= ONCE_LIST_SCAN_MAX, "a full page must be reachable in one scan");

@@ -9,6 +9,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+static_assert(ONCE_OUTCOME_LEN_MIN == 14 + 8, "head and sum");
 enum { VERSION = 1, FLAG_COMPRESSED = 1, FLAG_DROPPED = 2, FLAGS_KNOWN = 3, HEAD_LEN = 14, SUM_LEN = 8 };
 
 static uint32_t read_u32(const uint8_t *p)
@@ -80,6 +81,8 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     if (outcome->body.len > ONCE_BODY_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
                          outcome->body.len, ONCE_BODY_LEN_MAX);
+    if (once_span_starts(outcome->headers, ONCE_LIT("Once-Sealed:")))
+        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, which is the store's own");
     return once_headers_check(outcome->headers, err);
 }
 
@@ -125,6 +128,12 @@ once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sea
     return ONCE_OK;
 }
 
+bool once_outcome_is_sealed(once_span bytes, uint64_t seal)
+{
+    return bytes.len >= HEAD_LEN + SUM_LEN &&
+           XXH64(bytes.ptr, bytes.len - SUM_LEN, seal) == read_u64(bytes.ptr + bytes.len - SUM_LEN);
+}
+
 once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf *scratch, once_span *headers,
                                 once_span *body, bool *body_dropped, struct once_error *err)
 {
@@ -133,12 +142,13 @@ once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf 
     const uint8_t *p = bytes.ptr;
     if (p[0] != VERSION)
         return once_fail(err, ONCE_CORRUPT, "stored outcome has version %d, this program knows %d", p[0], VERSION);
-    if (XXH64(p, bytes.len - SUM_LEN, seal) != read_u64(p + bytes.len - SUM_LEN))
+    if (!once_outcome_is_sealed(bytes, seal))
         return once_fail(err, ONCE_CORRUPT, "stored outcome does not match its checksum");
     uint8_t flags = p[1];
     size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);
     size_t room = bytes.len - HEAD_LEN - SUM_LEN;
-    if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > ONCE_BODY_LEN_MAX ||
+    size_t body_max = (flags & FLAG_COMPRESSED) != 0 ? ONCE_BODY_LEN_MAX : ONCE_STORED_BODY_LEN_MAX;
+    if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > body_max ||
         headers_len > room || stored_len != room - headers_len)
         return once_fail(err, ONCE_CORRUPT, "stored outcome has impossible lengths");
     once_span stored = once_span_of(p + HEAD_LEN + headers_len, stored_len);

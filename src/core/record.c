@@ -31,6 +31,18 @@ bool once_stored_is_expired(const struct once_stored *stored, once_time now)
     return finished && r->expires_at != ONCE_NEVER && r->expires_at <= now;
 }
 
+bool once_record_is_tombstone(const struct once_record *r, once_time now)
+{
+    bool finished = r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED;
+    return finished && r->body_retention_ms > 0 && r->finished_at + r->body_retention_ms <= now;
+}
+
+void once_record_bury(struct once_record *r)
+{
+    r->body_dropped = r->body_expired = true;
+    r->headers = r->body = once_span_of(NULL, 0);
+}
+
 once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now)
 {
     if (state == ONCE_STATE_UNKNOWN || retention_ms == ONCE_NEVER)
@@ -52,6 +64,10 @@ const char *once_record_fault(const struct once_record *r)
         return "an attempt before the first one";
     if (r->retention_ms < 0 && r->retention_ms != ONCE_NEVER)
         return "a negative retention";
+    if (r->body_retention_ms < 0 || (r->retention_ms != ONCE_NEVER && r->body_retention_ms > r->retention_ms))
+        return "a body retention that is negative, or longer than the record's";
+    if (r->body_expired && (r->headers.len > 0 || r->body.len > 0))
+        return "an answer past its retention";
     if (r->retryable && r->state != ONCE_STATE_FAILED)
         return "retryable but not failed";
     if (r->checkpoint.len > 0 && r->recovery_point.len == 0)

@@ -32,6 +32,12 @@ void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], 
 /* K8: finished, and its retention is over at `now`. Running and unknown never expire. */
 bool once_stored_is_expired(const struct once_stored *stored, once_time now);
 
+/* K8 for headers and body: finished, and their own retention is over at `now`. What is unknown waits for a person. */
+bool once_record_is_tombstone(const struct once_record *record, once_time now);
+
+/* Makes a record that was read what it is after that: body_expired, body_dropped, and nothing of the answer. */
+void once_record_bury(struct once_record *record);
+
 /* When an outcome finished at `now` expires. Unknown waits for a person (K7). */
 once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now);
 

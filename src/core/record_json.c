@@ -12,6 +12,8 @@ void once_record_json(struct once_json *json, const struct once_record *record)
     once_json_uint(json, "fence", record->grant.fence);
     once_json_text(json, "state", once_state_name(record->state));
     once_json_bool(json, "retryable", record->retryable);
+    if (record->forgotten)
+        once_json_bool(json, "forgotten", true);
     if (finished)
         once_json_null(json, "lease_live");
     else
@@ -27,6 +29,10 @@ void once_record_json(struct once_json *json, const struct once_record *record)
         once_json_null(json, "retention_ms");
     else
         once_json_int(json, "retention_ms", record->retention_ms);
+    if (record->body_retention_ms == 0) /* as the record */
+        once_json_null(json, "body_retention_ms");
+    else
+        once_json_int(json, "body_retention_ms", record->body_retention_ms);
     once_json_time(json, "created_at", record->created_at);
     once_json_time(json, "claimed_at", record->claimed_at);
     once_json_time(json, "lease_until", record->lease_until);

@@ -73,6 +73,7 @@ bool once_header_is_of_one_hop(once_span name)
         "date",
         "via",
         "once-key",
+        "once-record",
         "once-fence",
         "once-attempt",
         "forwarded",

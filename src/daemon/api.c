@@ -49,6 +49,7 @@ struct once_api {
     struct api_service service;
     unknown_fn *escalated;
     void *escalated_arg;
+    struct decisions *log;
     struct MHD_Daemon *server;
     int listener;
     pthread_t acceptor;
@@ -117,7 +118,7 @@ static enum MHD_Result send_answer(struct request *request, struct MHD_Connectio
 
 struct headers {
     struct api_guard_headers guard;
-    const char *content_type, *content_length, *expect, *cookie, *csrf;
+    const char *content_type, *content_length, *expect, *cookie, *csrf, *traceparent;
 };
 
 static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -137,6 +138,7 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
         { "Expect", &headers->expect, false },
         { "Cookie", &headers->cookie, false },
         { "X-Once-Csrf", &headers->csrf, false },
+        { "traceparent", &headers->traceparent, false },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         if (strcasecmp(name, wanted[i].name) != 0)
@@ -183,6 +185,7 @@ static void check_head(struct request *request, const struct headers *headers, c
     request->route = request->call.route = find_route(request->api, request->uri);
     request->call.cookie = headers->cookie;
     request->call.csrf = headers->csrf;
+    request->call.traceparent = headers->traceparent;
     request->call.origin = headers->guard.origin;
     if (refused != NULL) {
         api_answer_problem(answer, API_PROBLEM_FORBIDDEN, NULL, "%s", refused);
@@ -297,6 +300,7 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
         .counters = &api->counters,
         .escalated = api->escalated,
         .escalated_arg = api->escalated_arg,
+        .log = api->log,
         .budget = &api->budget,
         .ending = &api->ending,
         .fd = request->conn != NULL ? request->conn->fd : -1,
@@ -426,6 +430,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->counters.expiry = options->expiry;
     api->escalated = options->escalated;
     api->escalated_arg = options->escalated_arg;
+    api->log = options->log;
     api->guard.hosts = options->hosts;
     api->guard.host_count = options->host_count;
     api->budget.max = options->bytes_max > 0 ? options->bytes_max : BYTES_MAX;

@@ -24,6 +24,7 @@
 struct escalate_counters;
 struct completer_counters;
 struct expiry_counters;
+struct decisions;
 
 #define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
 
@@ -38,6 +39,7 @@ struct once_api_options {
     const struct expiry_counters *expiry;
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
+    struct decisions *log;    /* of decisions; may be NULL */
     const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free. Of a
                                  service also the absolute path of a unix socket, for the same user */
     bool any_address;         /* also addresses that others than this machine can reach */

@@ -48,6 +48,7 @@ struct api_budget {
 };
 
 struct api_route;
+struct decisions;
 
 struct api_call {
     struct once *once;
@@ -60,6 +61,8 @@ struct api_call {
     struct api_counters *counters;
     unknown_fn *escalated; /* may be NULL */
     void *escalated_arg;
+    struct decisions *log;   /* may be NULL */
+    const char *traceparent; /* header; NULL: absent */
     struct api_budget *budget;
     uint64_t charged;           /* to the budget; given back when the request is over */
     const _Atomic bool *ending; /* the listener stops: do not wait */

@@ -5,12 +5,15 @@
  * `once keys show --json` prints it, so that `record` and `fence` of a claim can be sent back.
  */
 #include "core/limits.h"
+#include "core/record.h"
 #include "core/record_json.h"
 #include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api_call.h"
 #include "daemon/api_input.h"
 #include "daemon/api_query.h"
+#include "daemon/decisions.h"
+#include "engine/handle.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -59,6 +62,7 @@ static void put_record(struct once_json *json, const struct once_record *record,
 {
     once_record_json(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
+    once_json_bool(json, "body_expired", record->body_expired);
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
@@ -104,6 +108,48 @@ static void note_unknown(const struct api_call *call, enum once_verb verb, once_
     const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply) : NULL;
     if (why != NULL)
         call->escalated(call->escalated_arg, reply->record.grant, why);
+}
+
+/* A decision that the library is about to be asked for. */
+struct asked {
+    struct decision decision;
+    struct once_trace trace;
+    uint64_t began_ns;
+};
+
+static void ask(const struct api_call *call, enum once_verb verb, const struct once_grant *grant, struct asked *asked)
+{
+    if (call->log == NULL)
+        return;
+    *asked = (struct asked){ .decision = { .verb = verb, .by = "http" }, .began_ns = once_os_monotonic_ns() };
+    if (call->traceparent != NULL && once_trace_parse(once_span_str(call->traceparent), &asked->trace))
+        asked->decision.trace = &asked->trace;
+    if (grant == NULL)
+        return;
+    memcpy(asked->decision.record, grant->record, sizeof asked->decision.record);
+    asked->decision.fence = grant->fence;
+}
+
+static void ask_claim(const struct api_call *call, const struct once_claim *claim, struct asked *asked)
+{
+    ask(call, ONCE_VERB_CLAIM, NULL, asked);
+    if (call->log == NULL)
+        return;
+    asked->decision.has_tenant = true;
+    asked->decision.tenant = claim->tenant;
+    once_record_id(&call->once->store->secret, claim->tenant, claim->key, asked->decision.record);
+}
+
+/* It is decided: those who should hear of it do. */
+static void note(const struct api_call *call, struct asked *asked, enum once_verb verb, once_result result,
+                 const struct once_reply *reply)
+{
+    note_unknown(call, verb, result, reply);
+    if (call->log == NULL)
+        return;
+    asked->decision.duration_ns = once_os_monotonic_ns() - asked->began_ns;
+    decision_take_reply(&asked->decision, result, reply);
+    decisions_note(call->log, &asked->decision);
 }
 
 /* What every verb ends with. */
@@ -187,10 +233,15 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
         claim->retention_ms = ONCE_NEVER;
     else
         api_input_int(in, "retention_ms", 0, ONCE_RETENTION_MS_MAX, &claim->retention_ms);
+    if (api_input_is(in, "body_retention_ms", "never"))
+        claim->body_retention_ms = ONCE_NEVER;
+    else
+        api_input_int(in, "body_retention_ms", 0, ONCE_RETENTION_MS_MAX, &claim->body_retention_ms);
     api_input_int(in, "wait_ms", 0, API_WAIT_MS_MAX, &claim->wait_ms);
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
     api_input_bool(in, "intent", &claim->intent);
+    api_input_bool(in, "key_time", &claim->key_time);
     read_stored_request(in, claim);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
         once_os_random(claim->nonce, sizeof claim->nonce);
@@ -232,11 +283,13 @@ void api_claim(struct api_call *call)
         read_claim(&in, &claim, &request);
     if (api_call_accept(call, &in)) {
         once_result r = ONCE_OK;
+        struct asked asked;
+        ask_claim(call, &claim, &asked);
         if (request.there)
             r = make_fingerprint(call->once, &claim, &request, &err);
         if (r == ONCE_OK)
             r = claim_in_steps(call, &claim, &reply, &err);
-        note_unknown(call, ONCE_VERB_CLAIM, r, &reply);
+        note(call, &asked, ONCE_VERB_CLAIM, r, &reply);
         if (reply.record.state != ONCE_STATE_NONE) {
             reply.record.tenant = claim.tenant;
             reply.record.key = claim.key; /* also where the store does not keep it */
@@ -272,8 +325,10 @@ void api_take_over(struct api_call *call)
             once_os_random(take_over.nonce, sizeof take_over.nonce);
     }
     if (api_call_accept(call, &in)) {
+        struct asked asked;
+        ask(call, ONCE_VERB_TAKE_OVER, &take_over.seen, &asked);
         once_result r = once_take_over(call->once, &take_over, &reply, &err);
-        note_unknown(call, ONCE_VERB_TAKE_OVER, r, &reply);
+        note(call, &asked, ONCE_VERB_TAKE_OVER, r, &reply);
         answer_result(call, r, &reply, &err);
     }
     api_input_release(&in);
@@ -340,8 +395,10 @@ void api_finish(struct api_call *call)
         read_outcome(&in, &outcome);
     }
     if (api_call_accept(call, &in)) {
+        struct asked asked;
+        ask(call, ONCE_VERB_FINISH, &grant, &asked);
         once_result r = once_finish(call->once, grant, &outcome, &reply, &err);
-        note_unknown(call, ONCE_VERB_FINISH, r, &reply);
+        note(call, &asked, ONCE_VERB_FINISH, r, &reply);
         answer_result(call, r, &reply, &err);
     }
     api_input_release(&in);
@@ -355,8 +412,13 @@ void api_release(struct api_call *call)
     struct once_error err;
     if (api_input_parse(&in, call->body) == ONCE_OK)
         read_grant(&in, &grant);
-    if (api_call_accept(call, &in))
-        answer_result(call, once_release(call->once, grant, &reply, &err), &reply, &err);
+    if (api_call_accept(call, &in)) {
+        struct asked asked;
+        ask(call, ONCE_VERB_RELEASE, &grant, &asked);
+        once_result r = once_release(call->once, grant, &reply, &err);
+        note(call, &asked, ONCE_VERB_RELEASE, r, &reply);
+        answer_result(call, r, &reply, &err);
+    }
     api_input_release(&in);
 }
 

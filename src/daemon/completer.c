@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "daemon/decisions.h"
 #include "daemon/probe.h"
 #include "engine/handle.h"
 #include "engine/keeper.h"
@@ -10,6 +11,7 @@
 #include "os/os.h"
 #include "os/point.h"
 #include "os/thread.h"
+#include "trace/tracer.h"
 
 #include <fcntl.h>
 #include <nettle/base64.h>
@@ -95,11 +97,26 @@ struct attempt {
     bool adopting;            /* what is stored is the service's own word, not an answer to us */
     struct once_buf identity; /* header lines; empty: none */
     struct kept kept;         /* its lease, while it is worked on */
+    struct tracer_span span;  /* of the trace that its client began, where that is stored */
+    int32_t status;           /* of what was answered; 0: nothing */
 };
 
 static bool is_again(once_result r)
 {
     return r == ONCE_BUSY || r == ONCE_UNAVAILABLE || r == ONCE_UNKNOWN || r == ONCE_NO_MEMORY;
+}
+
+static void note_decision(struct attempt *a, enum once_verb verb, uint64_t began_ns, once_result result,
+                          const struct once_reply *reply)
+{
+    struct decision d = { .verb = verb, .by = "completer", .trace = a->span.on ? &a->span.own : NULL };
+    if (a->c->options.log == NULL)
+        return;
+    d.duration_ns = once_os_monotonic_ns() - began_ns;
+    d.fence = a->grant.fence;
+    memcpy(d.record, a->grant.record, sizeof d.record);
+    decision_take_reply(&d, result, reply);
+    decisions_note(a->c->options.log, &d);
 }
 
 static void store(struct attempt *a, const struct once_outcome *said, const char *why)
@@ -111,6 +128,7 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
         copy.status = -copy.status;
     struct once_reply reply;
     once_result r = ONCE_BUSY;
+    uint64_t began_ns = once_os_monotonic_ns();
     for (int i = 0; is_again(r) && i < STORE_TRIES; i++) {
         if (i > 0)
             usleep(STORE_PAUSE_MS * 1000);
@@ -124,6 +142,7 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
         if (r == ONCE_OK)
             break;
     }
+    note_decision(a, ONCE_VERB_FINISH, began_ns, r, &reply);
     if (r != ONCE_OK)
         return; /* its lease ends, and it is found again */
     if (reply.arm != ONCE_ARM_DONE) {
@@ -226,8 +245,11 @@ static void add_own_lines(const struct attempt *a, struct once_buf *lines)
     const struct once_record *r = &a->reply.record;
     char child[ONCE_CHILD_KEY_LEN + 1];
     once_child_key(a->c->options.once, &a->grant, ONCE_LIT("upstream"), child);
-    once_buf_addf(lines, "Once-Key: %s\r\nOnce-Fence: %llu\r\nOnce-Attempt: %u\r\n", child,
-                  (unsigned long long)a->grant.fence, r->attempt);
+    once_buf_addf(lines, "Once-Key: %s\r\nOnce-Record: ", child);
+    for (size_t i = 0; i < sizeof a->grant.record; i++)
+        once_buf_addf(lines, "%02x", a->grant.record[i]);
+    once_buf_addf(lines, "\r\nOnce-Fence: %llu\r\nOnce-Attempt: %u\r\n", (unsigned long long)a->grant.fence,
+                  r->attempt);
     if (r->recovery_point.len == 0 || once_span_starts(r->recovery_point, ONCE_LIT("once:")))
         return;
     once_buf_addf(lines, "Once-Recovery-Point: %.*s\r\n", ONCE_SPAN_ARGS(r->recovery_point));
@@ -266,15 +288,19 @@ static void judge(struct attempt *a, const struct http_answer *answer)
 
 static void send_request(struct attempt *a)
 {
-    struct once_buf own;
+    struct once_buf own, traced;
     once_buf_init(&own, 16 << 10);
+    once_buf_init(&traced, ONCE_HEADERS_LEN_MAX + 1024);
     add_own_lines(a, &own);
+    if (a->span.on)
+        once_trace_replace(a->request.headers, &a->span.own, &traced);
     struct http_answer answer = { .end = HTTP_NOT_SENT };
-    if (own.result == ONCE_OK) {
+    if (own.result == ONCE_OK && traced.result == ONCE_OK) {
         struct http_call call = { .url = a->upstream->url,
                                   .method = a->request.method,
                                   .target = a->request.target,
-                                  .lines = { a->request.headers, once_buf_span(&own), once_buf_span(&a->identity) },
+                                  .lines = { a->span.on ? once_buf_span(&traced) : a->request.headers,
+                                             once_buf_span(&own), once_buf_span(&a->identity) },
                                   .body = a->request.body,
                                   .kept = a->request.kept,
                                   .body_max = a->request.max_response,
@@ -285,12 +311,14 @@ static void send_request(struct attempt *a)
         http_call(&call, &answer);
         ONCE_POINT("completer.answered");
     }
+    a->status = answer.end == HTTP_ANSWERED ? answer.status : 0;
     if (answer.end == HTTP_NOT_SENT)
         give_back(a);
     else
         judge(a, &answer);
     http_answer_release(&answer);
     once_buf_release(&own);
+    once_buf_release(&traced);
 }
 
 /* ------------------------------------------------------------------ whether it is sent */
@@ -397,6 +425,19 @@ static void hold_and_execute(struct attempt *a)
     keeper_remove(keeper, &a->kept);
 }
 
+static void end_span(struct attempt *a)
+{
+    struct otlp_span told = { .fence = a->grant.fence, .attempt = a->reply.record.attempt };
+    if (!a->span.on)
+        return;
+    memcpy(told.record, a->grant.record, sizeof told.record);
+    told.span.name = ONCE_TRACE_COMPLETE;
+    told.span.arm = a->reply.arm;
+    told.span.status = a->status;
+    told.span.failed = a->status == 0 || a->status >= 500;
+    tracer_end(a->c->options.tracer, &a->span, &told);
+}
+
 static void take_over(struct attempt *a, const struct task *task)
 {
     struct completer *c = a->c;
@@ -404,7 +445,12 @@ static void take_over(struct attempt *a, const struct task *task)
                                         .lease_ms = c->options.lease_ms,
                                         .intent = task->takeover != ONCE_TAKEOVER_RERUN };
     a->asked = once_os_lease_ms();
-    if (once_take_over(c->options.once, &take_over, &a->reply, NULL) != ONCE_OK)
+    a->grant = task->seen;
+    tracer_begin(c->options.tracer, a->request.headers, &a->span);
+    uint64_t began_ns = once_os_monotonic_ns();
+    once_result r = once_take_over(c->options.once, &take_over, &a->reply, NULL);
+    note_decision(a, ONCE_VERB_TAKE_OVER, began_ns, r, &a->reply);
+    if (r != ONCE_OK)
         return; /* seen again, later */
     a->grant = a->reply.record.grant;
     ONCE_POINT("completer.taken");
@@ -427,6 +473,7 @@ static void take_over(struct attempt *a, const struct task *task)
     default:
         atomic_fetch_add(&c->counters.lost, 1);
     }
+    end_span(a);
     once_reply_release(&a->reply);
 }
 

@@ -39,6 +39,8 @@ struct completer_upstream {
 struct completer_options {
     struct once *once;
     struct escalations *escalations;
+    struct decisions *log;       /* may be NULL */
+    const struct tracer *tracer; /* the same */
     struct completer_upstream upstreams[COMPLETER_UPSTREAMS_MAX];
     size_t count;
     uint32_t attempts_max, crashes_max;

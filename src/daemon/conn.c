@@ -30,9 +30,10 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
-    uint8_t nonce[16]; /* the same */
-    struct call *next; /* the same: in its bucket */
+    bool is_twin;        /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
+    uint8_t nonce[16];   /* the same */
+    struct call *next;   /* the same: in its bucket */
+    struct noted *noted; /* for logs and traces; usually NULL */
 };
 
 /* May it be answered by a grant? */
@@ -172,6 +173,8 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     ONCE_POINT("daemon.answer");
     if (result == ONCE_OK)
         note_unknown(call, reply);
+    if (call->noted != NULL)
+        noted_end(&c->hub->noted_for, call->noted, result, reply, once_dispatched_waited());
     if (c->fd < 0) {
         give_back(c->hub, call, result, reply);
         if (c->pending == 0)
@@ -250,9 +253,12 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
                            .fence = wire.request.grant.fence,
                            .rerun = wire.request.verb == ONCE_VERB_CLAIM &&
                                     wire.request.claim.takeover == ONCE_TAKEOVER_RERUN };
-    bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE;
+    call->noted = noted_begin(&c->hub->noted_for, &c->context, frame->id, &c->hub->once->store->secret, &wire.request);
+    bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
+                 wire.request.verb == ONCE_VERB_FORGET;
     r = once_submit_for(c->hub->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
     if (r != ONCE_OK) {
+        noted_end(&c->hub->noted_for, call->noted, r, NULL, false);
         free(call);
         return r;
     }
@@ -268,11 +274,33 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
     return ONCE_OK;
 }
 
+/* What is told and not asked: there is no answer, but to what cannot be read. */
+static void take_told(struct conn *c, const struct wire_frame *frame)
+{
+    struct once_error err = { .result = ONCE_OK };
+    struct wire_context context;
+    struct once_trace_report report;
+    uint32_t lost = 0;
+    if (frame->type == WIRE_CONTEXT) {
+        if (wire_get_context(frame->payload, &context, &err) == ONCE_OK)
+            noted_context_set(&c->context, &context);
+    } else if (wire_get_spans(frame->payload, &lost, &report, &err) == ONCE_OK) {
+        exporter_lost(c->hub->noted_for.exporter, lost);
+        tracer_report(c->hub->noted_for.exporter, &report);
+    }
+    if (err.result != ONCE_OK)
+        refuse(c, frame->id, &err);
+}
+
 static void take_frame(struct conn *c, const struct wire_frame *frame)
 {
     struct once_error err = { .result = ONCE_OK };
     if (!c->greeted) {
         greet(c, frame);
+        return;
+    }
+    if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {
+        take_told(c, frame);
         return;
     }
     once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err) : slow_submit(c->hub->slow, c, frame, &err);

@@ -5,6 +5,7 @@
 #define ONCE_DAEMON_CONN_H
 
 #include "daemon/held.h"
+#include "daemon/noted.h"
 #include "daemon/slow.h"
 #include "daemon/unknown.h"
 #include "wire/wire.h"
@@ -36,7 +37,8 @@ struct hub {
     void *escalated_arg;
     void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
     void *deferred_arg;
-    bool submitted; /* calls that the engine was not kicked for yet */
+    bool submitted;             /* calls that the engine was not kicked for yet */
+    struct noted_for noted_for; /* logs and traces */
 };
 
 struct conn {
@@ -49,7 +51,8 @@ struct conn {
     bool left;   /* its client hung up: what it holds is nobody's any more */
     struct once_buf in, out;
     size_t parsed, sent;
-    unsigned pending; /* calls and questions under way */
+    unsigned pending;             /* calls and questions under way */
+    struct noted_context context; /* of the next call */
     struct conn *next, **at;
 };
 

@@ -38,6 +38,7 @@ static const struct api_route asked[] = {
     { "/api/key", "GET", 0, console_key },
     { "/api/reveal", "POST", CONSOLE_SMALL_LEN_MAX, console_reveal },
     { "/api/resolve", "POST", CONSOLE_BODY_LEN_MAX, console_resolve },
+    { "/api/forget", "POST", CONSOLE_SMALL_LEN_MAX, console_forget },
     { "/api/child-key", "POST", CONSOLE_SMALL_LEN_MAX, console_child_key },
     { "/api/outbox", "GET", 0, console_outbox },
     { "/api/outbox/reveal", "POST", CONSOLE_SMALL_LEN_MAX, console_outbox_reveal },
@@ -180,12 +181,14 @@ void console_put_record(struct once_json *json, const struct once_record *r)
     console_put_id(json, "fence", r->grant.fence);
     once_json_text(json, "state", once_state_name(r->state));
     once_json_bool(json, "retryable", r->retryable);
+    once_json_bool(json, "forgotten", r->forgotten);
     once_json_bool(json, "lease_live", r->lease_live);
     once_json_text(json, "takeover", once_takeover_name(r->takeover));
     once_json_uint(json, "attempt", r->attempt);
     once_json_int(json, "status", r->status);
     once_json_bytes(json, "recovery_point", r->recovery_point);
     console_put_time(json, "retention_ms", r->retention_ms);
+    console_put_time(json, "body_retention_ms", r->body_retention_ms);
     console_put_time(json, "created_at", r->created_at);
     console_put_time(json, "claimed_at", r->claimed_at);
     console_put_time(json, "lease_until", r->lease_until);

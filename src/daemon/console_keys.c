@@ -220,6 +220,7 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     char child[ONCE_CHILD_KEY_LEN + 1];
     console_put_record(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
+    once_json_bool(json, "body_expired", record->body_expired);
     once_json_uint(json, "body_len", record->body.len);
     once_json_uint(json, "headers_len", record->headers.len);
     once_json_uint(json, "checkpoint_len", record->checkpoint.len);
@@ -423,6 +424,51 @@ void console_resolve(struct api_call *call)
         read_resolve(&in, &word);
     if (api_call_accept(call, &in))
         resolve(call, &word);
+    api_input_release(&in);
+}
+
+/* ---------------------------------------------------------------- erasure */
+
+/* Only what keeps a retry from executing again: dropping records whole is for `once forget --drop`. */
+static void forget(struct api_call *call, struct once_forget *word)
+{
+    struct console *console = console_of(call);
+    struct once_reply reply = { 0 };
+    struct once_error err;
+    struct once_json json;
+    char name[CONSOLE_NAME_LEN_MAX + 1], actor[CONSOLE_NAME_LEN_MAX + 16];
+    console_name_of(call, name);
+    snprintf(actor, sizeof actor, "%s (console)", name);
+    word->actor = once_span_str(actor);
+    if (once_forget(call->once, word, &reply, &err) != ONCE_OK) {
+        api_answer_error(&call->answer, &err);
+    } else {
+        if (reply.arm == ONCE_ARM_DONE) /* whose it was is not noted any more */
+            console_log_note(&console->log, name, &reply.record.grant, once_span_of(NULL, 0), once_span_of(NULL, 0),
+                             "forgot a record");
+        if (console_answer_begin(call, &json)) {
+            once_json_text(&json, "arm", once_arm_name(reply.arm));
+            console_answer_end(call, &json);
+        }
+    }
+    once_reply_release(&reply);
+}
+
+void console_forget(struct api_call *call)
+{
+    struct api_input in;
+    struct once_forget word = { 0 };
+    if (api_input_parse(&in, call->body) == ONCE_OK) {
+        api_input_bytes(&in, "tenant", API_OPTIONAL, &word.tenant);
+        api_input_bytes(&in, "key", API_REQUIRED, &word.key);
+        read_fence(&in, &word.seen.fence);
+        if (api_input_bytes(&in, "reason", API_REQUIRED, &word.reason) && word.reason.len == 0)
+            api_input_fail(&in, "reason", ONCE_INVALID, "is empty: it is kept in the audit trail");
+        if (word.seen.fence == 0)
+            api_input_fail(&in, "fence", ONCE_INVALID, "must be that of the record that was looked at");
+    }
+    if (api_call_accept(call, &in))
+        forget(call, &word);
     api_input_release(&in);
 }
 

@@ -62,6 +62,7 @@ void console_keys(struct api_call *call);
 void console_key(struct api_call *call);
 void console_reveal(struct api_call *call);
 void console_resolve(struct api_call *call);
+void console_forget(struct api_call *call);
 void console_child_key(struct api_call *call);
 void console_outbox(struct api_call *call);
 void console_outbox_reveal(struct api_call *call);

@@ -69,7 +69,7 @@ static void take_sample(struct console_sampler *s)
     insight_since(&d.finish, &s->before.finish);
     const struct once_insight *b = &s->before;
     struct sample sample = { .at = once_os_clock.wall(once_os_clock.arg), .ms = now_ms - s->before_ms };
-    for (int arm = 0; arm <= ONCE_ARM_ABSENT; arm++) {
+    for (int arm = 0; arm <= ONCE_ARM_EXPIRED; arm++) {
         int64_t n = (int64_t)(now.claims[arm] - b->claims[arm]);
         sample.claims += n;
         sample.executions += arm == ONCE_ARM_EXECUTE || arm == ONCE_ARM_PROBE ? n : 0;

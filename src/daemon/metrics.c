@@ -114,6 +114,7 @@ static void put_insight(FILE *file, const struct once_insight *insight)
     put_head(file, "once_claims_total", "counter", "Claims, by what they were answered.");
     for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_UNKNOWN; arm++)
         put_labelled(file, "once_claims_total", "arm", once_arm_name((enum once_arm)arm), insight->claims[arm]);
+    put_labelled(file, "once_claims_total", "arm", once_arm_name(ONCE_ARM_EXPIRED), insight->claims[ONCE_ARM_EXPIRED]);
     put_head(file, "once_outcomes_total", "counter", "Outcomes that were stored, by state.");
     for (int state = ONCE_STATE_SUCCEEDED; state <= ONCE_STATE_UNKNOWN; state++)
         put_labelled(file, "once_outcomes_total", "state", once_state_name((enum once_state)state),

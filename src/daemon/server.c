@@ -302,6 +302,7 @@ once_result server_open(const struct server_options *options, struct server **ou
     s->hub.escalated_arg = options->escalated_arg;
     s->hub.deferred = options->deferred;
     s->hub.deferred_arg = options->deferred_arg;
+    s->hub.noted_for = (struct noted_for){ options->log, options->exporter };
     s->listener.fd = s->answers.fd = -1;
     s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);
     once_result r = watch(s, &s->signals, options->signals, on_signal, err);

@@ -20,6 +20,9 @@
 
 enum { SERVER_USERS_MAX = 16 };
 
+struct decisions; /* decisions.h */
+struct exporter;  /* trace/exporter.h */
+
 struct server_options {
     struct once *once; /* opened with options.poll; the server's from server_open() on */
     const char *socket_path;
@@ -30,6 +33,8 @@ struct server_options {
     void *escalated_arg;
     void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
     void *deferred_arg;
+    struct decisions *log;     /* of decisions; may be NULL */
+    struct exporter *exporter; /* of spans; may be NULL */
 };
 
 struct server;

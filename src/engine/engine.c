@@ -97,6 +97,14 @@ static struct job *take_finished(struct engine *e, size_t max, bool *more)
     return first;
 }
 
+/* The one whose callback runs on this thread. */
+static _Thread_local const struct job *dispatched;
+
+bool engine_dispatched_waited(void)
+{
+    return dispatched != NULL && dispatched->ask_at != 0;
+}
+
 size_t engine_dispatch(struct engine *e, size_t max)
 {
     if (!e->poll)
@@ -111,7 +119,9 @@ size_t engine_dispatch(struct engine *e, size_t max)
     size_t count = 0;
     while (job != NULL) {
         struct job *next = job->next;
+        dispatched = job;
         job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
+        dispatched = NULL;
         free(job);
         job = next;
         count++;
@@ -125,7 +135,7 @@ size_t engine_dispatch(struct engine *e, size_t max)
 static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
-                  op->request->verb == ONCE_VERB_RESOLVE;
+                  op->request->verb == ONCE_VERB_RESOLVE || op->request->verb == ONCE_VERB_FORGET;
     bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
     return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
 }

@@ -100,6 +100,8 @@ once_result engine_call(struct engine *engine, struct job *job, struct once_erro
 
 int engine_eventfd(const struct engine *engine);
 size_t engine_dispatch(struct engine *engine, size_t max);
+/* In a callback that it calls: this is a claim that was parked. */
+bool engine_dispatched_waited(void);
 void engine_counters(struct engine *engine, struct once_stats *stats);
 void engine_insight(struct engine *engine, struct once_insight *out);
 

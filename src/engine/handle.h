@@ -22,6 +22,8 @@ struct once {
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err);
 void once_kick(struct once *once);
+/* In a callback of once_dispatch(): was this a claim that waited for another's outcome? */
+bool once_dispatched_waited(void);
 /* Before the end: no claim waits for another's outcome any more, also none that comes later. */
 void once_end_waits(struct once *once);
 once_result once_history_of(struct once *once, const uint8_t record[16], struct once_history *history,

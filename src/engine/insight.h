@@ -21,8 +21,8 @@ struct insight_times {
 };
 
 struct once_insight {
-    uint64_t claims[ONCE_ARM_ABSENT + 1];      /* by arm */
-    uint64_t verbs[ONCE_VERB_TAKE_OVER + 1];   /* operations that were answered */
+    uint64_t claims[ONCE_ARM_EXPIRED + 1];     /* by arm */
+    uint64_t verbs[ONCE_VERB_FORGET + 1];      /* operations that were answered */
     uint64_t outcomes[ONCE_STATE_UNKNOWN + 1]; /* finishes that were stored */
     uint64_t errors;                           /* operations that could not be done */
     struct insight_times claim, finish;

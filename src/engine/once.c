@@ -53,6 +53,8 @@ once_result once_open(const char *url, const struct once_options *options, struc
         return once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
     r = once_store_open(url, &complete, &once->store, err);
     if (r == ONCE_OK)
+        r = once_store_seal(&once->store, &complete, err);
+    if (r == ONCE_OK)
         r = engine_start(once->store, &complete, &once->engine, err);
     if (r == ONCE_OK)
         r = keeper_create(once, &once->keeper, err);
@@ -117,6 +119,8 @@ static once_result check_request(const struct once_request *in, struct once_requ
         return once_resolve_check(&in->resolve, err);
     case ONCE_VERB_TAKE_OVER:
         return once_lease_check(in->take_over.lease_ms, err);
+    case ONCE_VERB_FORGET:
+        return once_forget_check(&in->forget, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)in->verb);
 }
@@ -137,6 +141,12 @@ static void name_record(const struct once *once, struct job *job)
         break;
     case ONCE_VERB_TAKE_OVER:
         memcpy(job->op.record, r->take_over.seen.record, 16);
+        break;
+    case ONCE_VERB_FORGET:
+        if (r->forget.key.len > 0)
+            once_record_id(secret, r->forget.tenant, r->forget.key, job->op.record);
+        else
+            memcpy(job->op.record, r->forget.seen.record, 16);
         break;
     default:
         memcpy(job->op.record, r->grant.record, 16);
@@ -160,7 +170,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     }
     if (request->verb == ONCE_VERB_TAKE_OVER)
         once_os_nonce(job->request.take_over.nonce);
-    if (request->verb == ONCE_VERB_RESOLVE || request->verb == ONCE_VERB_ADVANCE)
+    if (request->verb == ONCE_VERB_RESOLVE || request->verb == ONCE_VERB_ADVANCE || request->verb == ONCE_VERB_FORGET)
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
@@ -229,6 +239,12 @@ static size_t borrowed(struct job *job, once_span *spans[8])
         spans[n++] = &r->resolve.outcome.headers;
         spans[n++] = &r->resolve.outcome.body;
         break;
+    case ONCE_VERB_FORGET:
+        spans[n++] = &r->forget.tenant;
+        spans[n++] = &r->forget.key;
+        spans[n++] = &r->forget.actor;
+        spans[n++] = &r->forget.reason;
+        break;
     default:
         break;
     }
@@ -294,6 +310,11 @@ once_result once_submit_for(struct once *once, const struct once_request *reques
 void once_kick(struct once *once)
 {
     engine_kick(once->engine);
+}
+
+bool once_dispatched_waited(void)
+{
+    return engine_dispatched_waited();
 }
 
 int once_eventfd(const struct once *once)
@@ -374,6 +395,12 @@ once_result once_resolve(struct once *once, const struct once_resolve *resolve, 
                          struct once_error *err)
 {
     return call(once, &(struct once_request){ .verb = ONCE_VERB_RESOLVE, .resolve = *resolve }, reply, err);
+}
+
+once_result once_forget(struct once *once, const struct once_forget *forget, struct once_reply *reply,
+                        struct once_error *err)
+{
+    return call(once, &(struct once_request){ .verb = ONCE_VERB_FORGET, .forget = *forget }, reply, err);
 }
 
 /* ------------------------------------------------------------------ looking after it */

@@ -219,6 +219,7 @@ static once_result get(struct attempt *a, const struct attempt_entry *entry, str
         .key = a->key,
         .lease_ms = a->lease_ms,
         .retention_ms = a->flow->retention_ms != 0 ? a->flow->retention_ms : ONCE_RETENTION_MS_DEFAULT,
+        .body_retention_ms = a->flow->body_retention_ms,
         .takeover = ONCE_TAKEOVER_RERUN, /* from its recovery point */
     };
     struct once_mac salt;

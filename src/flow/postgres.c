@@ -136,10 +136,12 @@ static once_result claim(struct once_flow_db *db, const struct once_claim *claim
     pg_add_int(&p, PG_INT8, claim->lease_ms);
     pg_add_int(&p, PG_INT8, claim->retention_ms);
     pg_add_bytes(&p, PG_TEXT, once_span_str(once_takeover_name(claim->takeover)));
+    pg_add_int(&p, PG_INT8, claim->body_retention_ms);
     return ask_answer(own(db)->conn,
                       "SELECT * FROM once.claim(" UTF8("$1") ", " UTF8("$2") ", $3, " MS(
                           "$4") ", "
-                                "CASE WHEN $5 >= 0 THEN " MS("$5") " END, $6)",
+                                "CASE WHEN $5 >= 0 THEN " MS(
+                                    "$5") " END, $6, body_retention => CASE WHEN $7 > 0 THEN " MS("$7") " END)",
                       &p, reply, err);
 }
 

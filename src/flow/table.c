@@ -71,6 +71,10 @@ once_result once_flow_check(const struct once_flow *flow, struct once_error *err
         r = check_step(flow, count, err);
     if (r == ONCE_OK && count > ONCE_FLOW_STEPS_MAX)
         r = once_fail(err, ONCE_INVALID, "flow '%s' has more than %d steps", flow->name, ONCE_FLOW_STEPS_MAX);
+    int64_t kept_ms = flow->retention_ms != 0 ? flow->retention_ms : ONCE_RETENTION_MS_DEFAULT;
+    if (r == ONCE_OK && (flow->body_retention_ms < 0 || (kept_ms != ONCE_NEVER && flow->body_retention_ms > kept_ms)))
+        r = once_fail(err, ONCE_INVALID, "body retention of %lld ms is negative, or longer than the record's",
+                      (long long)flow->body_retention_ms);
     if (r == ONCE_OK && (flow->lease_ms < 0 || flow->lease_ms > ONCE_LEASE_MS_MAX))
         r = once_fail(err, ONCE_INVALID, "lease of %lld ms is not in 1 ms to 24 h", (long long)flow->lease_ms);
     if (r == ONCE_OK && (flow->backoff_ms < 0 || flow->backoff_ms_max < 0 || flow->backoff_ms_max > ONCE_LEASE_MS_MAX))

@@ -1,6 +1,7 @@
 /* consumer.c - see consumer.h. */
 #include "jobs/consumer.h"
 
+#include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
 #include "jobs/relay.h"
@@ -141,11 +142,49 @@ struct work {
     struct delivery *d;
 };
 
+static void end_span(const struct consumer *c, const struct tracer_span *span, const struct delivery *d,
+                     const struct once_record *record, int32_t status)
+{
+    struct otlp_span told = { .fence = record->grant.fence, .attempt = record->attempt };
+    memcpy(told.record, record->grant.record, sizeof told.record);
+    told.span.name = ONCE_TRACE_DELIVER;
+    told.span.arm = ONCE_ARM_EXECUTE;
+    told.span.status = status;
+    told.span.failed = d->end != DELIVER_DONE;
+    once_trace_text(c->o.name, told.tenant);
+    once_trace_text(d->message->topic, told.topic);
+    once_trace_text(d->id, told.message);
+    tracer_end(c->o.tracer, span, &told);
+}
+
+/* One try, under a span of its own in the trace that the message came with; its receiver is told. */
+static void deliver(struct consumer *c, struct delivery *d, struct once_attempt *attempt,
+                    struct delivery_answer *answer)
+{
+    struct delivery_call call = {
+        .message = d->message, .headers = d->message->headers, .consumer = c->o.name, .id = d->id, .attempt = attempt
+    };
+    struct tracer_span span;
+    struct once_buf headers;
+    tracer_begin(c->o.tracer, d->message->headers, &span);
+    once_buf_init(&headers, d->message->headers.len + 128);
+    if (span.on) {
+        once_trace_replace(d->message->headers, &span.own, &headers);
+        if (headers.result == ONCE_OK)
+            call.headers = once_buf_span(&headers);
+        else
+            span.on = false;
+    }
+    d->end = c->o.target.deliver(&c->o.target, &call, answer);
+    if (span.on)
+        end_span(c, &span, d, once_attempt_record(attempt), answer->status);
+    once_buf_release(&headers);
+}
+
 static enum once_work work(struct once_attempt *attempt, void *arg, struct once_outcome *outcome)
 {
     struct consumer *c = ((struct work *)arg)->c;
     struct delivery *d = ((struct work *)arg)->d;
-    struct delivery_call call = { .message = d->message, .consumer = c->o.name, .id = d->id, .attempt = attempt };
     struct delivery_answer answer;
     if (!d->tried && d->message->letter[0] == '\0')
         d->failures = failures_before(once_attempt_record(attempt), &d->refused);
@@ -159,7 +198,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
         return ONCE_WORK_NOT_STARTED;
     }
     ONCE_POINT("consume.delivering");
-    d->end = c->o.target.deliver(&c->o.target, &call, &answer);
+    deliver(c, d, attempt, &answer);
     ONCE_POINT("consume.delivered");
     d->retry_after_ms = answer.retry_after_ms;
     if (d->end != DELIVER_DONE)

@@ -16,6 +16,7 @@
 #define ONCE_JOBS_CONSUMER_H
 
 #include "jobs/deliver.h"
+#include "trace/tracer.h"
 
 #define CONSUMER_PARALLEL_MAX 256
 #define CONSUMER_WINDOW_MAX 10000
@@ -58,6 +59,7 @@ struct consumer_options {
     enum once_takeover takeover;
     int32_t attempts_max;
     size_t parallel, window;
+    const struct tracer *tracer; /* NULL: traces pass through as they are */
 };
 
 struct consumer;

@@ -80,7 +80,7 @@ static void add_variables(struct once_buf *out, const struct delivery_call *call
     add_variable(out, "ONCE_CONTENT_TYPE", m->content_type);
     if (m->has_key)
         add_variable(out, "ONCE_MESSAGE_KEY", m->key);
-    add_headers(out, m->headers);
+    add_headers(out, call->headers);
 }
 
 /* A message must not set anything of ours by leaving it out. */

@@ -137,7 +137,7 @@ enum deliver_end deliver_http(const struct target *target, const struct delivery
     once_buf_init(&ours, 16 << 10);
     once_buf_init(&own, SOURCE_HEADERS_LEN_MAX + 1024);
     add_ours(&ours, call);
-    add_own(&own, call->message->headers);
+    add_own(&own, call->headers);
     enum deliver_end end = DELIVER_NOT_SENT;
     if (ours.result == ONCE_OK && own.result == ONCE_OK) {
         http_call(&(struct http_call){ .url = target->url,

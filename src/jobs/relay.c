@@ -74,6 +74,54 @@ static bool sink_is_open(const struct relay_breaker *b)
     return b->failures == 0 || (once_os_monotonic_ms() >= b->until_ms && b->sink->busy == 0);
 }
 
+/* ------------------------------------------------------------------ traces */
+
+static struct relay_traced *traced_of(const struct relay *relay, const struct outbox_message *m)
+{
+    return relay->traced != NULL ? &relay->traced[m - relay->first] : NULL;
+}
+
+/* One that carries a sampled trace is published under a span in it; all others as they are. It may be begun anew: its
+ * sink had no room. */
+static void begin_span(struct relay *relay, struct outbox_message *m)
+{
+    struct relay_traced *t = traced_of(relay, m);
+    if (t == NULL || t->span.on)
+        return;
+    struct tracer tracer = { .exporter = relay->exporter, .ratio = 0 };
+    tracer_begin(&tracer, m->headers, &t->span);
+    if (!t->span.on)
+        return;
+    once_buf_init(&t->headers, m->headers.len + 128);
+    once_trace_replace(m->headers, &t->span.own, &t->headers);
+    if (t->headers.result == ONCE_OK)
+        m->headers = once_buf_span(&t->headers);
+    else
+        t->span.on = false;
+}
+
+static void end_span(struct relay *relay, const struct outbox_message *m, bool confirmed)
+{
+    const struct relay_traced *t = traced_of(relay, m);
+    if (t == NULL || !t->span.on)
+        return;
+    struct tracer tracer = { .exporter = relay->exporter };
+    struct otlp_span told = { .attempt = (uint32_t)(m->refusals + m->crashes + 1) };
+    told.span.name = ONCE_TRACE_PUBLISH;
+    told.span.failed = !confirmed;
+    once_trace_text(m->topic, told.topic);
+    once_trace_text(once_span_str(m->id), told.message);
+    tracer_end(&tracer, &t->span, &told);
+}
+
+static void release_traced(struct relay *relay, size_t count)
+{
+    for (size_t i = 0; relay->traced != NULL && i < count; i++)
+        once_buf_release(&relay->traced[i].headers);
+    free(relay->traced);
+    relay->traced = NULL;
+}
+
 /* ------------------------------------------------------------------ one message */
 
 static void fail(struct relay *relay, struct outbox_message *m, bool refused, int64_t retry_after_ms,
@@ -109,6 +157,7 @@ void relay_done(void *arg, struct outbox_message *m, enum sink_result result, in
 {
     struct relay *relay = arg;
     struct relay_breaker *b = breaker_of(relay, relay->routes[m->route].sink);
+    end_span(relay, m, result == SINK_CONFIRMED);
     if (result == SINK_UNREACHED) {
         sink_failed(relay, b, reason);
         fail(relay, m, false, 0, reason);
@@ -146,6 +195,7 @@ static bool start(struct relay *relay, struct outbox_message *m)
         fail(relay, m, false, b->until_ms - once_os_monotonic_ms(), b->reason);
         return true;
     }
+    begin_span(relay, m);
     m->started_ns = once_os_monotonic_ns();
     bool started = sink->ops->start(sink, m);
     if (started)
@@ -302,12 +352,15 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     ONCE_POINT("relay.taken");
     relay->ready = calloc(batch.count, sizeof *relay->ready);
     relay->ready_count = 0;
+    relay->first = batch.messages;
+    relay->traced = relay->exporter != NULL ? calloc(batch.count, sizeof *relay->traced) : NULL;
     if (relay->ready != NULL) {
         link_keys(relay, &batch);
         publish(relay, now + relay->lease_ms / 2);
     }
     free(relay->ready);
     relay->ready = NULL;
+    release_traced(relay, batch.count);
     r = settle(relay, &batch, now + relay->lease_ms, err);
     if (r == ONCE_OK)
         ONCE_POINT("relay.settled");

@@ -14,8 +14,10 @@
 #define ONCE_JOBS_RELAY_H
 
 #include "broker/sink.h"
+#include "core/buf.h"
 #include "jobs/relay_numbers.h"
 #include "outbox/outbox.h"
+#include "trace/tracer.h"
 
 struct relay_route {
     const char *pattern; /* of topics; * is any characters */
@@ -30,8 +32,15 @@ struct relay_breaker {
     char reason[OUTBOX_REASON_LEN];
 };
 
+/* A message that came with a trace: the span of its publishing, and its headers with that in them. */
+struct relay_traced {
+    struct tracer_span span;
+    struct once_buf headers;
+};
+
 struct relay {
     struct outbox *outbox;
+    struct exporter *exporter; /* of spans; NULL: traces pass through as they are */
     struct relay_route routes[RELAY_ROUTES_MAX];
     struct relay_breaker breakers[RELAY_ROUTES_MAX];
     size_t route_count, breaker_count;
@@ -46,8 +55,10 @@ struct relay {
     uint64_t taken_ns;
     struct outbox_message **ready;
     size_t ready_count;
-    bool alone;     /* whether the next batch may be a suspect */
-    bool recovered; /* a sink is back: its messages are due */
+    const struct outbox_message *first;
+    struct relay_traced *traced; /* of each message; NULL: none is */
+    bool alone;                  /* whether the next batch may be a suspect */
+    bool recovered;              /* a sink is back: its messages are due */
 };
 
 /* The first route that matches a topic; RELAY_ROUTES_MAX: none does. */

@@ -21,6 +21,8 @@ void once_os_nonce(uint8_t nonce[16]);
 /* CLOCK_MONOTONIC, for time-outs of this process only; it is no store's business. */
 once_time once_os_monotonic_ms(void);
 uint64_t once_os_monotonic_ns(void);
+/* CLOCK_REALTIME, for spans and log lines: when something happened, for people to look at. */
+uint64_t once_os_wall_ns(void);
 
 /* CLOCK_BOOTTIME, for leases that this process holds: they go on while the machine sleeps, where CLOCK_MONOTONIC
  * stands still and a holder would believe in a lease that is long over (F38). */

@@ -8,7 +8,7 @@
 
 static enum once_arm arm_of(once_span name)
 {
-    for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_ABSENT; arm++)
+    for (int arm = ONCE_ARM_EXECUTE; arm <= ONCE_ARM_EXPIRED; arm++)
         if (once_span_equal(name, once_span_str(once_arm_name((enum once_arm)arm))))
             return (enum once_arm)arm;
     return ONCE_ARM_NONE;
@@ -51,6 +51,8 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .attempt = (uint32_t)pg_int(r, row, at + PG_ANSWER_ATTEMPT),
         .status = (int32_t)pg_int(r, row, at + PG_ANSWER_STATUS),
         .retention_ms = pg_int(r, row, at + PG_ANSWER_RETENTION),
+        .body_retention_ms = pg_int(r, row, at + PG_ANSWER_BODY_RETENTION),
+        .body_expired = pg_bool(r, row, at + PG_ANSWER_BODY_EXPIRED),
         .created_at = pg_int(r, row, at + PG_ANSWER_CREATED),
         .claimed_at = pg_int(r, row, at + PG_ANSWER_CLAIMED),
         .lease_until = pg_int(r, row, at + PG_ANSWER_LEASE_UNTIL),
@@ -62,6 +64,7 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .body = pg_bytes(r, row, at + PG_ANSWER_BODY),
         .request = pg_bytes(r, row, at + PG_ANSWER_REQUEST),
         .has_request = !PQgetisnull(r, row, at + PG_ANSWER_REQUEST),
+        .forgotten = pg_bool(r, row, at + PG_ANSWER_FORGOTTEN),
     };
     copy_bytes(r, row, at + PG_ANSWER_RECORD, record.grant.record, 16);
     copy_bytes(r, row, at + PG_ANSWER_FINGERPRINT, record.fingerprint.bytes, 32);
@@ -127,6 +130,7 @@ static once_result grant(struct once_op *op, uint64_t fence, once_time now, stru
         .takeover = claim->takeover,
         .attempt = 1,
         .retention_ms = claim->retention_ms,
+        .body_retention_ms = claim->body_retention_ms,
         .created_at = now,
         .claimed_at = now,
         .lease_until = now + claim->lease_ms,

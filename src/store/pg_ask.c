@@ -2,6 +2,7 @@
 #include "store/pg_ask.h"
 
 #include "core/span.h"
+#include "once.h"
 #include "store/pg_param.h"
 
 #include <stdlib.h>
@@ -111,11 +112,35 @@ static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t c
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.nonce, 16));
 }
 
+/* The time that a key carries, where it counts; else ONCE_NEVER. */
+static once_time birth(const struct once_claim *claim)
+{
+    return claim->key_time && claim->retention_ms != ONCE_NEVER ? once_key_time(claim->key) : ONCE_NEVER;
+}
+
+/* Body retentions and births: not at all where none has one. */
+static void add_rare_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    bool bodies = false, births = false;
+    for (size_t i = 0; i < count; i++) {
+        const struct once_claim *claim = &ops[i]->request->claim;
+        bodies = bodies || claim->body_retention_ms != 0;
+        births = births || birth(claim) != ONCE_NEVER;
+    }
+    bodies ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; bodies && i < count; i++)
+        add_term(p, ops[i]->request->claim.body_retention_ms, 0);
+    births ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; births && i < count; i++)
+        add_term(p, birth(&ops[i]->request->claim), ONCE_NEVER);
+}
+
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
     add_claims(&p, ops, count, false);
+    add_rare_terms(&p, ops, count);
     once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
@@ -235,7 +260,12 @@ static once_result ask_claim(struct pg_conn *pg, const struct once_op *op, struc
     pg_add_int(p, PG_INT4, takeover_code(c));
     pg_add_bytes(p, PG_UUID, once_span_of(c->nonce, sizeof c->nonce));
     pg_add_bytes(p, PG_BYTEA, c->request);
-    return pg_send(pg->conn, ANSWER "once.claim_with_request($1, $2, $3, $4, $5, $6, $7, $8, $9) a", p, err);
+    pg_add_int(p, PG_INT8, c->body_retention_ms);
+    pg_add_int(p, PG_INT8, birth(c));
+    return pg_send(pg->conn,
+                   ANSWER "once.claim_with_request($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, 0), "
+                          "nullif($11, -1)) a",
+                   p, err);
 }
 
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err)
@@ -273,6 +303,14 @@ once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct on
         break;
     case ONCE_VERB_RESOLVE:
         r = ask_resolve(pg, op, &p, err);
+        break;
+    case ONCE_VERB_FORGET:
+        pg_add_int(&p, PG_INT8, (int64_t)q->forget.seen.fence);
+        pg_add_int(&p, PG_INT4, q->forget.drop);
+        pg_add_bytes(&p, PG_BYTEA, q->forget.actor);
+        pg_add_bytes(&p, PG_BYTEA, q->forget.reason);
+        pg_add_bytes(&p, PG_UUID, once_span_of(op->nonce, sizeof op->nonce));
+        r = pg_send(pg->conn, ANSWER "once.forget_record($1, $2, $3 = 1, $4, $5, $6) a", &p, err);
         break;
     case ONCE_VERB_TAKE_OVER:
         pg_add_int(&p, PG_INT8, (int64_t)q->take_over.seen.fence);

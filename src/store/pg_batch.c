@@ -2,6 +2,7 @@
 #include "store/pg_batch.h"
 
 #include "core/err.h"
+#include "core/key.h"
 #include "core/record.h"
 #include "core/span.h"
 #include "os/os.h"
@@ -45,16 +46,23 @@ static once_result send_clock(struct pg_conn *pg, struct once_error *err)
     return r;
 }
 
-/* The operations of a batch, in the order in which they are sent: all claims in one statement,
- * all finishes in the next (those that were sent before apart, as a daemon's clients say: their
- * call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one record keep
- * their order: where that takes one back to an earlier kind of statement, it begins another stage. */
+/* The operations of a batch, in the order in which they are sent: all claims in one statement (those with terms that
+ * the usual does not have apart), all finishes in the next (those that were sent before apart, as a daemon's clients
+ * say: their call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one
+ * record keep their order: where that takes one back to an earlier kind of statement, it begins another stage. */
 struct batch {
     struct item {
         struct once_op *op;
         size_t index;
         unsigned stage;
-        enum kind { KIND_CLAIM, KIND_FINISH_AGAIN, KIND_FINISH, KIND_FINISH_GRANTED, KIND_OTHER } kind;
+        enum kind {
+            KIND_CLAIM,
+            KIND_CLAIM_TERMS,
+            KIND_FINISH_AGAIN,
+            KIND_FINISH,
+            KIND_FINISH_GRANTED,
+            KIND_OTHER
+        } kind;
         struct pg_grant granted; /* KIND_FINISH_GRANTED */
     } * items;
     struct once_op **ops;     /* of the items */
@@ -64,15 +72,49 @@ struct batch {
     bool usual; /* this try expects the usual */
 };
 
+/* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
+static once_time about_now(const struct pg_conn *pg)
+{
+    if (pg->clock != NULL)
+        return pg->clock->wall(pg->clock->arg);
+    return pg->seen_at != 0 ? pg->seen_at + once_os_monotonic_ms() - pg->seen_steady : 0;
+}
+
+/* Whether a key's own time is outside its window is the database's to say. But most keys were made just now: of those
+ * that are less than half as old as they may be it need not be asked, and they go the usual way. */
+static bool is_surely_inside(const struct pg_conn *pg, const struct once_claim *claim)
+{
+    if (!claim->key_time || claim->retention_ms == ONCE_NEVER)
+        return true;
+    once_time born = once_key_time(claim->key);
+    if (born == ONCE_NEVER)
+        return true;
+    once_time now = about_now(pg);
+    int64_t skew = once_key_skew(claim->retention_ms);
+    return now != 0 && born - now < skew / 2 && now - born < (claim->retention_ms - skew) / 2;
+}
+
+static enum kind kind_of_claim(const struct pg_conn *pg, const struct once_claim *claim)
+{
+    if (claim->request.len > 0)
+        return KIND_OTHER;
+    return claim->body_retention_ms == 0 && is_surely_inside(pg, claim) ? KIND_CLAIM : KIND_CLAIM_TERMS;
+}
+
 static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
 {
     if (op->request->verb == ONCE_VERB_CLAIM)
-        return op->request->claim.request.len == 0 ? KIND_CLAIM : KIND_OTHER;
+        return kind_of_claim(pg, &op->request->claim);
     if (op->request->verb != ONCE_VERB_FINISH)
         return KIND_OTHER;
     if (op->again)
         return KIND_FINISH_AGAIN;
     return pg->direct && pg_grants_find(pg->grants, &op->request->grant, granted) ? KIND_FINISH_GRANTED : KIND_FINISH;
+}
+
+static bool is_claim(enum kind kind)
+{
+    return kind == KIND_CLAIM || kind == KIND_CLAIM_TERMS;
 }
 
 static bool is_finish(enum kind kind)
@@ -196,9 +238,9 @@ static once_result send_statement(struct pg_conn *pg, const struct batch *b, siz
     if (usual.claims + usual.finishes > 0)
         return pg_ask_usual(pg, &usual, err);
     enum kind kind = b->items[at].kind;
-    return kind == KIND_CLAIM ? pg_ask_claims(pg, b->ops + at, count, err)
-           : is_finish(kind)  ? pg_ask_finishes(pg, b->ops + at, count, err)
-                              : pg_ask_other(pg, b->ops[at], err);
+    return is_claim(kind)    ? pg_ask_claims(pg, b->ops + at, count, err)
+           : is_finish(kind) ? pg_ask_finishes(pg, b->ops + at, count, err)
+                             : pg_ask_other(pg, b->ops[at], err);
 }
 
 static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
@@ -263,9 +305,9 @@ static once_result read_statement(const PGresult *r, const struct batch *b, size
     if (usual.claims + usual.finishes > 0)
         return pg_read_usual(r, &usual, err);
     enum kind kind = b->items[at].kind;
-    return kind == KIND_CLAIM ? pg_read_claims(r, b->ops + at, count, err)
-           : is_finish(kind)  ? pg_read_finishes(r, b->ops + at, count, err)
-                              : pg_read_other(r, b->ops[at], err);
+    return is_claim(kind)    ? pg_read_claims(r, b->ops + at, count, err)
+           : is_finish(kind) ? pg_read_finishes(r, b->ops + at, count, err)
+                             : pg_read_other(r, b->ops[at], err);
 }
 
 static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at, size_t count, struct receipt *receipt,
@@ -359,6 +401,23 @@ static void remember_grants(struct pg_conn *pg, const struct batch *b)
             pg_grants_add(pg->grants, &b->ops[i]->reply.record);
 }
 
+/* Grants and outcomes are dated by the database's clock. */
+static void note_clock(struct pg_conn *pg, const struct batch *b)
+{
+    once_time at = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        const struct once_reply *reply = &b->ops[i]->reply;
+        once_time of = reply->arm == ONCE_ARM_EXECUTE ? reply->record.claimed_at
+                       : reply->arm == ONCE_ARM_DONE  ? reply->record.finished_at
+                                                      : 0;
+        at = of > at ? of : at;
+    }
+    if (at == 0)
+        return;
+    pg->seen_at = at;
+    pg->seen_steady = once_os_monotonic_ms();
+}
+
 /* ------------------------------------------------------------------ the usual */
 
 enum { USUAL_BATCH_MIN = 8, USUAL_WANTED_MIN = 2, USUAL_WANTED_MAX = 64 };
@@ -386,7 +445,7 @@ static void note_unusual(struct pg_conn *pg)
 static void note_answers(struct pg_conn *pg, const struct batch *b)
 {
     for (size_t i = 0; i < b->count; i++) {
-        bool usual = (b->items[i].kind == KIND_CLAIM && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+        bool usual = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
                      b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
         if (!usual) {
             pg->usual_for = 0;
@@ -434,6 +493,7 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
     *wrote = has_written(b);
     remember_grants(pg, b);
+    note_clock(pg, b);
     note_answers(pg, b);
     /* Committed, but not all answers could be kept: ask again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;

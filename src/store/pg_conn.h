@@ -49,6 +49,8 @@ struct pg_conn {
     struct pg_server server;                   /* of the last transaction */
     struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
     size_t met_count;
+    once_time seen_at;                /* pg_batch.c: the database's clock, as it last told it; 0: it has not */
+    once_time seen_steady;            /* our own steady clock then */
     unsigned usual_for, usual_wanted; /* pg_batch.c: batches in which all was as usual; how many it takes */
 };
 

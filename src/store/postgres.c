@@ -237,8 +237,9 @@ static once_result look(struct once_store *base, const struct once_loose *wanted
 
 static const char *event_name(once_span what)
 {
-    static const char *const names[] = { "claimed",       "claimed to probe",  "finished", "superseded",
-                                         "resolved done", "resolved not done", "released" };
+    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
+                                         "superseded", "resolved done",    "resolved not done",
+                                         "released",   "forgotten",        "dropped" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (once_span_equal(what, once_span_str(names[i])))
             return names[i];
@@ -378,6 +379,38 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return result;
 }
 
+/* ------------------------------------------------------------------ keys */
+
+static once_result seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
+                         struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    if (add != NULL) {
+        pg_add_bytes(&p, PG_TEXT, once_span_str(add->id));
+        pg_add_bytes(&p, PG_BYTEA, once_span_of(add->proof, sizeof add->proof));
+    }
+    PGresult *r = NULL;
+    once_result result =
+        ask(s, add != NULL ? "SELECT * FROM once.note_seal($1, $2)" : "SELECT * FROM once.seals()", &p, &r, err);
+    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
+        once_span id = pg_bytes(r, row, 0), proof = pg_bytes(r, row, 1);
+        struct once_seal_mark *mark = &out->marks[out->count];
+        if (out->count == ONCE_SEAL_MARKS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
+            result = once_fail(err, ONCE_CORRUPT, "what the store says of its keys is not readable");
+            break;
+        }
+        memcpy(mark->id, id.ptr, id.len);
+        mark->id[id.len] = '\0';
+        memcpy(mark->proof, proof.ptr, proof.len);
+        out->count++;
+    }
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
 /* ------------------------------------------------------------------ open, close */
 
 static void close_store(struct once_store *base)
@@ -404,6 +437,7 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .seals = seals,
     .another = another,
     .close = close_store,
 };

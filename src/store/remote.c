@@ -301,8 +301,10 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
 /* Names of events are constants, on this side too. */
 static const char *event_name(once_span what)
 {
-    static const char *const names[] = { "claimed",       "claimed to probe",  "finished", "superseded",
-                                         "resolved done", "resolved not done", "released", "escalated" };
+    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
+                                         "superseded", "resolved done",    "resolved not done",
+                                         "released",   "escalated",        "forgotten",
+                                         "dropped" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (once_span_equal(what, once_span_str(names[i])))
             return names[i];

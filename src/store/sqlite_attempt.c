@@ -19,6 +19,7 @@ enum {
     C_LEASE,
     C_BOOT,
     C_RETENTION,
+    C_BODY_RETENTION,
     C_FPVERSION,
     C_FINGERPRINT,
     C_NONCE,
@@ -36,6 +37,7 @@ enum {
     R_STATUS,
     R_FINISHED,
     R_EXPIRES,
+    R_BODY_UNTIL,
     R_OUTCOME,
     C_FENCE,
 };
@@ -55,6 +57,7 @@ static int64_t claim_sum(const struct sqlite_claim *c)
                           c->lease_ms,
                           c->boot,
                           c->retention_ms,
+                          c->body_retention_ms,
                           c->fingerprint_version,
                           (int64_t)c->tenant.len,
                           (int64_t)c->key.len };
@@ -116,6 +119,7 @@ static bool claim_row_read(struct sqlite_query *q, struct sqlite_claim *c)
         .lease_ms = sqlite_column_int(q, C_LEASE),
         .boot = sqlite_column_int(q, C_BOOT),
         .retention_ms = sqlite_column_int(q, C_RETENTION),
+        .body_retention_ms = sqlite_column_int(q, C_BODY_RETENTION),
         .fingerprint_version = sqlite_column_int(q, C_FPVERSION),
         .tenant = sqlite_column_span(q, C_TENANT),
         .key = sqlite_column_span(q, C_KEY),
@@ -140,6 +144,7 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
     r->finished_at = sqlite_column_int(q, R_FINISHED);
     out->superseded_expiry = sqlite_column_is_null(q, R_EXPIRES);
     r->expires_at = out->superseded_expiry ? ONCE_NEVER : sqlite_column_int(q, R_EXPIRES);
+    out->body_until = sqlite_column_int(q, R_BODY_UNTIL);
     out->outcome = sqlite_column_span(q, R_OUTCOME);
 }
 
@@ -153,6 +158,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;
     out->stored.has_request = (c.flags & SQLITE_FLAG_REQUEST) != 0;
     out->stored.doubt = (c.flags & SQLITE_FLAG_DOUBT) != 0;
+    out->stored.record.forgotten = (c.flags & SQLITE_FLAG_FORGOTTEN) != 0;
     memcpy(out->stored.nonce, c.nonce, 16);
     struct once_record *r = &out->stored.record;
     r->grant = c.grant;
@@ -162,6 +168,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     r->takeover = (enum once_takeover)c.takeover;
     r->attempt = (uint32_t)c.attempt;
     r->retention_ms = c.retention_ms;
+    r->body_retention_ms = c.body_retention_ms;
     r->created_at = c.created_at;
     r->claimed_at = c.claimed_at;
     out->points = sqlite_column_span(q, P_POINTS);
@@ -183,6 +190,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->given_back = !ended && renewed && progress.lease_until == c.claimed_at; /* no lease is that short */
     if (out->has_result) {
         r->has_request = r->has_request && (r->retryable || r->state == ONCE_STATE_UNKNOWN);
+        r->body_expired = !out->stored.released && once_record_is_tombstone(r, p->now);
         return;
     }
     r->state = ONCE_STATE_RUNNING;
@@ -202,6 +210,9 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
         once_outcome_decode(attempt->outcome, seal, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
     if (result != ONCE_OK)
         once_error_prefix(err, "record at fence %llu", (unsigned long long)r->grant.fence);
+    attempt->kept = r->headers.len > 0 || r->body.len > 0;
+    if (r->body_expired) /* whether or not expiry has come by (K8) */
+        once_record_bury(r);
     return result;
 }
 
@@ -224,6 +235,7 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
     sqlite_bind_int(&q, c->lease_ms);
     sqlite_bind_int(&q, c->boot);
     sqlite_bind_int(&q, c->retention_ms);
+    sqlite_bind_int(&q, c->body_retention_ms);
     sqlite_bind_int(&q, c->fingerprint_version);
     sqlite_bind_blob(&q, once_span_of(c->fingerprint.bytes, 32));
     sqlite_bind_blob(&q, once_span_of(c->nonce, 16));
@@ -238,7 +250,8 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
 }
 
 once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                 int32_t status, once_time expires_at, once_span outcome, struct once_error *err)
+                                 int32_t status, once_time expires_at, once_time body_until, once_span outcome,
+                                 struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(p->db, SQL_result_insert);
     sqlite_bind_int(&q, (int64_t)fence);
@@ -250,6 +263,10 @@ once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int6
         sqlite_bind_null(&q);
     else
         sqlite_bind_int(&q, expires_at);
+    if (body_until == 0 || outcome.len <= ONCE_OUTCOME_LEN_MIN) /* there is nothing to drop */
+        sqlite_bind_null(&q);
+    else
+        sqlite_bind_int(&q, body_until);
     sqlite_bind_blob(&q, outcome);
     return sqlite_run(&q, "store an outcome", err);
 }
@@ -257,18 +274,97 @@ once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int6
 /* For the outcomes that the store itself makes: encode, then write. */
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,
-                                  struct once_error *err)
+                                  once_time body_until, struct once_error *err)
 {
     struct once_buf buf;
     once_buf_init(&buf, outcome->headers.len + outcome->body.len + 64);
     uint64_t seal = once_outcome_seal(grant, outcome->state, outcome->retryable, outcome->status);
     once_result r = once_outcome_encode(outcome, seal, &buf, err);
     if (r == ONCE_OK)
-        r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at,
+        r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at, body_until,
                                  once_buf_span(&buf), err);
     once_buf_release(&buf);
     return r;
 }
+
+/* ------------------------------------------------------------------ erasing */
+
+static once_result erase_claim(struct sqlite_protocol *p, struct sqlite_claim *c, struct once_error *err)
+{
+    c->flags = (c->flags & ~SQLITE_FLAG_REQUEST) | SQLITE_FLAG_FORGOTTEN;
+    c->tenant = c->key = once_span_of(NULL, 0);
+    struct sqlite_query q = sqlite_query(p->db, SQL_claim_forget);
+    sqlite_bind_int(&q, (int64_t)c->grant.fence);
+    sqlite_bind_int(&q, c->flags);
+    sqlite_bind_int(&q, claim_sum(c));
+    return sqlite_run(&q, "erase a claim's names", err);
+}
+
+/* "Executed, the answer is not kept": the form that also an answer has which was too large. */
+static once_result erase_outcome(struct sqlite_protocol *p, const struct once_record *r, struct once_error *err)
+{
+    struct once_outcome left = {
+        .state = r->state, .retryable = r->retryable, .status = r->status, .body_dropped = true
+    };
+    struct once_buf buf;
+    once_buf_init(&buf, 64);
+    uint64_t seal = once_outcome_seal(r->grant, r->state, r->retryable, r->status);
+    once_result result = once_outcome_encode(&left, seal, &buf, err);
+    if (result == ONCE_OK) {
+        struct sqlite_query q = sqlite_query(p->db, SQL_result_forget);
+        sqlite_bind_int(&q, (int64_t)r->grant.fence);
+        sqlite_bind_blob(&q, once_buf_span(&buf));
+        result = sqlite_run(&q, "erase an answer", err);
+    }
+    once_buf_release(&buf);
+    return result;
+}
+
+static once_result erase_rows(struct sqlite_protocol *p, enum sqlite_statement table, uint64_t fence,
+                              struct once_error *err)
+{
+    struct sqlite_query q = sqlite_query(p->db, table);
+    sqlite_bind_int(&q, (int64_t)fence);
+    sqlite_bind_int(&q, (int64_t)fence);
+    return sqlite_run(&q, "erase an attempt", err);
+}
+
+once_result sqlite_attempt_erase(struct sqlite_protocol *p, uint64_t fence, uint64_t *prev, struct once_error *err)
+{
+    *prev = 0;
+    struct sqlite_query q = sqlite_query(p->db, SQL_record_by_fence);
+    sqlite_bind_int(&q, (int64_t)fence);
+    struct sqlite_claim c;
+    struct sqlite_attempt attempt;
+    bool found = sqlite_step(&q), right = false, speaks = false;
+    once_result r = ONCE_OK;
+    if (found) {
+        right = claim_row_read(&q, &c); /* what is damaged must not be made whole by a new checksum */
+        sqlite_attempt_read(p, &q, &attempt);
+        if (right && attempt.has_result)
+            r = sqlite_attempt_decode(p, &attempt, err);
+        speaks = attempt.kept; /* also where its own retention is over, and expiry has not come by */
+    }
+    once_result end = sqlite_end(&q, "read an attempt", r == ONCE_OK ? err : NULL);
+    if (r == ONCE_OK)
+        r = end;
+    if (r != ONCE_OK || !found)
+        return r;
+    if (!right)
+        return once_fail(err, ONCE_CORRUPT, "record at fence %llu does not match its checksum",
+                         (unsigned long long)fence);
+    *prev = (uint64_t)c.prev;
+    r = erase_claim(p, &c, err);
+    if (r == ONCE_OK && speaks)
+        r = erase_outcome(p, &attempt.stored.record, err);
+    if (r == ONCE_OK)
+        r = erase_rows(p, SQL_progress_delete, fence, err);
+    if (r == ONCE_OK)
+        r = erase_rows(p, SQL_request_delete, fence, err);
+    return r;
+}
+
+/* ------------------------------------------------------------------ progress */
 
 static once_result progress_write(struct sqlite_protocol *p, const struct progress_row *r, struct once_error *err)
 {
@@ -309,7 +405,7 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
     }
     if (r == ONCE_OK && !old->has_result) {
         struct once_outcome nothing = { .state = ONCE_STATE_UNKNOWN };
-        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, SQLITE_STATE_SUPERSEDED, ONCE_NEVER, err);
+        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, SQLITE_STATE_SUPERSEDED, ONCE_NEVER, 0, err);
     }
     if (r == ONCE_OK && old->has_result && !old->superseded_expiry) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_supersede);

@@ -19,6 +19,7 @@ enum {
     SQLITE_FLAG_INTENT = 2,
     SQLITE_FLAG_REQUEST = 4,
     SQLITE_FLAG_DOUBT = 8,
+    SQLITE_FLAG_FORGOTTEN = 16,
     /* In once_result, beside enum once_state: */
     SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
@@ -46,6 +47,7 @@ struct sqlite_protocol {
 struct sqlite_claim {
     struct once_grant grant;
     int64_t prev, attempt, flags, takeover, created_at, claimed_at, lease_ms, boot, retention_ms;
+    int64_t body_retention_ms;
     int64_t fingerprint_version;
     struct once_fingerprint fingerprint;
     uint8_t nonce[16];
@@ -56,14 +58,16 @@ struct sqlite_claim {
 struct sqlite_attempt {
     struct once_stored stored;
     int64_t prev;
-    once_span points;  /* all recovery points passed */
-    once_span outcome; /* as encoded */
+    once_span points;     /* all recovery points passed */
+    once_span outcome;    /* as encoded */
+    once_time body_until; /* when headers and body are dropped; 0: with the record, or they are */
     bool has_result;
     bool sum_is_right;          /* of the claim */
     bool progress_sum_is_right; /* also where there is none; a listing does not read enough to tell */
     bool given_back;            /* released, and left running with its lease over */
     bool superseded;            /* its result only says that a later attempt took over */
     bool superseded_expiry;     /* has a result that does not expire by itself */
+    bool kept;                  /* after decoding: headers or body are there, also of a tombstone */
 };
 
 /* Reads the current row of a query with the columns of record_by_fence.sql. */
@@ -77,11 +81,15 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
 once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlite_attempt *old,
                                    const struct sqlite_claim *c, struct once_error *err);
 once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                 int32_t status, once_time expires_at, once_span outcome, struct once_error *err);
-/* For the outcomes that the store itself makes: encode, then write. */
+                                 int32_t status, once_time expires_at, once_time body_until, once_span outcome,
+                                 struct once_error *err);
+/* For the outcomes that the store itself makes: encode, then write. body_until 0: with the record. */
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,
-                                  struct once_error *err);
+                                  once_time body_until, struct once_error *err);
+/* Takes everything out of an attempt's rows that speaks of anybody; *prev is the attempt before, or 0. What only
+ * counts stays: flags, times, the fingerprint, how it ended. */
+once_result sqlite_attempt_erase(struct sqlite_protocol *p, uint64_t fence, uint64_t *prev, struct once_error *err);
 /* A renewed lease; what else is known of the progress stays. */
 once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_attempt *attempt, once_time until,
                              struct once_error *err);

@@ -110,9 +110,26 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
         problem(c, "clock", fence, "claimed in the future");
 }
 
+/* K8: what is dropped before its record has a time for it, or it was dropped. */
+static void check_body(struct check *c, const struct sqlite_attempt *a)
+{
+    const struct once_record *r = &a->stored.record;
+    bool apart = r->body_retention_ms > 0 && (r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED);
+    if (a->body_until != 0 && !apart)
+        problem(c, "K8", r->grant.fence, "its body is to be dropped, and must not");
+    else if (a->body_until != 0 && a->body_until != r->finished_at + r->body_retention_ms)
+        problem(c, "K8", r->grant.fence, "its body is dropped %lld ms after its finish, its retention is %lld",
+                (long long)(a->body_until - r->finished_at), (long long)r->body_retention_ms);
+    else if (a->body_until == 0 && apart && a->kept && !a->stored.released)
+        problem(c, "K8", r->grant.fence, "its body will never be dropped, though its retention is %lld ms",
+                (long long)r->body_retention_ms);
+}
+
 static once_result check_outcome(struct check *c, struct sqlite_attempt *a, struct once_error *err)
 {
     once_result r = sqlite_attempt_decode(&c->s->protocol, a, err);
+    if (r == ONCE_OK)
+        check_body(c, a);
     if (r != ONCE_CORRUPT)
         return r;
     problem(c, "F14", a->stored.record.grant.fence, "%s", err != NULL ? err->text : "the outcome does not decode");

@@ -1,5 +1,5 @@
 /*
- * sqlite_expire.c - gives back the space of records that are past their retention.
+ * sqlite_expire.c - gives back the space of records that are past their retention, and of bodies past theirs.
  *
  * One bounded step: take what is longest due, delete its claims, progress and results,
  * tell the key index. Claims made one after the other mostly expire so too, so rows go in
@@ -10,7 +10,7 @@
  * finished records are ever due (K7: running and unknown have no expiry). A step on a full
  * disk first gives up the reserve (FAULTS E5).
  */
-#include "store/sqlite_store.h"
+#include "store/sqlite_bodies.h"
 
 #include "core/err.h"
 #include "core/span.h"
@@ -28,6 +28,7 @@ struct harvest {
     size_t records;    /* how many of them are records, not earlier attempts of one */
     struct gone *gone; /* claims that were deleted, for the key index */
     size_t gone_len, gone_cap;
+    bool more_bodies; /* to be dropped from records that stay */
 };
 
 static once_result due_add(struct harvest *h, int64_t fence, struct once_error *err)
@@ -142,6 +143,8 @@ static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct h
     r = collect_due(s, budget, h, err);
     if (r == ONCE_OK)
         r = delete_records(s, h, err);
+    if (r == ONCE_OK)
+        r = sqlite_bodies_drop(s, budget, &h->more_bodies, err);
     if (r != ONCE_OK) {
         sqlite_store_rollback(s);
         return r;
@@ -186,7 +189,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
         r = expire_on_full_disk(s, &budget, &h, err);
     if (r == ONCE_OK) {
         *removed = h.records;
-        *more = h.records == budget;
+        *more = h.records == budget || h.more_bodies;
         if (!*more && !s->callers && sqlite_files_reserve_is_gone(&s->files)) {
             sqlite_store_checkpoint(s, true);
             sqlite_files_reserve_fill(&s->files);

@@ -76,7 +76,7 @@ once_result sqlite_store_list(struct once_store *base, const struct once_filter 
 static bool is_verdict(const struct gather_history *t, uint64_t fence)
 {
     for (size_t i = 0; i < t->count; i++)
-        if (t->events[i].fence == fence && t->events[i].attempt == 0)
+        if (t->events[i].fence == fence && t->events[i].attempt == 0 && strcmp(t->events[i].what, "forgotten") != 0)
             return true;
     return false;
 }
@@ -104,7 +104,7 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
 
 static const char *audit_name(once_span what)
 {
-    static const char *const names[] = { "resolved done", "resolved not done", "released" };
+    static const char *const names[] = { "resolved done", "resolved not done", "released", "forgotten", "dropped" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (once_span_equal(what, once_span_str(names[i])))
             return names[i];

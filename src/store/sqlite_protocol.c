@@ -167,6 +167,7 @@ static struct sqlite_claim row_of_claim(struct sqlite_protocol *p, const struct 
         .lease_ms = claim->lease_ms,
         .boot = p->db->boot,
         .retention_ms = claim->retention_ms,
+        .body_retention_ms = claim->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = claim->fingerprint,
         .tenant = claim->tenant,
@@ -188,6 +189,7 @@ static struct once_record record_of_row(const struct sqlite_claim *c)
         .takeover = (enum once_takeover)c->takeover,
         .attempt = (uint32_t)c->attempt,
         .retention_ms = c->retention_ms,
+        .body_retention_ms = c->body_retention_ms,
         .created_at = c->created_at,
         .claimed_at = c->claimed_at,
         .lease_until = c->claimed_at + c->lease_ms,
@@ -218,6 +220,7 @@ static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const str
         .lease_ms = t->lease_ms != 0 ? t->lease_ms : old->stored.lease_ms,
         .boot = p->db->boot,
         .retention_ms = r->retention_ms,
+        .body_retention_ms = r->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = r->fingerprint,
         .tenant = r->tenant,
@@ -253,7 +256,7 @@ static once_result answer_with_request(struct sqlite_protocol *p, struct once_op
                                        struct once_record *record, struct once_error *err)
 {
     struct once_buf request;
-    once_buf_init(&request, ONCE_REQUEST_LEN_MAX);
+    once_buf_init(&request, ONCE_REQUEST_LEN_MAX + ONCE_SEALED_MORE);
     once_result r = sqlite_request_get(p, record->grant, &request, &op->err);
     record->request = once_buf_span(&request);
     record->has_request = request.len > 0;
@@ -311,7 +314,8 @@ static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op,
                                   struct once_error *err)
 {
     struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
-    once_result r = sqlite_outcome_insert(p, old->stored.record.grant, &unknown, ONCE_STATE_UNKNOWN, ONCE_NEVER, err);
+    once_result r =
+        sqlite_outcome_insert(p, old->stored.record.grant, &unknown, ONCE_STATE_UNKNOWN, ONCE_NEVER, 0, err);
     struct once_record *record = &old->stored.record;
     record->state = ONCE_STATE_UNKNOWN;
     record->lease_until = 0;
@@ -350,7 +354,8 @@ static once_result do_claim(struct sqlite_protocol *p, struct once_op *op, struc
         r = claim_escalate(p, op, &attempt, err);
         break;
     case ONCE_CHANGE_NONE:
-        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT) /* K6: it learns nothing else */
+        if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT ||
+            d.arm == ONCE_ARM_EXPIRED) /* K6: no more than that */
             r = answer(op, d.arm, NULL, err);
         else if (d.arm == ONCE_ARM_FENCED)
             r = answer_fenced(p, op, &attempt, err);
@@ -404,13 +409,13 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
 
 /* Is what stands there just what this finish wants to store? Then it is the same call
  * again, its first answer lost. Compared by content where the bytes differ: one of them
- * may not have been compressed. */
+ * may not have been compressed. A tombstone has nothing left to compare, whether or not it is still there. */
 static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *attempt,
                             const struct once_outcome *outcome, once_span encoded)
 {
     const struct once_record *r = &attempt->stored.record;
     if (attempt->stored.released || r->state != outcome->state || r->retryable != outcome->retryable ||
-        r->status != outcome->status)
+        r->status != outcome->status || r->body_expired)
         return false;
     if (once_span_equal(attempt->outcome, encoded))
         return true;
@@ -435,8 +440,8 @@ static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt
     if (!attempt->has_result)
         return false;
     return r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0 &&
-           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !r->body_dropped && r->headers.len == 0 &&
-           r->body.len == 0;
+           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !attempt->kept &&
+           (r->body_expired || !r->body_dropped);
 }
 
 /* ------------------------------------------------------------------ what was done before */
@@ -560,6 +565,13 @@ static void set_finished(struct once_record *record, const struct once_outcome *
     record->expires_at = expires_at;
 }
 
+/* When headers and body of an outcome finished at `now` go; 0: with the record. Unknown waits for a person. */
+static once_time body_until(const struct once_record *record, const struct once_outcome *outcome, once_time now)
+{
+    bool apart = record->body_retention_ms > 0 && outcome->state != ONCE_STATE_UNKNOWN;
+    return apart ? now + record->body_retention_ms : 0;
+}
+
 static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     const struct once_outcome *outcome = &op->request->outcome;
@@ -577,7 +589,7 @@ static once_result do_finish(struct sqlite_protocol *p, struct once_op *op, stru
         once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
         op->not_in_effect = true;
         r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
-                                 expires_at, op->outcome, err);
+                                 expires_at, body_until(record, outcome, p->now), op->outcome, err);
         if (r == ONCE_OK && attempt.stored.has_request && is_for_good(outcome))
             r = sqlite_request_drop(p, record->grant.fence, err);
         set_finished(record, outcome, p->now, expires_at);
@@ -603,7 +615,7 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
         r = sqlite_request_drop(p, grant.fence, err);
     return r != ONCE_OK ? r
                         : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
-                                                expires_at, err);
+                                                expires_at, 0, err);
 }
 
 static once_result do_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
@@ -654,22 +666,16 @@ static once_result do_lookup(struct sqlite_protocol *p, struct once_op *op, stru
     return r;
 }
 
-static once_result write_audit(struct sqlite_protocol *p, const struct once_op *op, uint64_t fence,
-                               struct once_error *err)
+static once_result write_audit(struct sqlite_protocol *p, const struct once_op *op, uint64_t fence, const char *what,
+                               once_span actor, once_span reason, struct once_error *err)
 {
-    static const char *const what[] = {
-        [ONCE_VERDICT_DONE] = "resolved done",
-        [ONCE_VERDICT_NOT_DONE] = "resolved not done",
-        [ONCE_VERDICT_RELEASE] = "released",
-    };
-    const struct once_resolve *resolve = &op->request->resolve;
     struct sqlite_query q = sqlite_query(p->db, SQL_audit_insert);
     sqlite_bind_int(&q, p->now);
     sqlite_bind_blob(&q, once_span_of(op->record, 16));
     sqlite_bind_int(&q, (int64_t)fence);
-    sqlite_bind_text(&q, what[resolve->verdict]);
-    sqlite_bind_blob(&q, resolve->actor);
-    sqlite_bind_blob(&q, resolve->reason);
+    sqlite_bind_text(&q, what);
+    sqlite_bind_blob(&q, actor);
+    sqlite_bind_blob(&q, reason);
     return sqlite_run(&q, "write the audit trail", err);
 }
 
@@ -688,6 +694,7 @@ static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struc
         .lease_ms = old->stored.lease_ms,
         .boot = p->db->boot,
         .retention_ms = record->retention_ms,
+        .body_retention_ms = record->body_retention_ms,
         .fingerprint_version = SQLITE_FINGERPRINT_VERSION,
         .fingerprint = record->fingerprint,
         .tenant = record->tenant,
@@ -711,8 +718,13 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
                                                       : sqlite_request_drop(p, before, err);
     if (r == ONCE_OK)
         r = sqlite_attempt_succeed(p, old, &c, err);
+    static const char *const what[] = {
+        [ONCE_VERDICT_DONE] = "resolved done",
+        [ONCE_VERDICT_NOT_DONE] = "resolved not done",
+        [ONCE_VERDICT_RELEASE] = "released",
+    };
     if (r == ONCE_OK)
-        r = write_audit(p, op, c.grant.fence, err);
+        r = write_audit(p, op, c.grant.fence, what[resolve->verdict], resolve->actor, resolve->reason, err);
     if (r != ONCE_OK)
         return r;
     struct once_record *record = &old->stored.record;
@@ -724,7 +736,7 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
     record->grant = c.grant;
     set_finished(record, &outcome, p->now, expires_at);
     return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state,
-                                 expires_at, err);
+                                 expires_at, body_until(record, &outcome, p->now), err);
 }
 
 static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
@@ -744,6 +756,70 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
     } else if (arm == ONCE_ARM_DONE) {
         op->not_in_effect = true;
         r = write_verdict(p, op, &attempt, err);
+        if (r == ONCE_OK)
+            r = answer_done(op, &attempt.stored.record, err);
+    } else if (arm == ONCE_ARM_ABSENT) {
+        r = answer(op, arm, NULL, err);
+    } else {
+        r = answer_stored(p, op, arm, &attempt, err);
+    }
+    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
+        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
+    unload(&query);
+    return r;
+}
+
+/* ------------------------------------------------------------------ forgetting */
+
+/* The record ends as one of which nothing happened, by a grant of its own: what held it is shut out. */
+static once_result write_drop(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_attempt *old,
+                              struct once_error *err)
+{
+    struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
+    struct sqlite_claim c = row_of_verdict(p, op, old);
+    c.flags = SQLITE_FLAG_FORGOTTEN;
+    c.tenant = c.key = once_span_of(NULL, 0);
+    once_result r = sqlite_attempt_succeed(p, old, &c, err);
+    if (r == ONCE_OK)
+        r = sqlite_outcome_insert(p, c.grant, &nothing, SQLITE_STATE_RELEASED, p->now, 0, err);
+    old->stored.record.grant = c.grant;
+    return r;
+}
+
+/* `query` is what `old` was read by: it ends here, for the attempts are read by the same statement. */
+static once_result write_forget(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_query *query,
+                                struct sqlite_attempt *old, struct once_error *err)
+{
+    const struct once_forget *forget = &op->request->forget;
+    bool drop = forget->drop && !old->stored.released && !once_stored_is_expired(&old->stored, p->now);
+    once_result r = drop ? write_drop(p, op, old, err) : ONCE_OK;
+    unload(query);
+    for (uint64_t fence = old->stored.record.grant.fence, prev; r == ONCE_OK && fence != 0; fence = prev)
+        r = sqlite_attempt_erase(p, fence, &prev, err);
+    if (r == ONCE_OK)
+        r = write_audit(p, op, old->stored.record.grant.fence, drop ? "dropped" : "forgotten", forget->actor,
+                        forget->reason, err);
+    return r;
+}
+
+static once_result do_forget(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    const struct once_forget *forget = &op->request->forget;
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool found = false;
+    once_result r = load(p, op->record, &query, &attempt, &found, &op->err);
+    if (r != ONCE_OK) {
+        unload(&query);
+        return fail_op(op, r, err);
+    }
+    enum once_arm arm = once_decide_forget(found ? &attempt.stored : NULL, forget->seen.fence, forget->drop, p->now);
+    bool own = found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0; /* its first answer was lost */
+    if (own || (arm == ONCE_ARM_DONE && attempt.stored.record.forgotten && !forget->drop)) {
+        r = answer_done(op, &attempt.stored.record, err);
+    } else if (arm == ONCE_ARM_DONE) {
+        op->not_in_effect = true;
+        r = write_forget(p, op, &query, &attempt, err);
         if (r == ONCE_OK)
             r = answer_done(op, &attempt.stored.record, err);
     } else if (arm == ONCE_ARM_ABSENT) {
@@ -779,6 +855,8 @@ once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, st
         return do_lookup(p, op, err);
     case ONCE_VERB_RESOLVE:
         return do_resolve(p, op, err);
+    case ONCE_VERB_FORGET:
+        return do_forget(p, op, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)op->request->verb);
 }

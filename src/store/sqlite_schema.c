@@ -35,6 +35,7 @@ once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err)
                        "PRAGMA journal_size_limit = 67108864;"
                        "PRAGMA cell_size_check = ON;"
                        "PRAGMA temp_store = MEMORY;"
+                       "PRAGMA secure_delete = ON;" /* what is deleted is overwritten: docs/sealing.md */
                        "PRAGMA mmap_size = 0;"
                        "PRAGMA cache_size = -16000;",
                        "set up the database", err);

@@ -283,6 +283,18 @@ static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops
     return r;
 }
 
+/* What was forgotten must not stand in the log: its pages are written back over the old ones, and the log is cut.
+ * Somebody who reads just now keeps it as it is; then a later checkpoint, or the next reuse of the log, does it. */
+static void erase_log(struct sqlite_store *s, struct once_op *const *ops, size_t count)
+{
+    bool forgot = false;
+    for (size_t i = 0; i < count; i++)
+        forgot = forgot || (ops[i]->request->verb == ONCE_VERB_FORGET && ops[i]->result == ONCE_OK &&
+                            ops[i]->reply.arm == ONCE_ARM_DONE);
+    if (forgot)
+        sqlite_store_checkpoint(s, true);
+}
+
 static once_result apply(struct once_store *base, struct once_op *const *ops, size_t count, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
@@ -291,6 +303,8 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         writing = writing || ops[i]->request->verb != ONCE_VERB_LOOKUP;
     s->db.full = false;
     once_result r = apply_once(s, ops, count, writing, err);
+    if (r == ONCE_OK)
+        erase_log(s, ops, count);
     if (r != ONCE_UNAVAILABLE || !s->db.full)
         return r;
     /* The disk is full, but the database may have free pages: with the log written back into
@@ -373,6 +387,7 @@ static const struct once_store_ops ops = {
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
+    .seals = sqlite_store_seals,
     .close = close_store,
 };
 

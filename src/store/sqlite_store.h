@@ -47,5 +47,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
                                 struct once_error *err);
 once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
                                struct once_check_report *report, struct once_error *err);
+once_result sqlite_store_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
+                               struct once_error *err);
 
 #endif

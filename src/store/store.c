@@ -132,7 +132,8 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
 {
 #define BIT(name) (1u << ONCE_ARM_##name)
     static const unsigned arms[] = {
-        [ONCE_VERB_CLAIM] = BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN),
+        [ONCE_VERB_CLAIM] =
+            BIT(EXECUTE) | BIT(PROBE) | BIT(REPLAY) | BIT(MISMATCH) | BIT(IN_PROGRESS) | BIT(UNKNOWN) | BIT(EXPIRED),
         [ONCE_VERB_EXTEND] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_ADVANCE] = BIT(DONE) | BIT(FENCED),
         [ONCE_VERB_FINISH] = BIT(DONE) | BIT(FENCED),
@@ -140,6 +141,7 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
         [ONCE_VERB_LOOKUP] = BIT(FOUND) | BIT(ABSENT),
         [ONCE_VERB_RESOLVE] = BIT(DONE) | BIT(ABSENT) | BIT(REPLAY) | BIT(IN_PROGRESS) | BIT(FENCED),
         [ONCE_VERB_TAKE_OVER] = BIT(EXECUTE) | BIT(PROBE) | BIT(UNKNOWN) | BIT(FENCED) | BIT(ABSENT),
+        [ONCE_VERB_FORGET] = BIT(DONE) | BIT(ABSENT) | BIT(IN_PROGRESS) | BIT(UNKNOWN) | BIT(FENCED),
     };
 #undef BIT
     return (arms[verb] & 1u << arm) != 0;
@@ -176,9 +178,11 @@ static const char *answer_fault(const struct once_op *op)
         return !record->lease_live && record->takeover != ONCE_TAKEOVER_COMPLETER ? "in progress without a live lease"
                                                                                   : once_record_fault(record);
     case ONCE_ARM_UNKNOWN:
-        return record->state != ONCE_STATE_UNKNOWN ? "unknown, but not stored so" : once_record_fault(record);
+        return record->state != ONCE_STATE_UNKNOWN && verb != ONCE_VERB_FORGET ? "unknown, but not stored so"
+                                                                               : once_record_fault(record);
     case ONCE_ARM_MISMATCH:
     case ONCE_ARM_ABSENT:
+    case ONCE_ARM_EXPIRED:
         return record->grant.fence != 0 ? "a record where there is none to show" : NULL;
     default:
         return NULL;
@@ -271,6 +275,15 @@ once_result once_store_check(struct once_store *store, uint64_t *cursor, once_pr
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err)
 {
     return store->ops->stats(store, stats, err);
+}
+
+once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
+                             struct once_error *err)
+{
+    out->count = 0;
+    if (store->ops->seals == NULL)
+        return once_fail(err, ONCE_INVALID, "store '%s' is sealed by whoever owns it", store->ops->name);
+    return store->ops->seals(store, add, out, err);
 }
 
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err)

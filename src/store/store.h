@@ -56,6 +56,17 @@ struct once_sweep {
 
 struct once_store;
 
+/* A key that sealed something: its id, and a proof of it (core/seal.h). */
+struct once_seal_mark {
+    char id[33];
+    uint8_t proof[16];
+};
+enum { ONCE_SEAL_MARKS_MAX = 256 }; /* keys without a tenant that one store had */
+struct once_seal_marks {
+    struct once_seal_mark marks[ONCE_SEAL_MARKS_MAX];
+    size_t count;
+};
+
 /* What became of the step whose answer was lost. */
 enum once_fate { ONCE_FATE_UNSURE, ONCE_FATE_COMMITTED, ONCE_FATE_NOT_COMMITTED };
 
@@ -79,6 +90,10 @@ struct once_store_ops {
     once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    /* The keys that bytes of this store are sealed with (store/seal.h); `add` (NULL: none) becomes one of them. NULL:
+     * it is sealed elsewhere. */
+    once_result (*seals)(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
+                         struct once_error *err);
     /* Another handle of the same store, for steps side by side with this one's. NULL: its
      * steps come one after the other anyway. */
     once_result (*another)(struct once_store *store, struct once_store **out, struct once_error *err);
@@ -117,6 +132,8 @@ once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_
 once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                              struct once_check_report *report, struct once_error *err);
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
+once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
+                             struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
 
@@ -137,5 +154,7 @@ once_result once_store_postgres_cron(const char *url, bool on, struct once_error
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
+/* Where bytes are sealed, *store becomes a store around it (store/seal.c). On failure it stays the caller's. */
+once_result once_store_seal(struct once_store **store, const struct once_options *options, struct once_error *err);
 
 #endif

@@ -25,7 +25,7 @@ static const char *verb_name(enum once_verb verb)
     static const char *const names[] = {
         [ONCE_VERB_CLAIM] = "claim",     [ONCE_VERB_EXTEND] = "extend",       [ONCE_VERB_ADVANCE] = "advance",
         [ONCE_VERB_FINISH] = "finish",   [ONCE_VERB_RELEASE] = "release",     [ONCE_VERB_LOOKUP] = "lookup",
-        [ONCE_VERB_RESOLVE] = "resolve", [ONCE_VERB_TAKE_OVER] = "take over",
+        [ONCE_VERB_RESOLVE] = "resolve", [ONCE_VERB_TAKE_OVER] = "take over", [ONCE_VERB_FORGET] = "forget",
     };
     return names[verb];
 }

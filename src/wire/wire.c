@@ -238,9 +238,11 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_bytes(b, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     put_i64(b, c->lease_ms);
     put_i64(b, c->retention_ms);
+    put_i64(b, c->body_retention_ms);
     put_i64(b, c->wait_ms);
     put_u8(b, c->takeover);
     put_u8(b, c->intent);
+    put_u8(b, c->key_time);
     put_span(b, c->request);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
@@ -252,9 +254,11 @@ static void take_claim(struct source *s, struct once_claim *c)
     take_bytes(s, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     c->lease_ms = take_i64(s);
     c->retention_ms = take_i64(s);
+    c->body_retention_ms = take_i64(s);
     c->wait_ms = take_i64(s);
     c->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     c->intent = take_bool(s);
+    c->key_time = take_bool(s);
     c->request = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
@@ -299,6 +303,28 @@ static void take_take_over(struct source *s, struct once_take_over *t)
     take_bytes(s, t->nonce, sizeof t->nonce);
 }
 
+static void put_forget(struct once_buf *b, const struct once_forget *f)
+{
+    put_span(b, f->tenant);
+    put_span(b, f->key);
+    put_bytes(b, f->seen.record, sizeof f->seen.record);
+    once_buf_add_u64(b, f->seen.fence);
+    put_u8(b, f->drop);
+    put_span(b, f->actor);
+    put_span(b, f->reason);
+}
+
+static void take_forget(struct source *s, struct once_forget *f)
+{
+    f->tenant = take_span(s);
+    f->key = take_span(s);
+    take_bytes(s, f->seen.record, sizeof f->seen.record);
+    f->seen.fence = take_u64(s);
+    f->drop = take_bool(s);
+    f->actor = take_span(s);
+    f->reason = take_span(s);
+}
+
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call)
 {
     const struct once_request *r = &call->request;
@@ -335,6 +361,9 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_TAKE_OVER:
         put_take_over(buf, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        put_forget(buf, &r->forget);
+        break;
     }
     end(buf, begin);
 }
@@ -344,7 +373,7 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     struct source s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
-    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_TAKE_OVER);
+    r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_FORGET);
     call->again = take_bool(&s);
     take_bytes(&s, call->nonce, sizeof call->nonce);
     take_bytes(&s, r->grant.record, sizeof r->grant.record);
@@ -376,6 +405,9 @@ once_result wire_get_call(once_span payload, struct wire_call *call, struct once
     case ONCE_VERB_TAKE_OVER:
         take_take_over(&s, &r->take_over);
         break;
+    case ONCE_VERB_FORGET:
+        take_forget(&s, &r->forget);
+        break;
     default:
         s.bad = true;
     }
@@ -394,12 +426,15 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->state);
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
+    put_u8(b, r->body_expired);
     put_u8(b, r->lease_live);
     put_u8(b, r->has_request);
+    put_u8(b, r->forgotten);
     put_u8(b, r->takeover);
     once_buf_add_u32(b, r->attempt);
     once_buf_add_u32(b, (uint32_t)r->status);
     put_i64(b, r->retention_ms);
+    put_i64(b, r->body_retention_ms);
     put_i64(b, r->created_at);
     put_i64(b, r->claimed_at);
     put_i64(b, r->lease_until);
@@ -423,12 +458,15 @@ static void take_record(struct source *s, struct once_record *r)
     r->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
+    r->body_expired = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
+    r->forgotten = take_bool(s);
     r->takeover = (enum once_takeover)take_enum(s, ONCE_TAKEOVER_COMPLETER);
     r->attempt = take_u32(s);
     r->status = (int32_t)take_u32(s);
     r->retention_ms = take_i64(s);
+    r->body_retention_ms = take_i64(s);
     r->created_at = take_i64(s);
     r->claimed_at = take_i64(s);
     r->lease_until = take_i64(s);
@@ -454,7 +492,7 @@ once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry
                            struct once_error *err)
 {
     struct source s = { .left = payload };
-    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_ABSENT);
+    *arm = (enum once_arm)take_enum(&s, ONCE_ARM_EXPIRED);
     s.bad = s.bad || *arm == ONCE_ARM_NONE;
     *retry_after_ms = take_i64(&s);
     take_record(&s, record);
@@ -677,6 +715,93 @@ once_result wire_get_counts(once_span payload, struct once_stats *stats, struct 
 #undef TAKE
     stats->now = take_i64(&s);
     return taken(&s, "counts", err);
+}
+
+/* ------------------------------------------------------------------ traces */
+
+void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_context *c)
+{
+    size_t begin = wire_begin(buf, id, WIRE_CONTEXT);
+    once_buf_add_u32(buf, c->call);
+    put_bytes(buf, c->trace.trace, sizeof c->trace.trace);
+    put_bytes(buf, c->trace.span, sizeof c->trace.span);
+    put_u8(buf, c->trace.sampled);
+    put_span(buf, c->route);
+    end(buf, begin);
+}
+
+/* A short one: whoever chose it may have chosen anything. */
+static once_span take_text(struct source *s)
+{
+    once_span text = take_span(s);
+    s->bad = s->bad || text.len > ONCE_TENANT_LEN_MAX;
+    return text;
+}
+
+once_result wire_get_context(once_span payload, struct wire_context *c, struct once_error *err)
+{
+    struct source s = { .left = payload };
+    *c = (struct wire_context){ .call = take_u32(&s) };
+    take_bytes(&s, c->trace.trace, sizeof c->trace.trace);
+    take_bytes(&s, c->trace.span, sizeof c->trace.span);
+    c->trace.sampled = take_bool(&s);
+    c->route = take_text(&s);
+    return taken(&s, "context", err);
+}
+
+void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const struct once_trace_report *r)
+{
+    size_t begin = wire_begin(buf, id, WIRE_SPANS);
+    once_buf_add_u32(buf, lost);
+    put_bytes(buf, r->trace, sizeof r->trace);
+    put_bytes(buf, r->record, sizeof r->record);
+    once_buf_add_u64(buf, r->fence);
+    once_buf_add_u32(buf, r->attempt);
+    put_span(buf, r->tenant);
+    put_span(buf, r->route);
+    put_u8(buf, (unsigned)r->count);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct once_trace_span *span = &r->spans[i];
+        put_u8(buf, span->name);
+        put_bytes(buf, span->id, sizeof span->id);
+        put_bytes(buf, span->parent, sizeof span->parent);
+        once_buf_add_u64(buf, span->start_ns);
+        once_buf_add_u64(buf, span->end_ns);
+        put_u8(buf, span->arm);
+        once_buf_add_u32(buf, (uint32_t)span->status);
+        put_u8(buf, span->failed);
+    }
+    end(buf, begin);
+}
+
+static void take_traced(struct source *s, struct once_trace_span *span)
+{
+    span->name = (enum once_trace_name)take_enum(s, ONCE_TRACE_SEND);
+    s->bad = s->bad || span->name == 0;
+    take_bytes(s, span->id, sizeof span->id);
+    take_bytes(s, span->parent, sizeof span->parent);
+    span->start_ns = take_u64(s);
+    span->end_ns = take_u64(s);
+    span->arm = (enum once_arm)take_enum(s, ONCE_ARM_EXPIRED);
+    span->status = (int32_t)take_u32(s);
+    span->failed = take_bool(s);
+}
+
+once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_report *r, struct once_error *err)
+{
+    struct source s = { .left = payload };
+    *r = (struct once_trace_report){ .count = 0 };
+    *lost = take_u32(&s);
+    take_bytes(&s, r->trace, sizeof r->trace);
+    take_bytes(&s, r->record, sizeof r->record);
+    r->fence = take_u64(&s);
+    r->attempt = take_u32(&s);
+    r->tenant = take_text(&s);
+    r->route = take_text(&s);
+    r->count = take_enum(&s, ONCE_TRACE_SPANS_MAX);
+    for (size_t i = 0; i < r->count; i++)
+        take_traced(&s, &r->spans[i]);
+    return taken(&s, "spans", err);
 }
 
 /* ------------------------------------------------------------------ checks */

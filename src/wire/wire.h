@@ -13,6 +13,7 @@
 #define ONCE_WIRE_WIRE_H
 
 #include "core/buf.h"
+#include "core/trace.h"
 #include "once.h"
 
 enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
@@ -35,7 +36,9 @@ enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
     X(CHECKED, 12)                                                                                                     \
     X(STATS, 13) /* answered by COUNTS */                                                                              \
     X(COUNTS, 14)                                                                                                      \
-    X(FAILED, 15) /* instead of any answer: a result and a text */
+    X(FAILED, 15)  /* instead of any answer: a result and a text */                                                    \
+    X(CONTEXT, 18) /* whose trace the next CALL is part of; not answered */                                            \
+    X(SPANS, 19)   /* what was traced of an operation; not answered */
 
 enum wire_type {
 #define WIRE__TYPE(name, value) WIRE_##name = value,
@@ -74,6 +77,14 @@ struct wire_call {
     bool again;
 };
 
+/* What goes before a call, for logs and spans. Its frame has the id 0, so that a daemon that does not know it refuses
+ * nothing else. */
+struct wire_context {
+    uint32_t call; /* the id of the CALL that follows */
+    struct once_trace trace;
+    once_span route; /* where it came in; up to ONCE_TRACE_TEXT_LEN bytes */
+};
+
 /* A frame that is too long, or for which the buffer has no room, is not begun: buf->result says
  * why, and sticks. */
 void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *hello);
@@ -87,6 +98,9 @@ void wire_put_history(struct once_buf *buf, uint32_t id, const uint8_t record[16
 void wire_put_events(struct once_buf *buf, uint32_t id, const struct once_history *history);
 void wire_put_number(struct once_buf *buf, uint32_t id, enum wire_type type, uint64_t value); /* EXPIRE, CHECK */
 void wire_put_expired(struct once_buf *buf, uint32_t id, uint64_t removed, bool more);
+void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_context *context);
+/* `lost`: reports that there was no room for, since the last one. */
+void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const struct once_trace_report *report);
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats);
 
 once_result wire_get_hello(once_span payload, struct wire_hello *hello, struct once_error *err);
@@ -101,6 +115,8 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
 once_result wire_get_history(once_span payload, uint8_t record[16], struct once_error *err);
 once_result wire_get_number(once_span payload, uint64_t *value, struct once_error *err);
 once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, struct once_error *err);
+once_result wire_get_context(once_span payload, struct wire_context *context, struct once_error *err);
+once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_report *report, struct once_error *err);
 once_result wire_get_counts(once_span payload, struct once_stats *stats, struct once_error *err);
 
 /* Pages, events and problems one after the other: begin with the payload of PAGE, EVENTS or

@@ -19,7 +19,7 @@ def has(answer, name, **wanted):
 first = post("claim", tenant="t", key="order-17")
 has(first, "a new key executes", arm="execute", tenant="t", key="order-17", attempt=1, state="running", lease_live=True,
     takeover="escalate", status=None, retention_ms=86400000, finished_at=None, expires_at=None, fingerprint=ZERO,
-    checkpoint="", recovery_point="", retryable=False, body_dropped=False, body="absent", headers="absent")
+    checkpoint="", recovery_point="", retryable=False, body_dropped=False, body_expired=False, body_retention_ms=None, body="absent", headers="absent")
 again = post("claim", tenant="t", key="order-17")
 has(again, "a second claim is told to wait", arm="in progress", fence=first["fence"], body="absent")
 ok(0 < again["retry_after_ms"] <= 60000, "and for how long", again)
@@ -57,6 +57,19 @@ claim = post("claim", key="big")
 has(post("finish", **grant(claim), state="succeeded", status=200, body_dropped=True), "an answer that was not kept",
     arm="done")
 has(post("claim", key="big"), "says so", arm="replay", body_dropped=True, body="")
+
+# retention of the answer, age of the key
+claim = post("claim", key="tomb", retention_ms="never", body_retention_ms=1)
+has(claim, "a body for a shorter time", arm="execute", body_retention_ms=1, retention_ms=None, body_expired=False)
+post("finish", **grant(claim), state="succeeded", status=201, headers="A: b\r\n", body="paid")
+until(lambda: look("tomb").get("body_expired"), "the body's retention to end")
+has(post("claim", key="tomb"), "then only that it was done", arm="replay", status=201, body_dropped=True, body_expired=True,
+    body="", headers="", expires_at="never")
+has(post("claim", key="as long", body_retention_ms=86400000), "as long is not apart", arm="execute", body_retention_ms=None)
+old = "018bcfe5-6800-7abc-8def-000000000001"
+equal(post("claim", key=old, key_time=True), {"arm": "expired"}, "an old key is not executed as new")
+has(post("claim", key=old), "unless nobody minds", arm="execute")
+has(post("claim", key=old, key_time=True), "and with a record it is told of that", arm="in progress")
 
 # holders
 claim = post("claim", key="phases", lease_ms=60000, takeover="rerun", retention_ms="never")

@@ -349,13 +349,14 @@ static void async__invalid_requests_are_refused_and_not_called_back(void)
     struct once_grant grant = granted(.key = A);
     const struct once_request requests[] = {
         { .verb = 0 },
-        { .verb = (enum once_verb)(ONCE_VERB_TAKE_OVER + 1) },
+        { .verb = (enum once_verb)(ONCE_VERB_FORGET + 1) },
         { .verb = ONCE_VERB_CLAIM },
         { .verb = ONCE_VERB_EXTEND, .grant = grant, .extend = { -1 } },
         { .verb = ONCE_VERB_ADVANCE, .grant = grant },
         { .verb = ONCE_VERB_FINISH, .grant = grant },
         { .verb = ONCE_VERB_LOOKUP },
         { .verb = ONCE_VERB_RESOLVE, .resolve = { .key = A, .verdict = ONCE_VERDICT_RELEASE } },
+        { .verb = ONCE_VERB_FORGET, .forget = { .key = A } },
     };
     for (size_t i = 0; i < LENGTH(requests); i++)
         EXPECT(submit(&requests[i], (int)i) == ONCE_INVALID);
@@ -497,7 +498,7 @@ static void async__callback_may_submit_while_the_handle_is_closed(void)
     if (pid == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
         struct once *once = NULL;
-        struct once_options options = { .poll = true, .shared = sut.shared };
+        struct once_options options = { .poll = true, .shared = sut.shared, .seal_keys = suite.options.seal_keys };
         struct once_request look = { .verb = ONCE_VERB_LOOKUP, .lookup = { .key = ONCE_LIT("a") } };
         if (once_open(suite.url, &options, &once, NULL) != ONCE_OK ||
             once_submit(once, &look, submit_again, &once, NULL) != ONCE_OK)

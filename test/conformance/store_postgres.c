@@ -169,6 +169,7 @@ bool sut_choose(const char *name)
                                      .loses_answers = strstr(wrappers, "fault+") != NULL,
                                      .reopens = true,
                                      .expires_later = true,
+                                     .compact = wrappers[0] == '\0' && !fast_ring,
                                      .foreign_clock = true };
     unsetenv("ONCE_FAULT"); /* the default plan */
     const char *url = getenv("ONCE_TEST_POSTGRES");
@@ -226,6 +227,13 @@ void sut_empty(char *url, size_t len)
 
 void sut_restart(void)
 {
+}
+
+/* Slot 0, where rows are moved to and deleted one by one. */
+void sut_tidy(void)
+{
+    in_store(NULL, 0, "VACUUM once.claim_0");
+    in_store(NULL, 0, "VACUUM once.result_0");
 }
 
 void sut_discard(void)
@@ -421,6 +429,34 @@ static void K8__lives_of_a_key_leave_nothing_behind(void)
     EXPECT(count_in_store("SELECT count(*) FROM once.claim") <= 3);
 }
 
+/* Headers and bodies that are over when their slot is emptied are left behind there; later ones go row by row. */
+static void K8__bodies_do_not_outlive_their_time_and_the_ring(void)
+{
+    once_span big = bytes_of(20000, true);
+    succeed(granted(.key = ONCE_LIT("day"), .retention_ms = ONCE_NEVER, .body_retention_ms = 4 * SLOT_MS), big);
+    succeed(granted(.key = ONCE_LIT("weeks"), .retention_ms = ONCE_NEVER, .body_retention_ms = 100 * SLOT_MS), big);
+    succeed(granted(.key = ONCE_LIT("ever"), .retention_ms = ONCE_NEVER), big);
+    struct once_grant failed = granted(.key = ONCE_LIT("twice"), .retention_ms = ONCE_NEVER, .body_retention_ms = 1);
+    do_finish(failed, .state = ONCE_STATE_FAILED, .retryable = true, .status = 503, .body = big);
+    succeed(granted(.key = ONCE_LIT("twice"), .retention_ms = ONCE_NEVER, .body_retention_ms = 1), big);
+    do_finish(granted(.key = ONCE_LIT("unknown"), .body_retention_ms = 1), .state = ONCE_STATE_UNKNOWN, .body = big);
+    EXPECT(count_in_store("SELECT sum(length(body)) FROM once.result") == 6 * 20000);
+    turn_ring();
+    EXPECT(count_in_store("SELECT sum(length(body)) FROM once.result") == 3 * 20000);
+    EXPECT(count_in_store("SELECT count(*) FROM once.result WHERE slot > 0 AND body IS NOT NULL") == 0);
+    EXPECT(do_lookup(ONCE_LIT("day"))->record.body_expired);
+    EXPECT(do_lookup(ONCE_LIT("twice"))->record.body_expired);
+    EXPECT(span_equal(do_lookup(ONCE_LIT("weeks"))->record.body, big));
+    clock_advance(100 * SLOT_MS);
+    do_expire_all(0);
+    EXPECT(count_in_store("SELECT sum(length(body)) FROM once.result") == 2 * 20000);
+    EXPECT(do_claim(.key = ONCE_LIT("weeks"))->record.body_expired);
+    EXPECT(span_equal(do_lookup(ONCE_LIT("ever"))->record.body, big));
+    EXPECT(span_equal(do_lookup(ONCE_LIT("unknown"))->record.body, big));
+    clock_step_wall(-200 * SLOT_MS); /* what is not there any more does not come back as an empty answer */
+    EXPECT(do_lookup(ONCE_LIT("weeks"))->record.body_dropped);
+}
+
 /* An unknown outcome that was resolved stays resolved when its slot is emptied in parts. */
 static void K5__earlier_turn_does_not_come_back(void)
 {
@@ -476,6 +512,7 @@ const struct suite_case sut_cases[] = {
     CASE(K10__lost_connection_is_settled_and_made_again),
     CASE(K7__what_is_wanted_outlives_the_ring),
     CASE(K8__lives_of_a_key_leave_nothing_behind),
+    CASE(K8__bodies_do_not_outlive_their_time_and_the_ring),
     CASE(K5__earlier_turn_does_not_come_back),
     CASE(F30__clock_of_the_database_set_back_is_safe),
     CASE(F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect),

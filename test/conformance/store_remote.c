@@ -60,7 +60,9 @@ static _Noreturn void be_daemon(int number, bool real_clock, int ready)
     path_of("socket", number, socket_path, sizeof socket_path);
     path_of("store", number, store_path, sizeof store_path);
     snprintf(url, sizeof url, "%ssqlite:%s", store_loses_answers ? "fault+" : "", store_path);
-    struct once_options options = { .poll = true, .clock = real_clock ? NULL : &suite_clock };
+    struct once_options options = { .poll = true,
+                                    .clock = real_clock ? NULL : &suite_clock,
+                                    .seal_keys = suite_seal_keys() };
     struct server_options serving = { .socket_path = socket_path, .signals = signalfd(-1, &term, SFD_CLOEXEC) };
     struct server *server = NULL;
     struct once_error err;
@@ -218,6 +220,10 @@ void sut_fresh(char *url, size_t len)
 {
     sut_empty(url, len);
     start(made - 1);
+}
+
+void sut_tidy(void)
+{
 }
 
 void sut_restart(void)

@@ -31,7 +31,8 @@ bool sut_choose(const char *name)
     wrappers[len - 6] = '\0';
     sut = (struct store_under_test){ .shared = is_shared,
                                      .loses_answers = strstr(wrappers, "fault+") != NULL,
-                                     .reopens = true };
+                                     .reopens = true,
+                                     .compact = wrappers[0] == '\0' && !is_shared };
     unsetenv("ONCE_FAULT"); /* the default plan */
     return true;
 }
@@ -67,6 +68,10 @@ void sut_fresh(char *url, size_t len)
 void sut_empty(char *url, size_t len)
 {
     sut_fresh(url, len);
+}
+
+void sut_tidy(void)
+{
 }
 
 void sut_restart(void)
@@ -128,7 +133,7 @@ static once_result open_named(const char *rest, struct once **out)
 {
     char url[400];
     url_of(rest, url, sizeof url);
-    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1 };
+    struct once_options options = { .shared = sut.shared, .lock_wait_ms = 1, .seal_keys = suite.options.seal_keys };
     suite.err = (struct once_error){ .result = ONCE_OK };
     return once_open(url, &options, out, &suite.err);
 }
@@ -353,8 +358,111 @@ static void E4__owners_and_sharers_take_turns(void)
     EXPECT(granted(.key = numbered("k", 0)).fence > last);
 }
 
+/* What forgetting says it erases is in no file after it: neither in the log nor in free pages. */
+static void file__what_was_forgotten_is_in_no_file(void)
+{
+    struct once_grant grant =
+        granted(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"), .request = ONCE_LIT("MARK-request"));
+    do_advance(grant, ONCE_LIT("p"), ONCE_LIT("MARK-checkpoint"));
+    do_finish(grant, .state = ONCE_STATE_FAILED, .retryable = true, .body = ONCE_LIT("MARK-first"));
+    once_span body = bytes_of(100000, true); /* pages of its own */
+    memcpy((uint8_t *)(uintptr_t)body.ptr + 50000, "MARK-body", 9);
+    grant = granted(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"));
+    CHECK(
+        do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .headers = ONCE_LIT("X: MARK-header\r\n"), .body = body)->arm ==
+        ONCE_ARM_DONE);
+    EXPECT(is_in_a_file("MARK-key") && is_in_a_file("MARK-tenant"));
+    EXPECT(is_in_a_file("MARK-body") == (suite_seal_keys() == NULL));
+    CHECK(do_forget(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"), .reason = ONCE_LIT("r"))->arm ==
+          ONCE_ARM_DONE);
+    EXPECT(!is_in_a_file("MARK"));
+    EXPECT(do_claim(.tenant = ONCE_LIT("MARK-tenant"), .key = ONCE_LIT("MARK-key"))->arm == ONCE_ARM_REPLAY);
+}
+
+static void file__what_was_sealed_is_in_no_file(void)
+{
+    CHECK(reopen_with_keys(SUITE_KEYS) == ONCE_OK);
+    for (int i = 0; i < 3; i++) {
+        once_span tenant = i == 0 ? ONCE_LIT("") : i == 1 ? ONCE_LIT("acme") : ONCE_LIT("other");
+        struct once_grant grant = granted(.tenant = tenant, .key = ONCE_LIT("k"), .request = ONCE_LIT("MARK-request"));
+        do_advance(grant, ONCE_LIT("p"), ONCE_LIT("MARK-checkpoint"));
+        do_finish(grant, .state = ONCE_STATE_SUCCEEDED, .headers = ONCE_LIT("X: MARK-header\r\n"),
+                  .body = ONCE_LIT("MARK-body"));
+        grant = granted(.tenant = tenant, .key = ONCE_LIT("u"));
+        do_finish(grant, .state = ONCE_STATE_UNKNOWN, .body = ONCE_LIT("MARK-unknown"));
+        do_resolve(.tenant = tenant, .key = ONCE_LIT("u"), .verdict = ONCE_VERDICT_DONE, .reason = ONCE_LIT("r"),
+                   .outcome = { .state = ONCE_STATE_SUCCEEDED, .body = ONCE_LIT("MARK-resolved") });
+        EXPECT(span_equal(do_lookup_in(tenant, ONCE_LIT("u"))->record.body, ONCE_LIT("MARK-resolved")));
+    }
+    EXPECT(!is_in_a_file("MARK"));
+    reopen();
+    EXPECT(!is_in_a_file("MARK"));
+}
+
+/* Records that are kept for ever, their bodies not: what grows is the records. */
+static void K8__bodies_give_their_space_back(void)
+{
+    enum { ROUNDS = 8, RECORDS = 12, LEN = 100000 };
+    once_span body = bytes_of(LEN, true);
+    uint64_t first = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < RECORDS; i++)
+            succeed(granted(.key = numbered("k", round * RECORDS + i), .retention_ms = ONCE_NEVER,
+                            .body_retention_ms = 1000),
+                    body);
+        clock_advance(1000);
+        do_expire_all(0);
+        if (round == 0)
+            first = do_stats().bytes;
+    }
+    EXPECT(do_stats().bytes < first + 3 * RECORDS * LEN); /* there is a log, too */
+    for (int i = 0; i < ROUNDS * RECORDS; i++)
+        EXPECT(do_lookup(numbered("k", i))->record.body_expired);
+}
+
+static once_result look_in(struct once *once)
+{
+    struct once_reply found;
+    once_result r = once_lookup(once, span_str(""), ONCE_LIT("a"), &found, &suite.err);
+    EXPECT(r != ONCE_OK || (found.record.body_expired && found.record.status == 200));
+    once_reply_release(&found);
+    return r;
+}
+
+/* How it ended is under the seal of what is dropped: a flipped bit there must not get a new one. */
+static void F14__dropping_a_body_does_not_make_damage_look_right(void)
+{
+    char path[300];
+    struct once *once = NULL;
+    struct once_claim claim = { .key = ONCE_LIT("a"), .retention_ms = ONCE_NEVER, .body_retention_ms = 1 };
+    struct once_outcome outcome = { .state = ONCE_STATE_SUCCEEDED, .status = 200, .body = ONCE_LIT("the answer") };
+    struct once_reply reply, done;
+    uint64_t removed;
+    bool more;
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    CHECK(once_claim(once, &claim, &reply, NULL) == ONCE_OK);
+    CHECK(once_finish(once, reply.record.grant, &outcome, &done, NULL) == ONCE_OK);
+    once_reply_release(&reply);
+    once_reply_release(&done);
+    once_close(once);
+    path_of("damaged", path, sizeof path);
+    run_sql(path, "UPDATE once_result SET status = 201");
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    EXPECT(look_in(once) == ONCE_CORRUPT);
+    EXPECT(once_expire(once, 0, &removed, &more, NULL) == ONCE_OK && removed == 0 && !more);
+    EXPECT(look_in(once) == ONCE_CORRUPT);
+    once_close(once);
+    run_sql(path, "UPDATE once_result SET status = 200, body_until = finished_at + 1");
+    CHECK(open_named("damaged", &once) == ONCE_OK);
+    EXPECT(once_expire(once, 0, &removed, &more, NULL) == ONCE_OK);
+    EXPECT(look_in(once) == ONCE_OK);
+    once_close(once);
+}
+
 /* An outcome that comes from another process is found by looking again. */
 const struct suite_case sut_cases[] = {
+    CASE(file__what_was_forgotten_is_in_no_file),
+    CASE(file__what_was_sealed_is_in_no_file),
     CASE(file__all_of_a_store_can_be_read_by_its_owner_only),
     CASE(file__what_cannot_be_a_store_is_refused_and_left_as_it_is),
     CASE(file__databases_of_other_programs_are_left_byte_identical),
@@ -365,5 +473,7 @@ const struct suite_case sut_cases[] = {
     CASE(file__reserve_is_as_large_as_asked_for),
     CASE(E4__second_owner_is_refused),
     CASE(E4__owners_and_sharers_take_turns),
+    CASE(K8__bodies_give_their_space_back),
+    CASE(F14__dropping_a_body_does_not_make_damage_look_right),
     { NULL, NULL },
 };

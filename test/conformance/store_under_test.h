@@ -27,6 +27,7 @@ struct store_under_test {
     bool expires_later; /* once_expire() gives space back in generations, not record by record */
     bool served;        /* by a daemon, which settles and expires by itself, and has the suite's clock
                            whatever options.clock says */
+    bool compact;       /* its size is that of what it keeps, about */
     bool foreign_clock; /* the store's clock is another machine's wall clock: it may step, and
                            knows nothing of our boots */
 };
@@ -41,6 +42,8 @@ void sut_empty(char *url, size_t len);
 /* Between closing a handle and opening it again: where somebody serves the store, he ends, and
  * starts again. */
 void sut_restart(void);
+/* What a running store has done to it by its surroundings after an expiry (autovacuum). */
+void sut_tidy(void);
 /* Removes everything sut_fresh() made room for. */
 void sut_discard(void);
 /* The promises that only this kind of store makes. */

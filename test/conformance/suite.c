@@ -1,10 +1,12 @@
 /* suite.c - see suite.h. The runner: TAP on stdout, one line per case. */
 #include "suite.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct suite suite;
 
@@ -133,9 +135,44 @@ void clock_reboot(int64_t off_ms)
 
 /* ------------------------------------------------------------------ the handle */
 
+static char seal_path[] = "/tmp/once-keys-XXXXXX";
+static bool seal_path_made;
+
+static void remove_keys(void)
+{
+    unlink(seal_path);
+}
+
+static void write_keys(const char *text)
+{
+    int fd = seal_path_made ? open(seal_path, O_WRONLY | O_TRUNC | O_CLOEXEC) : mkstemp(seal_path);
+    if (!seal_path_made)
+        atexit(remove_keys);
+    seal_path_made = true;
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
+        printf("Bail out! cannot write keys: %m\n");
+        exit(2);
+    }
+    close(fd);
+}
+
+const char *suite_seal_keys(void)
+{
+    static bool asked, sealed;
+    if (!asked) {
+        sealed = getenv("ONCE_TEST_SEAL") != NULL;
+        asked = true;
+        if (sealed)
+            write_keys(SUITE_KEYS);
+    }
+    return sealed ? seal_path : NULL;
+}
+
 static void open_again(void)
 {
     suite.options.shared = sut.shared;
+    if (!suite.own_keys)
+        suite.options.seal_keys = sut.served ? NULL : suite_seal_keys();
     must(once_open(suite.url, &suite.options, &suite.once, &suite.err), "once_open");
 }
 
@@ -146,6 +183,19 @@ void reopen(void)
     suite.once = NULL;
     sut_restart();
     open_again();
+}
+
+once_result reopen_with_keys(const char *text)
+{
+    once_close(suite.once);
+    suite.once = NULL;
+    suite.own_keys = true;
+    if (text != NULL)
+        write_keys(text);
+    suite.options.seal_keys = text != NULL ? seal_path : NULL;
+    suite.options.shared = sut.shared;
+    suite.err = (struct once_error){ .result = ONCE_OK };
+    return once_open(suite.url, &suite.options, &suite.once, &suite.err);
 }
 
 void reopen_with(struct once_options options)
@@ -193,6 +243,13 @@ const struct once_reply *suite_resolve(const struct once_resolve *resolve)
 {
     struct kept *k = keep();
     must(once_resolve(suite.once, resolve, &k->reply, &suite.err), "once_resolve");
+    return &k->reply;
+}
+
+const struct once_reply *suite_forget(const struct once_forget *forget)
+{
+    struct kept *k = keep();
+    must(once_forget(suite.once, forget, &k->reply, &suite.err), "once_forget");
     return &k->reply;
 }
 
@@ -350,7 +407,8 @@ bool same_record(const struct once_record *a, const struct once_record *b)
 {
     return same_grant(a->grant, b->grant) && span_equal(a->tenant, b->tenant) && span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->state == b->state &&
-           a->retryable == b->retryable && a->body_dropped == b->body_dropped && a->lease_live == b->lease_live &&
+           a->retryable == b->retryable && a->body_dropped == b->body_dropped && a->body_expired == b->body_expired &&
+           a->body_retention_ms == b->body_retention_ms && a->lease_live == b->lease_live &&
            a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
            a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
            a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
@@ -438,8 +496,9 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct suite_case *const groups[] = {
-        claim_cases, finish_cases, progress_cases, resolve_cases, take_over_cases, time_cases,
-        name_cases,  look_cases,   async_cases,    run_cases,     shared_cases,    sut_cases,
+        claim_cases, finish_cases,    progress_cases, resolve_cases, take_over_cases, time_cases,
+        name_cases,  look_cases,      async_cases,    run_cases,     shared_cases,    forget_cases,
+        seal_cases,  retention_cases, sut_cases,      steady_cases,
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     clock_make();

@@ -34,12 +34,14 @@ struct suite {
     char url[300];
     bool in_callback;      /* of once_run(): the case cannot be left from here */
     struct once_error err; /* of the last call that was made through this suite */
+    bool own_keys;         /* the case chose them */
 };
 extern struct suite suite;
 
 /* The groups of cases, each ends with an empty row. */
 extern const struct suite_case claim_cases[], finish_cases[], progress_cases[], resolve_cases[], time_cases[],
-    name_cases[], take_over_cases[], look_cases[], async_cases[], run_cases[], shared_cases[];
+    name_cases[], take_over_cases[], look_cases[], async_cases[], run_cases[], shared_cases[], forget_cases[],
+    seal_cases[], retention_cases[], steady_cases[];
 
 /* ---------------------------------------------------------------- failing */
 
@@ -73,6 +75,15 @@ void reopen_with(struct once_options options);
 /* On the machine's own clock from here to the end of the case. */
 void reopen_with_real_clock(void);
 
+/* With ONCE_TEST_SEAL set: a file of keys that all stores of this run are sealed with; else NULL. */
+#define SUITE_KEYS                                                                                                     \
+    "k1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"                                            \
+    "acme-1 acme 101102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"                                   \
+    "t-1 t 201102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
+const char *suite_seal_keys(void);
+/* Close it and try to open it with these keys (NULL: none), to the end of the case. Not where the store is served. */
+once_result reopen_with_keys(const char *text);
+
 /* For once_submit(), where nobody wants to know. */
 void forget_answer(void *arg, once_result result, struct once_reply *reply, const struct once_error *err);
 /* With options.poll: waits until something is to be dispatched, and does. 0: nothing came. */
@@ -83,11 +94,13 @@ size_t dispatch_some(void);
 const struct once_reply *suite_claim(const struct once_claim *claim);
 const struct once_reply *suite_finish(struct once_grant grant, const struct once_outcome *outcome);
 const struct once_reply *suite_resolve(const struct once_resolve *resolve);
+const struct once_reply *suite_forget(const struct once_forget *forget);
 struct once_grant suite_granted(const char *file, int line, const struct once_claim *claim);
 
 #define do_claim(...) suite_claim(&(struct once_claim){ __VA_ARGS__ })
 #define do_finish(grant, ...) suite_finish((grant), &(struct once_outcome){ __VA_ARGS__ })
 #define do_resolve(...) suite_resolve(&(struct once_resolve){ __VA_ARGS__ })
+#define do_forget(...) suite_forget(&(struct once_forget){ __VA_ARGS__ })
 /* A claim that must be answered EXECUTE or PROBE. */
 #define granted(...) suite_granted(__FILE__, __LINE__, &(struct once_claim){ __VA_ARGS__ })
 

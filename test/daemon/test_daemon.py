@@ -372,7 +372,7 @@ def client__of_libonce_is_not_told_that_nothing_happened(d):
 
 def expiry__goes_on_while_questions_are_asked(d):
     c = d.client()
-    grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + struct.pack("!qqqBB", 1000, 1, 0, w.ESCALATE, 0) +
+    grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + w.terms(1000, retention_ms=1) +
                          w.text("") + os.urandom(16))).grant
     c.ask(w.finish(grant))
 

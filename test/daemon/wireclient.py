@@ -8,7 +8,7 @@ import struct
 
 HELLO, WELCOME, CALL, REPLY, LIST, STATS, COUNTS, FAILED = 1, 2, 3, 4, 5, 13, 14, 15
 CLAIM, EXTEND, ADVANCE, FINISH, RELEASE, LOOKUP = 1, 2, 3, 4, 5, 6
-EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT = range(1, 11)
+EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT, EXPIRED = range(1, 12)
 ESCALATE, RERUN = 1, 2
 INVALID, LIMIT, BUSY, UNAVAILABLE = 1, 2, 3, 4
 SUCCEEDED = 2
@@ -31,8 +31,13 @@ def call(verb, payload, record=bytes(16), fence=0, number=1):
     return frame(CALL, struct.pack("!BB16s16sQ", verb, 0, bytes(16), record, fence) + payload, number)
 
 
+def terms(lease_ms, retention_ms=0, wait_ms=0, takeover=ESCALATE, intent=0):
+    """What a claim says between its fingerprint and its request; its body is kept as long, its key's age does not count."""
+    return struct.pack("!qqqqBBB", lease_ms, retention_ms, 0, wait_ms, takeover, intent, 0)
+
+
 def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
-    return call(CLAIM, text(tenant) + text(key) + bytes(32) + struct.pack("!qqqBB", lease_ms, 0, wait_ms, takeover, 0) +
+    return call(CLAIM, text(tenant) + text(key) + bytes(32) + terms(lease_ms, wait_ms=wait_ms, takeover=takeover) +
                 text("") + (nonce or os.urandom(16)), number=number)
 
 
@@ -56,13 +61,13 @@ class Answer:
         at = 33
         for _ in range(2):  # tenant, key
             at += 4 + struct.unpack_from("!I", self.payload, at)[0]
-        return struct.unpack_from("!I", self.payload, at + 32 + 6)[0]
+        return struct.unpack_from("!I", self.payload, at + 32 + 8)[0]
 
     def body(self):
         rest, at = self.payload, 33
         for _ in range(2):
             at += 4 + struct.unpack_from("!I", rest, at)[0]
-        at += 32 + 6 + 4 + 4 + 6 * 8
+        at += 32 + 8 + 4 + 4 + 7 * 8
         for i in range(4):  # point, checkpoint, headers, body
             size = struct.unpack_from("!I", rest, at)[0]
             if i == 3:

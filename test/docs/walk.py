@@ -14,7 +14,8 @@ What a fenced block is, is said by its language:
     sql       is run with psql
     text      is no code
 
-Others have to be marked, in the line before: <!-- not run: WHY -->. So does every block that cannot be run here. Blocks by
+Others have to be marked, in the line before: <!-- not run: WHY -->. So does every block that cannot be run here; the options
+of `once` in it have to exist all the same. Blocks by
 indentation are refused: they say nothing of what they are. <!-- walk: demo --> at the head of a page has `make run`'s demo
 running, and <!-- walk: postgres --> a server; addresses that a page names are replaced by free ones, and back again in what
 is printed."""
@@ -237,10 +238,13 @@ class Walk:
         tell(done.returncode == 0, "line %d: compiles" % block.line, done.stderr)
 
     def nginx(self, block):
-        text = self.there(block.text)
         module = os.path.join(self.build, "nginx/ngx_http_once_module.so")
-        text = re.sub(r"^load_module .*;\n", "", text, flags=re.M)
-        body = text if re.search(r"^http \{", text, re.M) else "http {\n%s\n}\n" % text
+        text = re.sub(r"^load_module .*;\n", "", self.there(block.text), flags=re.M)
+        if re.search(r"^location", text, re.M):
+            text = "server {\n%s}\n" % text
+        upstreams = set(re.findall(r"proxy_pass +http://(\w+);", text)) - set(re.findall(r"upstream (\w+)", text))
+        head = "http {\n" + "".join("upstream %s { server 127.0.0.1:9; }\n" % name for name in sorted(upstreams))
+        body = re.sub(r"^http \{\n", head, text) if text.startswith("http {") else head + text + "}\n"
         path = os.path.join(self.where, "nginx.conf")
         with open(path, "w") as f:
             f.write("load_module %s;\npid %s/nginx.pid;\nevents {}\n%s" % (module, self.where, body))
@@ -252,12 +256,25 @@ class Walk:
                                os.environ["ONCE_TEST_POSTGRES"]], input=block.text, capture_output=True, text=True)
         tell(done.returncode == 0, "line %d: %s" % (block.line, block.text.splitlines()[0]), done.stderr)
 
+    def options(self, block):
+        """Of a block that is not run: what it has of `once VERB --option`."""
+        for command in re.findall(r"^(?:\$ )?(once \w.*(?:\n +.*)*)", block.text, re.M):
+            words = re.sub(r"'[^']*'|#.*", "", command.replace("\\\n", " ")).partition(" -- ")[0].split()
+            verb = [w for w in words[1:3] if re.fullmatch("[a-z]+", w)]
+            known = subprocess.run([os.environ["ONCE_BIN"]] + verb + ["--help"], capture_output=True, text=True)
+            if known.returncode != 0 and len(verb) > 1:
+                known = subprocess.run([os.environ["ONCE_BIN"], verb[0], "--help"], capture_output=True, text=True)
+            missing = [w for w in words if w.startswith("--") and not re.search(re.escape(w) + r"\b", known.stdout)]
+            tell(known.returncode == 0 and not missing, "line %d: %s has its options" % (block.line, " ".join(["once"] + verb)), " ".join(missing))
+
     def run(self):
         blocks, problems = blocks_of(self.page)
         for problem in problems:
             tell(False, problem)
         for block in blocks:
-            if block.excuse is None and block.language in LANGUAGES:
+            if block.excuse is not None:
+                self.options(block)
+            elif block.language in LANGUAGES:
                 getattr(self, block.language)(block)
         tell(True, "%d blocks, %d of them not run" % (len(blocks), sum(b.excuse is not None for b in blocks)))
 

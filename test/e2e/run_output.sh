@@ -52,7 +52,7 @@ output__over_the_limit_is_shown_but_not_kept() {
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
-    like "$err" 'replay of attempt 1, .*too large to keep' 'what the replay says'
+    like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
     is "$(lines effects)" 1 'executions'
 }
 
@@ -259,6 +259,53 @@ retention__over_means_anew() {
     like "$out" '"expires_at":"never"' 'expiry of --retention never'
 }
 
+retention__of_the_output_ends_first() {
+    run once run --retention never --body-retention 1ms --key k -- sh -c "$effect; echo shown; exit 3"
+    is "$status:$out" $'3:shown\n' 'the first time'
+    run once run --retention never --body-retention 1ms --final any --key j -- sh -c "$effect; echo shown; exit 3"
+    is "$status:$out" $'3:shown\n' 'another'
+    await 'once keys show --json j >shown; grep -q "\"body_expired\":true" shown'
+    run once run --final any --key j -- sh -c "$effect; echo shown; exit 3"
+    is "$status:$out" '3:' 'the replay'
+    like "$err" 'replay of attempt 1, .*; its output is no longer kept' 'its remark'
+    is "$(lines effects)" 2 'executions'
+    run once expire
+    is "$status:$out" $'0:0 removed\n' 'expire'
+    run once run --final any --quiet --key j -- sh -c "$effect; echo shown; exit 3"
+    is "$status:$out:$err" '3::' 'the replay after that'
+    run once keys show j
+    like "$out" 'body retention +1ms' 'shown: its retention'
+    like "$out" 'body +executed, no longer kept' 'shown: its body'
+    run once keys show --raw=stdout j
+    is "$status" 1 'its output'
+    like "$err" 'its body is no longer kept' 'its output'
+    run once check
+    is "$status" 0 'check'
+    run once run --retention 1h --body-retention 61m --key l -- sh -c "$effect"
+    is "$status" 64 'longer than the record'
+    like "$err" 'body retention of 3660000 ms is longer than the record.s, 3600000 ms' 'longer than the record'
+    run once run --body-retention never --key l -- sh -c "$effect"
+    is "$status" 64 'for ever in a record that is not'
+    is "$(lines effects)" 2 'executions in the end'
+}
+
+retention__old_key_is_not_executed_as_new() {
+    old=018bcfe5-6800-7abc-8def-000000000001 # 2023
+    run once run --key-time --key $old -- sh -c "$effect"
+    is "$status:$out" '70:' 'an old key'
+    like "$err" "$old is a UUIDv7 whose time is outside the retention" 'an old key'
+    [ ! -e effects ] || fault 'it was executed'
+    run once run --key-time --retention never --key $old -- sh -c "$effect"
+    is "$status" 0 'kept for ever'
+    run once run --key-time --key $old -- sh -c "$effect"
+    is "$status" 0 'a replay'
+    run once run --key-time --key "$(once key)" -- sh -c "$effect"
+    is "$status" 0 'a new one'
+    run once run --key 018bcfe5-6800-7abc-8def-000000000002 -- sh -c "$effect"
+    is "$status" 0 'without the option'
+    is "$(lines effects)" 3 'executions'
+}
+
 tap replay__same_streams_and_status replay__says_so_on_stderr_unless_quiet replay__binary_output replay__no_output \
     output__over_the_limit_is_shown_but_not_kept output__exactly_the_limit_is_kept output__several_megabytes_replay \
     output__interleaving_is_kept output__is_live \
@@ -267,4 +314,5 @@ tap replay__same_streams_and_status replay__says_so_on_stderr_unless_quiet repla
     stdout__closed_descriptor_keeps_the_outcome stdout__failing_command_keeps_its_status stdin__is_the_commands \
     command__inherits_no_descriptor_of_ours command__environment_says_who_it_is \
     store__relative_path_is_absolute_for_the_command store__default_is_in_the_state_directory \
-    key__belongs_to_its_command key__any_bytes tenant__has_its_own_keys retention__over_means_anew
+    key__belongs_to_its_command key__any_bytes tenant__has_its_own_keys retention__over_means_anew \
+    retention__of_the_output_ends_first retention__old_key_is_not_executed_as_new

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'forget' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -57,6 +57,21 @@ run --key k --quiet=yes -- true
 run -k k -- true
 advance
 advance --nonsense x
+daemon --log-decisions xml
+daemon --log-file x
+daemon --otlp x
+daemon --otlp http://u:p@x
+daemon --otlp-ratio 0.5
+daemon --otlp http://x --otlp-ratio 1.5
+daemon --otlp http://x --otlp-ratio -1
+relay --route '*=http://x' --otlp-header 'a: b'
+relay --route '*=http://x' --otlp http://x --otlp-ratio 1
+consume nats://x/y --consumer c --to http://x --otlp-ratio x
+send POST http://x --otlp-header 'a: b'
+send POST http://x --otlp ftp://x
+send POST http://x --otlp http://x --otlp-header nonsense
+send POST http://x --otlp http://x --otlp-header @/nonexistent
+send POST http://x --trace -H 'Traceparent: x'
 keys
 keys nonsense
 keys list extra
@@ -70,6 +85,14 @@ keys show --raw=x k
 keys release k
 key extra
 check extra
+forget
+forget --tenant a
+forget --tenant a --reason r
+forget --tenant a --key k --drop --reason r
+forget --tenant a --key= --reason r
+forget --tenant a --yes --reason r --step 0
+forget --tenant a --yes --reason r --step 1001
+forget --tenant a --yes --reason r k
 expire --limit 0
 expire --step 10001
 migrate extra

@@ -64,7 +64,7 @@ static const char *verb_name(enum once_verb verb)
     static const char *const names[] = {
         [ONCE_VERB_CLAIM] = "claim",     [ONCE_VERB_EXTEND] = "extend",       [ONCE_VERB_ADVANCE] = "advance",
         [ONCE_VERB_FINISH] = "finish",   [ONCE_VERB_RELEASE] = "release",     [ONCE_VERB_LOOKUP] = "lookup",
-        [ONCE_VERB_RESOLVE] = "resolve", [ONCE_VERB_TAKE_OVER] = "take over",
+        [ONCE_VERB_RESOLVE] = "resolve", [ONCE_VERB_TAKE_OVER] = "take over", [ONCE_VERB_FORGET] = "forget",
     };
     return names[verb];
 }
@@ -132,6 +132,8 @@ static once_result call(struct once *once, const struct once_request *q, struct 
         return once_resolve(once, &q->resolve, reply, err);
     case ONCE_VERB_TAKE_OVER:
         return once_take_over(once, &q->take_over, reply, err);
+    case ONCE_VERB_FORGET:
+        return once_forget(once, &q->forget, reply, err);
     }
     abort();
 }

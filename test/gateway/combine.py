@@ -270,7 +270,8 @@ def refused(directive, location):
 
 BAD_VALUES = ["once maybe;", "once;", "once on off;", "once_daemon;", "once_tenant;", "once_key_header;", 'once_key_header "a b";',
               "once_key_format json;", "once_methods;", "once_methods GETT;", "once_fingerprint sometimes;", "once_lease 0;", "once_lease 25h;",
-              "once_lease abc;", "once_lease -1s;", "once_retention 0;", "once_retention 101y;", "once_retention soon;", "once_wait 25h;",
+              "once_lease abc;", "once_lease -1s;", "once_retention 0;", "once_retention 101y;", "once_retention soon;", "once_body_retention 0;", "once_body_retention 101y;", "once_body_retention soon;",
+              "once_key_time maybe;", "once_wait 25h;",
               "once_wait x;", "once_takeover sometimes;", "once_final 99;", "once_final 700;", "once_final x;", "once_max_response 17m;",
               "once_max_response x;", "once_store_down maybe;", "once_forward maybe;", "once_intent maybe;", "once_pass nowhere;"]
 
@@ -280,6 +281,16 @@ def conf__good_values_are_accepted():
     accepted, said, _ = tested(Location("/a/", *ON, "once_lease 5s;", "once_retention 7d;", "once_wait 10s;", "once_takeover rerun;",
                                         "once_max_response 2m;", "once_key_format sf;", "once_methods POST PUT;"))
     expect(accepted, said)
+
+
+@suite.case
+def conf__an_answer_goes_with_its_record_at_the_latest():
+    for values in (("once_retention 1h;", "once_body_retention 2h;"), ("once_body_retention 25h;",), ("once_body_retention never;",)):
+        refused("once_body_retention", Location("/a/", *ON, *values))
+    for values in (("once_retention never;", "once_body_retention 1d;"), ("once_retention never;", "once_body_retention never;"),
+                   ("once_body_retention 24h;",), ("once_retention 1h;", "once_body_retention off;")):
+        accepted, said, _ = tested(Location("/a/", *ON, *values))
+        expect(accepted, said)
 
 
 @suite.case

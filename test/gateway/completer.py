@@ -238,6 +238,7 @@ def abandoned_request_is_sent_again_with_the_same_child_key():
         expect_equal((record["attempt"], len(sent)), (2, 2), "attempts, and effects")
         first, last = sent[0], sent[-1]
         expect_equal(last["once-key"], first["once-key"], "the child key")
+        expect_equal(last["once-record"], first["once-record"], "the record's name")
         expect(int(last["once-fence"]) > int(first["once-fence"]), "the fence does not grow")
         expect_equal(last["once-attempt"], "2", "the attempt's number")
         expect_equal((last["content-type"], last["authorization"], last["x-service"]),

@@ -157,6 +157,7 @@ http {{
         proxy_set_header Connection "";
         once on;
         add_header X-Once-Arm $once_arm always;
+        add_header X-Once-Record $once_record always;
         location / {{ proxy_pass http://app; }}
         location /wait/ {{ once_wait 10s; proxy_pass http://app; }}
         location /required/ {{ once required; proxy_pass http://app; }}
@@ -284,6 +285,7 @@ def fresh_and_replay(g):
     assert g.upstream.count("/a") == 1
     sent = g.upstream.headers("/a")[0]
     assert len(sent["once-key"]) == 48 and int(sent["once-fence"]) > 0 and sent["once-attempt"] == "1", sent
+    assert sent["once-record"] == first.headers["X-Once-Record"] and len(sent["once-record"]) == 32, sent
 
 
 @case
@@ -477,12 +479,13 @@ def natural_keys(g):
 
 @case
 def the_upstream_can_rely_on_our_headers(g):
-    forged = {"Once-Fence": "1", "once-key": "x", "Once-Recovery-Point": "y"}
+    forged = {"Once-Fence": "1", "once-key": "x", "Once-Recovery-Point": "y", "Once-Record": "0" * 32}
     g.ask("/forged", headers=forged)
     g.ask("/forged", "k-forged", headers=forged)
     plain, keyed = g.upstream.headers("/forged")
     assert not [h for h in plain if h.startswith("once-")], plain
     assert len(keyed["once-key"]) == 48 and keyed["once-fence"] != "1" and "once-recovery-point" not in keyed, keyed
+    assert len(keyed["once-record"]) == 32 and keyed["once-record"] != "0" * 32, keyed
 
 
 @case

@@ -35,6 +35,10 @@ class Failed(Exception):
     """A case does not hold."""
 
 
+class Skipped(Exception):
+    """A case cannot run here; why is its text."""
+
+
 def expect(holds, what):
     if not holds:
         raise Failed(what)
@@ -276,28 +280,30 @@ class Case:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def tap(cases, at_a_time=12 if KIND == "sqlite" else 6, conclude=None):
+def tap(cases, at_a_time=12 if KIND == "sqlite" else 6, conclude=None, world=Case):
     """Runs (name, function of a Case that may return a remark), several at a time. `conclude` is one more case,
-    about all of them."""
+    about all of them; `world` is what the functions are given instead."""
     wanted = sys.argv[2:]
     cases = [c for c in cases if not wanted or any(word in c[0] for word in wanted)]
     root = tempfile.mkdtemp(prefix="once-orders.")
     count, bad = 0, 0
 
-    def report(name, remark, failure):
+    def report(name, remark, failure, skipped=None):
         nonlocal count, bad
         with _lock:
             count += 1
             bad += failure is not None
             for line in (failure or remark or "").splitlines():
                 print("#", line)
-            print("%sok %d - %s" % ("not " if failure else "", count, name), flush=True)
+            print("%sok %d - %s%s" % ("not " if failure else "", count, name, " # SKIP " + skipped if skipped else ""), flush=True)
 
     def run(name, function):
-        case, remark, failure = None, None, None
+        case, remark, failure, skipped = None, None, None, None
         try:
-            case = Case(root, name)
+            case = world(root, name)
             remark = function(case)
+        except Skipped as why:
+            skipped = str(why)
         except Failed as why:
             failure = str(why) or "failed"
         except Exception:  # a driver that breaks is a failure of the case
@@ -310,7 +316,7 @@ def tap(cases, at_a_time=12 if KIND == "sqlite" else 6, conclude=None):
                 case.close()
         except Exception:
             failure = (failure or "") + traceback.format_exc()
-        report(name, remark, failure)
+        report(name, remark, failure, skipped)
 
     with ThreadPoolExecutor(max_workers=at_a_time) as pool:
         for name, function in cases:

@@ -105,9 +105,9 @@ def dockerfile__uses_options_that_there_are():
 
 @case
 def guide__uses_options_that_there_are():
-    """Commands in docs/install.md: indented lines, and `code`."""
+    """Commands in docs/install.md: those in blocks, and `code`."""
     text = text_of("docs/install.md")
-    lines = re.findall(r"^    (.*)$", text, re.M) + re.findall(r"`([^`\n]+)`", text)
+    lines = [l for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for l in block.splitlines()] + re.findall(r"`([^`\n]+)`", text)
     found = 0
     for line in lines:
         for command in re.split(r"[|;]|&&", line.split(" #")[0]):

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """`once serve`, running: order of start and end, children that die, users, and requests through it."""
+import http.server
+import json
 import os
 import pwd
 import signal
@@ -297,6 +299,45 @@ def test_relay__is_the_daemons(world):
     equal(words[words.index("--relay-secret-file") + 1], os.path.realpath(world.path("keys")), "the file, wherever the daemon is")
     gateway.end()
     contains(gateway.log(), "relay: ", "the log")
+
+
+def test_telling__is_the_daemons(world):
+    """Decisions go to a file, which USR1 opens anew; spans to a collector."""
+    need_module()
+    taken, log, moved = [], world.path("decisions.log"), world.path("decisions.old")
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+    collector = http.server.HTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    if ROOT:
+        os.chmod(world.folder, 0o777)
+    gateway = world.serve("--log-decisions", "json", "--log-file", log, "--otlp", "http://127.0.0.1:%d" % collector.server_address[1]).ready()
+
+    def decided(path, count):
+        try:
+            with open(path, encoding="utf-8") as f:
+                return len([json.loads(line)["key_hash"] for line in f]) >= count
+        except FileNotFoundError:
+            return False
+    wait_for("an answer", lambda: request(gateway.port, key="k1")[0] < 500)
+    wait_for("lines", lambda: decided(log, 2))
+    os.rename(log, moved)
+    gateway.send(signal.SIGUSR1)
+    wait_for("the file anew", lambda: os.path.exists(log))
+    request(gateway.port, key="k2")
+    wait_for("lines there", lambda: decided(log, 2))
+    spans = lambda: [s["name"] for t in taken for r in t["resourceSpans"] for c in r["scopeSpans"] for s in c["spans"]]
+    wait_for("spans", lambda: sorted(set(spans())) == ["once.claim", "once.finish", "once.request", "once.upstream"])
+    gateway.end()
+    collector.shutdown()
+    collector.server_close()
 
 
 def test_tls__is_served(world):

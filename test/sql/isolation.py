@@ -404,6 +404,36 @@ def run_at_the_end_of_retention():
     psql("UPDATE once.store SET test_clock = false")
 
 
+
+def run_forgotten():
+    """Forgetting changes rows in place: they may go to a block that expiry has gone through already. They are there
+    when the slot is emptied all the same (K7)."""
+    psql("UPDATE once.ring SET period_ms = 1")
+    expire_all()
+    held()
+    while psql("SELECT once.blocks_of(current) FROM once.ring") != "0":
+        psql("SELECT once.expire()")
+    psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
+    slot = psql("SELECT current FROM once.ring")
+    psql("DO $$ DECLARE a once.answer; BEGIN FOR i IN 1..300 LOOP a := once.claim('t', 'f' || i, retention => '1 day'); "
+         "PERFORM once.finish(a.record, a.fence, 200, 'x'); END LOOP; END $$")
+    psql("UPDATE once.ring SET period_ms = 1")
+    while psql("SELECT current FROM once.ring") == slot:
+        psql("SELECT once.expire()")
+    psql("UPDATE once.ring SET period_ms = 86400000")
+    equal(psql("SELECT current <> %s FROM once.ring; SELECT once.blocks_of(%s::smallint) > 3" % (slot, slot)), "t\nt", "forgotten: a slot of several blocks that is out of use")
+    psql("UPDATE once.slot SET closed_at = 0 WHERE slot = 0; SELECT once.note_slots(); SELECT once.sweep_slot(%s::smallint, 64)" % slot)
+    psql("VACUUM once.claim_%s" % slot)   # the first block, whose records were moved, has room
+    late = psql("SELECT convert_from(key, 'UTF8') FROM once.claim_%s WHERE (ctid::text::point)[0] = 2 LIMIT 1" % slot)
+    equal(psql("SELECT arm FROM once.forget('t', '%s', 'r')" % late), "done", "forgotten: one of a later block")
+    equal(psql("SELECT (ctid::text::point)[0] FROM once.claim_%s WHERE record = once.record_id('t', '%s')" % (slot, late)), "0", "forgotten: which is in the first one now")
+    while psql("SELECT once.sweep_slot(%s::smallint, 1000)" % slot) == "f":
+        pass
+    psql("SELECT once.empty_slot(%s::smallint)" % slot)
+    equal(psql("SELECT arm, forgotten FROM once.claim('t', '%s')" % late), "replay|t", "forgotten: and there after all was emptied")
+    equal(psql("SELECT count(*) FROM once.claim WHERE slot = 0 AND takeover & 256 <> 0"), "1", "forgotten: in slot 0")
+
+
 migrated()
 run_pairs()
 run_expiry()
@@ -415,6 +445,7 @@ run_old_snapshot()
 run_large()
 run_at_the_end_of_retention()
 run_gaps()
+run_forgotten()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")
 finish()

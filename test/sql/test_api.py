@@ -90,6 +90,30 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "SELECT arm FROM once.finish(:'record', :fence, 200) \\gset\nSELECT pg_sleep(0.02) \\gset\n"
      "SELECT arm AS before FROM once.lookup('t', 'k') \\gset\n"
      "SELECT :'before', arm, attempt FROM once.claim('t', 'k', sha256('other'))", "absent|execute|1"),
+    ("body retention: past it the answer is gone, the record is not",
+     "SELECT record AS r1, fence AS f1, body_retention_ms FROM once.claim('t', 'b', retention => NULL, body_retention => '20 ms') \\gset\n"
+     "SELECT record AS r2, fence AS f2 FROM once.claim('t', 'c', retention => NULL, body_retention => '1 hour') \\gset\n"
+     "SELECT arm FROM once.finish(:'r1', :f1, 201, 'body', E'A: b\\r\\n') \\gset\n"
+     "SELECT arm FROM once.finish(:'r2', :f2, 201, 'body') \\gset\nSELECT pg_sleep(0.03) \\gset\n"
+     "SELECT body_expired AS before, length(body) AS len FROM once.lookup('t', 'c') \\gset\n"
+     "SELECT :body_retention_ms, :'before', :len, arm, status, body, headers, body_dropped, body_expired, expires_at FROM once.claim('t', 'b')",
+     "20|f|4|replay|201|||t|t|"),
+    ("body retention: none is as long as the record's",
+     "SELECT body_retention_ms IS NULL, arm FROM once.claim('t', 'b2', retention => '1 hour', body_retention => '60 minutes')", "t|execute"),
+    ("bad input: body retention", "SELECT once.claim('t', 'k', body_retention => '0 s')", "22023: body retention 00:00:00 is not between"),
+    ("bad input: body retention longer than the record's",
+     "SELECT once.claim('t', 'k', retention => '1 hour', body_retention => '2 hours')",
+     "22023: body retention 02:00:00 is longer than the record's, 01:00:00"),
+    ("key time: of a UUIDv7 only",
+     "SELECT once.key_time('018bcfe5-6800-7abc-8def-000000000001'), once.key_time('018BCFE5-6800-7ABC-BDEF-000000000001'), "
+     "once.key_time('018bcfe5-6800-4abc-8def-000000000001'), once.key_time('018bcfe5-6800-7abc-cdef-000000000001'), "
+     "once.key_time('k'), once.key_time(E'018bcfe5-6800-7abc-8def-000000000001\\n')", "1700000000000|1700000000000||||"),
+    ("key time: an old key is not executed as new",
+     "SELECT arm AS a1, record IS NULL AS none FROM once.claim('t', '018bcfe5-6800-7abc-8def-000000000001', key_time => true) \\gset\n"
+     "SELECT arm AS a2 FROM once.claim('t', '018bcfe5-6800-7abc-8def-000000000001', key_time => true, request => 'x') \\gset\n"
+     "SELECT arm AS a3 FROM once.claim('t', '018bcfe5-6800-7abc-8def-000000000001', key_time => true, retention => NULL) \\gset\n"
+     "SELECT :'a1', :'none', :'a2', :'a3', arm FROM once.claim('t', '018bcfe5-6800-7abc-8def-000000000001', key_time => true)",
+     "expired|t|expired|execute|in progress"),
     ("advance: forward only (K11)",
      "SELECT record, fence FROM once.claim('t', 'l') \\gset\n"
      "SELECT once.advance(:'record', :fence, 'p1') \\gset x_\nSELECT once.advance(:'record', :fence, 'p2') \\gset x_\n"
@@ -125,6 +149,7 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "54000: checkpoint is 65537"),
     ("bad input: verdict", "SELECT once.resolve('t', 'a', 'perhaps', 'r')", "22023: verdict 'perhaps'"),
     ("bad input: no reason", "SELECT once.resolve('t', 'a', 'done', '')", "22023: a verdict needs a reason"),
+    ("bad input: forget without a reason", "SELECT once.forget('t', 'a', '')", "22023: forgetting needs a reason"),
     ("bad input: exclude", "SELECT once.fingerprint('t', 'POST', '/', json => true, exclude => '{a}')",
      "22023: exclude: 'a'"),
     ("bad input: header pairs", "SELECT once.fingerprint('t', 'POST', '/', headers => '{a,b}')", "22023: headers"),
@@ -145,6 +170,8 @@ ROLES = [  # name, role, SQL, expected
     ("once_app may not resolve", "app", "SELECT once.resolve('r', 'a', 'release', 'r')", "42501: permission denied"),
     ("once_app expires", "app", "SELECT more FROM once.expire()", "f"),
     ("once_app may not call the insides", "app", "SELECT once.newest(gen_random_uuid())", "42501: permission denied"),
+    ("once_app may not forget", "app", "SELECT once.forget('r', 'a', 'r')", "42501: permission denied"),
+    ("once_ops forgets", "ops", "SELECT (once.forget('r', 'nothing', 'r')).arm", "absent"),
     ("once_ops resolves", "ops", "SELECT (once.resolve('r', 'nothing', 'release', 'r')).arm", "absent"),
     ("once_ops expires", "ops", "SELECT more FROM once.expire()", "f"),
     ("nobody else does anything", "stranger", "SELECT once.claim('r', 'a')", "42501: permission denied for schema"),

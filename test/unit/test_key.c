@@ -215,6 +215,35 @@ static void uuid7__time_survives_the_text(void)
     }
 }
 
+/* W2 of key.h, for every millisecond of small windows: accepted at t, then not from t + retention on. */
+static void key_window__what_was_inside_once_is_outside_later(void)
+{
+    const uint8_t random[10] = { 0 };
+    char text[ONCE_UUID_LEN + 1];
+    const once_time born = 1700000000000;
+    once_uuid7_format(born, random, text);
+    once_span key = { (const uint8_t *)text, ONCE_UUID_LEN };
+    for (int64_t retention = 1; retention <= 300; retention++) {
+        int taken = 0;
+        for (once_time t = born - 400; t <= born + 400; t++) {
+            if (once_key_is_outside(key, retention, t))
+                continue;
+            taken++;
+            EXPECT(once_key_is_outside(key, retention, t + retention));
+            EXPECT(once_key_is_outside(key, retention, t + 10 * retention));
+        }
+        EXPECT(taken > 0 && !once_key_is_outside(key, retention, born));
+    }
+    const int64_t day = 24 * 3600 * 1000;
+    EXPECT(once_key_skew(day) == ONCE_KEY_SKEW_MS_MAX && once_key_skew(1000) == 500);
+    EXPECT(!once_key_is_outside(key, day, born - ONCE_KEY_SKEW_MS_MAX));
+    EXPECT(once_key_is_outside(key, day, born - ONCE_KEY_SKEW_MS_MAX - 1));
+    EXPECT(!once_key_is_outside(key, day, born + day - ONCE_KEY_SKEW_MS_MAX - 1));
+    EXPECT(once_key_is_outside(key, day, born + day - ONCE_KEY_SKEW_MS_MAX));
+    EXPECT(!once_key_is_outside(key, ONCE_NEVER, born + 1000 * day));
+    EXPECT(!once_key_is_outside((once_span){ (const uint8_t *)"order-17", 8 }, 1, born));
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -222,6 +251,7 @@ int main(int argc, char **argv)
         TEST(key__each_malformed_field_is_refused_with_its_own_message),
         TEST(key__every_byte_outside_visible_ascii_is_refused),
         TEST(key_time__only_a_uuid7_carries_one),
+        TEST(key_window__what_was_inside_once_is_outside_later),
         TEST(uuid7__format_matches_the_rfc_vector),
         TEST(uuid7__time_survives_the_text),
     };

@@ -11,13 +11,18 @@
 #include "../wire_frames.h"
 #include "wire_random.h"
 
-enum { ROUNDS = 200, TYPES = WIRE_FAILED, BUF_MAX = 64 << 20 };
+enum { ROUNDS = 200, TYPES = WIRE_SPANS, BUF_MAX = 64 << 20 };
 
 static const char *const type_names[] = {
 #define NAME(name, value) [value] = #name,
     WIRE_TYPES(NAME)
 #undef NAME
 };
+
+/* Not every number is taken. */
+#define EACH_TYPE(type)                                                                                                \
+    for (unsigned type = 1; type <= TYPES; type++)                                                                     \
+        if (type_names[type] != NULL)
 
 /* One frame of a type; the same one for the same round. */
 static struct once_buf frame_of(unsigned type, unsigned round, size_t scale)
@@ -87,7 +92,8 @@ static once_span payload_of(const struct once_buf *frame)
 static void round_trip__frames_of_every_type_come_out_as_the_same_bytes(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < ROUNDS; round++) {
             struct once_buf buf = frame_of(type, round, round % 2 == 0 ? 20 : 400);
             struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -108,8 +114,9 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
 {
     return once_span_equal(a->tenant, b->tenant) && once_span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->lease_ms == b->lease_ms &&
-           a->retention_ms == b->retention_ms && a->wait_ms == b->wait_ms && a->takeover == b->takeover &&
-           a->intent == b->intent && once_span_equal(a->request, b->request) &&
+           a->retention_ms == b->retention_ms && a->body_retention_ms == b->body_retention_ms &&
+           a->wait_ms == b->wait_ms && a->takeover == b->takeover && a->intent == b->intent &&
+           a->key_time == b->key_time && once_span_equal(a->request, b->request) &&
            memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
@@ -150,6 +157,10 @@ static bool same_request(const struct once_request *a, const struct once_request
         return same_grant(&a->take_over.seen, &b->take_over.seen) && a->take_over.lease_ms == b->take_over.lease_ms &&
                a->take_over.intent == b->take_over.intent &&
                memcmp(a->take_over.nonce, b->take_over.nonce, sizeof a->take_over.nonce) == 0;
+    case ONCE_VERB_FORGET:
+        return once_span_equal(a->forget.tenant, b->forget.tenant) && once_span_equal(a->forget.key, b->forget.key) &&
+               same_grant(&a->forget.seen, &b->forget.seen) && a->forget.drop == b->forget.drop &&
+               once_span_equal(a->forget.actor, b->forget.actor) && once_span_equal(a->forget.reason, b->forget.reason);
     }
     return false;
 }
@@ -162,7 +173,7 @@ static void round_trip__a_call_arrives_with_all_its_fields(void)
         pool.len = 0;
         state_of_random = i;
         len_scale = 300;
-        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_TAKE_OVER)), got;
+        struct wire_call sent = any_call((enum once_verb)(1 + i % ONCE_VERB_FORGET)), got;
         once_buf_clear(&buf);
         wire_put_call(&buf, i, &sent);
         struct wire_frame frame = frame_in(once_buf_span(&buf));
@@ -178,10 +189,11 @@ static bool same_record(const struct once_record *a, const struct once_record *b
     return same_grant(&a->grant, &b->grant) && once_span_equal(a->tenant, b->tenant) &&
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
-           a->lease_live == b->lease_live && a->has_request == b->has_request && a->takeover == b->takeover &&
-           a->attempt == b->attempt && a->status == b->status && a->retention_ms == b->retention_ms &&
-           a->created_at == b->created_at && a->claimed_at == b->claimed_at && a->lease_until == b->lease_until &&
-           a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
+           a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
+           a->lease_live == b->lease_live && a->has_request == b->has_request && a->forgotten == b->forgotten &&
+           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
+           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
+           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
            once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
            once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
            once_span_equal(a->request, b->request);
@@ -323,7 +335,8 @@ static void limits__a_frame_that_is_too_long_is_not_begun(void)
 /* A buffer that ends anywhere in a frame has nothing of it. */
 static void limits__no_half_frame_stays_in_a_full_buffer(void)
 {
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         if (type == WIRE_CHECKED)
             continue; /* ends with wire_end(): above */
         struct once_buf whole = frame_of(type, 1, 20);
@@ -376,6 +389,7 @@ static void format__is_the_one_of_version_1(void)
                                               .key = ONCE_LIT("key"),
                                               .lease_ms = 1000,
                                               .retention_ms = ONCE_NEVER,
+                                              .body_retention_ms = 7,
                                               .wait_ms = 5,
                                               .takeover = ONCE_TAKEOVER_RERUN };
     memset(call.nonce, 0xaa, sizeof call.nonce);
@@ -383,7 +397,7 @@ static void format__is_the_one_of_version_1(void)
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000089"
+               "00000092"
                "00000002"
                "03"
                "01"
@@ -398,8 +412,10 @@ static void format__is_the_one_of_version_1(void)
                "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
                "00000000000003e8"
                "ffffffffffffffff"
+               "0000000000000007"
                "0000000000000005"
                "02"
+               "00"
                "00"
                "00000000"
                "cccccccccccccccccccccccccccccccc");
@@ -440,6 +456,7 @@ static void format__is_the_one_of_version_1(void)
                                          .attempt = 2,
                                          .status = -1,
                                          .retention_ms = 1,
+                                         .body_retention_ms = 7,
                                          .created_at = 2,
                                          .claimed_at = 3,
                                          .lease_until = 4,
@@ -448,7 +465,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000a1"
+               "000000ab"
                "00000004"
                "04"
                "05"
@@ -461,12 +478,15 @@ static void format__is_the_one_of_version_1(void)
                "01"
                "00"
                "00"
+               "00"
                "01"
+               "00"
                "00"
                "01"
                "00000002"
                "ffffffff"
                "0000000000000001"
+               "0000000000000007"
                "0000000000000002"
                "0000000000000003"
                "0000000000000004"
@@ -488,6 +508,50 @@ static void format__is_the_one_of_version_1(void)
                "03"
                "00000004"
                "66756c6c");
+
+    once_buf_clear(&buf);
+    struct wire_context context = { .call = 7, .trace.sampled = true, .route = ONCE_LIT("/p") };
+    memset(context.trace.trace, 0xdd, sizeof context.trace.trace);
+    memset(context.trace.span, 0xee, sizeof context.trace.span);
+    wire_put_context(&buf, 0, &context);
+    expect_hex("context", &buf,
+               "00000028"
+               "00000000"
+               "12"
+               "00000007"
+               "dddddddddddddddddddddddddddddddd"
+               "eeeeeeeeeeeeeeee"
+               "01"
+               "00000002"
+               "2f70");
+
+    once_buf_clear(&buf);
+    struct once_trace_report report = { .fence = 9, .attempt = 2, .tenant = ONCE_LIT("t"), .count = 1 };
+    report.spans[0] = (struct once_trace_span){
+        .name = ONCE_TRACE_UPSTREAM, .start_ns = 1, .end_ns = 2, .arm = ONCE_ARM_EXECUTE, .status = 201
+    };
+    wire_put_spans(&buf, 0, 3, &report);
+    expect_hex("spans", &buf,
+               "00000066"
+               "00000000"
+               "13"
+               "00000003"
+               "00000000000000000000000000000000"
+               "00000000000000000000000000000000"
+               "0000000000000009"
+               "00000002"
+               "00000001"
+               "74"
+               "00000000"
+               "01"
+               "04"
+               "0000000000000000"
+               "0000000000000000"
+               "0000000000000001"
+               "0000000000000002"
+               "01"
+               "000000c9"
+               "00");
     once_buf_release(&buf);
 }
 
@@ -496,7 +560,8 @@ static void format__is_the_one_of_version_1(void)
 static void cut__a_payload_that_ends_anywhere_is_refused(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 14; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             once_span payload = payload_of(&buf);
@@ -509,7 +574,8 @@ static void cut__a_payload_that_ends_anywhere_is_refused(void)
 
 static void cut__a_frame_that_is_not_complete_is_waited_for(void)
 {
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf buf = frame_of(type, 3, 12);
         for (size_t len = 0; len < buf.len; len++) {
             struct guard guard;
@@ -526,7 +592,8 @@ static void cut__a_frame_that_is_not_complete_is_waited_for(void)
 static void long__bytes_after_the_last_field_are_refused(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 14; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             for (int more = 1; more <= 9; more++) {
@@ -557,7 +624,7 @@ static void values__that_do_not_exist_are_refused(void)
         EXPECT_ROW(#type ": " #highest, read_payload(type, payload_of(&buf), &err) == (exists ? SAME : REFUSED));      \
     } while (0)
         struct once_reply reply = { .arm = (enum once_arm)bad, .record = plain };
-        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_ABSENT);
+        TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 1, ONCE_ARM_EXPIRED);
         reply = (struct once_reply){ .arm = ONCE_ARM_FOUND, .record = plain };
         reply.record.state = (enum once_state)bad;
         TRY(WIRE_REPLY, wire_put_reply(&buf, 1, &reply), 0, ONCE_STATE_UNKNOWN);
@@ -586,6 +653,12 @@ static void values__that_do_not_exist_are_refused(void)
         TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);
+        struct once_trace_report report = { .count = 1 };
+        report.spans[0].name = (enum once_trace_name)bad;
+        TRY(WIRE_SPANS, wire_put_spans(&buf, 0, 0, &report), 1, ONCE_TRACE_SEND);
+        report.spans[0].name = ONCE_TRACE_CLAIM;
+        report.spans[0].arm = (enum once_arm)bad;
+        TRY(WIRE_SPANS, wire_put_spans(&buf, 0, 0, &report), 0, ONCE_ARM_EXPIRED);
 #undef TRY
     }
     once_span tenant = ONCE_LIT("t");
@@ -593,6 +666,12 @@ static void values__that_do_not_exist_are_refused(void)
     wire_put_list(&buf, 1, &(struct once_filter){ .tenant = &tenant });
     buf.ptr[WIRE_HEAD_LEN + 4] = 0; /* the name of a tenant, but none is meant */
     EXPECT(read_payload(WIRE_LIST, payload_of(&buf), &err) == REFUSED);
+    static const uint8_t text[ONCE_TENANT_LEN_MAX + 1];
+    for (size_t len = sizeof text - 1; len <= sizeof text; len++) {
+        once_buf_clear(&buf);
+        wire_put_context(&buf, 0, &(struct wire_context){ .route = once_span_of(text, len) });
+        EXPECT(read_payload(WIRE_CONTEXT, payload_of(&buf), &err) == (len < sizeof text ? SAME : REFUSED));
+    }
     once_buf_release(&buf);
 }
 
@@ -601,7 +680,8 @@ static void lengths__that_overflow_are_refused(void)
 {
     static const uint32_t lengths[] = { UINT32_MAX, UINT32_MAX - 3, 1u << 31, (1u << 31) - 1, 1u << 30, 0x01000000 };
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf buf = frame_of(type, 5, 12);
         for (size_t at = WIRE_HEAD_LEN; at + 4 <= buf.len; at++) {
             uint8_t kept[4];
@@ -648,7 +728,8 @@ static void lengths__of_frames_have_bounds(void)
 static void bits__that_are_turned_never_change_what_is_said(void)
 {
     struct once_error err;
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         for (unsigned round = 0; round < 7; round++) {
             struct once_buf buf = frame_of(type, round, 12);
             for (size_t bit = 8 * WIRE_HEAD_LEN; bit < 8 * buf.len; bit++) {
@@ -680,7 +761,8 @@ static void stream__cut_at_every_byte_gives_the_same_frames(void)
     struct once_buf stream;
     once_buf_init(&stream, BUF_MAX);
     size_t ends[TYPES + 1] = { 0 };
-    for (unsigned type = 1; type <= TYPES; type++) {
+    EACH_TYPE(type)
+    {
         struct once_buf frame = frame_of(type, 2, 12);
         once_buf_add(&stream, once_buf_span(&frame));
         ends[type] = stream.len;
@@ -698,7 +780,9 @@ static void stream__cut_at_every_byte_gives_the_same_frames(void)
                 CHECK(wire_next(once_span_skip(bytes, at - base), &frame, &used, NULL) == ONCE_OK);
                 if (used == 0)
                     continue;
-                seen++;
+                do
+                    seen++;
+                while (type_names[seen] == NULL);
                 CHECK(frame.type == seen && at + used == ends[seen]);
                 CHECK(frame.payload.len == used - WIRE_HEAD_LEN);
                 CHECK(frame.payload.ptr == bytes.ptr + (at - base) + WIRE_HEAD_LEN);

@@ -120,9 +120,11 @@ static struct wire_call any_call(enum once_verb verb)
                                         .key = any_span(),
                                         .lease_ms = any_i64(),
                                         .retention_ms = any_i64(),
+                                        .body_retention_ms = any_i64(),
                                         .wait_ms = any_i64(),
                                         .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                                         .intent = toss(),
+                                        .key_time = toss(),
                                         .request = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
         any_bytes(r->claim.nonce, sizeof r->claim.nonce);
@@ -158,6 +160,15 @@ static struct wire_call any_call(enum once_verb verb)
         any_bytes(r->take_over.seen.record, sizeof r->take_over.seen.record);
         any_bytes(r->take_over.nonce, sizeof r->take_over.nonce);
         break;
+    case ONCE_VERB_FORGET:
+        r->forget = (struct once_forget){ .tenant = any_span(),
+                                          .key = any_span(),
+                                          .seen.fence = any_u64(),
+                                          .drop = toss(),
+                                          .actor = any_span(),
+                                          .reason = any_span() };
+        any_bytes(r->forget.seen.record, sizeof r->forget.seen.record);
+        break;
     }
     return c;
 }
@@ -169,12 +180,15 @@ static struct once_record any_record(void)
                              .state = (enum once_state)below(ONCE_STATE_UNKNOWN + 1),
                              .retryable = toss(),
                              .body_dropped = toss(),
+                             .body_expired = toss(),
                              .lease_live = toss(),
                              .has_request = toss(),
+                             .forgotten = toss(),
                              .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                              .attempt = any_u32(),
                              .status = (int32_t)any_u32(),
                              .retention_ms = any_i64(),
+                             .body_retention_ms = any_i64(),
                              .created_at = any_i64(),
                              .claimed_at = any_i64(),
                              .lease_until = any_i64(),
@@ -193,7 +207,7 @@ static struct once_record any_record(void)
 
 static struct once_reply any_reply(void)
 {
-    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_ABSENT)),
+    return (struct once_reply){ .arm = (enum once_arm)(1 + below(ONCE_ARM_EXPIRED)),
                                 .retry_after_ms = any_i64(),
                                 .record = any_record() };
 }
@@ -214,6 +228,44 @@ static struct once_stats any_stats(void)
 {
     return (struct once_stats){ any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(),
                                 any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
+}
+
+/* What a peer tells of traces has short texts only. */
+static once_span any_short(void)
+{
+    once_span span = any_span();
+    return once_span_of(span.ptr, span.len < ONCE_TENANT_LEN_MAX ? span.len : ONCE_TENANT_LEN_MAX);
+}
+
+static void put_any_context(struct once_buf *buf, uint32_t id)
+{
+    struct wire_context context = { .call = any_u32(), .trace.sampled = toss(), .route = any_short() };
+    any_bytes(context.trace.trace, sizeof context.trace.trace);
+    any_bytes(context.trace.span, sizeof context.trace.span);
+    wire_put_context(buf, id, &context);
+}
+
+static void put_any_spans(struct once_buf *buf, uint32_t id)
+{
+    struct once_trace_report report = { .fence = any_u64(),
+                                        .attempt = any_u32(),
+                                        .tenant = any_short(),
+                                        .route = any_short(),
+                                        .count = below(ONCE_TRACE_SPANS_MAX + 1) };
+    any_bytes(report.trace, sizeof report.trace);
+    any_bytes(report.record, sizeof report.record);
+    for (size_t i = 0; i < report.count; i++) {
+        struct once_trace_span *span = &report.spans[i];
+        *span = (struct once_trace_span){ .name = (enum once_trace_name)(1 + below(ONCE_TRACE_SEND)),
+                                          .start_ns = any_u64(),
+                                          .end_ns = any_u64(),
+                                          .arm = (enum once_arm)below(ONCE_ARM_EXPIRED + 1),
+                                          .status = (int32_t)any_u32(),
+                                          .failed = toss() };
+        any_bytes(span->id, sizeof span->id);
+        any_bytes(span->parent, sizeof span->parent);
+    }
+    wire_put_spans(buf, id, any_u32(), &report);
 }
 
 static void put_any_checked(struct once_buf *buf, uint32_t id)
@@ -246,7 +298,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_CALL: {
-        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_TAKE_OVER)));
+        struct wire_call call = any_call((enum once_verb)(1 + below(ONCE_VERB_FORGET)));
         wire_put_call(buf, id, &call);
         break;
     }
@@ -299,6 +351,12 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
     }
     case WIRE_FAILED:
         wire_put_failed(buf, id, (once_result)(1 + below(ONCE_NO_MEMORY)), any_text());
+        break;
+    case WIRE_CONTEXT:
+        put_any_context(buf, id);
+        break;
+    case WIRE_SPANS:
+        put_any_spans(buf, id);
         break;
     case WIRE_EXPIRE:
     case WIRE_CHECK:

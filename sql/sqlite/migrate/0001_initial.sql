@@ -36,6 +36,7 @@ CREATE TABLE once_claim (
     lease_ms            INTEGER NOT NULL,
     boot                INTEGER NOT NULL,  -- once_boot.seq: a lease does not outlive its boot
     retention_ms        INTEGER NOT NULL,  -- -1: never expires
+    body_retention_ms   INTEGER NOT NULL,  -- of the outcome's headers and body; 0: as long
     fingerprint_version INTEGER NOT NULL,
     fingerprint         BLOB NOT NULL CHECK (length(fingerprint) = 32),
     nonce               BLOB NOT NULL CHECK (length(nonce) = 16),
@@ -69,11 +70,14 @@ CREATE TABLE once_result (
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     expires_at  INTEGER,                   -- NULL: never, or a later attempt took over
+    body_until  INTEGER,                   -- when headers and body are dropped; NULL: with the record, or they are
     outcome     BLOB NOT NULL              -- src/core/outcome.h
 ) STRICT;
 
 -- What expires next. Appended at its end as long as retentions are few.
 CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
+-- Whose headers and body go next, of those that go before their record.
+CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT NULL;
 
 -- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read

@@ -96,11 +96,13 @@ CREATE TABLE once.claim (
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
                                          -- + 64: after one that was running and may have sent something;
-                                         -- + 128: the key is the text of the UUID whose bytes are stored
+                                         -- + 128: the key is the text of the UUID whose bytes are stored;
+                                         -- + 256: forgotten (38_forget.sql)
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
     retention_ms bigint,                 -- NULL: 24 h; -1: never expires
+    body_retention_ms bigint,            -- of the result's headers and body; NULL: as long
     fingerprint  bytea NOT NULL,         -- 32 bytes
     tenant       bytea NOT NULL,         -- up to 255 bytes
     key          bytea,                  -- up to 255 bytes; NULL: key texts are not kept

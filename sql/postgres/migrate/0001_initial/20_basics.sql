@@ -58,6 +58,17 @@ END $$;
 COMMENT ON FUNCTION once.child_key(uuid, text) IS
     'The key for a foreign call on behalf of a record: the same on every attempt, 48 hex digits';
 
+CREATE FUNCTION once.key_time(key text) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF key ~* '\A[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z' THEN
+        RETURN ('x' || substr(key, 1, 8) || substr(key, 10, 4))::bit(48)::bigint;
+    END IF;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION once.key_time(text) IS
+    'The time that a UUIDv7 carries, in milliseconds since 1970; NULL if it is none';
+
 CREATE FUNCTION once.secret() RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.secret FROM once.store s

@@ -7,7 +7,7 @@
 
 -- A record as stored, or an answer about it.
 CREATE TYPE once.answer AS (
-    arm            text,     -- execute, probe, replay, mismatch, in progress, unknown, done, fenced, found, absent
+    arm            text,     -- execute, probe, replay, mismatch, in progress, unknown, expired, done, fenced, found, absent
     record         uuid,
     fence          bigint,
     attempt        integer,
@@ -31,16 +31,20 @@ CREATE TYPE once.answer AS (
     fingerprint    bytea,
     tenant         bytea,
     key            bytea,
-    request        bytea     -- only from once.take_over, and where it was asked for
+    request        bytea,    -- only from once.take_over, and where it was asked for
+    body_retention_ms bigint, -- NULL: headers and body are kept as long as the record
+    body_expired   boolean,  -- they are not kept any more: a tombstone, body_dropped
+    forgotten      boolean   -- by once.forget: the answer is not kept
 );
 
 -- A claim with everything that belongs to it.
 CREATE VIEW once.stored AS
     SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint AS takeover,
            coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
-           coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms, c.fingerprint,
-           c.tenant, CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
-           c.takeover & 16 <> 0 AS probing,
+           coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms,
+           c.body_retention_ms, c.fingerprint, c.tenant,
+           CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
+           c.takeover & 16 <> 0 AS probing, c.takeover & 256 <> 0 AS forgotten,
            (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
            r.status, r.finished_at, r.headers, r.body,
            coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
@@ -79,6 +83,23 @@ BEGIN
                     false);
 END $$;
 
+-- K8 for headers and body: finished, and their own retention is over. What is unknown waits for a person.
+CREATE FUNCTION once.is_tombstone(s once.stored, now_ms bigint) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce((s).state IN (2, 3) AND (s).finished_at + (s).body_retention_ms <= now_ms, false);
+END $$;
+
+-- Is the time that a key carries outside the window of a record that is kept so long? born: NULL where nobody asks. As
+-- once_key_is_outside() in src/core/key.h, which says why: a skew of 5 minutes, or half the retention if that is less.
+CREATE FUNCTION once.is_outside(born bigint, retention_ms bigint, now_ms bigint) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN born IS NOT NULL AND retention_ms >= 0 AND
+           (born - now_ms > least(300000, retention_ms / 2) OR
+            now_ms - born >= retention_ms - least(300000, retention_ms / 2));
+END $$;
+
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -98,6 +119,13 @@ BEGIN
     a.headers := s.headers;
     a.body := s.body;
     a.body_dropped := coalesce(s.body_dropped, false);
+    a.body_retention_ms := s.body_retention_ms;
+    a.body_expired := s.body_retention_ms IS NOT NULL AND once.is_tombstone(s, now_ms);
+    IF a.body_expired THEN   -- whether or not expiry has come by
+        a.headers := NULL;
+        a.body := NULL;
+        a.body_dropped := true;
+    END IF;
     a.recovery_point := s.point;
     a.checkpoint := s.checkpoint;
     a.takeover := CASE s.takeover WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
@@ -120,6 +148,7 @@ BEGIN
     a.fingerprint := s.fingerprint;
     a.tenant := s.tenant;
     a.key := s.key;
+    a.forgotten := s.forgotten;
     RETURN a;
 END $$;
 
@@ -172,7 +201,7 @@ END $$;
 -- only slot 0 is not, so there it goes now.
 CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
                                new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
-                               new_fingerprint bytea, new_tenant bytea, new_key bytea)
+                               new_body_retention_ms bigint, new_fingerprint bytea, new_tenant bytea, new_key bytea)
 RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -185,9 +214,10 @@ BEGIN
     END IF;
     new_fence := nextval('once.fence') + new_slot;
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
-                            retention_ms, fingerprint, tenant, key)
+                            retention_ms, body_retention_ms, fingerprint, tenant, key)
     VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.turn + 1 ELSE 1 END, new_slot,
-            new_takeover, new_attempt, new_created_at, new_lease_ms, new_retention_ms, new_fingerprint, new_tenant, new_key)
+            new_takeover, new_attempt, new_created_at, new_lease_ms, new_retention_ms, new_body_retention_ms,
+            new_fingerprint, new_tenant, new_key)
     ON CONFLICT (record, turn, slot) DO NOTHING;
     IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot
         RAISE EXCEPTION 'record % has gone on since this transaction began', s.record USING ERRCODE = '40001';
@@ -235,24 +265,25 @@ END $$;
 -- A fresh claim in the current slot; false if somebody has the key. Waits for a transaction
 -- that is just claiming it.
 CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
-                                 retention_ms bigint, takeover integer, nonce uuid)
+                                 retention_ms bigint, takeover integer, nonce uuid, body_retention_ms bigint)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
-                            fingerprint, tenant, key)
+                            body_retention_ms, fingerprint, tenant, key)
     SELECT wanted, claim_fresh.nonce, nextval('once.fence') + r.current, once.now_ms(), 1, r.current, claim_fresh.takeover,
-           nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.fingerprint,
-           claim_fresh.tenant, claim_fresh.key
+           nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.body_retention_ms,
+           claim_fresh.fingerprint, claim_fresh.tenant, claim_fresh.key
       FROM once.ring r
      WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = wanted)
     ON CONFLICT (record, turn, slot) DO NOTHING;
     RETURN FOUND;
 END $$;
 
--- All arms, for one record.
+-- All arms, for one record. born: the time that the key carries, where it counts.
 CREATE FUNCTION once.claim_record(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
-                                  retention_ms bigint, takeover integer, nonce uuid)
+                                  retention_ms bigint, takeover integer, nonce uuid,
+                                  body_retention_ms bigint DEFAULT NULL, born bigint DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -267,9 +298,12 @@ BEGIN
     FOR tries IN 1..10 LOOP
         s := once.newest(wanted);
         n := once.now_ms();
+        IF born IS NOT NULL AND once.is_gone(s, n) AND once.is_outside(born, retention_ms, n) THEN
+            RETURN once.answer_of('expired', NULL, n);
+        END IF;
         IF s.fence IS NULL THEN
             CONTINUE WHEN NOT once.claim_fresh(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover,
-                                               nonce);
+                                               nonce, body_retention_ms);
             RETURN once.answer_of('execute', once.newest(wanted), n);
         END IF;
         IF NOT once.is_gone(s, n) THEN
@@ -291,12 +325,14 @@ BEGIN
         s := once.newest(wanted);
         n := once.now_ms();
         IF once.is_gone(s, n) THEN
+            CONTINUE WHEN once.is_outside(born, retention_ms, n);   -- just now
             RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
-                                                            fingerprint, tenant, key), n);
+                                                            body_retention_ms, fingerprint, tenant, key), n);
         END IF;
         IF s.state = 3 AND s.retryable THEN
             RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, s.attempt + 1, s.created_at,
-                                                            lease_ms::int, retention_ms, fingerprint, tenant, key),
+                                                            lease_ms::int, retention_ms, body_retention_ms,
+                                                            fingerprint, tenant, key),
                                    n);
         END IF;
         CONTINUE WHEN s.state IS NOT NULL;
@@ -321,7 +357,7 @@ BEGIN
         arm := CASE WHEN takeover & 15 = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END;
         RETURN once.answer_of(arm, once.next_turn(s, nonce, once.next_takeover(takeover, unsent),
                                                   s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
-                                                  fingerprint, tenant, key), n);
+                                                  body_retention_ms, fingerprint, tenant, key), n);
     END LOOP;
     RAISE EXCEPTION 'record % changes faster than it can be claimed', wanted USING ERRCODE = '40001';
 END $$;
@@ -370,7 +406,7 @@ BEGIN
     IF new_point IS NULL OR new_point !~ '^[\x21-\x7e]{1,64}$' THEN
         RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
     END IF;
-    IF length(new_checkpoint) > 65536 THEN
+    IF length(new_checkpoint) > 65536 + (CASE WHEN substr(new_checkpoint, 1, 7) = '\x9b6f6e63650d0a' THEN 128 ELSE 0 END) THEN   -- sealed
         RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
             USING ERRCODE = '54000';
     END IF;
@@ -433,7 +469,8 @@ BEGIN
     END IF;
     s := once.newest(wanted);   -- in a new statement: who was faster is visible now
     own := once.claimed(wanted, held);
-    IF (s.fence = held OR (again AND NOT once.is_gone(own, n))) AND
+    -- A tombstone has nothing left to compare, whether or not it is still there.
+    IF (s.fence = held OR (again AND NOT once.is_gone(own, n))) AND NOT once.is_tombstone(own, n) AND
        once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', own, n);
     END IF;
@@ -557,7 +594,7 @@ BEGIN
     END IF;
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
     s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
-                        s.retention_ms, s.fingerprint, s.tenant, s.key);
+                        s.retention_ms, s.body_retention_ms, s.fingerprint, s.tenant, s.key);
     PERFORM once.close_turn(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
                             CASE verdict WHEN 1 THEN new_status ELSE 0 END,
                             CASE verdict WHEN 1 THEN new_headers END, CASE verdict WHEN 1 THEN new_body END);

@@ -34,11 +34,13 @@ END $$;
 
 -- A claim that brings its request; the latest counts.
 CREATE FUNCTION once.claim_with_request(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
-                                        retention_ms bigint, takeover integer, nonce uuid, request bytea)
+                                        retention_ms bigint, takeover integer, nonce uuid, request bytea,
+                                        body_retention_ms bigint DEFAULT NULL, born bigint DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a once.answer := once.claim_record(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce);
+    a once.answer := once.claim_record(wanted, tenant, key, fingerprint, lease_ms, retention_ms, takeover, nonce,
+                                       body_retention_ms, born);
     s once.stored;
 BEGIN
     IF a.arm IN ('execute', 'probe') THEN
@@ -129,7 +131,7 @@ BEGIN
                                        once.next_takeover(s.takeover + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
                                        coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
-                                       s.fingerprint, s.tenant, s.key), n);
+                                       s.body_retention_ms, s.fingerprint, s.tenant, s.key), n);
     a.request := once.request_of(once.claimed(wanted, a.fence));
     RETURN a;
 END $$;

@@ -35,7 +35,7 @@ BEGIN
         EXECUTE format($template$
 CREATE FUNCTION once.put_claims_%1$s(at bigint, known uuid[], records uuid[], tenants bytea[], keys bytea[],
                                      fingerprints bytea[], leases bigint[], retentions bigint[], takeovers integer[],
-                                     nonces uuid[])
+                                     nonces uuid[], bodies bigint[], births bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -43,17 +43,20 @@ DECLARE
 BEGIN
     WITH inserted AS (
         INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
-                                     fingerprint, tenant, key)
+                                     body_retention_ms, fingerprint, tenant, key)
         SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, 1),
-               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000),
+               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
                CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
                           coalesce(length(a.key) BETWEEN 1 AND 255, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
                     THEN a.fingerprint END, a.tenant, a.key
           FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                        unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
-                       unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
+                       unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce,
+                       unnest(bodies) AS body_retention_ms, unnest(births) AS born
                 OFFSET 0) a
-         WHERE a.record <> ALL (known) AND NOT EXISTS (SELECT FROM once.claim_%1$s c WHERE c.record = a.record)
+         WHERE a.record <> ALL (known) AND
+               (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at)) AND
+               NOT EXISTS (SELECT FROM once.claim_%1$s c WHERE c.record = a.record)
         RETURNING fence
     )
     SELECT coalesce(array_agg(w.fence), '{}') INTO fences FROM inserted w;
@@ -71,8 +74,9 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
         SELECT u.i, ROW('replay', c.record, c.fence, coalesce(c.attempt, 1),
-                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
-                        r.state & 32 <> 0, p.point, p.checkpoint, NULL,
+                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status,
+                        CASE WHEN t.buried THEN NULL ELSE r.headers END, CASE WHEN t.buried THEN NULL ELSE r.body END,
+                        r.state & 32 <> 0 OR t.buried, p.point, p.checkpoint, NULL,
                         CASE c.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
                              ELSE 'escalate' END,
                         coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
@@ -80,12 +84,13 @@ BEGIN
                              THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
                         coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant,
                         CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END,
-                        NULL)::once.answer
+                        NULL, c.body_retention_ms, t.buried, c.takeover & 256 <> 0)::once.answer
           FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                        generate_subscripts(records, 1) AS i OFFSET 0) u
          CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
                               ORDER BY w.turn DESC LIMIT 1) c
          CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
+         CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS buried) t
           LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
          WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
            AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);
@@ -139,9 +144,11 @@ BEGIN
     END CASE;
 END $$;
 
--- Leases, retentions and takeovers may be NULL: all the usual.
+-- Leases, retentions, takeovers, body retentions and births may be NULL: all the usual. births: the times that keys carry,
+-- where they count.
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
-                                leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[])
+                                leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[],
+                                bodies bigint[] DEFAULT NULL, births bigint[] DEFAULT NULL)
 RETURNS TABLE (n integer, at bigint, granted uuid[], fences bigint[], answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
@@ -163,12 +170,12 @@ BEGIN
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (closed));
     END IF;
     CASE current
-        WHEN 1 THEN fences := once.put_claims_1(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
-        WHEN 2 THEN fences := once.put_claims_2(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
-        WHEN 3 THEN fences := once.put_claims_3(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
-        WHEN 4 THEN fences := once.put_claims_4(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
-        WHEN 5 THEN fences := once.put_claims_5(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
-        WHEN 6 THEN fences := once.put_claims_6(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces);
+        WHEN 1 THEN fences := once.put_claims_1(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
+        WHEN 2 THEN fences := once.put_claims_2(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
+        WHEN 3 THEN fences := once.put_claims_3(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
+        WHEN 4 THEN fences := once.put_claims_4(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
+        WHEN 5 THEN fences := once.put_claims_5(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
+        WHEN 6 THEN fences := once.put_claims_6(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
     END CASE;
     IF cardinality(fences) = cardinality(records) THEN
         RETURN NEXT;   -- granted is NULL: all of them, in this order
@@ -179,15 +186,17 @@ BEGIN
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
         WITH inserted AS (
             INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
-                                    fingerprint, tenant, key)
+                                    body_retention_ms, fingerprint, tenant, key)
             SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, 1),
-                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000),
+                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
                    CASE WHEN once.fits(a.tenant, a.key, a.fingerprint) THEN a.fingerprint END, a.tenant, a.key
               FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                            unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
-                           unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce
+                           unnest(retentions) AS retention_ms, unnest(takeovers) AS takeover, unnest(nonces) AS nonce,
+                           unnest(bodies) AS body_retention_ms, unnest(births) AS born
                     OFFSET 0) a
              WHERE a.record <> ALL (known)
+               AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at))
             ON CONFLICT (record, turn, slot) DO NOTHING
             RETURNING record, fence
         )
@@ -241,7 +250,8 @@ BEGIN
         answer := rest.answer;
         IF answer.arm IS NULL THEN
             answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], 60000),
-                                        coalesce(retentions[n], 86400000), coalesce(takeovers[n], 1), nonces[n]);
+                                        coalesce(retentions[n], 86400000), coalesce(takeovers[n], 1), nonces[n],
+                                        bodies[n], births[n]);
         END IF;
         RETURN NEXT;
     END LOOP;

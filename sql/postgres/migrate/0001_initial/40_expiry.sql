@@ -13,6 +13,10 @@
 -- newest when it began, the second keeps those that still are, and now stay so. In one
 -- statement a turn that was begun in between would lose its earlier ones.
 --
+-- Headers and bodies that are not kept as long as their records (claim.body_retention_ms) are gone for readers by the
+-- clock (once.answer_of). Their space goes with their slot: what is moved to slot 0 after their time leaves them behind. Only
+-- of what was moved before its time they are dropped row by row, in slot 0 (once.drop_bodies).
+--
 -- Turning and emptying also write the ring's row, for transactions with an older snapshot
 -- (once.hold_ring).
 
@@ -28,9 +32,9 @@ $$;
 
 -- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
 -- change them meanwhile. But a finish that takes no lock may still see them where they were:
--- their results also stay there until the slot is emptied, so that its index goes on to decide
+-- their results also stay there, as they were, until the slot is emptied, so that its index goes on to decide
 -- who closed a turn (K3, K5).
-CREATE FUNCTION once.move_lives(from_slot smallint, records uuid[]) RETURNS void
+CREATE FUNCTION once.move_lives(from_slot smallint, records uuid[], now_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
     WITH claims AS (
@@ -39,7 +43,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
            AND c.fence >= (SELECT max(o.fence) FROM once.claim o WHERE o.record = c.record AND o.created_at IS NULL)
         RETURNING c.*
     ), results AS (
-        SELECT r.* FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
+        SELECT r.*, coalesce(r.state & 15 IN (2, 3) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
+                             r.finished_at + c.body_retention_ms <= now_ms, false) AS buried
+          FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
     ), requests AS (
@@ -49,21 +55,23 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
         INSERT INTO once.request (record, fence, slot, request) SELECT record, fence, 0, request FROM requests
     ), moved_claims AS (
         INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
-                                retention_ms, fingerprint, tenant, key)
+                                retention_ms, body_retention_ms, fingerprint, tenant, key)
         SELECT record, nonce, fence, claimed_at, turn, 0, takeover, attempt, created_at, lease_ms, retention_ms,
-               fingerprint, tenant, key FROM claims
+               body_retention_ms, fingerprint, tenant, key FROM claims
     ), moved_results AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT fence, finished_at, status, 0, state, headers, body FROM results
+        SELECT fence, finished_at, status, 0, CASE WHEN buried THEN state | 32 ELSE state END,
+               CASE WHEN NOT buried THEN headers END, CASE WHEN NOT buried THEN body END FROM results
     )
     INSERT INTO once.progress (fence, slot, lease_until, point, points, calls, checkpoint)
     SELECT fence, 0, lease_until, point, points, calls, checkpoint FROM progresses
 $$;
 
 -- What became of these records, by their newest claims: `gone` is finished and past its
--- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow.
+-- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow; `buried`: its
+-- headers and body are past theirs and still there.
 CREATE FUNCTION once.look_at(of_slot smallint, records uuid[])
-RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean)
+RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean, buried boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -71,7 +79,9 @@ DECLARE
 BEGIN
     RETURN QUERY
         SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms),
-               coalesce((x.s).state = 3 AND (x.s).retryable, false)
+               coalesce((x.s).state = 3 AND (x.s).retryable, false),
+               (x.s).body_retention_ms IS NOT NULL AND ((x.s).headers IS NOT NULL OR (x.s).body IS NOT NULL) AND
+               once.is_tombstone(x.s, now_ms)
           FROM unnest(records) AS w (record)
          CROSS JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = w.record ORDER BY s.fence DESC LIMIT 1) x;
 END $$;
@@ -165,7 +175,7 @@ BEGIN
       FROM once.look_at(of_slot, others) w;
     IF finished IS NOT NULL THEN
         moved := once.lock_still_newest(of_slot, finished, fences);
-        PERFORM once.move_lives(of_slot, moved);
+        PERFORM once.move_lives(of_slot, moved, once.now_ms());
     END IF;
     IF ended IS NOT NULL THEN
         dropped := once.lock_still_newest(of_slot, ended, ends);
@@ -191,7 +201,7 @@ BEGIN
     PERFORM once.move_lives(gone, (
         SELECT array_agg(l.record) FROM once.leftover l
          CROSS JOIN LATERAL once.newest(l.record) n
-         WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())));
+         WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())), once.now_ms());
     SELECT s.swept INTO removed FROM once.slot s WHERE s.slot = gone;
     removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
     EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s, once.request_%s', gone, gone, gone,
@@ -202,6 +212,20 @@ BEGIN
      WHERE slot = gone;
     PERFORM once.note_slots();
     RETURN removed;
+END $$;
+
+-- Of these records in slot 0, the headers and bodies that are past their own retention. How each ended stays.
+CREATE FUNCTION once.drop_bodies(records uuid[], now_ms bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+      FROM once.claim c
+     WHERE c.slot = 0 AND c.record = ANY (records) AND r.slot = 0 AND r.fence = c.fence AND r.state & 15 IN (2, 3)
+       AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND r.finished_at + c.body_retention_ms <= now_ms;
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
 END $$;
 
 -- The next records of slot 0, in their order.
@@ -217,26 +241,32 @@ BEGIN
 END $$;
 
 -- Slot 0: what outlived the ring goes row by row. Goes through the next `most` records, and around.
-CREATE FUNCTION once.delete_due(most integer) RETURNS integer
+CREATE FUNCTION once.delete_due(most integer, OUT deleted integer, OUT dropped bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     last    uuid;
     looked  integer;
     records uuid[];
     fences  bigint[];
+    buried  uuid[];   -- perhaps with something left to drop
 BEGIN
+    deleted := 0;
+    dropped := 0;
     SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
-           array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone)
-      INTO last, looked, records, fences
+           array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone),
+           array_agg(w.record) FILTER (WHERE w.here AND w.buried AND NOT w.gone)
+      INTO last, looked, records, fences, buried
       FROM once.look_at(0::smallint, once.next_outliving(most)) w;
     UPDATE once.slot SET swept_to = CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END
      WHERE slot = 0 AND swept_to IS DISTINCT FROM CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END;
-    IF records IS NULL THEN
-        RETURN 0;
+    IF buried IS NOT NULL THEN
+        dropped := once.drop_bodies(buried, once.now_ms());
     END IF;
-    records := once.lock_still_newest(0::smallint, records, fences);
-    PERFORM once.delete_claims(0::smallint, records);
-    RETURN cardinality(records);
+    IF records IS NOT NULL THEN
+        records := once.lock_still_newest(0::smallint, records, fences);
+        PERFORM once.delete_claims(0::smallint, records);
+        deleted := cardinality(records);
+    END IF;
 END $$;
 
 -- One bounded step of upkeep. `removed` counts records whose space was given back; `more` asks
@@ -248,6 +278,7 @@ DECLARE
     ring   once.ring;
     next   smallint;
     oldest smallint;
+    due    record;
 BEGIN
     removed := 0;
     more := false;
@@ -291,8 +322,9 @@ BEGIN
         more := true;
         RETURN;
     END IF;
-    removed := once.delete_due(budget) + once.inbox_forget(budget);
-    more := removed > 0;
+    SELECT d.deleted, d.dropped INTO due FROM once.delete_due(budget) d;
+    removed := due.deleted + once.inbox_forget(budget);
+    more := removed > 0 OR due.dropped > 0;
 EXCEPTION
     WHEN lock_not_available THEN   -- a long transaction is in the way; another time
         removed := 0;

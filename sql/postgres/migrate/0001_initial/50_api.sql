@@ -3,7 +3,8 @@
 CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT decode(repeat('00', 32), 'hex'),
                            lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
                            takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid(),
-                           intent boolean DEFAULT false, request bytea DEFAULT NULL)
+                           intent boolean DEFAULT false, request bytea DEFAULT NULL,
+                           body_retention interval DEFAULT NULL, key_time boolean DEFAULT false)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -12,6 +13,8 @@ DECLARE
     policy       integer := array_position(ARRAY['escalate', 'rerun', 'probe', 'completer'], takeover);
     lease_ms     bigint := (extract(epoch FROM lease) * 1000)::bigint;
     retention_ms bigint := coalesce((extract(epoch FROM retention) * 1000)::bigint, -1);
+    body_ms      bigint := (extract(epoch FROM body_retention) * 1000)::bigint;
+    born         bigint := CASE WHEN key_time THEN once.key_time(key) END;
 BEGIN
     IF tenant IS NULL OR length(tenant_bytes) > 255 THEN
         RAISE EXCEPTION 'tenant is % bytes long, the limit is 255; '''' is the single tenant', length(tenant_bytes)
@@ -36,20 +39,30 @@ BEGIN
         RAISE EXCEPTION 'retention % is not between 1 ms and 100 years; NULL keeps for ever', retention
             USING ERRCODE = '22023';
     END IF;
+    IF body_ms NOT BETWEEN 1 AND 3162240000000 THEN
+        RAISE EXCEPTION 'body retention % is not between 1 ms and 100 years; NULL keeps the body as long as the record',
+            body_retention USING ERRCODE = '22023';
+    END IF;
+    IF retention_ms >= 0 AND body_ms > retention_ms THEN
+        RAISE EXCEPTION 'body retention % is longer than the record''s, %', body_retention, retention
+            USING ERRCODE = '22023';
+    END IF;
+    body_ms := nullif(body_ms, retention_ms);
     IF length(request) > 1114112 THEN
         RAISE EXCEPTION 'request is % bytes long, the limit is 1114112', length(request) USING ERRCODE = '22023';
     END IF;
     policy := policy + CASE WHEN intent THEN 32 ELSE 0 END;
     IF length(request) > 0 THEN
         RETURN once.claim_with_request(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint,
-                                       lease_ms, retention_ms, policy, nonce, request);
+                                       lease_ms, retention_ms, policy, nonce, request, body_ms, born);
     END IF;
     RETURN once.claim_record(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint, lease_ms,
-                             retention_ms, policy, nonce);
+                             retention_ms, policy, nonce, body_ms, born);
 END $$;
-COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea) IS
-    'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown. Waits for a transaction that '
-    'is just claiming the same key. retention NULL: keep for ever';
+COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean) IS
+    'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown | expired. Waits for a transaction '
+    'that is just claiming the same key. retention NULL: keep for ever. body_retention NULL: as long as the record. '
+    'key_time: a UUIDv7 that is older than the retention and has no record is expired, not executed';
 
 CREATE FUNCTION once.extend(record uuid, fence bigint, lease interval DEFAULT NULL) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

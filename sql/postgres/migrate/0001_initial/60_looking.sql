@@ -55,7 +55,7 @@ BEGIN
            coalesce(c.attempt, 1), 1, 0, ''::bytea, ''::bytea
       FROM once.claim c
      WHERE c.record = wanted AND c.fence >= life
-       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
     UNION ALL
     SELECT r.finished_at,
            CASE r.state & 15 WHEN 5 THEN 'released'
@@ -66,7 +66,7 @@ BEGIN
       FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
      WHERE c.record = wanted AND c.fence >= life
-       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence)
+       AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
      ORDER BY 1, 3, 5
      LIMIT 1000;
 END $$;
@@ -95,12 +95,16 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     UNION ALL
     SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value + 15 FROM once.fence)
     UNION ALL
-    SELECT 'K5', c.fence, 'closed in ' || count(DISTINCT (r.finished_at, r.status, r.state)) || ' ways' FROM c
-      JOIN once.result r ON r.fence = c.fence   -- one that was moved may still be in both slots
-     GROUP BY c.fence HAVING count(DISTINCT (r.finished_at, r.status, r.state)) > 1
+    SELECT 'K5', c.fence, 'closed in ' || count(DISTINCT (r.finished_at, r.status, r.state & 31)) || ' ways' FROM c
+      JOIN once.result r ON r.fence = c.fence   -- one that was moved may still be in both slots, there with its body
+     GROUP BY c.fence HAVING count(DISTINCT (r.finished_at, r.status, r.state & 31)) > 1
     UNION ALL
     SELECT 'clock', c.fence, 'finished before it was claimed' FROM c JOIN once.result r ON r.fence = c.fence
      WHERE r.finished_at < c.claimed_at
+    UNION ALL
+    SELECT 'K8', c.fence, 'its body is to be kept for ' || c.body_retention_ms || ' ms, the record for less' FROM c
+     WHERE c.body_retention_ms <= 0 OR (c.retention_ms IS DISTINCT FROM -1 AND
+                                         c.body_retention_ms > coalesce(c.retention_ms, 86400000))
     UNION ALL
     SELECT 'format', c.fence, 'an impossible state ' || r.state FROM c JOIN once.result r ON r.fence = c.fence
      WHERE r.state & 15 NOT BETWEEN 2 AND 6 OR (r.state & 16 <> 0 AND r.state & 15 NOT IN (3, 5))

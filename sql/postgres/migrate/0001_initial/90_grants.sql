@@ -7,7 +7,7 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 
 -- For services.
 GRANT EXECUTE ON FUNCTION
-    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea),
+    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean),
     once.take_over(uuid, bigint, interval, uuid, boolean),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
@@ -20,6 +20,7 @@ GRANT EXECUTE ON FUNCTION
     once.enqueue(text, text, bytea, jsonb, text, timestamptz),
     once.serialize(text),
     once.child_key(uuid, text),
+    once.key_time(text),
     once.record_id(bytea, bytea),
     once.fingerprint(text, text, text, text, bytea, text[], boolean, text[]),
     once.now_ms(),
@@ -35,11 +36,13 @@ GRANT EXECUTE ON FUNCTION
 -- For libonce, and for those above.
 GRANT EXECUTE ON FUNCTION
     once.secret(),
+    once.seals(),
+    once.note_seal(text, bytea),
     once.barrier(),
-    once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid),
-    once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[]),
+    once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bigint, bigint),
+    once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[], bigint[], bigint[]),
     once.take_over_record(uuid, bigint, bigint, boolean, uuid, boolean),
-    once.claim_with_request(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bytea),
+    once.claim_with_request(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bytea, bigint, bigint),
     once.lookup_with_request(uuid),
     once.drop_requests(integer),
     once.extend_record(uuid, bigint, bigint),
@@ -66,6 +69,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     once.resolve(text, text, text, text, integer, bytea, text, text, bigint),
     once.resolve_record(uuid, bigint, integer, integer, integer, bytea, bytea, bytea, bytea, uuid),
+    once.forget(text, text, text, boolean, bigint),
+    once.forget_record(uuid, bigint, boolean, bytea, bytea, uuid),
     once.outbox_list(text, text, integer),
     once.outbox_show(uuid),
     once.outbox_resolve(uuid, text, bytea, bytea)

@@ -1,0 +1,456 @@
+/*
+ * ngx_http_once_trace.c - whose trace a request is part of, and its spans.
+ *
+ * Model:      with once_trace a request with a key is part of a trace: its client's, where that sent a traceparent, else a
+ *             new one, which is sampled by chance. Of one that is sampled four spans are kept while it is
+ *             worked on - the request, and in it claim, upstream, finish - and told to the daemon in one frame when
+ *             it is over; the daemon exports them. The daemon adds the wait of a claim itself.
+ *             The upstream is sent a traceparent of its own span. Claim and finish tell the daemon the trace before
+ *             the call, for its log.
+ * Invariants: Nothing of this fails or delays a request: what there is no room for is dropped and counted.
+ *             Where once_trace is off nothing is read, made or sent, and calls are the same bytes as ever.
+ */
+#include "ngx_http_once_daemon.h"
+
+#include "core/span.h"
+
+#include <time.h>
+
+/* the same as a call's own frames may fill before spans are put behind them */
+#define NGX_HTTP_ONCE_ROOM  (1 << 20)
+
+struct ngx_http_once_trace_s {
+    struct once_trace          own;      /* the request's span */
+    struct once_trace_report   report;   /* its spans; the first is the request's */
+    struct once_trace_span    *open;     /* the one under way, but for the first */
+    ngx_uint_t                 begun;    /* here: what the client sent was none */
+};
+
+/* The call that is about to be made. */
+static struct {
+    const void                *data;
+    struct wire_context        context;
+}  ngx_http_once_pending;
+
+static ngx_str_t  ngx_http_once_parent_name = ngx_string("traceparent");
+static ngx_str_t  ngx_http_once_state_name = ngx_string("tracestate");
+
+/* ---------------------------------------------------------------- the directive */
+
+/* off, on, or a share of requests: 0.01 */
+char *
+ngx_http_once_set_trace(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_int_t                  share;
+    ngx_str_t                 *value = cf->args->elts;
+    ngx_http_once_loc_conf_t  *olcf = conf;
+
+    if (olcf->trace != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        olcf->trace = NGX_HTTP_ONCE_TRACE_OFF;
+        return NGX_CONF_OK;
+    }
+
+    share = ngx_strcmp(value[1].data, "on") == 0 ? (ngx_int_t) NGX_HTTP_ONCE_TRACE_ALL
+                                                 : ngx_atofp(value[1].data, value[1].len, 6);
+
+    if (share < 0 || share > (ngx_int_t) NGX_HTTP_ONCE_TRACE_ALL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" of \"once_trace\": it is off, on, or a share "
+                           "of requests from 0 to 1 with up to 6 places", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    olcf->trace = share;
+    return NGX_CONF_OK;
+}
+
+/* ---------------------------------------------------------------- headers */
+
+/* The list anew without these: elements of the old one may be pointed to, they stay where they are. */
+static ngx_int_t
+ngx_http_once_drop_context(ngx_http_request_t *r)
+{
+    ngx_list_t        list;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part = &r->headers_in.headers.part;
+    ngx_table_elt_t  *h = part->elts, *copy;
+
+    if (ngx_http_once_find_header(r, &ngx_http_once_parent_name, NULL) == 0
+        && ngx_http_once_find_header(r, &ngx_http_once_state_name, NULL) == 0)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_list_init(&list, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if ((h[i].key.len == ngx_http_once_parent_name.len
+             && ngx_strncasecmp(h[i].key.data, ngx_http_once_parent_name.data, h[i].key.len) == 0)
+            || (h[i].key.len == ngx_http_once_state_name.len
+                && ngx_strncasecmp(h[i].key.data, ngx_http_once_state_name.data, h[i].key.len) == 0))
+        {
+            continue;
+        }
+
+        copy = ngx_list_push(&list);
+        if (copy == NULL) {
+            return NGX_ERROR;
+        }
+        *copy = h[i];
+    }
+
+    r->headers_in.headers = list;
+    if (r->headers_in.headers.last == &list.part) {
+        r->headers_in.headers.last = &r->headers_in.headers.part;
+    }
+
+    return NGX_OK;
+}
+
+static void
+ngx_http_once_set_traceparent(ngx_http_request_t *r, const struct once_trace *trace)
+{
+    u_char           *text;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part = &r->headers_in.headers.part;
+    ngx_table_elt_t  *h = part->elts;
+
+    text = ngx_pnalloc(r->pool, ONCE_TRACEPARENT_LEN + 1);
+    if (text == NULL) {
+        return;
+    }
+
+    once_trace_format(trace, (char *) text);
+
+    for (i = 0; /* void */; i++) {
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == ngx_http_once_parent_name.len
+            && ngx_strncasecmp(h[i].key.data, ngx_http_once_parent_name.data, h[i].key.len) == 0)
+        {
+            h[i].value.data = text;
+            h[i].value.len = ONCE_TRACEPARENT_LEN;
+            return;
+        }
+    }
+
+    h = ngx_list_push(&r->headers_in.headers);
+    if (h == NULL) {
+        return;
+    }
+
+    h->key = ngx_http_once_parent_name;
+    h->lowcase_key = ngx_http_once_parent_name.data;
+    h->hash = ngx_hash_key(ngx_http_once_parent_name.data, ngx_http_once_parent_name.len);
+    h->value.data = text;
+    h->value.len = ONCE_TRACEPARENT_LEN;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+}
+
+/* ---------------------------------------------------------------- a request's spans */
+
+static uint64_t
+ngx_http_once_wall_ns(void)
+{
+    struct timespec  t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t) t.tv_sec * 1000000000 + (uint64_t) t.tv_nsec;
+}
+
+/* The client's trace, or a new one. */
+static ngx_int_t
+ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trace)
+{
+    uint8_t              random[32];
+    uint32_t             chance;
+    ngx_str_t            value;
+    ngx_http_request_t  *r = ctx->request;
+
+    if (ngx_http_once_nonce(random) != NGX_OK || ngx_http_once_nonce(random + 16) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_once_find_header(r, &ngx_http_once_parent_name, &value) == 1
+        && once_trace_parse(once_span_of(value.data, value.len), &trace->own))
+    {
+        ngx_memcpy(trace->report.spans[0].parent, trace->own.span, 8);
+        once_trace_name_span(trace->own.span, random);
+        return NGX_OK;
+    }
+
+    if (ngx_http_once_drop_context(r) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(&chance, random + 24, sizeof(chance));
+    trace->begun = 1;
+    once_trace_begin(&trace->own, random, chance % NGX_HTTP_ONCE_TRACE_ALL < ctx->conf->trace);
+
+    return NGX_OK;
+}
+
+void
+ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t        *r = ctx->request;
+    ngx_http_once_trace_t     *trace;
+    struct once_trace_span    *span;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    if (ctx->conf->trace == NGX_HTTP_ONCE_TRACE_OFF || ctx->observed) {
+        return;
+    }
+
+    trace = ngx_pcalloc(r->pool, sizeof(ngx_http_once_trace_t));
+    if (trace == NULL || ngx_http_once_trace_choose(ctx, trace) != NGX_OK) {
+        return;
+    }
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    trace->report.route = once_span_of(clcf->name.data, ngx_min(clcf->name.len, ONCE_TRACE_TEXT_LEN));
+    ngx_memcpy(trace->report.trace, trace->own.trace, sizeof(trace->own.trace));
+
+    span = &trace->report.spans[0];
+    span->name = ONCE_TRACE_REQUEST;
+    ngx_memcpy(span->id, trace->own.span, sizeof(span->id));
+    span->start_ns = ((uint64_t) r->start_sec * 1000 + r->start_msec) * 1000000;
+    trace->report.count = 1;
+
+    ctx->trace = trace;
+}
+
+static void
+ngx_http_once_trace_close(ngx_http_once_ctx_t *ctx, uint64_t now)
+{
+    struct once_trace_span  *span = ctx->trace->open;
+
+    if (span == NULL) {
+        return;
+    }
+
+    span->end_ns = now;
+    ctx->trace->open = NULL;
+
+    if (span->name == ONCE_TRACE_UPSTREAM) {
+        span->status = ctx->status;
+        span->failed = ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->status >= 500;
+    }
+}
+
+void
+ngx_http_once_trace_step(ngx_http_once_ctx_t *ctx, ngx_uint_t name)
+{
+    uint8_t                    random[16];
+    uint64_t                   now;
+    struct once_trace          child;
+    ngx_http_once_trace_t     *trace = ctx->trace;
+    struct once_trace_span    *span;
+    struct once_trace_report  *report;
+
+    if (trace == NULL) {
+        return;
+    }
+
+    report = &trace->report;
+    child = trace->own;
+    now = trace->own.sampled ? ngx_http_once_wall_ns() : 0;
+    ngx_http_once_trace_close(ctx, now);
+
+    if (trace->own.sampled && report->count > 0 && report->spans[report->count - 1].name == name) {
+        trace->open = &report->spans[report->count - 1];  /* the store is asked once more */
+        ngx_memcpy(child.span, trace->open->id, sizeof(child.span));
+
+    } else if (trace->own.sampled && report->count < ONCE_TRACE_SPANS_MAX
+               && ngx_http_once_nonce(random) == NGX_OK)
+    {
+        span = &report->spans[report->count++];
+        span->name = name;
+        span->start_ns = now;
+        once_trace_name_span(span->id, random);
+        ngx_memcpy(span->parent, trace->own.span, sizeof(span->parent));
+        ngx_memcpy(child.span, span->id, sizeof(child.span));
+        trace->open = span;
+    }
+
+    if (name == ONCE_TRACE_UPSTREAM) {
+        if (trace->own.sampled || trace->begun) {
+            ngx_http_once_set_traceparent(ctx->request, &child);
+        }
+        return;
+    }
+
+    ngx_http_once_pending.data = ctx;
+    ngx_http_once_pending.context.trace = child;
+    ngx_http_once_pending.context.route = report->route;
+}
+
+void
+ngx_http_once_trace_answered(ngx_http_once_ctx_t *ctx, const ngx_http_once_reply_t *reply)
+{
+    struct once_trace_span  *span = ctx->trace != NULL ? ctx->trace->open : NULL;
+
+    if (span == NULL) {
+        return;
+    }
+
+    span->arm = reply->result == ONCE_OK ? reply->arm : ONCE_ARM_NONE;
+    span->failed = reply->result != ONCE_OK;
+    ngx_http_once_trace_close(ctx, ngx_http_once_wall_ns());
+}
+
+void
+ngx_http_once_trace_end(ngx_http_once_ctx_t *ctx)
+{
+    size_t                     before;
+    uint64_t                   now;
+    ngx_http_once_trace_t     *trace = ctx->trace;
+    struct once_trace_span    *span;
+    ngx_http_once_daemon_t    *d = ctx->conf->daemon;
+    struct once_trace_report  *report;
+
+    if (ngx_http_once_pending.data == ctx) {
+        ngx_http_once_pending.data = NULL;
+    }
+
+    if (trace == NULL || !trace->own.sampled) {
+        return;
+    }
+
+    now = ngx_http_once_wall_ns();
+    ngx_http_once_trace_close(ctx, now);
+
+    report = &trace->report;
+    span = &report->spans[0];
+    span->end_ns = now;
+    span->arm = ctx->reply.result == ONCE_OK ? ctx->reply.arm : ONCE_ARM_NONE;
+    span->status = ctx->request->headers_out.status;
+    span->failed = span->status >= 500 || span->status == 0;
+
+    (void) ngx_http_once_key_hash(ctx, report->record);
+    report->fence = ctx->grant.fence;
+    report->attempt = ctx->reply.record.attempt;
+    report->tenant = once_span_of(ctx->tenant.data, ctx->tenant.len);
+
+    before = d->spans.len;
+    wire_put_spans(&d->spans, 0, d->spans_lost, report);
+
+    if (d->spans.result != ONCE_OK) {
+        d->spans.result = ONCE_OK;
+        d->spans.len = before;
+        d->spans_lost++;
+        return;
+    }
+
+    d->spans_lost = 0;
+    ngx_http_once_post_write(d);
+}
+
+/* ---------------------------------------------------------------- on the wire */
+
+void
+ngx_http_once_trace_context(struct once_buf *frame, uint32_t id, const void *data)
+{
+    if (ngx_http_once_pending.data == NULL || ngx_http_once_pending.data != data) {
+        return;
+    }
+
+    ngx_http_once_pending.data = NULL;
+    ngx_http_once_pending.context.call = id;
+    wire_put_context(frame, 0, &ngx_http_once_pending.context);
+}
+
+once_span
+ngx_http_once_trace_skip(once_span frame)
+{
+    size_t             used;
+    struct wire_frame  first;
+
+    if (wire_next(frame, &first, &used, NULL) == ONCE_OK && used > 0 && first.type == WIRE_CONTEXT) {
+        return once_span_skip(frame, used);
+    }
+
+    return frame;
+}
+
+void
+ngx_http_once_trace_gather(ngx_http_once_daemon_t *d)
+{
+    if (d->spans.len == 0 || d->out.len >= NGX_HTTP_ONCE_ROOM) {
+        return;
+    }
+
+    once_buf_add(&d->out, once_buf_span(&d->spans));
+
+    if (d->out.result != ONCE_OK) {
+        d->out.result = ONCE_OK;  /* it did not fit: next time */
+        return;
+    }
+
+    once_buf_clear(&d->spans);
+}
+
+void
+ngx_http_once_trace_store(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
+{
+    char               text[ONCE_TRACEPARENT_LEN + 1];
+    struct once_trace  there;
+
+    if (ctx->trace == NULL || once_trace_find(once_buf_span(lines), &there)) {
+        return;
+    }
+
+    once_trace_format(&ctx->trace->own, text);
+    once_buf_add(lines, ONCE_LIT("traceparent: "));
+    once_buf_add(lines, once_span_of(text, ONCE_TRACEPARENT_LEN));
+    once_buf_add(lines, ONCE_LIT("\r\n"));
+}
+
+/* ---------------------------------------------------------------- the variable */
+
+ngx_int_t
+ngx_http_once_trace_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r->main);
+
+    v->not_found = 1;
+
+    if (ctx == NULL || ctx->trace == NULL) {
+        return NGX_OK;
+    }
+
+    v->data = ngx_pnalloc(r->pool, 32);
+    if (v->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    v->len = ngx_hex_dump(v->data, ctx->trace->own.trace, 16) - v->data;
+    v->valid = 1;
+    v->no_cacheable = 1;
+    v->not_found = 0;
+
+    return NGX_OK;
+}

@@ -1,0 +1,88 @@
+-- Erasure: what a record says of anybody goes, what keeps a retry from executing again stays (docs/sealing.md).
+--
+-- Rows of a record that ended are changed by nobody else but expiry, which locks the newest claim's row as this does. What was
+-- there before is in dead rows until VACUUM, in the log of the server, in its backups and standbys.
+
+-- Names, answers, requests and checkpoints of a record, of all its lives that are still in a slot. The state says of answers
+-- that they are not kept; where there was none it stays as it is.
+CREATE FUNCTION once.erase_record(wanted uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    WITH claims AS (
+        UPDATE once.claim c SET tenant = '', key = NULL, takeover = (c.takeover & ~128) | 256
+         WHERE c.record = wanted RETURNING c.fence
+    ), results AS (   -- one that was moved may still be in both slots
+        UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+          FROM claims c WHERE r.fence = c.fence AND (r.headers IS NOT NULL OR r.body IS NOT NULL)
+    ), requests AS (
+        DELETE FROM once.request q WHERE q.record = wanted
+    )
+    DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence;
+    -- Expiry goes through a slot block by block, once, and its rows may just have moved to a block behind it (40_expiry.sql).
+    INSERT INTO once.leftover (record)
+    SELECT wanted WHERE EXISTS (SELECT FROM once.claim c JOIN once.slot s ON s.slot = c.slot
+                                 WHERE c.record = wanted AND c.slot > 0 AND s.closed_at IS NOT NULL)
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- dropping: the record goes whole, as one of which nothing happened. call: as for advance_record.
+CREATE FUNCTION once.forget_record(wanted uuid, seen bigint, dropping boolean, actor bytea, reason bytea, call uuid)
+RETURNS once.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s   once.stored;
+    own bigint;
+    n   bigint;
+BEGIN
+    IF coalesce(length(reason), 0) = 0 THEN
+        RAISE EXCEPTION 'forgetting needs a reason' USING ERRCODE = '22023';
+    END IF;
+    IF length(reason) > 1000 OR length(actor) > 255 THEN
+        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
+            length(actor) USING ERRCODE = '54000';
+    END IF;
+    PERFORM once.hold_ring();
+    s := once.lock_newest(wanted);
+    n := once.now_ms();
+    IF s.fence IS NULL THEN
+        RETURN once.answer_of('absent', NULL, n);
+    END IF;
+    SELECT c.fence INTO own FROM once.claim c WHERE c.record = wanted AND c.nonce = call;
+    IF own IS NOT NULL THEN   -- this very call, its first answer lost
+        RETURN once.answer_of('done', once.claimed(wanted, own), n);
+    END IF;
+    IF coalesce(seen, 0) <> 0 AND seen <> s.fence THEN
+        RETURN once.answer_of('fenced', s, n);
+    END IF;
+    IF once.is_gone(s, n) THEN
+        dropping := false;   -- it is; its bytes are not
+    ELSIF s.state IS NULL AND s.lease_until > n THEN
+        RETURN once.answer_of('in progress', s, n);
+    ELSIF NOT dropping AND (s.state IS NULL OR s.state = 4 OR (s.retryable AND s.point IS NOT NULL)) THEN
+        RETURN once.answer_of('unknown', s, n);
+    END IF;
+    IF s.forgotten AND NOT dropping THEN
+        RETURN once.answer_of('done', s, n);
+    END IF;
+    IF dropping THEN
+        IF s.state IS NULL AND NOT once.close_turn(s, 6, 0, NULL, NULL) THEN
+            s := once.newest(wanted);   -- it finished just now
+        END IF;
+        s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
+                            s.retention_ms, s.body_retention_ms, s.fingerprint, '', NULL);
+        PERFORM once.close_turn(s, 21, 0, NULL, NULL);
+    END IF;
+    PERFORM once.erase_record(wanted);
+    INSERT INTO once.audit (at, record, fence, what, actor, reason)
+    VALUES (n, wanted, s.fence, CASE WHEN dropping THEN 'dropped' ELSE 'forgotten' END, coalesce(actor, ''), reason);
+    RETURN once.answer_of('done', once.claimed(wanted, s.fence), n);
+END $$;
+
+CREATE FUNCTION once.forget(tenant text, key text, reason text, dropping boolean DEFAULT false, seen_fence bigint DEFAULT 0)
+RETURNS once.answer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT once.forget_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')), seen_fence, dropping,
+                              convert_to(session_user::text, 'UTF8'), convert_to(reason, 'UTF8'), gen_random_uuid())
+$$;
+COMMENT ON FUNCTION once.forget(text, text, text, boolean, bigint) IS
+    'Erase what a record says of anybody: a retry is told that it was done. dropping: a retry EXECUTES AGAIN. Kept in once.audit';
