@@ -20,6 +20,8 @@ static const struct once_gap gaps[] = {
     { "K13", "inbox: there is none, marks need a transaction of a database" },
     { "erasure", "once_forget() is refused: records end with their retention, or are deleted in Redis" },
     { "sealing", "keys to seal bytes with are refused: what is here is as Redis keeps it" },
+    { "quotas", "of records and bytes: refused, since what each tenant has is not counted" },
+    { "routes", "a record does not keep its route: metrics have it, listings do not" },
     { "clock", "leases and retention go by Redis's wall clock, which may be set" },
     { "order", "listings: newest first only within a page; pages may repeat a record that moved" },
     { "sums", "F14: outcomes are sealed, the other fields of a record have no checksum of ours" },

@@ -92,7 +92,8 @@ class Daemon:
 
 def claim(key, tenant="ann", retention_ms=0, lease_ms=60000, wait_ms=0, number=1, seed=0):
     return w.call(w.CLAIM, w.text(tenant) + w.text(key) + bytes([seed]) * 32 +
-                  w.terms(lease_ms, retention_ms=retention_ms, wait_ms=wait_ms, takeover=w.ESCALATE) + w.text("") + os.urandom(16),
+                  w.terms(lease_ms, retention_ms=retention_ms, wait_ms=wait_ms, takeover=w.ESCALATE) + w.text("") + w.text("") +
+                  os.urandom(16),
                   number=number)
 
 
