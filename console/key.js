@@ -147,7 +147,7 @@ export class Key {
         const rows = [
             ['Status', r.state === 'succeeded' || r.state === 'failed' ? r.status : null], ['Attempt', r.attempt], ['Created', at(r.created_at)], ['Claimed', r.attempt > 1 ? at(r.claimed_at) : null], ['Lease until', at(r.lease_until)],
             ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Route', bytesOf(r, 'route').length > 0 ? shown(bytesOf(r, 'route')) : null], ['Replays', this.replays()], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ...(typeof r.body_retention_ms === 'number' ? [['Response retention', format.span(r.body_retention_ms)]] : []), ['Takeover', r.takeover],
-            ['Recovery point', bytesOf(r, 'recovery_point').length > 0 ? shown(bytesOf(r, 'recovery_point')) : null], ['Fence', r.fence], ['Record', h('span', { class: 'mono' }, r.record)], ['Fingerprint', h('span', { class: 'mono', title: r.fingerprint }, `${r.fingerprint.slice(0, 32)}…`)],
+            ['Recovery point', bytesOf(r, 'recovery_point').length > 0 ? shown(bytesOf(r, 'recovery_point')) : null], ['Fence', r.fence], ['Record', h('span', { class: 'mono' }, r.record)], ['Traces', r.traces_url ? h('a', { class: 'traces', href: r.traces_url, target: '_blank', rel: 'noopener noreferrer' }, 'traces of this key') : null], ['Fingerprint', h('span', { class: 'mono', title: r.fingerprint }, `${r.fingerprint.slice(0, 32)}…`)],
         ];
         return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Record')), h('dl', { class: 'rows' }, rows.filter(([, v]) => v !== null && v !== undefined).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])));
     }

@@ -3,6 +3,7 @@
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
 #include "cli/cli.h"
+#include "cli/console_setup.h"
 #include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/signals.h"
@@ -14,7 +15,6 @@
 #include "daemon/api.h"
 #include "daemon/census.h"
 #include "daemon/completer.h"
-#include "daemon/console.h"
 #include "daemon/decisions.h"
 #include "daemon/pulse.h"
 #include "daemon/relayer.h"
@@ -69,17 +69,8 @@ static const char help[] =
     "                     is told (POST, JSON) when a record becomes unknown\n"
     "  --escalate-secret FILE\n"
     "                     signs that, as Standard Webhooks has it: whsec_... or bytes\n"
-    "  --console ADDR     serve the web console there, e.g. 127.0.0.1:7413, or at the unix socket\n"
-    "                     /PATH; default: off. The log says where to sign in\n"
-    "  --console-token-file FILE\n"
-    "                     the token to sign in with, 16 to 512 bytes, not readable by others;\n"
-    "                     default: one is made, printed, and good once; then the next is printed\n"
-    "  --console-any-address\n"
-    "                     ADDR may be one that other machines can reach. There is no TLS: put\n"
-    "                     something before it that has\n"
-    "  --console-outbox URL\n"
-    "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
-    "                     that of --relay, else a PostgreSQL store's own\n"
+    CONSOLE_HELP
+    CONSOLE_HELP_ANY
     ONCE_CLI_HELP_QUOTA
     "  --log-decisions F  a line for every answer to a claim, finish and the like, to standard\n"
     "                     error: 'json', 'logfmt', or 'off', the default\n"
@@ -113,17 +104,14 @@ enum {
     OPTION_CRASHES,
     OPTION_WEBHOOK,
     OPTION_SECRET,
-    OPTION_CONSOLE,
-    OPTION_CONSOLE_TOKEN,
-    OPTION_CONSOLE_ANY,
-    OPTION_CONSOLE_OUTBOX,
     OPTION_QUOTA,
     OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
-    OPTION_OTLP,                                    /* the first of otlp_setup.h's */
-    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT, /* the first of relay_setup.h's */
+    OPTION_CONSOLE,                                      /* the first of console_setup.h's */
+    OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
+    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -599,10 +587,8 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "complete-crashes", required_argument, NULL, OPTION_CRASHES },
         { "escalate-webhook", required_argument, NULL, OPTION_WEBHOOK },
         { "escalate-secret", required_argument, NULL, OPTION_SECRET },
-        { "console", required_argument, NULL, OPTION_CONSOLE },
-        { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
-        { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
-        { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
+        CONSOLE_OPTIONS(OPTION_CONSOLE),
+        CONSOLE_OPTIONS_ANY(OPTION_CONSOLE),
         { "quota", required_argument, NULL, OPTION_QUOTA },
         { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
@@ -636,14 +622,6 @@ static int parse(struct daemon *d, int argc, char **argv)
             d->escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
             d->escalate.secret_file = optarg;
-        else if (c == OPTION_CONSOLE)
-            d->console.listen = strcmp(optarg, "off") != 0 ? optarg : NULL;
-        else if (c == OPTION_CONSOLE_TOKEN)
-            d->console.token_file = optarg;
-        else if (c == OPTION_CONSOLE_ANY)
-            d->console.any_address = true;
-        else if (c == OPTION_CONSOLE_OUTBOX)
-            d->console.outbox = optarg;
         else if (c == OPTION_QUOTA || c == OPTION_QUOTA_TENANT)
             good = once_cli_quota(&d->cli, &d->quotas, c == OPTION_QUOTA_TENANT);
         else if (c == OPTION_RELAY_STORE)
@@ -652,6 +630,8 @@ static int parse(struct daemon *d, int argc, char **argv)
             good = set_log_format(d, optarg);
         else if (c == OPTION_LOG_FILE)
             d->log_file = optarg;
+        else if (c >= OPTION_CONSOLE && c < OPTION_OTLP)
+            good = console_setup_option(&d->cli, &d->console, (enum console_option)(c - OPTION_CONSOLE));
         else if (c >= OPTION_OTLP && c < OPTION_RELAY)
             good = otlp_setup_option(&d->otlp, (enum otlp_option)(c - OPTION_OTLP));
         else if (c >= OPTION_RELAY)
@@ -663,10 +643,8 @@ static int parse(struct daemon *d, int argc, char **argv)
     }
     if (optind < argc)
         return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
-    if (d->console.listen == NULL &&
-        (d->console.token_file != NULL || d->console.any_address || d->console.outbox != NULL))
-        return once_cli_usage(&d->cli,
-                              "--console-token-file, --console-any-address and --console-outbox are for --console");
+    if (!console_setup_check(&d->cli, &d->console))
+        return ONCE_EXIT_USAGE;
     if (d->log_file != NULL && d->log_format == DECISIONS_OFF)
         return once_cli_usage(&d->cli, "--log-file is for --log-decisions json or logfmt");
     if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !choose_socket(d, socket))

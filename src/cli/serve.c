@@ -5,6 +5,7 @@
  * parent of both (serve_supervisor.c). Where things are: serve_place.h.
  */
 #include "cli/cli.h"
+#include "cli/console_setup.h"
 #include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/serve_address.h"
@@ -83,13 +84,7 @@ static const char help[] =
     "  --workers N        nginx's; default: one per processor\n"
     "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
     "                     default 127.0.0.1:7411\n"
-    "  --console ADDR     where the daemon serves its web console, e.g. 127.0.0.1:7413, or a\n"
-    "                     unix socket's /PATH; default: off\n"
-    "  --console-token-file FILE\n"
-    "                     the token to sign in there with; default: one is made and printed\n"
-    "  --console-outbox URL\n"
-    "                     the database whose outbox it shows; default: that of --relay, else a\n"
-    "                     PostgreSQL store's own\n"
+    CONSOLE_HELP
     "  --log-requests     a line on standard error for every request\n"
     "  --log-decisions F  a line for every decision of the daemon: 'json', 'logfmt' or 'off'\n"
     "  --log-file PATH    these lines go there instead of standard error; USR1 opens it anew\n"
@@ -140,9 +135,6 @@ enum {
     OPTION_TLS_KEY,
     OPTION_WORKERS,
     OPTION_HTTP,
-    OPTION_CONSOLE,
-    OPTION_CONSOLE_TOKEN,
-    OPTION_CONSOLE_OUTBOX,
     OPTION_LOG_REQUESTS,
     OPTION_CONFIG,
     OPTION_PRINT_CONFIG,
@@ -155,8 +147,9 @@ enum {
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
     OPTION_TRACE,
-    OPTION_OTLP,                                    /* the first of otlp_setup.h's */
-    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT, /* the first of relay_setup.h's */
+    OPTION_CONSOLE,                                      /* the first of console_setup.h's */
+    OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
+    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
 };
 
 static const struct option options[] = {
@@ -184,9 +177,7 @@ static const struct option options[] = {
     { "tls-key", required_argument, NULL, OPTION_TLS_KEY },
     { "workers", required_argument, NULL, OPTION_WORKERS },
     { "http", required_argument, NULL, OPTION_HTTP },
-    { "console", required_argument, NULL, OPTION_CONSOLE },
-    { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
-    { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
+    CONSOLE_OPTIONS(OPTION_CONSOLE),
     { "log-requests", no_argument, NULL, OPTION_LOG_REQUESTS },
     { "config", required_argument, NULL, OPTION_CONFIG },
     { "print-config", no_argument, NULL, OPTION_PRINT_CONFIG },
@@ -224,8 +215,9 @@ struct serve {
     struct once_serve_config config;
     char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *methods[METHODS_MAX];
-    const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
-    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
+    const char *identity, *webhook;                               /* NULL: none */
+    struct console_options console;                               /* as said; listen NULL: off */
+    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
     struct quota_rules quotas; /* only to check them, likewise */
     struct relay_setup relay;  /* only to check it: the daemon gets it as words */
@@ -441,6 +433,8 @@ static bool parse_option(struct serve *serve, int c)
         return parse_relay(serve, (enum relay_option)(c - OPTION_RELAY));
     if (c >= OPTION_OTLP)
         return parse_otlp(serve, (enum otlp_option)(c - OPTION_OTLP));
+    if (c >= OPTION_CONSOLE)
+        return console_setup_option(&serve->cli, &serve->console, (enum console_option)(c - OPTION_CONSOLE));
     switch (c) {
     case OPTION_LOG_DECISIONS:
         return parse_log_decisions(serve);
@@ -503,12 +497,6 @@ static bool parse_option(struct serve *serve, int c)
             serve->wishes.config_dir = optarg;
         else if (c == OPTION_WEBHOOK)
             serve->webhook = optarg;
-        else if (c == OPTION_CONSOLE)
-            serve->console = strcmp(optarg, "off") != 0 ? optarg : NULL;
-        else if (c == OPTION_CONSOLE_TOKEN)
-            serve->console_token = optarg;
-        else if (c == OPTION_CONSOLE_OUTBOX)
-            serve->console_outbox = optarg;
         else if (c == OPTION_USER)
             serve->wishes.user = optarg;
         else if (c == OPTION_NGINX)
@@ -557,8 +545,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
-    else if ((serve->console_token != NULL || serve->console_outbox != NULL) && serve->console == NULL)
-        cli->exit = once_cli_usage(cli, "--console-token-file and --console-outbox are for --console");
+    else if (!console_setup_check(cli, &serve->console))
+        cli->exit = ONCE_EXIT_USAGE;
     else if (serve->relay_store != NULL && !serve->relay.given)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
     else if (serve->relay.given && !relay_setup_check(&serve->relay))
@@ -567,7 +555,7 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->log_file && !serve->logs)
         cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console.listen != NULL ||
               cli->seal_given || serve->logs || serve->otlp.options.url != NULL || serve->quotas.any) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(cli,
@@ -779,6 +767,20 @@ static void add_completer(struct once_serve_child *daemon, struct serve *serve)
     }
 }
 
+/* Its outbox is not among them: add_daemon() says why. */
+static void add_console(struct once_serve_child *daemon, const struct console_options *console)
+{
+    const char *words[][2] = { { "--console", console->listen },
+                               { "--console-token-file", console->token_file },
+                               { "--console-traces", console->traces } };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (words[i][1] == NULL)
+            continue;
+        once_serve_child_add(daemon, words[i][0]);
+        once_serve_child_add(daemon, words[i][1]);
+    }
+}
+
 static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
 {
     const struct once_serve_place *place = &serve->place;
@@ -792,14 +794,7 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
         once_serve_child_add(daemon, "--http");
         once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
     }
-    if (serve->console != NULL) {
-        once_serve_child_add(daemon, "--console");
-        once_serve_child_add(daemon, serve->console);
-    }
-    if (serve->console_token != NULL) {
-        once_serve_child_add(daemon, "--console-token-file");
-        once_serve_child_add(daemon, serve->console_token);
-    }
+    add_console(daemon, &serve->console);
     if (place->root) {
         once_serve_child_add(daemon, "--allow");
         once_serve_child_add(daemon, place->workers.name);
@@ -812,8 +807,8 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", place->store };
     if (serve->relay_store != NULL)
         daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
-    if (serve->console_outbox != NULL)
-        daemon->env[2] = (struct once_serve_env){ "ONCE_CONSOLE_OUTBOX", serve->console_outbox };
+    if (serve->console.outbox != NULL)
+        daemon->env[2] = (struct once_serve_env){ "ONCE_CONSOLE_OUTBOX", serve->console.outbox };
 }
 
 static int run(struct serve *serve, once_span config)

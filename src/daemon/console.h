@@ -29,6 +29,7 @@ struct console_options {
     bool any_address;       /* also addresses that others than this machine can reach */
     const char *token_file; /* NULL: a token is made, good for one sign-in, then the next is printed */
     const char *outbox;     /* URL of a database with an outbox; NULL: none */
+    const char *traces;     /* URL with {key_hash}: where a key's traces are (console_link.h); NULL: no link */
     const char *store;      /* its URL's scheme is shown */
     const struct escalate_counters *escalations; /* may be NULL, as the next two */
     const struct completer_counters *completer;

@@ -8,6 +8,7 @@
 #include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api_query.h"
+#include "daemon/console_link.h"
 #include "daemon/console_parts.h"
 #include "engine/moments.h"
 
@@ -248,6 +249,7 @@ static void put_moments(struct once_json *json, struct once *once, const uint8_t
 static void put_found(struct api_call *call, struct once_json *json, struct once_reply *reply)
 {
     struct once_record *record = &reply->record;
+    const char *traces = console_of(call)->options.traces;
     char child[ONCE_CHILD_KEY_LEN + 1];
     console_put_record(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
@@ -259,6 +261,8 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     once_child_key(call->once, &record->grant, ONCE_LIT("upstream"), child);
     once_json_text(json, "child_key", child);
+    if (traces != NULL)
+        console_link_put(json, "traces_url", traces, record->grant.record);
     put_request(json, record->request);
     put_moments(json, call->once, record->grant.record);
 }

@@ -150,6 +150,14 @@ ok(facts.Route === 'orders' && /^2since this daemon began/.test(facts.Replays), 
 const happened = (await texts('.timeline li')).map((t) => t.split('\n')[0]);
 ok(happened.length === 4 && happened[0].startsWith('claimed') && happened[1].startsWith('extended') && happened[2].startsWith('advanced to charged') && happened[3].startsWith('finished succeeded'), 'its timeline has the renewals', happened);
 ok((await page.innerText('.timeline li:nth-child(2)')).includes('seen by this daemon') && happened[1].includes('attempt 1'), 'by which attempt, and who says so');
+await context.route('http://traces.example/**', (route) => route.fulfill({ contentType: 'text/plain', body: 'found' }));
+const opened = context.waitForEvent('page');
+await page.click('text=traces of this key');
+const traces = await opened;
+await traces.waitForLoadState();
+equal(traces.url(), settings.traces.replace('{key_hash}', facts.Record), 'its traces are found by its hash, in a page of their own');
+ok(await traces.evaluate(() => window.opener === null && document.referrer === ''), 'which knows nothing of this one');
+await traces.close();
 await page.waitForSelector('.messages p:not(.loading)');
 equal(await page.innerText('.messages'), 'None waits, and none was given up.', 'its messages');
 

@@ -13,6 +13,7 @@ from receiver import Receiver
 COUNT = 100000 * int(os.environ.get("SIZE", "1"))
 SHOTS = os.environ.get("ONCE_CONSOLE_SHOTS")
 UNKNOWNS = 5
+TRACES = "http://traces.example/search?tags=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D"
 calm = threading.Event()
 
 
@@ -126,7 +127,7 @@ def main():
     fill("sqlite:%s/once.db" % folder, COUNT)
     fill("sqlite:%s/once.db" % folder, "request")
     stage(folder + "/shop.db")
-    daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, folder=folder)
+    daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, "--console-traces", TRACES, folder=folder)
     seed(daemon)
     session = daemon.login(name="the test")
     threads = [threading.Thread(target=load, args=(daemon, i), daemon=True) for i in range(4)]
@@ -134,7 +135,7 @@ def main():
         thread.start()
     with open(folder + "/npm/settings.json", "w", encoding="ascii") as file:
         json.dump({"origin": daemon.origin, "token": hand_out(daemon), "wrong": "0" * 64, "hostile": {name: b64(key) for name, key in HOSTILE.items()}, "count": COUNT,
-                   "unknowns": UNKNOWNS, "shots": os.path.abspath(SHOTS) if SHOTS else None, "patience": 60000 if SHOTS else 0, "chromium": shutil.which("chromium")}, file)
+                   "unknowns": UNKNOWNS, "traces": TRACES, "shots": os.path.abspath(SHOTS) if SHOTS else None, "patience": 60000 if SHOTS else 0, "chromium": shutil.which("chromium")}, file)
     browser = subprocess.Popen(["node", "browser.mjs", "settings.json"], cwd=folder + "/npm", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in browser.stdout:
         if line.startswith("# do "):

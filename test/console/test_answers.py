@@ -26,7 +26,8 @@ receiver = Receiver(lambda payload: 500)
 stage("message bad.orders k1 <script>poison</script>")
 subprocess.run([ONCE, "relay", "--store", "sqlite:%s/shop.db" % folder, "--route", "bad.*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=WITHIN)
 stage("message good k2 waits")
-daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, folder=folder)
+TRACES = "https://traces.example:3000/a/{key_hash}?q=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D&x='$(id)'#{key_hash}"
+daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, "--console-traces", TRACES, folder=folder)
 
 # ---------------------------------------------------------------- hostile bytes, there and back
 for name, key in HOSTILE.items():
@@ -35,10 +36,12 @@ ann = daemon.login()
 listed = ann.get("/api/keys", tenant="")[2]
 equal([bytes_of(r, "key") for r in listed["records"]], list(reversed(HOSTILE.values())), "listed newest first, byte for byte")
 equal(listed["next"] is None, False, "there may be more")
+ok("traces_url" not in dump(listed) and "traces_url" not in ann.key(b"no such key"), "a link to traces is for one record's page")
 for name, key in HOSTILE.items():
     one = ann.key(key)
     good = one["arm"] == "found" and bytes_of(one, "key") == key and one["status"] == 201 and one["body_len"] == len(BODY + key)
     ok(good and "body" not in one and "headers" not in one, "%s: its page, without the body" % name, one)
+    ok(re.fullmatch("[0-9a-f]{32}", one["record"]) and one["traces_url"] == TRACES.replace("{key_hash}", one["record"]), "%s: where its traces are" % name, one)
     shown = ann.post("/api/reveal", key_base64=b64(key), fence=one["fence"], what="response")[2]
     equal((bytes_of(shown, "body"), bytes_of(shown, "headers")), (BODY + key, b"Content-Type: text/html\r\n"), "%s: revealed as stored" % name)
 lines = lambda: [line for line in daemon.log.splitlines() if "revealed the response" in line]
@@ -233,5 +236,6 @@ listed = ann.get("/api/keys")[2]["records"]
 equal([(r["key"], len(r["record"])) for r in listed], [("", 32)], "where keys' texts are not kept there is the record's id")
 equal(bytes_of(ann.key(b"secret-17"), "key"), b"secret-17", "and who knows the key finds it")
 equal(ann.get("/api/outbox")[0], 400, "no outbox, where none is named")
+ok("traces_url" not in ann.key(b"secret-17"), "nor a link to traces")
 none.stop("without an outbox it")
 finish()

@@ -133,6 +133,19 @@ ok(all(isinstance(daemon.login("correct horse battery"), Session) for _ in range
 equal(daemon.login("correct horse batterz")[0], 401, "another is not")
 daemon.stop("with a token file it")
 
+# ---------------------------------------------------------------- where traces are
+CANNOT = "it has something that cannot stand in a URL: but for {key_hash}, write it as %XX"
+for url, says in (("javascript:alert(1)//{key_hash}", "it does not begin with http:// or https://"), ("//x/{key_hash}", "it does not begin with http:// or https://"),
+                  ("", "it does not begin with http:// or https://"), (" https://x/{key_hash}", "it does not begin with http:// or https://"),
+                  ("https://x/{key_hash}\n", CANNOT), ("https://x/\x1b[31m{key_hash}", CANNOT), ("https://x/\u202e{key_hash}", CANNOT), ("https://x/ {key_hash}", CANNOT),
+                  ('https://x/"><script>{key_hash}', CANNOT), ("https://x\\@y/{key_hash}", CANNOT), ("https://x/{key}/{key_hash}", CANNOT), ("https://x/%/{key_hash}", CANNOT),
+                  ("https://x/%0{key_hash}", CANNOT), ("https://x/{{key_hash}}", CANNOT), ("https:///{key_hash}", "it has no host"), ("https://:80/{key_hash}", "it has no host"),
+                  ("https://u:p@x/{key_hash}", "a user or password is in it"), ("https://x/", "{key_hash} is missing"), ("https://x/%7Bkey_hash%7D", "{key_hash} is missing"),
+                  ("https://{key_hash}.x/{key_hash}", "{key_hash} is not behind the host"), ("https://x/{key_hash}" + "x" * 1981, "it is longer than 2000 bytes")):
+    code, said = refused("--console-traces", url)
+    ok(code == 64 and said.startswith("once daemon: --console-traces: " + says), "as a link to traces %s is refused" % repr(url)[:60], code, said)
+Daemon("--console-traces", "http://[::1]:16686/{key_hash}" + "x" * 1971).stop("with a link of 2000 bytes it")
+
 # ---------------------------------------------------------------- where it listens
 for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:7413", "example.org:80", "7413"):
     code, said = refused(console=address)
@@ -157,6 +170,7 @@ ok(os.path.exists(socket_path), "one that was killed leaves its name")
 again = Daemon(console=socket_path)
 again.stop("its successor")
 ok(not os.path.exists(socket_path), "and removes the name at its end")
-code, said = refused("--console-any-address", console="off")
-ok(code == 64 and "are for --console" in said, "options without a console", code, said)
+for option in (("--console-any-address",), ("--console-token-file", path), ("--console-outbox", "sqlite:x"), ("--console-traces", "https://x/{key_hash}")):
+    code, said = refused(*option, console="off")
+    ok(code == 64 and said.startswith("once daemon: %s is for --console\n" % option[0]), "%s without a console" % option[0], code, said)
 finish()

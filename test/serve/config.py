@@ -137,6 +137,9 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
             ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
+            ((*UPSTREAM, "--console-traces", "https://x/{key_hash}"), "--console-traces is for --console"),
+            ((*UPSTREAM, "--console", "127.0.0.1:1", "--console-traces", "ftp://x/{key_hash}"),
+             "--console-traces: it does not begin with http:// or https://"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
             ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
             ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
