@@ -35,8 +35,8 @@ enum console_option {
     "                     the token to sign in with, 16 to 512 bytes, not readable by others;\n"                       \
     "                     default: one is made and printed, good once; then the next\n"                                \
     "  --console-outbox URL\n"                                                                                         \
-    "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"                    \
-    "                     that of --relay, else a PostgreSQL store's own\n"                                            \
+    "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX,\n"                         \
+    "                     else that of --relay, else a PostgreSQL store's own\n"                                       \
     "  --console-traces URL\n"                                                                                         \
     "                     where a key's traces are found, for a link on its page; {key_hash} in\n"                     \
     "                     it is the key hash; default: no link\n"

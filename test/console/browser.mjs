@@ -151,6 +151,7 @@ const happened = (await texts('.timeline li')).map((t) => t.split('\n')[0]);
 ok(happened.length === 4 && happened[0].startsWith('claimed') && happened[1].startsWith('extended') && happened[2].startsWith('advanced to charged') && happened[3].startsWith('finished succeeded'), 'its timeline has the renewals', happened);
 ok((await page.innerText('.timeline li:nth-child(2)')).includes('seen by this daemon') && happened[1].includes('attempt 1'), 'by which attempt, and who says so');
 await context.route('http://traces.example/**', (route) => route.fulfill({ contentType: 'text/plain', body: 'found' }));
+equal(await page.getAttribute('a.traces', 'rel'), 'noopener noreferrer', 'a link to its traces');
 const opened = context.waitForEvent('page');
 await page.click('text=traces of this key');
 const traces = await opened;
