@@ -121,6 +121,12 @@ static once_result look_up_keys(struct seal_store *s, struct sealed *const *want
         pointers[i] = &asked[i];
     }
     once_result r = once_store_apply(s->wrap.inner, pointers, count, err);
+    if (r == ONCE_UNKNOWN) { /* nothing was changed: it can be asked again here, before anybody is in doubt */
+        for (size_t i = 0; i < count; i++)
+            once_reply_release(&asked[i].reply);
+        if (once_store_reopen(s->wrap.inner, NULL, err) == ONCE_OK)
+            r = once_store_apply(s->wrap.inner, pointers, count, err);
+    }
     for (size_t i = 0; i < count; i++) {
         const struct once_record *found = &asked[i].reply.record; /* what was forgotten does not say whose it was */
         if (r == ONCE_OK && asked[i].result == ONCE_OK && asked[i].reply.arm == ONCE_ARM_FOUND && !found->forgotten)
