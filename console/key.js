@@ -70,7 +70,7 @@ export class Key {
         const title = h('header', { class: 'title' }, h('div', {}, h('p', { class: 'over' }, h('a', { href: '#/keys' }, 'Keys'), this.tenant.length > 0 ? [' / ', shown(this.tenant)] : null),
             h('h1', { class: 'mono' }, shown(this.key)), h('div', { class: 'under' }, r.arm === 'found' ? badge(r) : null, copyButton(this.key))), r.arm === 'found' ? this.actions() : null);
         replace(this.element, title, r.arm === 'found' ? this.advice() : null, r.arm === 'found'
-            ? h('div', { class: 'columns' }, h('div', {}, this.facts(), this.timeline()), h('div', {}, this.response(), this.request(), this.checkpoint(), this.children()))
+            ? h('div', { class: 'columns' }, h('div', {}, this.facts(), this.timeline()), h('div', {}, this.response(), this.request(), this.checkpoint(), this.children(), this.messages()))
             : [h('section', { class: 'panel' }, empty('No such key', 'There is none, or it is past its retention and counts as new. Keys are compared byte by byte.')), r.history.length > 0 ? this.timeline() : null]);
     }
 
@@ -146,17 +146,38 @@ export class Key {
         const at = (t) => (t === null ? null : t === 'never' ? 'never' : [format.time(t), h('small', { title: format.utc(t) }, format.ago(t, r.now))]);
         const rows = [
             ['Status', r.state === 'succeeded' || r.state === 'failed' ? r.status : null], ['Attempt', r.attempt], ['Created', at(r.created_at)], ['Claimed', r.attempt > 1 ? at(r.claimed_at) : null], ['Lease until', at(r.lease_until)],
-            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ...(typeof r.body_retention_ms === 'number' ? [['Response retention', format.span(r.body_retention_ms)]] : []), ['Takeover', r.takeover],
+            ['Finished', at(r.finished_at)], ['Expires', at(r.expires_at)], ['Route', bytesOf(r, 'route').length > 0 ? shown(bytesOf(r, 'route')) : null], ['Replays', this.replays()], ['Retention', r.retention_ms === 'never' ? 'for ever' : format.span(r.retention_ms)], ...(typeof r.body_retention_ms === 'number' ? [['Response retention', format.span(r.body_retention_ms)]] : []), ['Takeover', r.takeover],
             ['Recovery point', bytesOf(r, 'recovery_point').length > 0 ? shown(bytesOf(r, 'recovery_point')) : null], ['Fence', r.fence], ['Record', h('span', { class: 'mono' }, r.record)], ['Fingerprint', h('span', { class: 'mono', title: r.fingerprint }, `${r.fingerprint.slice(0, 32)}…`)],
         ];
         return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Record')), h('dl', { class: 'rows' }, rows.filter(([, v]) => v !== null && v !== undefined).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])));
     }
 
+    /** A replay writes nothing: who counts is the daemon, as long as it runs. */
+    replays() {
+        const { seen, now } = this.record;
+        if (!seen) return null;
+        const since = `since this daemon began, ${format.ago(seen.since, now)}`;
+        if (!seen.whole) return ['not known', h('small', {}, `${since}: it counts those of the last 16384 keys`)];
+        return [String(seen.replays), h('small', {}, seen.replays > 0 ? `${since}; the last ${format.ago(seen.last_replay, now)}` : since)];
+    }
+
+    /** What the store keeps, and what this daemon has seen besides, in the order of time. Their clocks are two, which may
+        differ by a little: a renewal lies between its claim and its end all the same. */
+    events() {
+        const { history, seen } = this.record;
+        const claims = new Map(history.filter((e) => e.state === 'running').map((e) => [e.fence, e]));
+        const ends = new Map(history.filter((e) => e.attempt > 0 && e.state !== 'running').map((e) => [e.fence, e.at]));
+        const within = (m) => Math.max(claims.get(m.fence)?.at ?? 0, m.what === 'fenced' ? m.at : Math.min(m.at, ends.get(m.fence) ?? m.at));
+        const moments = (seen?.moments ?? []).map((m) => ({ ...m, at: within(m), attempt: claims.get(m.fence)?.attempt ?? 0, state: null, seen: true }));
+        const rank = (e) => (e.seen ? 1 : e.state === 'running' ? 0 : 2);
+        return history.concat(moments).sort((a, b) => a.at - b.at || Number(BigInt(a.fence) - BigInt(b.fence)) || rank(a) - rank(b));
+    }
+
     timeline() {
-        const item = (e) => h('li', { class: e.state ?? (e.actor || e.actor_base64 ? 'word' : 'plain') }, h('p', {}, h('b', {}, e.what), e.state && e.state !== 'running' ? ` ${e.state}${e.state === 'unknown' ? '' : `, status ${e.status}`}` : null, e.attempt > 0 ? h('span', { class: 'dim' }, ` attempt ${e.attempt}`) : null),
+        const item = (e) => h('li', { class: e.state ?? (e.actor || e.actor_base64 ? 'word' : 'plain') }, h('p', {}, h('b', {}, e.what), bytesOf(e, 'point').length > 0 ? [' to ', shown(bytesOf(e, 'point'))] : null, e.state && e.state !== 'running' ? ` ${e.state}${e.state === 'unknown' ? '' : `, status ${e.status}`}` : null, e.attempt > 0 ? h('span', { class: 'dim' }, ` attempt ${e.attempt}`) : null),
             bytesOf(e, 'actor').length > 0 ? h('p', {}, 'by ', shown(bytesOf(e, 'actor'))) : null, bytesOf(e, 'reason').length > 0 ? h('blockquote', {}, shown(bytesOf(e, 'reason'), { lines: true })) : null,
-            h('p', { class: 'dim' }, h('time', { datetime: format.utc(e.at), title: format.utc(e.at) }, `${format.time(e.at)}.${String(e.at % 1000).padStart(3, '0')}`), ` · fence ${e.fence}`));
-        return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Timeline'), h('p', {}, 'attempts that are still kept, and every word of an operator')), h('ol', { class: 'timeline' }, this.record.history.map(item)));
+            h('p', { class: 'dim' }, h('time', { datetime: format.utc(e.at), title: format.utc(e.at) }, `${format.time(e.at)}.${String(e.at % 1000).padStart(3, '0')}`), ` · fence ${e.fence}`, e.seen ? ' · seen by this daemon' : ''));
+        return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Timeline'), h('p', {}, 'attempts that are still kept, every word of an operator, and the renewals that this daemon has seen since it began')), h('ol', { class: 'timeline' }, this.events().map(item)));
     }
 
     /** A part that is hidden until somebody asks for it. */
@@ -204,6 +225,17 @@ export class Key {
         const section = this.hidden('request', 'Stored request', about, '');
         if (q.traceparent) section.append(h('p', { class: 'trace' }, 'Trace ', h('span', { class: 'mono' }, q.traceparent.split('-')[1]), copyButton(new TextEncoder().encode(q.traceparent.split('-')[1]))));
         return section;
+    }
+
+    /** A message does not know the operation it came from; those of the same order have its key as theirs. */
+    messages() {
+        if (!this.record.outbox || this.key.length === 0) return null;
+        const place = h('div', { class: 'messages' }, h('p', { class: 'loading' }, 'Looking…'));
+        const row = (m) => h('li', {}, h('span', { class: `badge ${m.state === 'dead' ? 'failed' : m.state === 'retrying' ? 'unknown' : 'running'}` }, m.state), ' ', h('span', { class: 'mono' }, shown(bytesOf(m, 'topic'))), ' ', h('span', { class: 'mono dim' }, m.id));
+        get('/api/outbox', { message_key: this.encoded.key }).then((answer) => replace(place,
+            answer.messages.length > 0 ? h('ul', { class: 'plain' }, answer.messages.map(row)) : h('p', { class: 'dim' }, 'None waits, and none was given up.'),
+            answer.more ? h('p', { class: 'dim' }, 'There may be more: the oldest 5000 messages were looked at.') : null), (problem) => replace(place, h('p', { class: 'dim' }, problem.message)));
+        return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Messages'), h('p', {}, 'in the outbox, with this key as their message key')), place);
     }
 
     checkpoint() {

@@ -39,7 +39,7 @@ export class Keys {
 
     /** What the address says. */
     get filter() {
-        return { states: this.query.get('states') ?? '', tenant: this.query.get('tenant') ?? null, prefix: this.query.get('prefix') ?? '', older: this.query.get('older') ?? '',
+        return { states: this.query.get('states') ?? '', tenant: this.query.get('tenant') ?? null, prefix: this.query.get('prefix') ?? '', route: this.query.get('route') ?? '', older: this.query.get('older') ?? '',
             abandoned: this.query.get('abandoned') === '1', before: this.query.get('before') ?? null };
     }
 
@@ -50,11 +50,12 @@ export class Keys {
     }
 
     makeForm() {
-        const { states, tenant, prefix, older, abandoned } = this.filter;
+        const { states, tenant, prefix, route, older, abandoned } = this.filter;
         const text = (encoded) => new TextDecoder().decode(fromPercent(encoded ?? ''));
         const chosen = new Set(states.split(',').filter((s) => s !== ''));
         this.search = h('input', { type: 'search', name: 'prefix', value: text(prefix), placeholder: 'Keys that begin with…', 'aria-label': 'Keys that begin with', autocomplete: 'off', spellcheck: 'false', maxlength: 255 });
         const tenantInput = h('input', { name: 'tenant', value: text(tenant), placeholder: 'any', autocomplete: 'off', spellcheck: 'false', maxlength: 255 });
+        const routeInput = h('input', { name: 'route', value: text(route), placeholder: 'any', autocomplete: 'off', spellcheck: 'false', maxlength: 64 });
         const olderInput = h('input', { name: 'older', value: older, placeholder: 'e.g. 15m', autocomplete: 'off', size: 8 });
         const exact = h('button', { type: 'button', class: 'quiet', onclick: () => this.openExact(tenantInput.value) }, 'Open this key');
         const boxes = STATES.map((s) => h('label', { class: `chip ${s}` }, h('input', { type: 'checkbox', name: 'state', value: s, checked: chosen.has(s) }), s));
@@ -65,12 +66,12 @@ export class Keys {
             olderInput.setCustomValidity(ms === null ? 'A time such as 90s, 15m, 2h or 3d, please' : '');
             if (!olderInput.reportValidity()) return;
             const encoded = (value) => percent(new TextEncoder().encode(value));
-            location.hash = this.href({ prefix: encoded(this.search.value), tenant: encoded(tenantInput.value), older: olderInput.value.trim(),
+            location.hash = this.href({ prefix: encoded(this.search.value), tenant: encoded(tenantInput.value), route: encoded(routeInput.value), older: olderInput.value.trim(),
                 states: boxes.filter((b) => b.firstChild.checked).map((b) => b.firstChild.value).join(','), abandoned: lost.firstChild.checked ? '1' : null });
         };
         return h('form', { class: 'panel filter', onsubmit: go, onchange: (e) => e.target.type === 'checkbox' && go(e) },
             h('div', { class: 'searching' }, this.search, h('button', { class: 'primary' }, 'Search'), exact),
-            h('div', { class: 'fields' }, h('fieldset', {}, h('legend', {}, 'State'), boxes, lost), h('label', { class: 'field' }, 'Tenant', tenantInput), h('label', { class: 'field' }, 'Older than', olderInput)));
+            h('div', { class: 'fields' }, h('fieldset', {}, h('legend', {}, 'State'), boxes, lost), h('label', { class: 'field' }, 'Tenant', tenantInput), h('label', { class: 'field' }, 'Route', routeInput), h('label', { class: 'field' }, 'Older than', olderInput)));
     }
 
     openExact(tenant) {
@@ -79,8 +80,8 @@ export class Keys {
     }
 
     async start() {
-        const { states, tenant, prefix, older, abandoned, before } = this.filter;
-        const parameters = { states: states || null, tenant: tenant ? { encoded: tenant } : null, prefix: prefix ? { encoded: prefix } : null, older_ms: older ? format.parseSpan(older) : null,
+        const { states, tenant, prefix, route, older, abandoned, before } = this.filter;
+        const parameters = { states: states || null, tenant: tenant ? { encoded: tenant } : null, prefix: prefix ? { encoded: prefix } : null, route: route ? { encoded: route } : null, older_ms: older ? format.parseSpan(older) : null,
             abandoned: abandoned ? 1 : null, before, limit: LIMIT, ...this.fixed };
         replace(this.results, h('p', { class: 'loading' }, 'Looking…'));
         let answer = await get('/api/keys', parameters);
@@ -119,9 +120,9 @@ export class Keys {
 
     draw(answer) {
         const now = answer.asked_at; // the daemon's clock, not the reader's
-        const head = ['Key', 'State', 'Status', 'Tenant', 'Created', 'Attempt', 'Expires'];
+        const head = ['Key', 'State', 'Status', 'Route', 'Tenant', 'Created', 'Attempt', 'Expires'];
         const row = (r) => h('tr', { onclick: (e) => e.target.closest('a') || getSelection().toString() !== '' || (location.hash = keyHref(r)) },
-            h('td', {}, keyLink(r)), h('td', {}, badge(r)), h('td', { class: 'n' }, statusOf(r)),
+            h('td', {}, keyLink(r)), h('td', {}, badge(r)), h('td', { class: 'n' }, statusOf(r)), h('td', { class: 'mono' }, bytesOf(r, 'route').length > 0 ? shown(bytesOf(r, 'route'), { most: 40 }) : h('span', { class: 'dim none' }, '–')),
             h('td', { class: 'mono' }, bytesOf(r, 'tenant').length > 0 ? shown(bytesOf(r, 'tenant'), { most: 60 }) : h('span', { class: 'dim none' }, '–')),
             h('td', { class: 'n', title: format.time(r.created_at) }, format.ago(r.created_at, now)), h('td', { class: 'n' }, r.attempt), h('td', { class: 'n' }, expiry(r, now)));
         const list = answer.records.length === 0 ? this.nothing(answer)

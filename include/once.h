@@ -99,6 +99,8 @@ typedef int64_t once_time;
 #define ONCE_CHILD_KEY_LEN 48                  /* printable; callees accept at least 64 */
 #define ONCE_UUID_LEN 36
 #define ONCE_LIST_LIMIT_MAX 1000
+#define ONCE_ROUTE_LEN_MAX 64   /* bytes of a route's name, visible ASCII */
+#define ONCE_ROUTE_COUNT_MAX 62 /* names that a store keeps; all that come later are "other" */
 
 /* ---------------------------------------------------------------- results */
 
@@ -111,7 +113,8 @@ typedef int64_t once_time;
     X(UNAVAILABLE, "the store was not reached or refused; nothing was changed")                                        \
     X(UNKNOWN, "the answer was lost; it may have taken effect")                                                        \
     X(CORRUPT, "stored data breaks an invariant")                                                                      \
-    X(NO_MEMORY, "out of memory; nothing was changed")
+    X(NO_MEMORY, "out of memory; nothing was changed")                                                                 \
+    X(QUOTA, "the tenant has as much as it may have; nothing was changed")
 
 typedef enum once_result {
 #define ONCE__RESULT(name, text) ONCE_##name,
@@ -208,6 +211,7 @@ struct once_record {
     once_span recovery_point, checkpoint;
     once_span headers, body;
     once_span request; /* only in the reply of once_take_over() and once_lookup_request() */
+    once_span route;   /* as the newest claim said, or "other"; a replay need not tell it */
 };
 
 /* What the store answered. */
@@ -267,6 +271,10 @@ struct once_options {
     uint32_t waiter_len;   /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
     uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
     const struct once_clock *clock;
+    /* What a store has to say to whoever runs it, a line each: what it is not as safe as it could be, what it lost.
+     * Called from once_open() and from the engine's thread; NULL: nobody listens. */
+    void (*tell)(void *arg, const char *text);
+    void *tell_arg;
     /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
      * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
      * without its keys. Not for `once:`: what a daemon owns, it seals. */
@@ -283,6 +291,8 @@ struct once_options {
  *                                               a pooler; where they are not given, connecting
  *                                               takes 10 s at most (connect_timeout) and an
  *                                               answer 30 s (tcp_user_timeout, ms)
+ *   redis://HOST:PORT/DB?tier=best-effort       a Redis, which may lose what it acknowledged (docs/redis.md);
+ *                                               rediss:// with TLS, redis+unix:PATH
  *   once:PATH                                   what a daemon owns, by its socket
  *   trace+URL, fault+URL                        wrappers for debugging and tests
  * An empty or missing file is made a store (mode 0600). `options` may be NULL.
@@ -299,6 +309,16 @@ ONCE_API ONCE_CHECKED once_result once_migrate(const char *url, int *version, st
  * another thread is inside a call on the same handle. */
 ONCE_API void once_close(struct once *once);
 
+/* How much the store promises: "full", or "best-effort" (Redis), where every answer should say so. A claim with
+ * retention ONCE_NEVER is refused there with ONCE_INVALID. */
+ONCE_API const char *once_tier(const struct once *once);
+
+/* What the store does not promise, by invariant; none where the tier is full. */
+struct once_gap {
+    const char *invariant, *text;
+};
+ONCE_API const struct once_gap *once_gaps(const struct once *once, size_t *count);
+
 /* ---------------------------------------------------------------- the protocol */
 
 struct once_claim {
@@ -306,7 +326,7 @@ struct once_claim {
     once_span key;                       /* 1 to 255 bytes */
     struct once_fingerprint fingerprint; /* of what is asked; all zero is a value like any other */
     int64_t lease_ms;                    /* 0: 60 s */
-    int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER */
+    int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER (not on the best-effort tier) */
     int64_t body_retention_ms;           /* of headers and body, from the finish, at most retention_ms; 0: as long */
     int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
     enum once_takeover takeover;
@@ -315,6 +335,8 @@ struct once_claim {
     bool key_time;     /* where there is no record: a UUIDv7 whose time is outside the window is EXPIRED, see below */
     once_span request; /* kept until it is finished, for whoever takes over. Yours: leave credentials out.
                           Empty: what an earlier attempt stored stays */
+    once_span route;   /* what kind of operation it is, e.g. "orders": a label to count and
+                          to find it by. Few different ones; empty: none. Decides nothing */
     uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
                           its nonce after a lost answer returns the same grant */
 };
@@ -330,7 +352,8 @@ struct once_claim {
  *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN; but EXECUTE
  *                                 where its holder had intent and recorded no point: nothing was sent.
  *                                 `completer`: IN_PROGRESS if the holder's claim said so too, else UNKNOWN
- * EXECUTE and PROBE are answered after the claim is durable (K4).
+ * EXECUTE and PROBE are answered after the claim is durable (K4). ONCE_QUOTA, from a daemon that has quotas: it would
+ * be a new record, or would wait, and its tenant has as much as it may have. What is there is never refused for that.
  *
  * body_retention_ms: after it the record is a tombstone. It replays as ever, with status, body_dropped and
  * body_expired, and without headers and body; it is never executed again. That does not wait for once_expire(), which
@@ -595,6 +618,7 @@ struct once_filter {
     unsigned states;         /* bits 1u << state; 0: all */
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
+    once_span route;    /* empty: all */
     int64_t age_ms_min; /* created at least this long ago */
     bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
     bool with_request;  /* of these, only what has a stored request */
@@ -669,7 +693,11 @@ struct once_stats {
     uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
     uint64_t records; /* in the store, about */
     uint64_t bytes;   /* of the store's files */
-    once_time now;    /* the store's clock */
+    /* Best-effort tier, as seen by this handle, or the daemon's: */
+    uint64_t lost;     /* its own writes that were acknowledged and are gone */
+    uint64_t evicted;  /* keys that the server evicted */
+    uint64_t restarts; /* times that the server was another process than before: restarted, or failed over */
+    once_time now;     /* the store's clock */
 };
 ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err);
 

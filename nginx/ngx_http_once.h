@@ -8,6 +8,7 @@
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_resend.c    the request as it is stored for the completer
+ *     ngx_http_once_route.c     what a request is counted as
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
@@ -94,6 +95,9 @@ typedef struct {
     ngx_str_t                  complete;       /* the upstream's name at the daemon; empty: off */
     ngx_array_t               *complete_headers; /* ngx_str_t: stored, besides the usual ones */
     ngx_uint_t                 complete_identity; /* clients are authenticated here: the daemon may use its own */
+    ngx_http_complex_value_t  *route;          /* NULL: route_name */
+    once_span                  route_name;     /* empty: none */
+    ngx_uint_t                 route_said;
     ngx_uint_t                 trace;          /* of a million requests without a trace, so many begin one; see below */
     ngx_uint_t                 store_down;     /* NGX_HTTP_ONCE_REFUSE, PASS */
     ngx_str_t                  pass;           /* a named location, or empty */
@@ -145,6 +149,8 @@ ngx_int_t ngx_http_once_daemon_state(ngx_http_once_daemon_t *d);
 void ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w);
 /* NULL: it was never there */
 const struct once_mac *ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d);
+/* Its store may lose what it acknowledged: answers say so. Known from its first welcome on. */
+ngx_uint_t ngx_http_once_daemon_best_effort(ngx_http_once_daemon_t *d);
 /* of the tenant without a name */
 const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
 
@@ -280,6 +286,9 @@ ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
 ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
 void ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request);
+char *ngx_http_once_set_route(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+void ngx_http_once_merge_route(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf);
+once_span ngx_http_once_route(ngx_http_once_ctx_t *ctx);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 void ngx_http_once_sweep(void);
@@ -335,10 +344,14 @@ ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_r
 ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
+ngx_int_t ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);
 
 ngx_int_t ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len);
-/* Idempotency-Expires */
-ngx_int_t ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at);
+/* What every answer to a keyed request says: Idempotency-Expires, and Once-Tier where it is not the full one. */
+ngx_int_t ngx_http_once_add_facts(ngx_http_once_ctx_t *ctx);
+ngx_int_t ngx_http_once_add_tier(ngx_http_once_ctx_t *ctx);
+/* Does the route want more than the daemon's store gives? Then ctx->refusal says so. */
+ngx_uint_t ngx_http_once_refuse_tier(ngx_http_once_ctx_t *ctx);
 
 #endif

@@ -41,7 +41,7 @@ ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *
     return NGX_OK;
 }
 
-ngx_int_t
+static ngx_int_t
 ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 {
     static u_char  text[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];  /* of that second: */
@@ -62,6 +62,16 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
     }
 
     return ngx_http_once_add_header(r, "Idempotency-Expires", text, len);
+}
+
+ngx_int_t
+ngx_http_once_add_facts(ngx_http_once_ctx_t *ctx)
+{
+    if (ngx_http_once_add_tier(ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_once_add_expiry(ctx->request, ctx->expires_at);
 }
 
 /* Sends a header and a body of one piece, which lives as long as the request. */
@@ -180,7 +190,7 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
         || ngx_http_once_add_header(r, "Link",
                 (u_char *) "</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"",
                 sizeof("</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"") - 1) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK))
+        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -243,6 +253,17 @@ ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail)
 {
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
         NGX_HTTP_SERVICE_UNAVAILABLE, "store-unavailable", "Keys cannot be checked now", detail, 1, 1 });
+}
+
+/* Not the store's fault, and not passed on whatever once_store_down says: it would be a way around the quota. */
+ngx_int_t
+ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail)
+{
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: %s", detail);  /* its tenant must not fill the log, either */
+
+    return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+        429, "quota-exceeded", "Too much is kept or under way for this caller", detail, 1,
+        NGX_HTTP_ONCE_RETRY_AFTER_MAX });
 }
 
 /* ---------------------------------------------------------------- replays */
@@ -352,7 +373,7 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
 
     if (lines.ptr == NULL || body.ptr == NULL || record->status < 200 || record->status > 999
         || ngx_http_once_stored_headers(r, lines) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK))
+        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -489,7 +510,8 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     once_buf_add_byte(&json, '{');
     ngx_http_once_json_policy(&json, ngx_http_get_module_loc_conf(r, ngx_http_once_module));
     once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
-                  "\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"store_unavailable\":503},\"locations\":[");
+                  "\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"quota_exceeded\":429,"
+                  "\"store_unavailable\":503},\"locations\":[");
 
     place = omcf->places.elts;
 

@@ -616,7 +616,7 @@ ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
     ngx_chain_t         *out, *cl;
     ngx_http_request_t  *r = ctx->request;
 
-    if (ngx_http_once_add_expiry(r, ctx->expires_at) != NGX_OK) {
+    if (ngx_http_once_add_facts(ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 

@@ -74,6 +74,7 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_command("once_forward", NGX_CONF_FLAG, ngx_conf_set_flag_slot, forward),
     ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_conf_set_flag_slot, intent),
     ngx_http_once_command("once_complete", NGX_CONF_1MORE, ngx_http_once_set_complete, complete),
+    ngx_http_once_command("once_route", NGX_CONF_TAKE1, ngx_http_once_set_route, route),
     ngx_http_once_enum("once_store_down", store_down, ngx_http_once_store_downs),
     ngx_http_once_command("once_trace", NGX_CONF_TAKE1, ngx_http_once_set_trace, trace),
     ngx_http_once_command("once_pass", NGX_CONF_TAKE1, ngx_http_once_set_pass, pass),
@@ -410,7 +411,7 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
         "Proxy-Authorization", "Authentication-Info", "Proxy-Authentication-Info", "Connection", "Keep-Alive",
         "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Date", "Age",
         "Server", "Retry-After", "Clear-Site-Data", "Idempotency-Replayed", "Idempotency-Expires",
-        "Idempotency-Outcome"
+        "Idempotency-Outcome", "Once-Tier"
     };
 
     for (i = 0; i < sizeof never / sizeof *never; i++) {
@@ -841,6 +842,8 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_conf_merge_uint_value(conf->store_down, prev->store_down, NGX_HTTP_ONCE_REFUSE);
     ngx_conf_merge_uint_value(conf->trace, prev->trace, NGX_HTTP_ONCE_TRACE_OFF);
+
+    ngx_http_once_merge_route(cf, prev, conf);
 
     /* once_pass is for the location it stands in: the one it names would go to itself */
 

@@ -340,6 +340,7 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
         ngx_explicit_memzero(welcome.secret, sizeof(welcome.secret));
 
         d->welcomed = 1;
+        d->best_effort = welcome.best_effort;
         d->state = NGX_HTTP_ONCE_READY;
         d->backoff = NGX_HTTP_ONCE_BACKOFF_MIN;
 
@@ -687,6 +688,12 @@ const struct once_mac *
 ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
 {
     return d->welcomed ? &d->secret : NULL;
+}
+
+ngx_uint_t
+ngx_http_once_daemon_best_effort(ngx_http_once_daemon_t *d)
+{
+    return d->best_effort;
 }
 
 const struct once_mac *

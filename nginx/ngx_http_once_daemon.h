@@ -28,6 +28,7 @@ struct ngx_http_once_daemon_s {
     struct once_mac         secret;
     struct once_mac         salt;       /* of fingerprints where there is one tenant, without a name */
     ngx_uint_t              welcomed;   /* the secret is there */
+    ngx_uint_t              best_effort; /* its store may lose what it acknowledged */
 
     struct once_buf         out, in;
     struct once_buf         frame;      /* the one that is made */

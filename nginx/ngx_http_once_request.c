@@ -524,6 +524,11 @@ ngx_http_once_begin(void *data)
         return;
     }
 
+    if (ngx_http_once_refuse_tier(ctx)) {
+        ngx_http_once_decide(ctx, ONCE_INVALID, "refused");
+        return;
+    }
+
     if (ngx_http_once_natural_key(ctx) != NGX_OK) {
         ngx_http_once_decide(ctx, ONCE_NO_MEMORY, "no memory for a key");
         return;
@@ -554,6 +559,7 @@ ngx_http_once_begin(void *data)
         request.claim.key = once_span_of(ctx->key.data, ctx->key.len);
         request.claim.fingerprint = ctx->fingerprint;
         request.claim.intent = ctx->conf->intent;
+        request.claim.route = ngx_http_once_route(ctx);
         ngx_http_once_claim_terms(ctx, &request.claim);
         ngx_http_once_claim_request(ctx, &stored, &request.claim);
     }
@@ -606,6 +612,7 @@ ngx_http_once_claimed(void *data, ngx_http_once_reply_t *reply)
     record->checkpoint = record->checkpoint.len <= NGX_HTTP_ONCE_CHECKPOINT_MAX
                          ? ngx_http_once_keep(pool, record->checkpoint) : once_span_of(NULL, 0);
     record->request = once_span_of(NULL, 0);
+    record->route = once_span_of(NULL, 0);
 
     ctx->grant = record->grant;
     ctx->named = 0;
@@ -794,6 +801,9 @@ ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
             NGX_HTTP_BAD_REQUEST, reply->err.text[0] == '\0' ? "key-missing" : "key-invalid",
             reply->err.text[0] == '\0' ? "Idempotency-Key is missing" : "Idempotency-Key is malformed",
             reply->err.text[0] == '\0' ? "this operation needs a key" : reply->err.text, 0, 0 });
+
+    case ONCE_QUOTA:
+        return ngx_http_once_send_quota(r, reply->err.text);
 
     case ONCE_CORRUPT:
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: %s", reply->err.text);

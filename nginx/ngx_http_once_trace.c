@@ -216,10 +216,9 @@ ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trac
 void
 ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx)
 {
-    ngx_http_request_t        *r = ctx->request;
-    ngx_http_once_trace_t     *trace;
-    struct once_trace_span    *span;
-    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_request_t      *r = ctx->request;
+    ngx_http_once_trace_t   *trace;
+    struct once_trace_span  *span;
 
     if (ctx->conf->trace == NGX_HTTP_ONCE_TRACE_OFF || ctx->observed) {
         return;
@@ -230,8 +229,7 @@ ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx)
         return;
     }
 
-    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-    trace->report.route = once_span_of(clcf->name.data, ngx_min(clcf->name.len, ONCE_TRACE_TEXT_LEN));
+    trace->report.route = ngx_http_once_route(ctx);
     ngx_memcpy(trace->report.trace, trace->own.trace, sizeof(trace->own.trace));
 
     span = &trace->report.spans[0];

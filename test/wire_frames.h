@@ -73,6 +73,22 @@ static once_result frame__events_again(const struct wire_frame *f, struct once_b
     return r;
 }
 
+static once_result frame__state_again(const struct wire_frame *f, struct once_buf *out, struct once_error *err)
+{
+    struct wire_reader reader;
+    struct wire_state state;
+    struct wire_number numbers[WIRE_NUMBERS_MAX + 1];
+    size_t count = 0;
+    once_result r = wire_read_state(f->payload, &reader, &state, err);
+    for (bool more = true; r == ONCE_OK && more;) {
+        r = wire_read_number(&reader, &numbers[count], &more, err);
+        count += r == ONCE_OK && more;
+    }
+    if (r == ONCE_OK)
+        wire_put_state(out, f->id, &state, numbers, count);
+    return r;
+}
+
 static once_result frame__checked_again(const struct wire_frame *f, struct once_buf *out, bool *exact,
                                         struct once_error *err)
 {
@@ -102,7 +118,7 @@ static once_result frame__checked_again(const struct wire_frame *f, struct once_
 /* wire_get_failed() cannot tell a refusal from a frame that carries ONCE_INVALID: looked at here. */
 static bool frame__failed_is_whole(once_span p)
 {
-    if (p.len < 5 || p.ptr[0] == ONCE_OK || p.ptr[0] > ONCE_NO_MEMORY)
+    if (p.len < 5 || p.ptr[0] == ONCE_OK || p.ptr[0] > ONCE_QUOTA)
         return false;
     return ((uint32_t)p.ptr[1] << 24 | (uint32_t)p.ptr[2] << 16 | (uint32_t)p.ptr[3] << 8 | p.ptr[4]) == p.len - 5;
 }
@@ -201,7 +217,7 @@ static once_result frame__plain_again(const struct wire_frame *f, struct once_bu
             wire_put_spans(out, f->id, lost, &report);
         return r;
     }
-    default: { /* EXPIRE, CHECK, STATS */
+    default: { /* EXPIRE, CHECK, STATS, STATUS */
         uint64_t value;
         r = wire_get_number(f->payload, &value, err);
         if (r == ONCE_OK)
@@ -222,6 +238,8 @@ static once_result frame_again(const struct wire_frame *f, struct once_buf *out,
         return frame__events_again(f, out, exact, err);
     case WIRE_CHECKED:
         return frame__checked_again(f, out, exact, err);
+    case WIRE_STATE:
+        return frame__state_again(f, out, err);
     case WIRE_FAILED:
         return frame__failed_again(f, out, exact, err);
     default:

@@ -12,10 +12,12 @@ static const char help[] =
     "usage: once check [--store URL] [--json] [--quiet]\n"
     "\n"
     "Verifies every invariant that a store at rest can show, and prints the rows that\n"
-    "break one: the invariant, the row's fence, what is wrong.\n"
+    "break one: the invariant, the row's fence, what is wrong. On the best-effort\n"
+    "tier (Redis) it also says what that tier does not promise, by invariant.\n"
     "\n"
     ONCE_CLI_HELP_STORE
-    "  --json             one JSON object: records, attempts, problems[]\n"
+    "  --json             one JSON object: records, attempts, problems[], tier,\n"
+    "                     not_promised[]\n"
     "  --quiet            print problems only\n"
     ONCE_CLI_HELP_HELP
     "\n"
@@ -49,6 +51,32 @@ static void print_problem_json(void *arg, const struct once_problem *problem)
     once_json_close(json);
 }
 
+/* What nobody should expect of this store, whatever it shows. */
+static void print_gaps(const struct once *once)
+{
+    size_t count;
+    const struct once_gap *gaps = once_gaps(once, &count);
+    if (count > 0)
+        printf("tier %s, which does not promise:\n", once_tier(once));
+    for (size_t i = 0; i < count; i++)
+        printf("  %s: %s\n", gaps[i].invariant, gaps[i].text);
+}
+
+static void print_gaps_json(struct once_json *json, const struct once *once)
+{
+    size_t count;
+    const struct once_gap *gaps = once_gaps(once, &count);
+    once_json_text(json, "tier", once_tier(once));
+    once_json_open(json, "not_promised", '[');
+    for (size_t i = 0; i < count; i++) {
+        once_json_open(json, NULL, '{');
+        once_json_text(json, "invariant", gaps[i].invariant);
+        once_json_text(json, "text", gaps[i].text);
+        once_json_close(json);
+    }
+    once_json_close(json);
+}
+
 static int check(const struct once_cli *cli, struct once *once)
 {
     struct once_json json = { .file = stdout };
@@ -64,6 +92,7 @@ static int check(const struct once_cli *cli, struct once *once)
         once_json_uint(&json, "records", report.records);
         once_json_uint(&json, "attempts", report.attempts);
         once_json_bool(&json, "complete", r == ONCE_OK);
+        print_gaps_json(&json, once);
         once_json_close(&json);
     }
     if (r != ONCE_OK)
@@ -71,6 +100,8 @@ static int check(const struct once_cli *cli, struct once *once)
     if (!cli->json && !cli->quiet)
         printf("%" PRIu64 " records, %" PRIu64 " attempts, %" PRIu64 " problems\n", report.records, report.attempts,
                report.problems);
+    if (!cli->json && !cli->quiet)
+        print_gaps(once);
     return report.problems > 0 ? ONCE_EXIT_FOUND : ONCE_EXIT_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "cli/text.h"
 #include "core/duration.h"
 #include "core/err.h"
+#include "core/quota_rules.h"
 #include "core/span.h"
 
 #include <errno.h>
@@ -212,6 +213,12 @@ bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *
     return true;
 }
 
+/* What the store has to say about itself, to whoever looks after it. */
+static void tell(void *arg, const char *text)
+{
+    fprintf(stderr, "once %s: %s\n", (const char *)arg, text);
+}
+
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once)
 {
     struct once_error err;
@@ -220,6 +227,8 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
         .shared = true,
         .no_migrate = how == ONCE_CLI_EXISTING,
         .lock_wait_ms = cli->lock_wait_ms,
+        .tell = strcmp(cli->verb, "check") == 0 && !cli->quiet ? tell : NULL,
+        .tell_arg = (void *)(uintptr_t)cli->verb,
         .without_keys = how == ONCE_CLI_EXISTING,
     };
     once_cli_seal(cli, &options);
@@ -248,14 +257,47 @@ int once_cli_finish(const struct once_cli *cli, int exit)
     return exit == ONCE_EXIT_OK ? ONCE_EXIT_IO : exit;
 }
 
+/* The store's URL as it may be shown: without the password of "scheme://user:password@host". */
+static void add_url(struct once_buf *out, const char *url)
+{
+    struct once_buf shown;
+    once_buf_init(&shown, ONCE_URL_LEN_MAX + 8);
+    const char *begin = strstr(url, "://"), *end = begin != NULL ? begin + 3 + strcspn(begin + 3, "/?") : NULL;
+    const char *at = NULL, *colon = NULL;
+    for (const char *c = begin != NULL ? begin + 3 : end; c != end; c++) {
+        if (*c == ':' && colon == NULL)
+            colon = c;
+        if (*c == '@')
+            at = c;
+    }
+    if (at != NULL && colon != NULL && colon < at) {
+        once_buf_add(&shown, once_span_of(url, (size_t)(colon + 1 - url)));
+        once_buf_add(&shown, ONCE_LIT("***"));
+        url = at;
+    }
+    once_buf_add(&shown, once_span_str(url));
+    once_text_quote(out, once_buf_span(&shown));
+    once_buf_release(&shown);
+}
+
 void once_cli_add_context(const struct once_cli *cli, struct once_buf *out)
 {
     if (cli->store != NULL) {
         once_buf_addf(out, " --store ");
-        once_text_quote(out, once_span_str(cli->url));
+        add_url(out, cli->url);
     }
     if (cli->tenant_given) {
         once_buf_addf(out, " --tenant ");
         once_text_quote(out, cli->tenant);
     }
+}
+
+bool once_cli_quota(const struct once_cli *cli, struct quota_rules *rules, bool tenant)
+{
+    struct once_error err;
+    once_span text = once_span_str(optarg);
+    once_result r = tenant ? quota_rules_add(rules, text, &err) : quota_rules_set(rules, text, &err);
+    if (r != ONCE_OK)
+        once_cli_usage(cli, "--quota%s: %s", tenant ? "-tenant" : "", err.text);
+    return r == ONCE_OK;
 }

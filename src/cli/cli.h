@@ -69,6 +69,14 @@ enum {
     "  --seal-keys-command CMD   the same, with the keys that CMD prints; default\n"                                   \
     "                     $ONCE_SEAL_KEYS_COMMAND\n"
 #define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
+/* clang-format off */
+#define ONCE_CLI_HELP_QUOTA                                                                                            \
+    "  --quota KIND=N,... what each tenant may have: records, bytes (e.g. 1G), in-flight,\n"                           \
+    "                     waiters. Over that, new keys are refused (429); what is there is\n"                          \
+    "                     not. Default: no limits\n"                                                                   \
+    "  --quota-tenant TENANT:KIND=N,...\n"                                                                             \
+    "                     what this one may have instead; KIND=none: no limit; up to 256 times\n"
+/* clang-format on */
 #define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
 #define ONCE_CLI_HELP_HELP "  --help             this text\n"
 
@@ -109,5 +117,9 @@ int once_cli_finish(const struct once_cli *cli, int exit);
 
 /* " --store 'URL' --tenant 'T'" as far as they were given: for commands shown to a person. */
 void once_cli_add_context(const struct once_cli *cli, struct once_buf *out);
+
+/* optarg of --quota, or of --quota-tenant. False: it was said what is wrong. */
+struct quota_rules;
+bool once_cli_quota(const struct once_cli *cli, struct quota_rules *rules, bool tenant);
 
 #endif

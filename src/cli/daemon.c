@@ -9,14 +9,20 @@
 #include "cli/store_url.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/quota_rules.h"
 #include "core/span.h"
 #include "daemon/api.h"
+#include "daemon/census.h"
 #include "daemon/completer.h"
 #include "daemon/console.h"
 #include "daemon/decisions.h"
+#include "daemon/pulse.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
+#include "daemon/status.h"
+#include "engine/handle.h"
 #include "http/http_call.h"
+#include "os/notify.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -31,6 +37,7 @@ static const char help[] =
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
     "                   [--console ADDR|PATH] [--log-decisions json|logfmt] [--otlp URL]\n"
+    "                   [--quota KIND=N,...] [--quota-tenant TENANT:KIND=N,...]...\n"
     "\n"
     "Owns the store and serves it over a unix socket: to the gateway, to libonce and to the\n"
     "verbs of `once` (--store once:PATH); and to services in any language as JSON over HTTP on\n"
@@ -73,6 +80,7 @@ static const char help[] =
     "  --console-outbox URL\n"
     "                     the database whose outbox it shows; default $ONCE_CONSOLE_OUTBOX, else\n"
     "                     that of --relay, else a PostgreSQL store's own\n"
+    ONCE_CLI_HELP_QUOTA
     "  --log-decisions F  a line for every answer to a claim, finish and the like, to standard\n"
     "                     error: 'json', 'logfmt', or 'off', the default\n"
     "  --log-file PATH    write these lines there instead; SIGUSR1 opens it anew\n"
@@ -109,6 +117,8 @@ enum {
     OPTION_CONSOLE_TOKEN,
     OPTION_CONSOLE_ANY,
     OPTION_CONSOLE_OUTBOX,
+    OPTION_QUOTA,
+    OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
@@ -131,9 +141,11 @@ struct daemon {
     struct escalate_options escalate;
     struct escalations *escalations;
     struct console_options console; /* listen is NULL: off */
+    struct quota_rules quotas;
     struct relay_setup relay;
     struct relay_numbers numbers;
     const char *relay_store;
+    struct status status;
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
     struct decisions *log;
@@ -373,25 +385,48 @@ static bool choose_socket(struct daemon *d, const char *given)
 
 /* What works besides the server itself. */
 struct others {
+    struct pulse *pulse;
     struct once_api *api;
     struct completer *completer;
     struct console *console;
     struct relayer *relayer;
+    struct census *census;
 };
 
 static void stop_others(struct others *o)
 {
     relayer_end(o->relayer); /* it needs its time: all of them at once */
+    census_stop(o->census);
     console_stop(o->console);
     once_api_stop(o->api);
+    pulse_stop(o->pulse);
     completer_stop(o->completer);
     relayer_stop(o->relayer);
+}
+
+static void on_ending(void *arg)
+{
+    struct daemon *d = arg;
+    pulse_end(d->status.pulse);
+}
+
+/* What `once status` is told of. */
+static void fill_status(struct daemon *d, const struct once_api_options *of)
+{
+    d->status.store = d->console.store;
+    d->status.expiry = of->expiry;
+    d->status.escalations = of->escalations;
+    d->status.completer = of->completer;
+    d->status.relay = d->relay.given ? &d->numbers : NULL;
 }
 
 static int start_others(struct daemon *d, const struct server *server, struct others *o)
 {
     struct once_error err;
     bool relays = d->relay.given;
+    if (pulse_start(d->options.once, QUEUE_LEN, &o->pulse, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "serve");
+    d->status.pulse = o->pulse;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
     d->complete.log = d->log;
@@ -408,7 +443,9 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
                                         .escalated_arg = d,
                                         .escalations = escalate_counters(d->escalations),
                                         .completer = completer,
-                                        .expiry = server_expiry(server) };
+                                        .expiry = server_expiry(server),
+                                        .pulse = d->status.pulse };
+    fill_status(d, &options);
     if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
@@ -422,11 +459,23 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
     return ONCE_EXIT_OK;
 }
 
+/* Before anybody is served. What they were counted before the start is counted again: nothing of it is stored. */
+static int start_quotas(struct daemon *d, struct others *o)
+{
+    struct once_error err;
+    bool counts = quota_rules_have(&d->quotas, QUOTA_RECORDS) || quota_rules_have(&d->quotas, QUOTA_BYTES);
+    if (counts && census_start(d->options.once, &o->census, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "count what tenants have");
+    return ONCE_EXIT_OK;
+}
+
 /* Between opening and closing the server: listens, completes, relays, serves. */
 static int serve_all(struct daemon *d, struct server *server)
 {
     struct others o = { 0 };
-    int exit = start_others(d, server, &o);
+    int exit = start_quotas(d, &o);
+    if (exit == ONCE_EXIT_OK)
+        exit = start_others(d, server, &o);
     if (exit != ONCE_EXIT_OK) {
         stop_others(&o);
         return exit;
@@ -437,6 +486,7 @@ static int serve_all(struct daemon *d, struct server *server)
            o.console != NULL ? console_address(o.console) : "", o.console != NULL ? ", " : "",
            o.api != NULL ? once_api_address(o.api) : "off");
     fflush(stdout);
+    once_os_notify("READY=1");
     int signal = server_run(server);
     if (!d->cli.quiet)
         fprintf(stderr, "once daemon: ended by signal %d\n", signal);
@@ -457,6 +507,11 @@ static int serve(struct daemon *d)
     d->options.escalated_arg = d;
     d->options.deferred = on_deferred;
     d->options.deferred_arg = d;
+    d->options.ending = on_ending;
+    d->options.ending_arg = d;
+    d->options.status = status_answer;
+    d->options.status_arg = &d->status;
+    d->status.once = d->options.once;
     d->options.log = d->log;
     d->options.exporter = d->otlp.tracer.exporter;
     d->relay.relay.exporter = d->otlp.tracer.exporter;
@@ -482,6 +537,13 @@ static void choose_console_outbox(struct daemon *d, bool postgres)
         d->console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
 }
 
+/* What the store has to say, e.g. what it lost. */
+static void tell_operator(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "once daemon: %s\n", text);
+}
+
 static int run(struct daemon *d)
 {
     struct once_error err;
@@ -492,16 +554,24 @@ static int run(struct daemon *d)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     d->options.signals = d->signals.fd;
     bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
-    d->console.store = postgres ? "PostgreSQL" : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite" : "other";
+    d->console.store = postgres                                 ? "PostgreSQL"
+                       : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite"
+                       : strncmp(d->cli.url, "redis", 5) == 0   ? "Redis (best effort)"
+                                                                : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
-    struct once_options options = { .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN };
+    struct once_options options = {
+        .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN, .tell = tell_operator
+    };
     once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK)
         exit = start_telling(d);
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
-    else if (exit == ONCE_EXIT_OK) {
+    else if (exit == ONCE_EXIT_OK && d->quotas.any && once_set_quotas(d->options.once, &d->quotas, &err) != ONCE_OK) {
+        once_close(d->options.once);
+        exit = once_cli_error(&d->cli, &err, "set up quotas");
+    } else if (exit == ONCE_EXIT_OK) {
         choose_console_outbox(d, postgres);
         exit = serve(d);
     }
@@ -533,6 +603,8 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "console-token-file", required_argument, NULL, OPTION_CONSOLE_TOKEN },
         { "console-any-address", no_argument, NULL, OPTION_CONSOLE_ANY },
         { "console-outbox", required_argument, NULL, OPTION_CONSOLE_OUTBOX },
+        { "quota", required_argument, NULL, OPTION_QUOTA },
+        { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
         { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
         { "log-file", required_argument, NULL, OPTION_LOG_FILE },
@@ -572,6 +644,8 @@ static int parse(struct daemon *d, int argc, char **argv)
             d->console.any_address = true;
         else if (c == OPTION_CONSOLE_OUTBOX)
             d->console.outbox = optarg;
+        else if (c == OPTION_QUOTA || c == OPTION_QUOTA_TENANT)
+            good = once_cli_quota(&d->cli, &d->quotas, c == OPTION_QUOTA_TENANT);
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
         else if (c == OPTION_LOG_DECISIONS)
@@ -606,11 +680,13 @@ int once_cli_daemon(int argc, char **argv)
                         .http = ONCE_API_LISTEN_DEFAULT,
                         .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     relay_setup_init(&d.relay, &d.cli, true);
+    quota_rules_init(&d.quotas);
     otlp_setup_init(&d.otlp, &d.cli, "once");
     int exit = parse(&d, argc, argv);
     if (exit < 0)
         exit = once_cli_finish(&d.cli, run(&d));
     relay_setup_release(&d.relay);
+    quota_rules_release(&d.quotas);
     outbox_close(d.relay.relay.outbox);
     return exit;
 }

@@ -10,6 +10,7 @@ enum once_exit once_exit_of(once_result result)
     case ONCE_LIMIT:
         return ONCE_EXIT_USAGE;
     case ONCE_BUSY:
+    case ONCE_QUOTA:
         return ONCE_EXIT_BUSY;
     case ONCE_UNAVAILABLE:
         return ONCE_EXIT_UNAVAILABLE;

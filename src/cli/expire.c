@@ -68,7 +68,10 @@ static int expire_all(struct expire *expire, struct once *once)
         return once_cli_fail(&expire->cli, ONCE_EXIT_SIGNAL + expire->interrupted,
                              "stopped after %" PRIu64 " records; run it again to go on", expire->removed);
     if (!expire->cli.quiet)
-        printf("%" PRIu64 " removed%s\n", expire->removed, more ? ", more are due" : "");
+        printf("%" PRIu64 " removed%s\n", expire->removed,
+               more                                          ? ", more are due"
+               : strcmp(once_tier(once), "best-effort") == 0 ? ": Redis removes what is past its retention by itself"
+                                                             : "");
     return ONCE_EXIT_OK;
 }
 

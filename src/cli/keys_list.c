@@ -18,6 +18,7 @@ static const char help[] =
     "                     to be retried; oldest first\n"
     "  --tenant T         of this tenant only; '' is the single tenant; default: all\n"
     "  --prefix P         keys that begin with P\n"
+    "  --route R          of this route only: what kind of operation it is, as claims say it\n"
     "  --older DUR        created at least this long ago\n"
     "  --limit N          records to print at most; default 100\n"
     "  --all              all of them, page by page\n"
@@ -38,6 +39,7 @@ enum {
     OPTION_STATE = ONCE_CLI_OWN,
     OPTION_ABANDONED,
     OPTION_PREFIX,
+    OPTION_ROUTE,
     OPTION_OLDER,
     OPTION_LIMIT,
     OPTION_ALL,
@@ -53,6 +55,7 @@ static const struct option options[] = {
     { "state", required_argument, NULL, OPTION_STATE },
     { "abandoned", no_argument, NULL, OPTION_ABANDONED },
     { "prefix", required_argument, NULL, OPTION_PREFIX },
+    { "route", required_argument, NULL, OPTION_ROUTE },
     { "older", required_argument, NULL, OPTION_OLDER },
     { "limit", required_argument, NULL, OPTION_LIMIT },
     { "all", no_argument, NULL, OPTION_ALL },
@@ -99,6 +102,9 @@ static bool parse_option(struct list *list, int option)
         return true;
     case OPTION_PREFIX:
         list->filter.key_prefix = once_span_str(optarg);
+        return true;
+    case OPTION_ROUTE:
+        list->filter.route = once_span_str(optarg);
         return true;
     case OPTION_OLDER:
         return once_cli_duration(cli, "--older", false, &list->filter.age_ms_min);

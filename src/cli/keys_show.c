@@ -230,6 +230,8 @@ static void print_record(const struct show *show)
     print_hex_line("record", once_span_of(record->grant.record, sizeof record->grant.record));
     print_hex_line("fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     print_line("takeover", "%s", once_takeover_name(record->takeover));
+    if (record->route.len > 0)
+        print_line("route", "%.*s", ONCE_SPAN_ARGS(record->route));
     print_line("retention", "%s", retention);
     if (record->body_retention_ms != 0) {
         once_duration_format(record->body_retention_ms, retention);

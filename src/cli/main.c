@@ -21,6 +21,7 @@ static const struct verb {
     { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
+    { "status", once_cli_status, "how a running daemon is" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
     { "reconcile", once_cli_reconcile, "compare the records with what the other side says" },
     { "relay", once_cli_relay, "publish the messages of an outbox" },

@@ -13,7 +13,9 @@
 #include "cli/serve_supervisor.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
+#include "core/quota_rules.h"
 #include "core/span.h"
+#include "os/notify.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -59,6 +61,7 @@ static const char help[] =
     "                     only where something before this gateway has authenticated clients\n"
     "  --escalate-webhook URL\n"
     "                     is told when an outcome is unknown\n"
+    ONCE_CLI_HELP_QUOTA
     "  --relay P=SINK     let the daemon relay an outbox, too: as 'once relay --route'\n"
     "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
     "                     PostgreSQL\n"
@@ -146,6 +149,8 @@ enum {
     OPTION_USER,
     OPTION_NGINX,
     OPTION_MODULE,
+    OPTION_QUOTA,
+    OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
@@ -188,6 +193,8 @@ static const struct option options[] = {
     { "user", required_argument, NULL, OPTION_USER },
     { "nginx", required_argument, NULL, OPTION_NGINX },
     { "module", required_argument, NULL, OPTION_MODULE },
+    { "quota", required_argument, NULL, OPTION_QUOTA },
+    { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
     { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
     { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
     { "log-file", required_argument, NULL, OPTION_LOG_FILE },
@@ -203,7 +210,7 @@ enum {
     METHODS_LEN_MAX = 255,
     FILES_MAX = 8192,
     CONFIG_LEN_MAX = 256 << 10,
-    RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + 32),
+    RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + QUOTA_RULES_MAX + 32),
     DAY_MS = 24 * 60 * 60 * 1000,
 };
 
@@ -220,7 +227,8 @@ struct serve {
     const char *identity, *webhook, *console, *console_token, *console_outbox; /* NULL: none */
     char identity_path[PATH_MAX], identity_option[PATH_MAX + 16];              /* absolute; as the daemon takes it */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
-    struct relay_setup relay; /* only to check it: the daemon gets it as words */
+    struct quota_rules quotas; /* only to check them, likewise */
+    struct relay_setup relay;  /* only to check it: the daemon gets it as words */
     char *relay_words[RELAY_WORDS_MAX];
     size_t relay_word_count;
     const char *relay_store;
@@ -477,6 +485,10 @@ static bool parse_option(struct serve *serve, int c)
             return false;
         serve->config.workers = (unsigned)number;
         return true;
+    case OPTION_QUOTA:
+    case OPTION_QUOTA_TENANT:
+        return once_cli_quota(&serve->cli, &serve->quotas, c == OPTION_QUOTA_TENANT) &&
+               pass_on(serve, c == OPTION_QUOTA ? "--quota" : "--quota-tenant", optarg);
     case OPTION_HTTP:
         serve->http_given = true;
         serve->http_off = strcmp(optarg, "off") == 0;
@@ -556,11 +568,11 @@ static bool parse(struct serve *serve, int argc, char **argv)
     else if (serve->log_file && !serve->logs)
         cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
     else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console != NULL ||
-              cli->seal_given || serve->logs || serve->otlp.options.url != NULL) &&
+              cli->seal_given || serve->logs || serve->otlp.options.url != NULL || serve->quotas.any) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
         cli->exit = once_cli_usage(cli,
-                                   "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions "
-                                   "and --otlp: the daemon at %s runs already, give them to it",
+                                   "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions, "
+                                   "--otlp and --quota: the daemon at %s runs already, give them to it",
                                    cli->store);
     else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
@@ -710,20 +722,6 @@ static int check_start(struct serve *serve)
 
 /* ---------------------------------------------------------------- what is told */
 
-/* The store's URL without a password. */
-static void add_store(struct once_buf *out, const char *url)
-{
-    const char *authority = strstr(url, "://");
-    const char *at = authority != NULL ? strchr(authority + 3, '@') : NULL;
-    const char *colon = at != NULL ? memchr(authority + 3, ':', (size_t)(at - authority - 3)) : NULL;
-    const char *query = strchr(url, '?');
-    int len = (int)(query != NULL ? (size_t)(query - url) : strlen(url));
-    if (colon != NULL && (query == NULL || at < query))
-        once_buf_addf(out, "%.*s:***%.*s", (int)(colon - url), url, len - (int)(at - url), at);
-    else
-        once_buf_addf(out, "%.*s", len, url);
-}
-
 static void tell_places(const struct serve *serve)
 {
     const struct once_serve_place *place = &serve->place;
@@ -731,7 +729,7 @@ static void tell_places(const struct serve *serve)
     once_buf_init(&text, 64 << 10);
     once_buf_addf(&text, "configuration %s\n", place->config);
     once_buf_addf(&text, "once serve: store         ");
-    add_store(&text, place->store);
+    once_text_store(&text, place->store);
     once_buf_addf(&text, "\nonce serve: daemon        socket %s", place->socket);
     if (place->root)
         once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
@@ -758,6 +756,7 @@ static void tell_ready(void *arg, const char *http)
     once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
+    once_os_notify("READY=1");
 }
 
 /* ---------------------------------------------------------------- running */
@@ -886,9 +885,11 @@ int once_cli_serve(int argc, char **argv)
         once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
         return once_cli_error(&serve.cli, &err, "set the defaults");
     relay_setup_init(&serve.relay, &serve.cli, true);
+    quota_rules_init(&serve.quotas);
     otlp_setup_init(&serve.otlp, &serve.cli, "once");
     int exit = parse(&serve, argc, argv) ? start(&serve) : serve.cli.exit;
     relay_setup_release(&serve.relay);
+    quota_rules_release(&serve.quotas);
     release_words(&serve);
     return exit;
 }

@@ -56,7 +56,8 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
         return errno;
     close(null);
-    unsetenv("NGINX"); /* nginx takes it for sockets that it inherited */
+    unsetenv("NOTIFY_SOCKET"); /* a service manager hears from us */
+    unsetenv("NGINX");         /* nginx takes it for sockets that it inherited */
     for (size_t i = 0; i < ONCE_SERVE_ENV_MAX; i++)
         if (child->env[i].name != NULL)
             setenv(child->env[i].name, child->env[i].value, 1);

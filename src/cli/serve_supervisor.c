@@ -1,6 +1,7 @@
 /* serve_supervisor.c - see serve_supervisor.h. */
 #include "cli/serve_supervisor.h"
 
+#include "os/notify.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -77,6 +78,7 @@ static void end_daemon(struct once_serve_supervisor *s)
 static void end_all(struct once_serve_supervisor *s)
 {
     s->phase = ONCE_SERVE_ENDING_NGINX;
+    once_os_notify("STOPPING=1");
     s->deadline = once_os_monotonic_ms() + NGINX_GRACE_MS;
     if (s->nginx.pid > 0)
         once_serve_child_signal(&s->nginx, SIGQUIT);

@@ -30,4 +30,7 @@ void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN]);
 #define ONCE_TEXT_URL_LEN 200
 void once_text_url(const char *url, char out[ONCE_TEXT_URL_LEN]);
 
+/* A store's URL without a password. */
+void once_text_store(struct once_buf *out, const char *url);
+
 #endif

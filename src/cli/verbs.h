@@ -24,5 +24,6 @@ int once_cli_relay(int argc, char **argv);
 int once_cli_run(int argc, char **argv);
 int once_cli_send(int argc, char **argv);
 int once_cli_serve(int argc, char **argv);
+int once_cli_status(int argc, char **argv);
 
 #endif

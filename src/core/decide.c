@@ -163,6 +163,16 @@ once_result once_lease_check(int64_t lease_ms, struct once_error *err)
     return ONCE_OK;
 }
 
+once_result once_route_check(once_span route, struct once_error *err)
+{
+    if (route.len > ONCE_ROUTE_LEN_MAX)
+        return once_fail(err, ONCE_INVALID, "route is %zu bytes long, the limit is %d", route.len, ONCE_ROUTE_LEN_MAX);
+    for (size_t i = 0; i < route.len; i++)
+        if (route.ptr[i] < 0x21 || route.ptr[i] > 0x7e)
+            return once_fail(err, ONCE_INVALID, "route holds byte 0x%02x at %zu; use visible ASCII", route.ptr[i], i);
+    return ONCE_OK;
+}
+
 /* After the retention's own check and default. As long as the record is not apart from it. */
 static once_result body_retention_check(struct once_claim *claim, struct once_error *err)
 {
@@ -197,6 +207,9 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
         return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
                          (int)in->takeover);
+    r = once_route_check(in->route, err);
+    if (r != ONCE_OK)
+        return r;
     if (once_seal_is(in->request))
         return once_fail(err, ONCE_INVALID, "request begins as sealed bytes do: another form, please");
     if (in->request.len > ONCE_REQUEST_LEN_MAX)

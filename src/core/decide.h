@@ -61,6 +61,8 @@ enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fen
 enum once_arm once_decide_forget(const struct once_stored *stored, uint64_t fence_seen, bool drop, once_time now);
 
 /* Fills in defaults and refuses what is out of range; `out` may be `in`. */
+/* Visible ASCII, or empty. */
+once_result once_route_check(once_span route, struct once_error *err);
 once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err);
 once_result once_resolve_check(const struct once_resolve *resolve, struct once_error *err);
 once_result once_forget_check(const struct once_forget *forget, struct once_error *err);

@@ -30,6 +30,18 @@
 #define ONCE_PG_CONNECT_S 10
 /* Server processes of a pooler that are remembered; one that was forgotten costs a barrier. */
 #define ONCE_PG_SERVERS_MET 64
+/* Redis: how long it may say nothing, connecting or asked, before it is taken for lost; how long a write waits for
+ * replicas (WAIT) where the URL wants some and does not say. */
+#define ONCE_REDIS_ANSWER_MS 30000
+#define ONCE_REDIS_CONNECT_MS 5000
+#define ONCE_REDIS_WAIT_MS 1000
+/* A pause after a connection that failed, doubled up to the last: a server that comes back is not run over. */
+#define ONCE_REDIS_PAUSE_MS 10
+#define ONCE_REDIS_PAUSE_MS_MAX 250
+/* Keys that one SCAN looks at: a step of it holds Redis for well under a millisecond. */
+#define ONCE_REDIS_SCAN_COUNT 200
+/* Commands that are sent together; a batch of large bodies is sent in parts of half of that. */
+#define ONCE_REDIS_SEND_LEN_MAX ((size_t)64 << 20)
 /* A URL fits on a line. */
 #define ONCE_URL_LEN_MAX 4096
 /* Rows one listing call looks at, so that a filter without matches does not hold the writer. */
@@ -44,6 +56,9 @@
 #define ONCE_HISTORY_LEN_MAX 1000
 /* Length of an actor's name in the audit trail. */
 #define ONCE_ACTOR_LEN_MAX 255
+/* Routes are stored as numbers of six bits, 0 for none (ADR 33). */
+#define ONCE_ROUTE_OTHER 63
+#define ONCE_ROUTE_OTHER_NAME "other"
 /* Bodies at least this long are tried with zstd. */
 #define ONCE_COMPRESS_LEN_MIN 512
 /* An encoded outcome: header, lines, body, sum (core/outcome.c). */
@@ -55,6 +70,7 @@
 
 static_assert(ONCE_BATCH_LEN_DEFAULT <= ONCE_QUEUE_LEN_DEFAULT, "a batch comes out of the queue");
 static_assert(ONCE_LIST_LIMIT_MAX <= ONCE_LIST_SCAN_MAX, "a full page must be reachable in one scan");
+static_assert(ONCE_ROUTE_COUNT_MAX < ONCE_ROUTE_OTHER, "the last number is that of all others");
 static_assert(ONCE_BODY_LEN_MAX <= UINT32_MAX / 2, "lengths are stored in 32 bits");
 
 #endif

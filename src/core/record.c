@@ -103,7 +103,7 @@ once_result once_reply_set(struct once_reply *reply, enum once_arm arm, const st
     if (record != NULL) {
         struct once_record copy = *record;
         once_span *spans[] = { &copy.tenant,  &copy.key,  &copy.recovery_point, &copy.checkpoint,
-                               &copy.headers, &copy.body, &copy.request };
+                               &copy.headers, &copy.body, &copy.request,        &copy.route };
         size_t total = 0;
         for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
             total += spans[i]->len;

@@ -24,6 +24,7 @@ void once_record_json(struct once_json *json, const struct once_record *record)
         once_json_int(json, "status", record->status);
     else
         once_json_null(json, "status");
+    once_json_bytes(json, "route", record->route);
     once_json_bytes(json, "recovery_point", record->recovery_point);
     if (record->retention_ms == ONCE_NEVER)
         once_json_null(json, "retention_ms");

@@ -94,6 +94,9 @@ static enum MHD_Result send_answer(struct request *request, struct MHD_Connectio
     bool good = MHD_add_response_header(response, "Content-Type", answer->type) == MHD_YES &&
                 MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES &&
                 MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+    const struct once *once = request->api->once; /* NULL: there is no store here */
+    if (once != NULL && strcmp(once_tier(once), "full") != 0)
+        good = good && MHD_add_response_header(response, "Once-Tier", once_tier(once)) == MHD_YES;
     for (size_t i = 0; i < request->api->service.header_count; i++)
         good = good && MHD_add_response_header(response, request->api->service.headers[i][0],
                                                request->api->service.headers[i][1]) == MHD_YES;
@@ -428,6 +431,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->counters.escalations = options->escalations;
     api->counters.completer = options->completer;
     api->counters.expiry = options->expiry;
+    api->counters.pulse = options->pulse;
     api->escalated = options->escalated;
     api->escalated_arg = options->escalated_arg;
     api->log = options->log;

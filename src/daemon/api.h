@@ -24,6 +24,7 @@
 struct escalate_counters;
 struct completer_counters;
 struct expiry_counters;
+struct pulse;
 struct decisions;
 
 #define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
@@ -37,6 +38,7 @@ struct once_api_options {
     const struct escalate_counters *escalations; /* may be NULL, as the next */
     const struct completer_counters *completer;
     const struct expiry_counters *expiry;
+    struct pulse *pulse;   /* what /readyz tells; NULL: as /healthz */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
     struct decisions *log;    /* of decisions; may be NULL */

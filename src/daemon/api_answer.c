@@ -70,7 +70,7 @@ void api_answer_problem(struct api_answer *answer, enum api_problem problem, con
     if (file == NULL)
         return;
     answer->allow = allow;
-    answer->retry_after = problem == API_PROBLEM_BUSY || answer->status == 503 ? RETRY_AFTER_S : 0;
+    answer->retry_after = answer->status == 429 || answer->status == 503 ? RETRY_AFTER_S : 0;
     struct once_json json = { .file = file };
     once_json_open(&json, NULL, '{');
     once_json_text(&json, "type", type);
@@ -91,7 +91,7 @@ void api_answer_error(struct api_answer *answer, const struct once_error *err)
         [ONCE_INVALID] = API_PROBLEM_INVALID,     [ONCE_LIMIT] = API_PROBLEM_LIMIT,
         [ONCE_BUSY] = API_PROBLEM_BUSY,           [ONCE_UNAVAILABLE] = API_PROBLEM_UNAVAILABLE,
         [ONCE_UNKNOWN] = API_PROBLEM_UNKNOWN,     [ONCE_CORRUPT] = API_PROBLEM_CORRUPT,
-        [ONCE_NO_MEMORY] = API_PROBLEM_NO_MEMORY,
+        [ONCE_NO_MEMORY] = API_PROBLEM_NO_MEMORY, [ONCE_QUOTA] = API_PROBLEM_QUOTA,
     };
     assert(err->result != ONCE_OK);
     assert((size_t)err->result < sizeof of / sizeof *of);

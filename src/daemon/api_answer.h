@@ -34,6 +34,7 @@ void api_answer_release(struct api_answer *answer);
     X(LIMIT, 413, "limit", false, "A limit is reached")                                                                \
     X(MEDIA_TYPE, 415, "unsupported_media_type", false, "The body must be JSON")                                       \
     X(BUSY, 429, "busy", true, "No room right now; nothing was changed")                                               \
+    X(QUOTA, 429, "quota", true, "This tenant has as much as it may have")                                             \
     X(UNKNOWN, 500, "unknown", true, "The store's answer was lost; it may have taken effect")                          \
     X(CORRUPT, 500, "corrupt", false, "Stored data breaks an invariant")                                               \
     X(UNAVAILABLE, 503, "unavailable", true, "The store was not reached; nothing was changed")                         \

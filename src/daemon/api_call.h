@@ -34,6 +34,7 @@ struct api_counters {
     const struct escalate_counters *escalations; /* NULL: there is no such thing here */
     const struct completer_counters *completer;  /* the same */
     const struct expiry_counters *expiry;        /* the same */
+    struct pulse *pulse;                         /* the same */
     once_time started_ms;                        /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */
@@ -95,6 +96,7 @@ void api_release(struct api_call *call);
 void api_child_key(struct api_call *call);
 void api_lookup(struct api_call *call);
 void api_health(struct api_call *call);
+void api_ready(struct api_call *call);
 void api_metrics(struct api_call *call);
 
 #endif

@@ -1,12 +1,15 @@
 /*
- * api_health.c - /healthz: does the store answer?
+ * api_health.c - /healthz: does the store answer? And /readyz: is there work to be sent here?
  *
  * A look-up goes the way of every other operation: through the queue, the engine's thread, the
  * store. It gets API_HEALTH_MS; a store that hangs makes this 503, not hang. A full queue is
  * life: restarting a daemon because it is busy would make it worse. `once relay`, which has no store, tells
  * whether it is connected to its outbox.
+ *
+ * /readyz asks nobody: it tells what pulse.h found out within the last second.
  */
 #include "daemon/api_call.h"
+#include "daemon/pulse.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
@@ -82,13 +85,13 @@ static once_result ask(struct once *once, struct probe *probe, struct once_error
     return result;
 }
 
-static void answer_health(struct api_call *call, bool ok)
+static void answer_health(struct api_call *call, const char *status)
 {
     struct once_json json = { .file = api_answer_begin(&call->answer, 200, "application/json") };
     if (json.file == NULL)
         return;
     once_json_open(&json, NULL, '{');
-    once_json_text(&json, "status", ok ? "ok" : "busy");
+    once_json_text(&json, "status", status);
     once_json_close(&json);
     api_answer_end(&call->answer);
 }
@@ -98,7 +101,7 @@ void api_health(struct api_call *call)
     struct once_error err = { 0 };
     if (call->once == NULL) {
         if (atomic_load(call->counters->up))
-            answer_health(call, true);
+            answer_health(call, "ok");
         else
             api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "the outbox is not reached");
         return;
@@ -113,5 +116,19 @@ void api_health(struct api_call *call)
         api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "%s", err.text);
         return;
     }
-    answer_health(call, result == ONCE_OK);
+    answer_health(call, result == ONCE_OK ? "ok" : "busy");
+}
+
+void api_ready(struct api_call *call)
+{
+    struct pulse_view view;
+    if (call->counters->pulse == NULL) {
+        api_health(call);
+        return;
+    }
+    pulse_look(call->counters->pulse, &view);
+    if (view.ready)
+        answer_health(call, "ready");
+    else
+        api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "%s", view.reason);
 }

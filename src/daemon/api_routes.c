@@ -11,6 +11,7 @@ const struct api_route api_routes[] = {
     { "/v1/child-key", "POST", API_SMALL_LEN_MAX, api_child_key },
     { "/v1/records", "GET", 0, api_lookup },
     { "/healthz", "GET", 0, api_health },
+    { "/readyz", "GET", 0, api_ready },
     { "/metrics", "GET", 0, api_metrics },
 };
 

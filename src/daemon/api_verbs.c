@@ -241,6 +241,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     if (api_input_word(in, "takeover", API_OPTIONAL, takeovers, sizeof takeovers / sizeof *takeovers, &takeover))
         claim->takeover = (enum once_takeover)(takeover + 1);
     api_input_bool(in, "intent", &claim->intent);
+    api_input_bytes(in, "route", API_OPTIONAL, &claim->route);
     api_input_bool(in, "key_time", &claim->key_time);
     read_stored_request(in, claim);
     if (!api_input_hex(in, "nonce", API_OPTIONAL, claim->nonce, sizeof claim->nonce))
@@ -259,15 +260,20 @@ static once_result claim_in_steps(const struct api_call *call, struct once_claim
                                   struct once_error *err)
 {
     enum { STEP_MS = 1000 };
+    if (claim->wait_ms == 0)
+        return once_claim(call->once, claim, reply, err);
     once_time until = once_os_monotonic_ms() + claim->wait_ms;
     int64_t left = claim->wait_ms;
     for (;;) {
         claim->wait_ms = left < STEP_MS ? left : STEP_MS;
-        once_result r = once_claim(call->once, claim, reply, err);
+        once_result r = once_claim_step(call->once, claim, reply, err);
         left = until - once_os_monotonic_ms();
         if (r != ONCE_OK || reply->arm != ONCE_ARM_IN_PROGRESS || left <= 0 || atomic_load(call->ending) ||
-            is_gone(call->fd))
+            is_gone(call->fd)) {
+            if (r == ONCE_OK && reply->arm == ONCE_ARM_IN_PROGRESS)
+                once_claim_gave_up(call->once, claim);
             return r;
+        }
         once_reply_release(reply);
     }
 }

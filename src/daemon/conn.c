@@ -231,7 +231,7 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION };
+    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = c->hub->once->store->best_effort };
     memcpy(welcome.secret, c->hub->once->store->secret.key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);
@@ -297,6 +297,10 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
     struct once_error err = { .result = ONCE_OK };
     if (!c->greeted) {
         greet(c, frame);
+        return;
+    }
+    if (frame->type == WIRE_STATUS && c->hub->status != NULL) { /* at once: also where the store does not answer */
+        c->hub->status(c->hub->status_arg, c->hub->count, &c->out, frame->id);
         return;
     }
     if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {

@@ -37,6 +37,8 @@ struct hub {
     void *escalated_arg;
     void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
     void *deferred_arg;
+    void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* answers STATUS; may be NULL */
+    void *status_arg;
     bool submitted;             /* calls that the engine was not kicked for yet */
     struct noted_for noted_for; /* logs and traces */
 };

@@ -6,7 +6,9 @@
 #include "daemon/completer.h"
 #include "daemon/console_parts.h"
 #include "daemon/escalate.h"
+#include "daemon/reaper.h"
 #include "daemon/slow.h"
+#include "engine/moments.h"
 #include "os/os.h"
 
 #include <stdlib.h>
@@ -186,6 +188,7 @@ void console_put_record(struct once_json *json, const struct once_record *r)
     once_json_text(json, "takeover", once_takeover_name(r->takeover));
     once_json_uint(json, "attempt", r->attempt);
     once_json_int(json, "status", r->status);
+    once_json_bytes(json, "route", r->route);
     once_json_bytes(json, "recovery_point", r->recovery_point);
     console_put_time(json, "retention_ms", r->retention_ms);
     console_put_time(json, "body_retention_ms", r->body_retention_ms);
@@ -257,6 +260,7 @@ once_result console_start(const struct console_options *options, struct console 
     console_log_init(&console->log);
     pthread_mutex_init(&console->list_lock, NULL);
     pthread_mutex_init(&console->outbox_lock, NULL);
+    once_watch(options->once); /* without memory for it a key's page shows less */
     r = start(console, err);
     if (r != ONCE_OK) {
         console_stop(console);

@@ -9,6 +9,7 @@
 #include "core/span.h"
 #include "daemon/api_query.h"
 #include "daemon/console_parts.h"
+#include "engine/moments.h"
 
 #include <stdlib.h>
 
@@ -34,7 +35,7 @@ static bool read_number(once_span text, uint64_t max, uint64_t *out)
 
 /* ---------------------------------------------------------------- searching */
 
-enum { P_STATES, P_TENANT, P_PREFIX, P_OLDER, P_ABANDONED, P_BEFORE, P_LIMIT, P_COUNT };
+enum { P_STATES, P_TENANT, P_PREFIX, P_ROUTE, P_OLDER, P_ABANDONED, P_BEFORE, P_LIMIT, P_COUNT };
 
 struct search {
     struct api_parameter parameters[P_COUNT];
@@ -79,6 +80,7 @@ static const char *read_filter(struct search *s)
     s->filter.limit = (uint32_t)limit;
     s->filter.abandoned = abandoned == 1;
     s->filter.key_prefix = values[P_PREFIX];
+    s->filter.route = values[P_ROUTE];
     s->tenant = values[P_TENANT];
     s->filter.tenant = s->parameters[P_TENANT].there ? &s->tenant : NULL;
     return NULL;
@@ -131,9 +133,8 @@ static void search(struct api_call *call, struct once_filter *filter)
 
 void console_keys(struct api_call *call)
 {
-    static const char *const names[P_COUNT] = {
-        "states", "tenant", "prefix", "older_ms", "abandoned", "before", "limit"
-    };
+    static const char *const names[P_COUNT] = { "states",   "tenant",    "prefix", "route",
+                                                "older_ms", "abandoned", "before", "limit" };
     struct search s = { 0 };
     for (int i = 0; i < P_COUNT; i++) {
         s.parameters[i].name = names[i];
@@ -214,6 +215,36 @@ static void put_history(struct once_json *json, const struct once_history *histo
     once_json_close(json);
 }
 
+/* What only this process has seen of it, since it began. */
+static void put_moments(struct once_json *json, struct once *once, const uint8_t record[16])
+{
+    struct moments_view view;
+    if (!once_moments(once, record, &view))
+        return;
+    once_json_open(json, "seen", '{');
+    once_json_int(json, "since", view.began);
+    once_json_bool(json, "whole", view.whole);
+    once_json_uint(json, "replays", view.replays);
+    once_json_uint(json, "renewals", view.renewals);
+    once_json_uint(json, "fenced", view.fenced);
+    console_put_time(json, "first_replay", view.first_replay);
+    console_put_time(json, "last_replay", view.last_replay);
+    once_json_open(json, "moments", '[');
+    for (size_t i = 0; i < view.count; i++) {
+        const struct moment *moment = &view.newest[i];
+        once_json_open(json, NULL, '{');
+        once_json_int(json, "at", moment->at);
+        once_json_text(json, "what", moment_name(moment->kind));
+        console_put_id(json, "fence", moment->fence);
+        if (moment->point_len > 0)
+            once_json_bytes(json, "point", once_span_of(moment->point, moment->point_len));
+        once_json_close(json);
+    }
+    once_json_close(json);
+    once_json_close(json);
+    free(view.newest);
+}
+
 static void put_found(struct api_call *call, struct once_json *json, struct once_reply *reply)
 {
     struct once_record *record = &reply->record;
@@ -229,6 +260,7 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     once_child_key(call->once, &record->grant, ONCE_LIT("upstream"), child);
     once_json_text(json, "child_key", child);
     put_request(json, record->request);
+    put_moments(json, call->once, record->grant.record);
 }
 
 static void show(struct api_call *call, once_span tenant, once_span key)
@@ -251,6 +283,7 @@ static void show(struct api_call *call, once_span tenant, once_span key)
             put_found(call, &json, &reply);
         }
         put_history(&json, &history);
+        once_json_bool(&json, "outbox", console_of(call)->options.outbox != NULL);
         console_answer_end(call, &json);
     }
     once_history_release(&history);

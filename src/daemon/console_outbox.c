@@ -59,13 +59,17 @@ bool console_outbox_counts(struct console *console, struct outbox_counts *counts
 struct shown {
     struct once_json *json;
     bool payload;
-    size_t count;
+    once_span key; /* only those of this message key; empty: all */
+    size_t count, looked;
 };
 
 static void put_item(void *arg, const struct outbox_item *item)
 {
     struct shown *shown = arg;
     struct once_json *json = shown->json;
+    shown->looked++;
+    if (shown->key.len > 0 && (!once_span_equal(item->key, shown->key) || shown->count == CONSOLE_OUTBOX_LIMIT_MAX))
+        return;
     shown->count++;
     once_json_open(json, NULL, '{');
     once_json_text(json, "id", item->id);
@@ -104,19 +108,19 @@ static bool states_are_known(once_span states)
 }
 
 /* Looks, with the lock, and answers. */
-static void answer_look(struct api_call *call, const char *id, const char *states, const char *topic)
+static void answer_look(struct api_call *call, const char *id, const char *states, const char *topic, once_span key)
 {
     struct console *console = console_of(call);
     struct once_error err;
     struct once_json json;
-    struct shown shown = { .json = &json, .payload = id != NULL };
+    struct shown shown = { .json = &json, .payload = id != NULL, .key = key };
+    int32_t most = key.len > 0 ? CONSOLE_OUTBOX_SCAN_MAX : CONSOLE_OUTBOX_LIMIT_MAX;
     once_result r = connect_outbox(console, &err);
     if (r == ONCE_OK && console_answer_begin(call, &json)) {
         once_json_open(&json, "messages", '[');
-        r = console->outbox->ops->look(console->outbox, id, states, topic, CONSOLE_OUTBOX_LIMIT_MAX, put_item, &shown,
-                                       &err);
+        r = console->outbox->ops->look(console->outbox, id, states, topic, most, put_item, &shown, &err);
         once_json_close(&json);
-        once_json_bool(&json, "more", shown.count == CONSOLE_OUTBOX_LIMIT_MAX);
+        once_json_bool(&json, "more", shown.looked == (size_t)most);
         console_answer_end(call, &json);
     }
     if (r != ONCE_OK)
@@ -126,11 +130,12 @@ static void answer_look(struct api_call *call, const char *id, const char *state
 
 void console_outbox(struct api_call *call)
 {
-    struct api_parameter parameters[] = { { .name = "states" }, { .name = "topic" } };
+    struct api_parameter parameters[] = { { .name = "states" }, { .name = "topic" }, { .name = "message_key" } };
     char states[64] = "", topic[ONCE_TOPIC_LEN_MAX + 1] = "";
     once_buf_init(&parameters[0].value, sizeof states - 1);
     once_buf_init(&parameters[1].value, sizeof topic - 1);
-    if (api_query_read(call, parameters, 2)) {
+    once_buf_init(&parameters[2].value, ONCE_KEY_LEN_MAX);
+    if (api_query_read(call, parameters, 3)) {
         once_span wanted = once_buf_span(&parameters[0].value);
         snprintf(states, sizeof states, "%.*s", ONCE_SPAN_ARGS(wanted));
         snprintf(topic, sizeof topic, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&parameters[1].value)));
@@ -138,12 +143,12 @@ void console_outbox(struct api_call *call)
             api_answer_problem(&call->answer, API_PROBLEM_INVALID, "states", "parameter 'states' cannot be that");
         } else {
             pthread_mutex_lock(&console_of(call)->outbox_lock);
-            answer_look(call, NULL, states, topic);
+            answer_look(call, NULL, states, topic, once_buf_span(&parameters[2].value));
             pthread_mutex_unlock(&console_of(call)->outbox_lock);
         }
     }
-    once_buf_release(&parameters[0].value);
-    once_buf_release(&parameters[1].value);
+    for (int i = 0; i < 3; i++)
+        once_buf_release(&parameters[i].value);
 }
 
 /* ---------------------------------------------------------------- one message */
@@ -175,7 +180,7 @@ void console_outbox_reveal(struct api_call *call)
         console_name_of(call, name);
         console_log_note(&console->log, name, NULL, (once_span){ 0 }, (once_span){ 0 }, "revealed message %s", id);
         pthread_mutex_lock(&console->outbox_lock);
-        answer_look(call, id, "", "");
+        answer_look(call, id, "", "", (once_span){ 0 });
         pthread_mutex_unlock(&console->outbox_lock);
     }
     api_input_release(&in);

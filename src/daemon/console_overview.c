@@ -4,7 +4,7 @@
 #include "daemon/completer.h"
 #include "daemon/console_parts.h"
 #include "daemon/escalate.h"
-#include "daemon/slow.h"
+#include "daemon/reaper.h"
 #include "engine/insight.h"
 #include "os/os.h"
 

@@ -22,6 +22,7 @@ enum {
     CONSOLE_LIST_LIMIT_MAX = 200,   /* records of a page */
     CONSOLE_LIST_STEPS = 4,         /* of ONCE_LIST_SCAN_MAX rows each, for one search (W4) */
     CONSOLE_OUTBOX_LIMIT_MAX = 500,
+    CONSOLE_OUTBOX_SCAN_MAX = 5000, /* messages that are looked at for those of one key */
 };
 
 struct outbox;

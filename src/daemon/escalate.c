@@ -98,7 +98,7 @@ static bool look(struct escalations *e, struct once_grant grant, struct once_pag
     struct once_loose wanted = { .fence = grant.fence };
     memcpy(wanted.record, grant.record, sizeof wanted.record);
     struct job job = { .kind = JOB_LOOK, .look = { &wanted, 1, page } };
-    if (!e->once->store->finds || engine_call(e->once->engine, &job, NULL) != ONCE_OK)
+    if (engine_call(e->once->engine, &job, NULL) != ONCE_OK)
         return true; /* then only what is known */
     return page->records[0].state == ONCE_STATE_UNKNOWN && page->records[0].grant.fence == grant.fence;
 }

@@ -59,11 +59,14 @@ struct noted *noted_begin(const struct noted_for *who, struct noted_context *con
     n->route_len = n->tenant_len = 0;
     n->fence = request->grant.fence;
     memcpy(n->record, request->grant.record, sizeof n->record);
-    if (traced) {
+    if (traced)
         n->trace = context->trace;
-        n->route_len = context->route_len;
-        memcpy(n->route, context->route, context->route_len);
-    }
+    once_span route = request->verb == ONCE_VERB_CLAIM ? request->claim.route : once_span_of(NULL, 0);
+    if (route.len == 0 && traced) /* what is no claim has it from there */
+        route = once_span_of(context->route, context->route_len);
+    n->route_len = route.len < sizeof n->route ? route.len : sizeof n->route;
+    if (n->route_len > 0)
+        memcpy(n->route, route.ptr, n->route_len);
     if (request->verb == ONCE_VERB_CLAIM)
         note_key(n, secret, request->claim.tenant, request->claim.key);
     else if (request->verb == ONCE_VERB_RESOLVE)

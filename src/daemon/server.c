@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "daemon/conn.h"
+#include "daemon/reaper.h"
 #include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
@@ -41,6 +42,7 @@ struct own_source {
 struct server {
     struct hub hub;
     struct server_options options;
+    struct reaper *reaper;
     struct own_source listener, signals, completions, answers;
     struct sockaddr_un address;
     struct stat socket;   /* the file of our own, to know it again */
@@ -181,6 +183,8 @@ int server_run(struct server *s)
     once_os_short_slices(); /* answers wait for this thread as they do for the writer */
     while (s->signal == 0)
         turn(s, -1);
+    if (s->options.ending != NULL)
+        s->options.ending(s->options.ending_arg);
     drain(s);
     return s->signal;
 }
@@ -302,6 +306,8 @@ once_result server_open(const struct server_options *options, struct server **ou
     s->hub.escalated_arg = options->escalated_arg;
     s->hub.deferred = options->deferred;
     s->hub.deferred_arg = options->deferred_arg;
+    s->hub.status = options->status;
+    s->hub.status_arg = options->status_arg;
     s->hub.noted_for = (struct noted_for){ options->log, options->exporter };
     s->listener.fd = s->answers.fd = -1;
     s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -311,7 +317,9 @@ once_result server_open(const struct server_options *options, struct server **ou
     if (r == ONCE_OK)
         r = watch(s, &s->answers, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), on_answers, err);
     if (r == ONCE_OK)
-        r = slow_start(options->once, s->answers.fd, &s->hub.slow, err);
+        r = reaper_start(options->once, &s->reaper, err);
+    if (r == ONCE_OK)
+        r = slow_start(options->once, s->reaper, s->answers.fd, &s->hub.slow, err);
     if (r == ONCE_OK)
         r = listen_on(s, options->socket_path, err);
     if (r != ONCE_OK) {
@@ -341,6 +349,7 @@ void server_close(struct server *s)
             conn_answer_slow(job);
         slow_free(s->hub.slow);
     }
+    reaper_stop(s->reaper);
     once_close(s->options.once); /* answers the calls of those who are gone */
     conn_bury(&s->hub);
     held_release(&s->hub.held);
@@ -354,5 +363,5 @@ void server_close(struct server *s)
 
 const struct expiry_counters *server_expiry(const struct server *s)
 {
-    return slow_expiry(s->hub.slow);
+    return reaper_counters(s->reaper);
 }

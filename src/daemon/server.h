@@ -13,6 +13,7 @@
 #ifndef ONCE_DAEMON_SERVER_H
 #define ONCE_DAEMON_SERVER_H
 
+#include "core/buf.h"
 #include "daemon/unknown.h"
 #include "once.h"
 
@@ -33,12 +34,17 @@ struct server_options {
     void *escalated_arg;
     void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
     void *deferred_arg;
+    void (*ending)(void *arg); /* a signal came; before what is under way is answered. May be NULL */
+    void *ending_arg;
+    /* Writes the answer to STATUS; may be NULL. On the server's thread: it must not wait */
+    void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id);
+    void *status_arg;
     struct decisions *log;     /* of decisions; may be NULL */
     struct exporter *exporter; /* of spans; may be NULL */
 };
 
 struct server;
-struct expiry_counters; /* slow.h */
+struct expiry_counters; /* reaper.h */
 
 /* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);

@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
+#include "daemon/reaper.h"
 #include "engine/handle.h"
 #include "os/os.h"
 #include "os/thread.h"
@@ -12,14 +13,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum {
-    JOBS_MAX = 256,
-    EXPIRE_EVERY_MS = 5000,
-    EXPIRE_STEPS_MAX = 50, /* then whoever asks has his turn */
-};
+enum { JOBS_MAX = 256 };
 
 struct slow {
     struct once *once;
+    struct reaper *reaper;
     int wake;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -27,9 +25,6 @@ struct slow {
     struct slow_job *first, **last, *done, **done_last;
     size_t count;
     bool stopping;
-
-    struct expiry_counters expiry;
-    once_time expire_at; /* the thread's own: monotonic ms; questions do not put it off */
 };
 
 /* ------------------------------------------------------------------ answers */
@@ -70,6 +65,8 @@ static once_result answer_expire(struct slow *s, struct slow_job *job, struct on
         r = once_fail(err, ONCE_INVALID, "a budget of %llu records", (unsigned long long)budget);
     if (r == ONCE_OK)
         r = once_expire(s->once, (uint32_t)budget, &removed, &more, err);
+    if (r == ONCE_OK)
+        reaper_accept_clock(s->reaper); /* who asks for it has looked */
     if (r == ONCE_OK)
         wire_put_expired(&job->answer, job->id, removed, more);
     return r;
@@ -147,38 +144,18 @@ static void wake_server(struct slow *s)
     (void)n; /* it is full only if it is readable */
 }
 
-/* Failures show in the next claim; here they only wait for the next time. */
-static void give_space_back(struct slow *s)
+/* The next job; NULL when it is time to stop. */
+static struct slow_job *take(struct slow *s)
 {
-    bool more = true;
-    uint64_t removed;
-    for (int i = 0; more && i < EXPIRE_STEPS_MAX; i++) {
-        if (once_expire(s->once, 0, &removed, &more, NULL) != ONCE_OK)
-            return;
-        atomic_fetch_add(&s->expiry.removed, removed);
-        if (!more)
-            atomic_store(&s->expiry.caught_up_ms, once_os_monotonic_ms());
-        pthread_mutex_lock(&s->lock);
-        more = more && s->first == NULL && !s->stopping;
-        pthread_mutex_unlock(&s->lock);
-    }
-}
-
-/* The next job; NULL when it is time to give space back, or to stop. */
-static struct slow_job *take(struct slow *s, bool *stop)
-{
-    struct timespec at = { .tv_sec = s->expire_at / 1000, .tv_nsec = s->expire_at % 1000 * 1000000 };
-    bool due = once_os_monotonic_ms() >= s->expire_at;
     pthread_mutex_lock(&s->lock);
-    while (s->first == NULL && !s->stopping && pthread_cond_timedwait(&s->work, &s->lock, &at) == 0)
-        ;
-    struct slow_job *job = due && !s->stopping ? NULL : s->first;
+    while (s->first == NULL && !s->stopping)
+        pthread_cond_wait(&s->work, &s->lock);
+    struct slow_job *job = s->first;
     if (job != NULL) {
         s->first = job->next;
         if (s->first == NULL)
             s->last = &s->first;
     }
-    *stop = job == NULL && s->stopping;
     pthread_mutex_unlock(&s->lock);
     return job;
 }
@@ -197,19 +174,11 @@ static void *work(void *arg)
 {
     struct slow *s = arg;
     pthread_setname_np(pthread_self(), "once-slow");
-    for (;;) {
-        bool stop;
-        struct slow_job *job = take(s, &stop);
-        if (stop)
-            return NULL;
-        if (job == NULL) {
-            give_space_back(s);
-            s->expire_at = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
-            continue;
-        }
+    for (struct slow_job *job; (job = take(s)) != NULL;) {
         answer(s, job);
         hand_back(s, job);
     }
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ the server's side */
@@ -260,15 +229,14 @@ void slow_job_release(struct slow_job *job)
     free(job);
 }
 
-once_result slow_start(struct once *once, int wake, struct slow **out, struct once_error *err)
+once_result slow_start(struct once *once, struct reaper *reaper, int wake, struct slow **out, struct once_error *err)
 {
     struct slow *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     s->once = once;
+    s->reaper = reaper;
     s->wake = wake;
-    s->expire_at = once_os_monotonic_ms() + EXPIRE_EVERY_MS;
-    s->expiry.caught_up_ms = once_os_monotonic_ms();
     s->last = &s->first;
     s->done_last = &s->done;
     pthread_mutex_init(&s->lock, NULL);
@@ -295,9 +263,4 @@ void slow_free(struct slow *s)
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
     free(s);
-}
-
-const struct expiry_counters *slow_expiry(const struct slow *slow)
-{
-    return &slow->expiry;
 }

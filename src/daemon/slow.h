@@ -1,22 +1,15 @@
 /*
  * slow.h - what a client asks for that takes its time: listings, histories, checks, counts,
  * expiry. A thread of its own does them one after the other, so that they hold up no claim
- * longer than one bounded step; when it has nothing to do it gives expired space back.
+ * longer than one bounded step.
  */
 #ifndef ONCE_DAEMON_SLOW_H
 #define ONCE_DAEMON_SLOW_H
 
 #include "wire/wire.h"
 
-#include <stdatomic.h>
-
 struct slow;
-
-/* Expiry: how much space was given back, and when nothing was left to be. */
-struct expiry_counters {
-    _Atomic uint64_t removed;     /* records */
-    _Atomic int64_t caught_up_ms; /* once_os_monotonic_ms(); of the start, until it was */
-};
+struct reaper;
 
 /* A question, and its answer as a frame. */
 struct slow_job {
@@ -28,8 +21,8 @@ struct slow_job {
     struct slow_job *next;
 };
 
-/* `wake` is an eventfd that is written when answers wait. */
-once_result slow_start(struct once *once, int wake, struct slow **out, struct once_error *err);
+/* `wake` is an eventfd that is written when answers wait. The reaper is told when expiry is asked for. */
+once_result slow_start(struct once *once, struct reaper *reaper, int wake, struct slow **out, struct once_error *err);
 /* Answers what was submitted, then stops; the answers are still to be taken. */
 void slow_stop(struct slow *slow);
 void slow_free(struct slow *slow);
@@ -38,6 +31,5 @@ once_result slow_submit(struct slow *slow, void *asker, const struct wire_frame 
 /* The next job that is answered, or NULL. The caller releases it. */
 struct slow_job *slow_next(struct slow *slow);
 void slow_job_release(struct slow_job *job);
-const struct expiry_counters *slow_expiry(const struct slow *slow);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "core/limits.h"
+#include "engine/admission.h"
 #include "engine/lane.h"
 #include "engine/tuner.h"
 #include "os/os.h"
@@ -38,8 +39,11 @@ struct engine {
     struct job *finished, **finished_last; /* poll: answered, waiting for dispatch */
     struct once_stats counters;
     struct once_insight insight;
+    struct quota *quota; /* NULL: everybody may have everything; does not change after the first job */
+    struct routes *routes;
+    struct moments *moments; /* NULL: nobody wants them */
 
-    pthread_mutex_t aside_lock; /* guards what follows; never taken with the other */
+    pthread_mutex_t aside_lock; /* guards what follows; never taken while the other is held */
     struct lane aside;          /* a handle for what is no operation, without a thread or a queue */
 };
 
@@ -142,24 +146,30 @@ static bool ends_record(const struct once_op *op)
 
 static void count_operation(struct once_stats *c, const struct once_op *op)
 {
-    c->operations++;
-    if (op->result != ONCE_OK)
-        return;
     c->executions += op->reply.arm == ONCE_ARM_EXECUTE || op->reply.arm == ONCE_ARM_PROBE;
     c->replays += op->reply.arm == ONCE_ARM_REPLAY;
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
-/* Of what is answered now. */
-static void count_answer(struct once_insight *i, const struct job *job, uint64_t now_ns)
+/* Of what is answered now; once, however often it came. */
+static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
+    struct once_insight *i = &e->insight;
     const struct once_op *op = &job->op;
     enum once_verb verb = op->request->verb;
     i->verbs[verb]++;
-    if (op->result != ONCE_OK) {
-        i->errors++;
+    if (op->result == ONCE_QUOTA) /* counted by kind */
         return;
-    }
+    if (op->result != ONCE_OK)
+        i->errors++;
+    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
+        return;
+    if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+        op->result != ONCE_OK)
+        return;
+    count_operation(&e->counters, op);
+    if (e->moments != NULL)
+        moments_note(e->moments, op, once_os_clock.wall(NULL));
     if (verb == ONCE_VERB_CLAIM)
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
@@ -170,27 +180,43 @@ static void count_answer(struct once_insight *i, const struct job *job, uint64_t
         insight_add_time(&i->finish, now_ns - job->submitted_ns);
 }
 
+/* Claims that may wait for another's outcome do; those that are left are answered now. */
+static size_t park(struct lane *lane, struct job **jobs, size_t count, once_time now)
+{
+    struct engine *e = lane->engine;
+    size_t answered = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool waits = !e->impatient && parking_wants(&lane->parking, jobs[i], now) &&
+                     (e->quota == NULL || admission_wait(e->quota, jobs[i]));
+        if (waits)
+            parking_take(&lane->parking, jobs[i], now);
+        else
+            jobs[answered++] = jobs[i];
+    }
+    return answered;
+}
+
 static void finish_operations(struct lane *lane, struct job **jobs, size_t count)
 {
     struct engine *e = lane->engine;
     ONCE_POINT("engine.durable");
     uint64_t now_ns = once_os_monotonic_ns();
     once_time now = (once_time)(now_ns / 1000000);
-    size_t answered = 0;
     pthread_mutex_lock(&e->lock);
     lane->expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
     e->counters.batches++;
     insight_add_batch(&e->insight, count);
     e->counters.settled += lane->settled;
     lane->settled = 0;
-    for (size_t i = 0; i < count; i++)
-        count_operation(&e->counters, &jobs[i]->op);
-    for (size_t i = 0; i < count; i++)
-        if (e->impatient || !parking_take(&lane->parking, jobs[i], now))
-            jobs[answered++] = jobs[i];
+    if (e->quota != NULL)
+        count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &lane->ready);
+    size_t answered = park(lane, jobs, count, now);
+    e->counters.operations += answered;
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++) {
-        count_answer(&e->insight, jobs[i], now_ns);
+        count_answer(e, jobs[i], now_ns);
+        if (e->quota != NULL)
+            admission_answered(e->quota, jobs[i]);
         if (ends_record(&jobs[i]->op))
             parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
     }
@@ -200,6 +226,55 @@ static void finish_operations(struct lane *lane, struct job **jobs, size_t count
 }
 
 /* ------------------------------------------------------------------ the rest */
+
+static void add_tally(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
+{
+    struct engine *e = arg;
+    pthread_mutex_lock(&e->lock);
+    quota_walk_add(e->quota, tenant, records, bytes);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* A step of a walk that counts what tenants have. One that begins at 0 begins a walk. */
+static once_result run_tally(struct lane *lane, struct once_tally *tally, struct once_error *err)
+{
+    struct engine *e = lane->engine;
+    tally->each = add_tally;
+    tally->arg = e;
+    if (tally->after == 0) {
+        pthread_mutex_lock(&e->lock);
+        quota_walk_begin(e->quota);
+        pthread_mutex_unlock(&e->lock);
+    }
+    once_result r = once_store_tally(lane->store, tally, err);
+    if (r != ONCE_OK)
+        return r;
+    pthread_mutex_lock(&e->lock);
+    quota_walk_at(e->quota, tally->after, tally->last);
+    if (!tally->more)
+        quota_walk_end(e->quota, once_os_lease_ms());
+    pthread_mutex_unlock(&e->lock);
+    return ONCE_OK;
+}
+
+static void add_nothing(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
+{
+    (void)arg, (void)tenant, (void)records, (void)bytes;
+}
+
+/* A count of nothing tells the time, without going through what is there as the store's own numbers do. */
+static once_result read_clock(struct lane *lane, once_time *now, struct once_error *err)
+{
+    struct once_tally none = { .after = INT64_MAX / 2, .last = 1, .each = add_nothing };
+    struct once_stats stats = { .now = 0 };
+    once_result r = once_store_tally(lane->store, &none, err);
+    *now = none.now;
+    if (r != ONCE_INVALID)
+        return r;
+    r = once_store_stats(lane->store, &stats, err);
+    *now = stats.now;
+    return r;
+}
 
 static once_result run_other(struct lane *lane, struct job *job, struct once_error *err)
 {
@@ -219,6 +294,15 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
                                 err);
     case JOB_STATS:
         return once_store_stats(lane->store, job->stats, err);
+    case JOB_TALLY:
+        return run_tally(lane, job->tally, err);
+    case JOB_CLOCK:
+        return read_clock(lane, &job->clock, err);
+    case JOB_PULSE: {
+        struct once_op *op = &job->op;
+        once_result r = once_store_apply(lane->store, &op, 1, err);
+        return r == ONCE_OK ? op->result : r;
+    }
     case JOB_BARRIER:
         return ONCE_OK;
     case JOB_OPERATION:
@@ -487,6 +571,8 @@ static size_t next_batch(struct lane *lane, bool *stop)
         gather(lane);
     parking_due(&lane->parking, once_os_monotonic_ms(), stopping || e->impatient, &lane->ready);
     size_t count = take_batch(lane);
+    if (e->quota != NULL)
+        admission_before(e->quota, lane->batch, count, once_os_lease_ms());
     lane->busy = count > 0;
     *stop = count == 0 && stopping;
     if (leads)
@@ -508,7 +594,8 @@ static void *writer(void *arg)
             return NULL;
         if (count == 0)
             continue;
-        ONCE_POINT("engine.taken");
+        if (lane->batch[0]->kind != JOB_PULSE)
+            ONCE_POINT("engine.taken");
         if (lane->batch[0]->kind != JOB_OPERATION) {
             run_alone(lane, lane->batch[0]);
             answer_all(e, lane->batch, 1);
@@ -533,6 +620,10 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     pthread_mutex_lock(&e->lock);
     bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
     e->counters.busy += full;
+    if (job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        job->route = routes_find(e->routes, job->request.claim.route);
+    if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
+        routes_refused(e->routes, job->route);
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
@@ -620,6 +711,69 @@ void engine_insight(struct engine *e, struct once_insight *out)
     pthread_mutex_lock(&e->lock);
     *out = e->insight;
     out->queued = e->lanes[0].queued + e->lanes[1].queued;
+    out->queue_max = e->queue_max;
+    out->parked = e->lanes[0].parking.count + e->lanes[1].parking.count;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ------------------------------------------------------------------ quotas */
+
+void engine_set_quota(struct engine *e, struct quota *quota)
+{
+    pthread_mutex_lock(&e->lock);
+    quota_free(e->quota);
+    e->quota = quota;
+    pthread_mutex_unlock(&e->lock);
+}
+
+once_result engine_tally(struct engine *e, struct once_tally *tally, struct once_error *err)
+{
+    struct job job = { .kind = JOB_TALLY, .tally = tally };
+    assert(e->quota != NULL);
+    return engine_call(e, &job, err);
+}
+
+void engine_quota_numbers(struct engine *e, struct quota_numbers *out)
+{
+    *out = (struct quota_numbers){ .walks = 0 };
+    pthread_mutex_lock(&e->lock);
+    if (e->quota != NULL)
+        quota_numbers(e->quota, out);
+    pthread_mutex_unlock(&e->lock);
+}
+
+size_t engine_routes(struct engine *e, struct insight_route *out, struct insight_leases *leases)
+{
+    pthread_mutex_lock(&e->lock);
+    routes_leases(e->routes, once_os_monotonic_ms(), leases);
+    size_t count = routes_read(e->routes, out);
+    pthread_mutex_unlock(&e->lock);
+    return count;
+}
+
+bool engine_watch(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->moments == NULL)
+        e->moments = moments_new(once_os_clock.wall(NULL));
+    bool watched = e->moments != NULL;
+    pthread_mutex_unlock(&e->lock);
+    return watched;
+}
+
+bool engine_moments(struct engine *e, const uint8_t record[16], struct moments_view *out)
+{
+    pthread_mutex_lock(&e->lock);
+    bool kept = e->moments != NULL && moments_read(e->moments, record, out);
+    pthread_mutex_unlock(&e->lock);
+    return kept;
+}
+
+void engine_count_step(struct engine *e, once_span route)
+{
+    pthread_mutex_lock(&e->lock);
+    e->insight.claims[ONCE_ARM_IN_PROGRESS]++;
+    routes_waited(e->routes, routes_find(e->routes, route));
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -636,7 +790,10 @@ static void engine_free(struct engine *e)
     }
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
+    routes_free(e->routes);
+    moments_free(e->moments);
     pthread_mutex_destroy(&e->aside_lock);
+    quota_free(e->quota);
     free(e);
 }
 
@@ -659,6 +816,7 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     e->batch_max = options->batch_len;
     e->poll = options->poll;
     e->active = 1;
+    e->aside.engine = e;
     e->finished_last = &e->finished;
     tuner_init(&e->tuner);
     init_conditions(e);
@@ -670,7 +828,8 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     }
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
-    if (!init_lane(e, &e->lanes[0], store))
+    e->routes = routes_new();
+    if (e->routes == NULL || !init_lane(e, &e->lanes[0], store))
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");

@@ -19,6 +19,9 @@
 #define ONCE_ENGINE_ENGINE_H
 
 #include "engine/insight.h"
+#include "engine/moments.h"
+#include "engine/quota.h"
+#include "engine/routes.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -33,6 +36,9 @@ enum job_kind {
     JOB_EXPIRE,
     JOB_CHECK,
     JOB_STATS,
+    JOB_TALLY,
+    JOB_CLOCK,
+    JOB_PULSE, /* a look-up that is not counted: does the store answer? */
     JOB_BARRIER
 };
 
@@ -41,9 +47,16 @@ struct job {
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
     uint64_t submitted_ns;       /* monotonic: when it was handed in */
+    uint8_t route;               /* a claim's, as routes.h numbers it */
+    bool step;                   /* a claim of several: if it has to go on waiting, it is not counted */
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
+    /* Quotas (admission.h), of a claim. */
+    struct once_request *instead;       /* its tenant has too much: the look-up that is asked instead */
+    enum quota_kind over;               /* of that */
+    bool exempt, waits;                 /* there is a record; it is among those who wait */
+    struct quota_entry *place, *waiter; /* kept until its answer; while it waits */
     union {
         struct {
             const struct once_filter *filter;
@@ -71,6 +84,8 @@ struct job {
             struct once_check_report *report;
         } check;
         struct once_stats *stats;
+        struct once_tally *tally;
+        once_time clock; /* out */
     };
     /* How it is answered: a callback, or a caller that waits. */
     once_done_fn *done;
@@ -104,5 +119,18 @@ size_t engine_dispatch(struct engine *engine, size_t max);
 bool engine_dispatched_waited(void);
 void engine_counters(struct engine *engine, struct once_stats *stats);
 void engine_insight(struct engine *engine, struct once_insight *out);
+/* From now on; before anything is submitted. The engine's to free. */
+void engine_set_quota(struct engine *engine, struct quota *quota);
+/* One step of a walk that counts what tenants have. */
+once_result engine_tally(struct engine *engine, struct once_tally *tally, struct once_error *err);
+void engine_quota_numbers(struct engine *engine, struct quota_numbers *out);
+/* For ROUTES_MAX of them; how many there are. */
+size_t engine_routes(struct engine *engine, struct insight_route *out, struct insight_leases *leases);
+/* Begins to keep moments; false: no memory. */
+bool engine_watch(struct engine *engine);
+/* False: they are not kept. */
+bool engine_moments(struct engine *engine, const uint8_t record[16], struct moments_view *out);
+/* The last of a claim's steps was answered IN_PROGRESS, and that is its answer. */
+void engine_count_step(struct engine *engine, once_span route);
 
 #endif

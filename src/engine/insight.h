@@ -28,7 +28,8 @@ struct once_insight {
     struct insight_times claim, finish;
     uint64_t batch_sizes[INSIGHT_SIZES]; /* batches of up to 1 << n operations */
     uint64_t batch_operations;           /* in all of them */
-    uint32_t queued;                     /* waiting now */
+    uint32_t queued, queue_max;          /* waiting for the writer now; at most */
+    uint32_t parked;                     /* claims that wait for another's outcome now */
 };
 
 void insight_add_time(struct insight_times *times, uint64_t ns);

@@ -90,6 +90,30 @@ void once_close(struct once *once)
 
 /* ------------------------------------------------------------------ jobs */
 
+const char *once_tier(const struct once *once)
+{
+    return once->store->best_effort ? "best-effort" : "full";
+}
+
+const struct once_gap *once_gaps(const struct once *once, size_t *count)
+{
+    *count = 0;
+    return once->store->best_effort ? once_store_redis_gaps(count) : NULL;
+}
+
+/* Who wants a record for ever does not want it where it may be lost. */
+static once_result check_tier(const struct once *once, const struct once_request *request, struct once_error *err)
+{
+    if (once->store->best_effort && request->verb == ONCE_VERB_FORGET)
+        return once_fail(err, ONCE_INVALID,
+                         "the best-effort tier does not forget single records: they end with their "
+                         "retention");
+    if (!once->store->best_effort || request->verb != ONCE_VERB_CLAIM || request->claim.retention_ms != ONCE_NEVER)
+        return ONCE_OK;
+    return once_fail(err, ONCE_INVALID,
+                     "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
+}
+
 static once_result check_request(const struct once_request *in, struct once_request *out, struct once_error *err)
 {
     *out = *in;
@@ -158,6 +182,8 @@ static once_result job_prepare(const struct once *once, const struct once_reques
                                struct once_buf *encoded, struct once_error *err)
 {
     once_result r = check_request(request, &job->request, err);
+    if (r == ONCE_OK)
+        r = check_tier(once, &job->request, err);
     if (r != ONCE_OK)
         return r;
     job->kind = JOB_OPERATION;
@@ -180,11 +206,11 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     return r;
 }
 
-static once_result call(struct once *once, const struct once_request *request, struct once_reply *reply,
-                        struct once_error *err)
+static once_result call_job(struct once *once, const struct once_request *request, bool step, struct once_reply *reply,
+                            struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct job job = { .kind = JOB_OPERATION };
+    struct job job = { .kind = JOB_OPERATION, .step = step };
     struct once_buf encoded;
     once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
     once_result r = job_prepare(once, request, &job, &encoded, err);
@@ -193,6 +219,23 @@ static once_result call(struct once *once, const struct once_request *request, s
     once_buf_release(&encoded);
     *reply = job.op.reply;
     return r;
+}
+
+static once_result call(struct once *once, const struct once_request *request, struct once_reply *reply,
+                        struct once_error *err)
+{
+    return call_job(once, request, false, reply, err);
+}
+
+once_result once_claim_step(struct once *once, const struct once_claim *claim, struct once_reply *reply,
+                            struct once_error *err)
+{
+    return call_job(once, &(struct once_request){ .verb = ONCE_VERB_CLAIM, .claim = *claim }, true, reply, err);
+}
+
+void once_claim_gave_up(struct once *once, const struct once_claim *claim)
+{
+    engine_count_step(once->engine, claim->route);
 }
 
 /* ------------------------------------------------------------------ asynchronously */
@@ -216,6 +259,7 @@ static size_t borrowed(struct job *job, once_span *spans[8])
         spans[n++] = &r->claim.tenant;
         spans[n++] = &r->claim.key;
         spans[n++] = &r->claim.request;
+        spans[n++] = &r->claim.route;
         break;
     case ONCE_VERB_ADVANCE:
         spans[n++] = &r->advance.point;
@@ -310,6 +354,19 @@ once_result once_submit_for(struct once *once, const struct once_request *reques
 void once_kick(struct once *once)
 {
     engine_kick(once->engine);
+}
+
+once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct once_error *err)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to ask the store");
+    *job = (struct job){ .kind = JOB_PULSE, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
+    job->op.request = &job->request;
+    once_result r = engine_submit(once->engine, job, err);
+    if (r != ONCE_OK)
+        free(job);
+    return r;
 }
 
 bool once_dispatched_waited(void)
@@ -413,6 +470,9 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
     once_result r = bounded(&f.limit, ONCE_LIST_LIMIT_DEFAULT, ONCE_LIST_LIMIT_MAX, "limit", err);
     if (r != ONCE_OK)
         return r;
+    r = once_route_check(f.route, err);
+    if (r != ONCE_OK)
+        return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
         return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
     if (f.abandoned && once->store->finds)
@@ -507,6 +567,50 @@ once_result once_stats(struct once *once, struct once_stats *stats, struct once_
     once_result r = engine_call(once->engine, &job, err);
     engine_counters(once->engine, stats);
     return r;
+}
+
+once_result once_set_quotas(struct once *once, const struct quota_rules *rules, struct once_error *err)
+{
+    struct quota *quota = quota_create(rules);
+    if (quota == NULL)
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for quotas");
+    engine_set_quota(once->engine, quota);
+    return ONCE_OK;
+}
+
+once_result once_tally_step(struct once *once, struct once_tally *tally, struct once_error *err)
+{
+    return engine_tally(once->engine, tally, err);
+}
+
+void once_quota_numbers(struct once *once, struct quota_numbers *out)
+{
+    engine_quota_numbers(once->engine, out);
+}
+
+once_result once_read_clock(struct once *once, once_time *now, struct once_error *err)
+{
+    struct job job = { .kind = JOB_CLOCK };
+    once_result r = engine_call(once->engine, &job, err);
+    *now = job.clock;
+    return r;
+}
+
+bool once_watch(struct once *once)
+{
+    return engine_watch(once->engine);
+}
+
+bool once_moments(struct once *once, const uint8_t record[16], struct moments_view *out)
+{
+    return engine_moments(once->engine, record, out);
+}
+
+struct insight_route *once_routes(struct once *once, size_t *count, struct insight_leases *leases)
+{
+    struct insight_route *all = calloc(ROUTES_MAX, sizeof *all);
+    *count = all != NULL ? engine_routes(once->engine, all, leases) : 0;
+    return all;
 }
 
 void once_insight(struct once *once, struct once_insight *out)

@@ -3,12 +3,16 @@
 
 enum { PAUSE_MS_FIRST = 5, PAUSE_MS_MAX = 100 };
 
-bool parking_take(struct parking *parking, struct job *job, once_time now)
+bool parking_wants(const struct parking *parking, const struct job *job, once_time now)
+{
+    const struct once_op *op = &job->op;
+    return job->kind == JOB_OPERATION && op->request->verb == ONCE_VERB_CLAIM && op->result == ONCE_OK &&
+           op->reply.arm == ONCE_ARM_IN_PROGRESS && now < job->give_up_at && parking->count < parking->max;
+}
+
+void parking_take(struct parking *parking, struct job *job, once_time now)
 {
     struct once_op *op = &job->op;
-    if (job->kind != JOB_OPERATION || op->request->verb != ONCE_VERB_CLAIM || op->result != ONCE_OK ||
-        op->reply.arm != ONCE_ARM_IN_PROGRESS || now >= job->give_up_at || parking->count >= parking->max)
-        return false;
     once_time wait = job->give_up_at - now;
     if (op->reply.retry_after_ms + 1 < wait)
         wait = op->reply.retry_after_ms + 1;
@@ -25,7 +29,6 @@ bool parking_take(struct parking *parking, struct job *job, once_time now)
     job->next = *lot;
     *lot = job;
     parking->count++;
-    return true;
 }
 
 static void leave(struct parking *parking, struct job **at, struct job **ready)

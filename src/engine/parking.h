@@ -19,8 +19,10 @@ struct parking {
     bool shared; /* outcomes may come from other processes */
 };
 
-/* Should this answered claim wait? If so it is taken in, its reply released. */
-bool parking_take(struct parking *parking, struct job *job, once_time now);
+/* Should this answered claim wait, and is there room? */
+bool parking_wants(const struct parking *parking, const struct job *job, once_time now);
+/* Takes one in that it wants; its reply is released. */
+void parking_take(struct parking *parking, struct job *job, once_time now);
 /* Moves the claims that wait for `record` to *ready. */
 void parking_wake(struct parking *parking, const uint8_t record[16], struct job **ready);
 /* Moves those that are due to *ready; `all`: everything, not to be parked again. */

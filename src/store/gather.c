@@ -13,6 +13,8 @@ bool gather_matches(const struct once_filter *f, const struct once_record *r, on
         return false;
     if (!once_span_starts(r->key, f->key_prefix))
         return false;
+    if (f->route.len > 0 && !once_span_equal(f->route, r->route))
+        return false;
     return now - r->created_at >= f->age_ms_min;
 }
 
@@ -33,6 +35,7 @@ void gather_record(struct gather_page *g, const struct once_record *record)
     keep_span(g, &r->tenant);
     keep_span(g, &r->key);
     keep_span(g, &r->recovery_point);
+    keep_span(g, &r->route);
 }
 
 static void settle_span(once_span *span, const uint8_t *base)
@@ -58,6 +61,7 @@ once_result gather_page_make(struct gather_page *g, struct once_page *page, stru
         settle_span(&page->records[i].tenant, memory + head);
         settle_span(&page->records[i].key, memory + head);
         settle_span(&page->records[i].recovery_point, memory + head);
+        settle_span(&page->records[i].route, memory + head);
     }
     return ONCE_OK;
 }
@@ -65,7 +69,9 @@ once_result gather_page_make(struct gather_page *g, struct once_page *page, stru
 once_result gather_page_init(struct gather_page *g, uint32_t limit, struct once_error *err)
 {
     *g = (struct gather_page){ .records = malloc(limit * sizeof *g->records) };
-    once_buf_init(&g->bytes, (size_t)limit * (ONCE_TENANT_LEN_MAX + ONCE_KEY_LEN_MAX + ONCE_POINT_LEN_MAX) + 1);
+    once_buf_init(&g->bytes,
+                  (size_t)limit * (ONCE_TENANT_LEN_MAX + ONCE_KEY_LEN_MAX + ONCE_POINT_LEN_MAX + ONCE_ROUTE_LEN_MAX) +
+                      1);
     return g->records != NULL ? ONCE_OK : once_fail(err, ONCE_NO_MEMORY, "no memory for a page of %u records", limit);
 }
 

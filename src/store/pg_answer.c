@@ -5,6 +5,7 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "store/pg_param.h"
+#include "store/pg_route.h"
 
 static enum once_arm arm_of(once_span name)
 {
@@ -65,6 +66,7 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .request = pg_bytes(r, row, at + PG_ANSWER_REQUEST),
         .has_request = !PQgetisnull(r, row, at + PG_ANSWER_REQUEST),
         .forgotten = pg_bool(r, row, at + PG_ANSWER_FORGOTTEN),
+        .route = pg_bytes(r, row, at + PG_ANSWER_ROUTE),
     };
     copy_bytes(r, row, at + PG_ANSWER_RECORD, record.grant.record, 16);
     copy_bytes(r, row, at + PG_ANSWER_FINGERPRINT, record.fingerprint.bytes, 32);
@@ -80,7 +82,7 @@ static once_result read_answer(const PGresult *r, int row, int at, struct once_o
     bool has_record = !PQgetisnull(r, row, at + PG_ANSWER_FENCE);
     if (arm == ONCE_ARM_DONE) { /* the caller knows the rest */
         record.tenant = record.key = record.recovery_point = record.checkpoint = once_span_of(NULL, 0);
-        record.headers = record.body = once_span_of(NULL, 0);
+        record.headers = record.body = record.route = once_span_of(NULL, 0);
     }
     op->result = ONCE_OK;
     once_result result = once_reply_set(&op->reply, arm, has_record ? &record : NULL, err);
@@ -135,6 +137,7 @@ static once_result grant(struct once_op *op, uint64_t fence, once_time now, stru
         .claimed_at = now,
         .lease_until = now + claim->lease_ms,
         .fingerprint = claim->fingerprint,
+        .route = pg_route_of(op),
     };
     memcpy(record.grant.record, op->record, sizeof op->record);
     op->result = ONCE_OK;

@@ -42,6 +42,7 @@ enum pg_answer_column {
     PG_ANSWER_BODY_RETENTION,
     PG_ANSWER_BODY_EXPIRED,
     PG_ANSWER_FORGOTTEN,
+    PG_ANSWER_ROUTE,
     PG_ANSWER_COUNT,
 };
 

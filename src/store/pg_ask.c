@@ -14,13 +14,14 @@ static once_span record_span(const struct once_op *op)
 
 #define ANSWER "SELECT a.* FROM "
 
-/* As once.claim has it. */
-static int64_t takeover_code(const struct once_claim *claim)
-{
-    return (int64_t)claim->takeover + (claim->intent ? 32 : 0);
-}
+enum { UUID_TEXT_LEN = 36, PACKED = 128, ROUTE = 512 };
 
-enum { UUID_TEXT_LEN = 36, PACKED = 128 };
+/* As once.claim has it. */
+static int64_t takeover_code(const struct once_op *op)
+{
+    const struct once_claim *claim = &op->request->claim;
+    return (int64_t)claim->takeover + (claim->intent ? 32 : 0) + (int64_t)op->route * ROUTE;
+}
 
 static int hex_digit(uint8_t c)
 {
@@ -64,10 +65,10 @@ static void add_term(struct pg_params *p, int64_t value, int64_t usual)
 }
 
 /* As once.claim has it of this key. */
-static int64_t stored_code(const struct once_claim *claim, bool as_it_is)
+static int64_t stored_code(const struct once_op *op, bool as_it_is)
 {
     uint8_t packed[16];
-    return takeover_code(claim) + (as_it_is && pack_key(claim->key, packed) ? PACKED : 0);
+    return takeover_code(op) + (as_it_is && pack_key(op->request->claim.key, packed) ? PACKED : 0);
 }
 
 /* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
@@ -79,7 +80,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
         retentions = retentions || claim->retention_ms != ONCE_RETENTION_MS_DEFAULT;
-        takeovers = takeovers || takeover_code(claim) != ONCE_TAKEOVER_ESCALATE;
+        takeovers = takeovers || takeover_code(ops[i]) != ONCE_TAKEOVER_ESCALATE;
     }
     leases ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; leases && i < count; i++)
@@ -89,7 +90,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, stored_code(&ops[i]->request->claim, as_they_are));
+        pg_array_int(p, PG_INT4, stored_code(ops[i], as_they_are));
 }
 
 static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
@@ -257,7 +258,7 @@ static once_result ask_claim(struct pg_conn *pg, const struct once_op *op, struc
     pg_add_bytes(p, PG_BYTEA, once_span_of(c->fingerprint.bytes, sizeof c->fingerprint.bytes));
     pg_add_int(p, PG_INT8, c->lease_ms);
     pg_add_int(p, PG_INT8, c->retention_ms);
-    pg_add_int(p, PG_INT4, takeover_code(c));
+    pg_add_int(p, PG_INT4, takeover_code(op));
     pg_add_bytes(p, PG_UUID, once_span_of(c->nonce, sizeof c->nonce));
     pg_add_bytes(p, PG_BYTEA, c->request);
     pg_add_int(p, PG_INT8, c->body_retention_ms);

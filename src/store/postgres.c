@@ -19,6 +19,7 @@
 #include "store/pg_batch.h"
 #include "store/pg_conn.h"
 #include "store/pg_param.h"
+#include "store/pg_route.h"
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -36,6 +37,7 @@ struct postgres_store {
     uint64_t newest, marked;      /* as of the last sweep; as of the one before the mark was set */
     int64_t marked_edge;          /* transactions up to this one may yet bring fences up to the mark */
     uint64_t emptied;             /* records that went with a slot and were not told of yet */
+    struct pg_routes routes;
 };
 
 /* ------------------------------------------------------------------ operations */
@@ -87,6 +89,11 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     if (r != ONCE_OK)
         return r;
     bool wrote = false;
+    pg_routes_find(&s->routes, &s->pg, ops, count);
+    if (s->pg.conn == NULL) /* lost over that; nothing of the batch was sent */
+        r = reopen(base, &fate, err);
+    if (r != ONCE_OK)
+        return r;
     r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
     s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)
@@ -379,6 +386,34 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return result;
 }
 
+static once_result tally(struct once_store *base, struct once_tally *t, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    pg_add_int(&p, PG_INT8, (int64_t)t->after);
+    pg_add_int(&p, PG_INT8, (int64_t)t->last);
+    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
+    PGresult *r = NULL;
+    once_result result =
+        ask(s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.tally($1, $2, $3)", &p, &r, err);
+    int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
+    for (int row = 0; row < last; row++) {
+        once_span tenant = pg_bytes(r, row, 0);
+        if (tenant.len <= ONCE_TENANT_LEN_MAX)
+            t->each(t->arg, tenant, (uint64_t)pg_int(r, row, 1), (uint64_t)pg_int(r, row, 2));
+    }
+    if (result == ONCE_OK) {
+        t->after = (uint64_t)pg_int(r, last, 3);
+        t->last = (uint64_t)pg_int(r, last, 4);
+        t->more = t->after < t->last;
+        t->now = pg_int(r, last, 5);
+    }
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
 /* ------------------------------------------------------------------ keys */
 
 static once_result seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
@@ -437,6 +472,7 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .tally = tally,
     .seals = seals,
     .another = another,
     .close = close_store,

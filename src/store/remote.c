@@ -146,6 +146,7 @@ static once_result greet(struct remote_store *s, struct once_error *err)
         return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it anew",
                          s->address.sun_path);
     }
+    s->base.best_effort = welcome.best_effort;
     s->opened = true;
     return ONCE_OK;
 }

@@ -152,7 +152,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
 {
     struct sqlite_claim c;
     bool right = claim_row_read(q, &c);
-    *out = (struct sqlite_attempt){ .prev = c.prev, .sum_is_right = right };
+    *out = (struct sqlite_attempt){ .prev = c.prev, .route = c.flags >> SQLITE_ROUTE_SHIFT, .sum_is_right = right };
     out->stored.lease_ms = c.lease_ms;
     out->stored.probing = (c.flags & SQLITE_FLAG_PROBING) != 0;
     out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;

@@ -20,6 +20,7 @@ enum {
     SQLITE_FLAG_REQUEST = 4,
     SQLITE_FLAG_DOUBT = 8,
     SQLITE_FLAG_FORGOTTEN = 16,
+    SQLITE_ROUTE_SHIFT = 8, /* above all flags: the route's number */
     /* In once_result, beside enum once_state: */
     SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
@@ -34,6 +35,16 @@ struct sqlite_recent {
     struct once_stored stored; /* without its spans; fence 0: free */
 };
 
+/* Routes that this step has met (sqlite_route.h). */
+struct sqlite_routes {
+    size_t count;
+    struct sqlite_route {
+        int64_t id;
+        size_t len;
+        uint8_t name[ONCE_ROUTE_LEN_MAX];
+    } known[ONCE_ROUTE_COUNT_MAX + 1];
+};
+
 struct sqlite_protocol {
     struct sqlite_db *db;
     struct sqlite_index *index;
@@ -41,6 +52,7 @@ struct sqlite_protocol {
     struct once_buf scratch;      /* decompressed bodies */
     once_time now;                /* of this step */
     struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them, or NULL */
+    struct sqlite_routes routes;
 };
 
 /* A row of once_claim. */
@@ -58,6 +70,7 @@ struct sqlite_claim {
 struct sqlite_attempt {
     struct once_stored stored;
     int64_t prev;
+    int64_t route;        /* its number: whoever shows the record looks up the name */
     once_span points;     /* all recovery points passed */
     once_span outcome;    /* as encoded */
     once_time body_until; /* when headers and body are dropped; 0: with the record, or they are */

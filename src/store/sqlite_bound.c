@@ -14,6 +14,7 @@
 #include "core/span.h"
 #include "os/os.h"
 #include "store/sqlite_protocol.h"
+#include "store/sqlite_route.h"
 #include "store/sqlite_schema.h"
 
 struct once_sqlite {
@@ -84,6 +85,7 @@ static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struc
         return r;
     r = sqlite_index_begin(&b->index, op->request->verb != ONCE_VERB_LOOKUP, err);
     b->protocol.now = sqlite_now(&b->db);
+    sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
         r = sqlite_protocol_do(&b->protocol, op, err);
     if (r == ONCE_OK && op->request->verb != ONCE_VERB_LOOKUP)
@@ -213,6 +215,7 @@ once_result once_sqlite_list(struct once_sqlite *b, const struct once_filter *fi
     if (r == ONCE_OK)
         r = sqlite_index_begin(&b->index, false, err);
     b->protocol.now = sqlite_now(&b->db);
+    sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
         r = sqlite_list_scan(&b->protocol, &f, &g, &page->next, err);
     if (r == ONCE_OK)
@@ -247,6 +250,7 @@ static once_result guard(struct once_sqlite *b, struct once_grant grant, struct 
     memcpy(op.record, grant.record, sizeof op.record);
     once_result r = sqlite_index_begin(&b->index, false, err);
     b->protocol.now = sqlite_now(&b->db);
+    sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
         r = sqlite_protocol_do(&b->protocol, &op, err);
     if (r == ONCE_OK && op.result != ONCE_OK) {

@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "store/gather.h"
+#include "store/sqlite_route.h"
 
 /* ------------------------------------------------------------------ which rows count */
 
@@ -38,6 +39,7 @@ once_result sqlite_list_scan(struct sqlite_protocol *p, const struct once_filter
     while (r == ONCE_OK && sqlite_step(&q)) {
         struct sqlite_attempt a;
         sqlite_attempt_read(p, &q, &a);
+        a.stored.record.route = sqlite_route_name(p, a.route);
         bool newest = false;
         if (!a.stored.released && !once_stored_is_expired(&a.stored, p->now) &&
             gather_matches(f, &a.stored.record, p->now))

@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "store/gather.h"
+#include "store/sqlite_route.h"
 
 static once_result read_range(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
                               struct once_error *err)
@@ -80,6 +81,7 @@ static once_result look(struct sqlite_store *s, const uint8_t id[16], struct gat
     struct sqlite_attempt a = { .has_result = false };
     if (fence != 0 && sqlite_step(&q)) {
         sqlite_attempt_read(&s->protocol, &q, &a);
+        a.stored.record.route = sqlite_route_name(&s->protocol, a.route);
         bool there = a.sum_is_right && a.progress_sum_is_right && !a.stored.released &&
                      memcmp(a.stored.record.grant.record, id, 16) == 0 &&
                      !once_stored_is_expired(&a.stored, s->protocol.now);

@@ -7,6 +7,7 @@
 #include "core/outcome.h"
 #include "core/span.h"
 #include "store/sqlite_request.h"
+#include "store/sqlite_route.h"
 
 /* ------------------------------------------------------------------ just claimed */
 
@@ -119,6 +120,7 @@ static once_result answer_stored(struct sqlite_protocol *p, struct once_op *op, 
     once_result r = sqlite_attempt_decode(p, attempt, &op->err);
     if (r != ONCE_OK)
         return fail_op(op, r, err);
+    attempt->stored.record.route = sqlite_route_name(p, attempt->route);
     return answer(op, arm, &attempt->stored.record, err);
 }
 
@@ -196,14 +198,26 @@ static struct once_record record_of_row(const struct sqlite_claim *c)
     };
 }
 
+static once_result route_of_claim(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_claim *c,
+                                  struct once_error *err)
+{
+    int64_t route = 0;
+    once_result r = sqlite_route_id(p, op->request->claim.route, &route, err);
+    c->flags |= route << SQLITE_ROUTE_SHIFT;
+    return r;
+}
+
 static once_result claim_create(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_claim c = row_of_claim(p, op);
-    once_result r = sqlite_attempt_insert(p, &c, err);
+    once_result r = route_of_claim(p, op, &c, err);
+    if (r == ONCE_OK)
+        r = sqlite_attempt_insert(p, &c, err);
     if (r == ONCE_OK && op->request->claim.request.len > 0)
         r = sqlite_request_put(p, c.grant, op->request->claim.request, err);
     struct once_record record = record_of_row(&c);
     recent_put(p, &record, &op->request->claim);
+    record.route = sqlite_route_name(p, c.flags >> SQLITE_ROUTE_SHIFT);
     return r == ONCE_OK ? answer(op, ONCE_ARM_EXECUTE, &record, err) : r;
 }
 
@@ -214,7 +228,7 @@ static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const str
     const struct once_take_over *t = &op->request->take_over;
     const struct once_record *r = &old->stored.record;
     struct sqlite_claim c = {
-        .flags = t->intent ? SQLITE_FLAG_INTENT : 0,
+        .flags = (t->intent ? SQLITE_FLAG_INTENT : 0) | old->route << SQLITE_ROUTE_SHIFT,
         .takeover = r->takeover,
         .claimed_at = p->now,
         .lease_ms = t->lease_ms != 0 ? t->lease_ms : old->stored.lease_ms,
@@ -285,12 +299,15 @@ static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enu
         c.flags |= SQLITE_FLAG_PROBING;
     if (!once_intent_holds(&old->stored))
         c.flags = (c.flags & ~SQLITE_FLAG_INTENT) | SQLITE_FLAG_DOUBT;
-    once_result r = hand_request_on(p, op, old, &c, err);
+    once_result r = take_over ? ONCE_OK : route_of_claim(p, op, &c, err);
+    if (r == ONCE_OK)
+        r = hand_request_on(p, op, old, &c, err);
     if (r == ONCE_OK)
         r = sqlite_attempt_succeed(p, old, &c, err);
     struct once_record record = record_of_row(&c);
     record.recovery_point = old->stored.record.recovery_point;
     record.checkpoint = old->stored.record.checkpoint;
+    record.route = sqlite_route_name(p, c.flags >> SQLITE_ROUTE_SHIFT);
     if (take_over) { /* who claims knows them */
         record.tenant = c.tenant;
         record.key = c.key;
@@ -687,7 +704,7 @@ static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struc
     struct sqlite_claim c = {
         .prev = (int64_t)record->grant.fence,
         .attempt = record->attempt,
-        .flags = old->stored.has_request ? SQLITE_FLAG_REQUEST : 0,
+        .flags = (old->stored.has_request ? SQLITE_FLAG_REQUEST : 0) | old->route << SQLITE_ROUTE_SHIFT,
         .takeover = record->takeover,
         .created_at = record->created_at,
         .claimed_at = p->now,

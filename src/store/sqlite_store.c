@@ -19,6 +19,7 @@
 #include "os/os.h"
 #include "os/point.h"
 #include "store/sqlite_log.h"
+#include "store/sqlite_route.h"
 #include "store/sqlite_schema.h"
 
 enum {
@@ -143,6 +144,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
         return r;
     }
     s->protocol.now = sqlite_now(&s->db);
+    sqlite_routes_begin(&s->protocol);
     s->changes_at_begin = sqlite3_total_changes64(s->db.handle);
     ONCE_POINT("sqlite.begun");
     return ONCE_OK;
@@ -387,6 +389,7 @@ static const struct once_store_ops ops = {
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
+    .tally = sqlite_store_tally,
     .seals = sqlite_store_seals,
     .close = close_store,
 };

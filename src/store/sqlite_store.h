@@ -38,6 +38,7 @@ void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);
 
 once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                               struct once_error *err);
+once_result sqlite_store_tally(struct once_store *base, struct once_tally *tally, struct once_error *err);
 once_result sqlite_store_sweep(struct once_store *base, struct once_sweep *sweep, struct once_error *err);
 once_result sqlite_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
                               struct once_page *page, struct once_error *err);

@@ -48,6 +48,12 @@ static bool is_postgres(once_span url)
     return once_span_starts(url, ONCE_LIT("postgresql:")) || once_span_starts(url, ONCE_LIT("postgres:"));
 }
 
+static bool is_redis(once_span scheme)
+{
+    return once_span_equal(scheme, ONCE_LIT("redis")) || once_span_equal(scheme, ONCE_LIT("rediss")) ||
+           once_span_equal(scheme, ONCE_LIT("redis+unix"));
+}
+
 static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
                               struct once_error *err)
 {
@@ -58,10 +64,13 @@ static once_result open_plain(once_span url, const struct once_options *options,
         return once_store_sqlite_open(rest, options, out, err);
     if (is_postgres(url))
         return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
+    if (is_redis(scheme))
+        return once_store_redis_open(url, options, out, err);
     if (once_span_equal(scheme, ONCE_LIT("once")))
         return once_store_remote_open(rest, out, err);
-    return once_fail(err, ONCE_INVALID, "there is no store '%.*s:'; this program has sqlite:, postgresql: and once:",
-                     ONCE_SPAN_ARGS(scheme));
+    return once_fail(
+        err, ONCE_INVALID,
+        "there is no store '%.*s:'; this program has sqlite:, postgresql:, redis: and once:", ONCE_SPAN_ARGS(scheme));
 }
 
 struct wrapper {
@@ -116,7 +125,9 @@ once_result once_store_migrate(const char *url, const struct once_options *optio
     struct once_store *store = NULL;
     once_result r = once_store_open(url, options, &store, err);
     once_store_close(store);
-    *version = sqlite_migration_count;
+    once_span scheme, rest;
+    once_span_cut(once_span_str(url), ':', &scheme, &rest);
+    *version = is_redis(scheme) ? 1 : sqlite_migration_count;
     return r;
 }
 
@@ -249,8 +260,9 @@ once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep,
 once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
                             struct once_page *page, struct once_error *err)
 {
-    assert(store->finds);
     assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
+    if (store->ops->look == NULL)
+        return once_fail(err, ONCE_UNAVAILABLE, "store '%s' does not look at records by their id", store->ops->name);
     once_result r = store->ops->look(store, wanted, count, page, err);
     assert(r != ONCE_OK || page->count == count);
     return r;
@@ -275,6 +287,13 @@ once_result once_store_check(struct once_store *store, uint64_t *cursor, once_pr
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err)
 {
     return store->ops->stats(store, stats, err);
+}
+
+once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err)
+{
+    if (store->ops->tally == NULL)
+        return once_fail(err, ONCE_INVALID, "store '%s' cannot tell what each tenant has", store->ops->name);
+    return store->ops->tally(store, tally, err);
 }
 
 once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,

@@ -26,6 +26,7 @@ struct once_op {
     uint8_t record[16];                 /* which record it is about */
     once_span outcome;                  /* FINISH: encoded (core/outcome.h), where the store wants that;
                                            then the request's own headers and body are gone */
+    uint8_t route;                      /* CLAIM: the number of its route, where the store has looked; 0: none */
     bool again;                         /* applied once already, and nobody knows whether that stands */
     uint8_t nonce[16];                  /* RESOLVE, ADVANCE: of this call, as a claim has one */
     once_result result;                 /* out, as are the rest */
@@ -51,6 +52,18 @@ struct once_sweep {
     struct once_loose *found; /* those that are not finished */
     size_t count, room;
     bool more;     /* out: there are more after that */
+    once_time now; /* out: the store's */
+};
+
+/* One step over the attempts after fence `after`, in the order of fences, that adds up what tenants have: records that
+ * are not past their retention, and the bytes that are stored with them (requests, checkpoints, outcomes, as stored).
+ */
+struct once_tally {
+    uint64_t after; /* in: where to begin; out: where the next step begins */
+    uint64_t last;  /* in: the last fence that counts, 0: of now; out: that */
+    void (*each)(void *arg, once_span tenant, uint64_t records, uint64_t bytes); /* a tenant may come several times */
+    void *arg;
+    bool more;     /* out */
     once_time now; /* out: the store's */
 };
 
@@ -90,6 +103,8 @@ struct once_store_ops {
     once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    /* NULL: it cannot. */
+    once_result (*tally)(struct once_store *store, struct once_tally *tally, struct once_error *err);
     /* The keys that bytes of this store are sealed with (store/seal.h); `add` (NULL: none) becomes one of them. NULL:
      * it is sealed elsewhere. */
     once_result (*seals)(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
@@ -107,6 +122,7 @@ struct once_store {
     bool shared;            /* other processes write too: outcomes may come from elsewhere */
     bool finds;             /* has sweep and look; else its list also finds what is abandoned */
     bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
+    bool best_effort;       /* may lose what it acknowledged: its answers are labelled so */
 };
 
 /* Opens what `url` names, wrappers included. `options` is complete (no zeros left). */
@@ -134,6 +150,8 @@ once_result once_store_check(struct once_store *store, uint64_t *cursor, once_pr
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
 once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
                              struct once_error *err);
+/* ONCE_INVALID: this store cannot. */
+once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
 
@@ -147,6 +165,10 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
                                    struct once_error *err);
 once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
                                      struct once_error *err);
+once_result once_store_redis_open(once_span url, const struct once_options *options, struct once_store **out,
+                                  struct once_error *err);
+/* What a best-effort store does not promise, by invariant. */
+const struct once_gap *once_store_redis_gaps(size_t *count);
 once_result once_store_remote_open(once_span path, struct once_store **out, struct once_error *err);
 once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);
 /* Lets the database's pg_cron run the expiry, or no longer. */

@@ -66,6 +66,11 @@ once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct
     return once_store_stats(inner_of(base), stats, err);
 }
 
+once_result wrap_tally(struct once_store *base, struct once_tally *tally, struct once_error *err)
+{
+    return once_store_tally(inner_of(base), tally, err);
+}
+
 once_result wrap_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
                        struct once_error *err)
 {

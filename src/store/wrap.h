@@ -27,6 +27,7 @@ once_result wrap_expire(struct once_store *base, uint32_t budget, uint64_t *remo
 once_result wrap_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
                        struct once_check_report *report, struct once_error *err);
 once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct once_error *err);
+once_result wrap_tally(struct once_store *base, struct once_tally *tally, struct once_error *err);
 once_result wrap_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
                        struct once_error *err);
 void wrap_close(struct once_store *base);
@@ -34,6 +35,6 @@ void wrap_close(struct once_store *base);
 /* The members that wrappers seldom replace. */
 #define WRAP_OPS_REST                                                                                                  \
     .list = wrap_list, .sweep = wrap_sweep, .look = wrap_look, .history = wrap_history, .expire = wrap_expire,         \
-    .check = wrap_check, .stats = wrap_stats, .seals = wrap_seals
+    .check = wrap_check, .stats = wrap_stats, .seals = wrap_seals, .tally = wrap_tally
 
 #endif

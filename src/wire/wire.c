@@ -1,6 +1,8 @@
 /* wire.c - see wire.h. */
 #include "wire/wire.h"
 
+#include "wire/wire_bytes.h"
+
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
@@ -8,116 +10,6 @@
 #include <endian.h>
 
 static const uint8_t magic[4] = { 'O', 'N', 'C', 'E' };
-
-/* ------------------------------------------------------------------ reading */
-
-/* What is left of a payload. Reading past its end gives zeros and is remembered. */
-struct source {
-    once_span left;
-    bool bad;
-};
-
-static const uint8_t *take(struct source *s, size_t len)
-{
-    if (s->bad || s->left.len < len) {
-        s->bad = true;
-        return NULL;
-    }
-    const uint8_t *at = s->left.ptr;
-    s->left = once_span_skip(s->left, len);
-    return at;
-}
-
-static uint8_t take_u8(struct source *s)
-{
-    const uint8_t *at = take(s, 1);
-    return at != NULL ? *at : 0;
-}
-
-static uint32_t take_u32(struct source *s)
-{
-    const uint8_t *at = take(s, 4);
-    return at != NULL ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3] : 0;
-}
-
-static uint64_t take_u64(struct source *s)
-{
-    const uint8_t *at = take(s, 8);
-    uint64_t value = 0;
-    if (at != NULL)
-        memcpy(&value, at, 8);
-    return be64toh(value);
-}
-
-static int64_t take_i64(struct source *s)
-{
-    return (int64_t)take_u64(s);
-}
-
-static void take_bytes(struct source *s, uint8_t *out, size_t len)
-{
-    const uint8_t *at = take(s, len);
-    if (at != NULL)
-        memcpy(out, at, len);
-}
-
-static once_span take_span(struct source *s)
-{
-    uint32_t len = take_u32(s);
-    const uint8_t *at = take(s, len);
-    return once_span_of(at, at != NULL ? len : 0);
-}
-
-/* One of `last + 1` values, or it is bad. */
-static unsigned take_enum(struct source *s, unsigned last)
-{
-    unsigned value = take_u8(s);
-    s->bad = s->bad || value > last;
-    return value <= last ? value : 0;
-}
-
-static bool take_bool(struct source *s)
-{
-    return take_enum(s, 1) == 1;
-}
-
-static once_result taken(const struct source *s, const char *what, struct once_error *err)
-{
-    if (s->bad)
-        return once_fail(err, ONCE_INVALID, "a frame '%s' is cut off or has a value that does not exist", what);
-    if (s->left.len > 0)
-        return once_fail(err, ONCE_INVALID, "a frame '%s' has %zu bytes too many", what, s->left.len);
-    return ONCE_OK;
-}
-
-/* ------------------------------------------------------------------ writing */
-
-static void put_u8(struct once_buf *b, unsigned value)
-{
-    once_buf_add_byte(b, (uint8_t)value);
-}
-
-static void put_i64(struct once_buf *b, int64_t value)
-{
-    once_buf_add_u64(b, (uint64_t)value);
-}
-
-static void put_span(struct once_buf *b, once_span bytes)
-{
-    once_buf_add_u32(b, (uint32_t)bytes.len);
-    once_buf_add(b, bytes);
-}
-
-static void put_bytes(struct once_buf *b, const uint8_t *bytes, size_t len)
-{
-    once_buf_add(b, once_span_of(bytes, len));
-}
-
-static void store_u32(uint8_t *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (uint8_t)(value >> (24 - 8 * i));
-}
 
 /* ------------------------------------------------------------------ frames */
 
@@ -198,6 +90,7 @@ void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welco
     size_t begin = wire_begin(buf, id, WIRE_WELCOME);
     once_buf_add_u32(buf, welcome->version);
     put_bytes(buf, welcome->secret, sizeof welcome->secret);
+    once_buf_add_byte(buf, welcome->best_effort);
     end(buf, begin);
 }
 
@@ -206,6 +99,7 @@ once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, st
     struct source s = { .left = payload };
     welcome->version = take_u32(&s);
     take_bytes(&s, welcome->secret, sizeof welcome->secret);
+    welcome->best_effort = take_bool(&s);
     return taken(&s, "welcome", err);
 }
 
@@ -244,6 +138,7 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_u8(b, c->intent);
     put_u8(b, c->key_time);
     put_span(b, c->request);
+    put_span(b, c->route);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
@@ -260,6 +155,7 @@ static void take_claim(struct source *s, struct once_claim *c)
     c->intent = take_bool(s);
     c->key_time = take_bool(s);
     c->request = take_span(s);
+    c->route = take_span(s);
     take_bytes(s, c->nonce, sizeof c->nonce);
 }
 
@@ -445,6 +341,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_span(b, r->headers);
     put_span(b, r->body);
     put_span(b, r->request);
+    put_span(b, r->route);
 }
 
 static void take_record(struct source *s, struct once_record *r)
@@ -477,6 +374,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->headers = take_span(s);
     r->body = take_span(s);
     r->request = take_span(s);
+    r->route = take_span(s);
 }
 
 void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *reply)
@@ -510,7 +408,7 @@ void wire_put_failed(struct once_buf *buf, uint32_t id, once_result result, cons
 once_result wire_get_failed(once_span payload, struct once_error *err)
 {
     struct source s = { .left = payload };
-    once_result result = (once_result)take_enum(&s, ONCE_NO_MEMORY);
+    once_result result = (once_result)take_enum(&s, ONCE_QUOTA);
     once_span text = take_span(&s);
     once_result r = taken(&s, "failed", err);
     if (r != ONCE_OK)
@@ -529,6 +427,7 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     put_u8(buf, filter->tenant != NULL);
     put_span(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
     put_span(buf, filter->key_prefix);
+    put_span(buf, filter->route);
     put_i64(buf, filter->age_ms_min);
     put_u8(buf, filter->abandoned);
     put_u8(buf, filter->with_request);
@@ -545,6 +444,7 @@ once_result wire_get_list(once_span payload, struct once_filter *filter, once_sp
     *tenant = take_span(&s);
     s.bad = s.bad || (filter->tenant == NULL && tenant->len > 0);
     filter->key_prefix = take_span(&s);
+    filter->route = take_span(&s);
     filter->age_ms_min = take_i64(&s);
     filter->abandoned = take_bool(&s);
     filter->with_request = take_bool(&s);
@@ -695,7 +595,9 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
 
 /* All counters, in the order of the structure. */
 #define COUNTERS(X)                                                                                                    \
-    X(operations) X(batches) X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes)
+    X(operations)                                                                                                      \
+    X(batches)                                                                                                         \
+    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted) X(restarts)
 
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats)
 {
@@ -869,4 +771,47 @@ once_result wire_read_problem(struct wire_reader *reader, uint64_t *fence, once_
         *text = take_span(&s);
     }
     return stepped(reader, &s, *more, "checked", err);
+}
+
+/* ------------------------------------------------------------------ how a daemon is */
+
+void wire_put_state(struct once_buf *buf, uint32_t id, const struct wire_state *state,
+                    const struct wire_number *numbers, size_t count)
+{
+    size_t begin = wire_begin(buf, id, WIRE_STATE);
+    put_u8(buf, state->ready);
+    put_span(buf, state->reason);
+    put_span(buf, state->version);
+    put_span(buf, state->store);
+    once_buf_add_u32(buf, (uint32_t)count);
+    for (size_t i = 0; i < count; i++) {
+        put_span(buf, numbers[i].name);
+        put_i64(buf, numbers[i].value);
+    }
+    end(buf, begin);
+}
+
+once_result wire_read_state(once_span payload, struct wire_reader *reader, struct wire_state *state,
+                            struct once_error *err)
+{
+    struct source s = { .left = payload };
+    state->ready = take_bool(&s);
+    state->reason = take_span(&s);
+    state->version = take_span(&s);
+    state->store = take_span(&s);
+    uint32_t count = take_u32(&s);
+    *reader = (struct wire_reader){ s.left, count };
+    if (s.bad || count > WIRE_NUMBERS_MAX)
+        return once_fail(err, ONCE_INVALID, "a frame 'state' is cut off or too long");
+    return ONCE_OK;
+}
+
+once_result wire_read_number(struct wire_reader *reader, struct wire_number *number, bool *more, struct once_error *err)
+{
+    struct source s;
+    if (step(reader, &s, more)) {
+        number->name = take_span(&s);
+        number->value = take_i64(&s);
+    }
+    return stepped(reader, &s, *more, "state", err);
 }

@@ -36,7 +36,9 @@ enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
     X(CHECKED, 12)                                                                                                     \
     X(STATS, 13) /* answered by COUNTS */                                                                              \
     X(COUNTS, 14)                                                                                                      \
-    X(FAILED, 15)  /* instead of any answer: a result and a text */                                                    \
+    X(FAILED, 15) /* instead of any answer: a result and a text */                                                     \
+    X(STATUS, 16) /* answered by STATE, at once, whatever the store does */                                            \
+    X(STATE, 17)                                                                                                       \
     X(CONTEXT, 18) /* whose trace the next CALL is part of; not answered */                                            \
     X(SPANS, 19)   /* what was traced of an operation; not answered */
 
@@ -68,6 +70,7 @@ struct wire_hello {
 struct wire_welcome {
     uint32_t version;
     uint8_t secret[32]; /* names records, salts fingerprints */
+    bool best_effort;   /* the daemon's store may lose what it acknowledged: answers are labelled so */
 };
 
 /* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */
@@ -132,6 +135,24 @@ once_result wire_read_events(once_span payload, struct wire_reader *reader, stru
 /* `what` is copied out: event names are constants on both sides. */
 once_result wire_read_event(struct wire_reader *reader, struct once_event *event, once_span *what, bool *more,
                             struct once_error *err);
+
+/* STATE: how a daemon is. Numbers have names, of which there may be more some day. */
+enum { WIRE_NUMBERS_MAX = 64 };
+struct wire_state {
+    bool ready;
+    once_span reason;         /* why it is not */
+    once_span version, store; /* of the program; which kind */
+};
+struct wire_number {
+    once_span name;
+    int64_t value;
+};
+void wire_put_state(struct once_buf *buf, uint32_t id, const struct wire_state *state,
+                    const struct wire_number *numbers, size_t count);
+once_result wire_read_state(once_span payload, struct wire_reader *reader, struct wire_state *state,
+                            struct once_error *err);
+once_result wire_read_number(struct wire_reader *reader, struct wire_number *number, bool *more,
+                             struct once_error *err);
 
 /* CHECKED: how far it came, what it counted, and the problems it found. */
 size_t wire_begin_checked(struct once_buf *buf, uint32_t id);

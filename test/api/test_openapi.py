@@ -173,6 +173,7 @@ for fault in "refuse:1+", "lose-before:1+":
             check(path + ", store: " + fault, "POST", path, broken.ask("POST", path, body))
     check("look-up, store: " + fault, "GET", "/v1/records", broken.ask("GET", "/v1/records?key=k"))
     check("health, store: " + fault, "GET", "/healthz", broken.ask("GET", "/healthz"))
+    check("ready, store: " + fault, "GET", "/readyz", broken.ask("GET", "/readyz"))
     broken.stop()
 
 # What is described happens. Running out of memory does not here, nor is the engine's queue full.

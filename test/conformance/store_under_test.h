@@ -27,6 +27,8 @@ struct store_under_test {
     bool expires_later; /* once_expire() gives space back in generations, not record by record */
     bool served;        /* by a daemon, which settles and expires by itself, and has the suite's clock
                            whatever options.clock says */
+    bool no_never;      /* retention 'never' is refused */
+    bool unordered;     /* a listing has an order within a page only, and may repeat and add */
     bool compact;       /* its size is that of what it keeps, about */
     bool foreign_clock; /* the store's clock is another machine's wall clock: it may step, and
                            knows nothing of our boots */
@@ -46,6 +48,13 @@ void sut_restart(void);
 void sut_tidy(void);
 /* Removes everything sut_fresh() made room for. */
 void sut_discard(void);
+/* A case that this kind of store does not promise to pass. NULL: it does. */
+struct suite_gap {
+    const char *name;      /* of the case */
+    const char *invariant; /* that is not promised, as once_gaps() has it */
+    const char *why;
+};
+extern const struct suite_gap sut_gaps[] __attribute__((weak)); /* ends with an empty row; none: there are no gaps */
 /* The promises that only this kind of store makes. */
 extern const struct suite_case sut_cases[];
 

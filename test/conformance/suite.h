@@ -41,7 +41,7 @@ extern struct suite suite;
 /* The groups of cases, each ends with an empty row. */
 extern const struct suite_case claim_cases[], finish_cases[], progress_cases[], resolve_cases[], time_cases[],
     name_cases[], take_over_cases[], look_cases[], async_cases[], run_cases[], shared_cases[], forget_cases[],
-    seal_cases[], retention_cases[], steady_cases[];
+    seal_cases[], retention_cases[], steady_cases[], quota_cases[];
 
 /* ---------------------------------------------------------------- failing */
 

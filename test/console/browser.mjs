@@ -136,6 +136,23 @@ ok((await page.locator('.empty').count()) === 1, 'nothing found is said in words
 await go('#/keys?tenant=shop', 'keys');
 await shot('keys');
 
+// ---------------------------------------------------------------- routes, and what only the daemon has seen
+equal(await ask('seen'), 'replay replay', 'a key that was replayed twice');
+await go('#/keys', 'keys');
+await page.fill('[name=route]', 'orders');
+await page.keyboard.press('Enter');
+await page.waitForFunction(() => document.querySelector('tbody td')?.innerText === 'seen');
+equal(await texts('tbody tr td:nth-child(4)'), ['orders'], 'found by its route');
+await page.click('tbody a');
+await page.waitForSelector('[data-ready=key] .timeline');
+const facts = await page.$$eval('dl.rows dt', (all) => Object.fromEntries(all.map((t) => [t.textContent, t.nextElementSibling.textContent])));
+ok(facts.Route === 'orders' && /^2since this daemon began/.test(facts.Replays), 'its route, and how often it was replayed since the daemon began', JSON.stringify(facts));
+const happened = (await texts('.timeline li')).map((t) => t.split('\n')[0]);
+ok(happened.length === 4 && happened[0].startsWith('claimed') && happened[1].startsWith('extended') && happened[2].startsWith('advanced to charged') && happened[3].startsWith('finished succeeded'), 'its timeline has the renewals', happened);
+ok((await page.innerText('.timeline li:nth-child(2)')).includes('seen by this daemon') && happened[1].includes('attempt 1'), 'by which attempt, and who says so');
+await page.waitForSelector('.messages p:not(.loading)');
+equal(await page.innerText('.messages'), 'None waits, and none was given up.', 'its messages');
+
 // ---------------------------------------------------------------- hostile bytes
 const scripts = await page.evaluate(() => document.scripts.length);
 for (const [name, base64] of Object.entries(settings.hostile)) {

@@ -106,6 +106,13 @@ def answer(daemon, word, session):
         return hand_out(daemon)
     if what == "crowd":
         return str(sum(isinstance(daemon.login(name="s%d" % i), Session) for i in range(16)))
+    if what == "seen":
+        held = daemon.api("claim", tenant="acme", key="seen", route="orders")
+        grant = {"record": held["record"], "fence": held["fence"]}
+        daemon.api("extend", **grant)
+        daemon.api("advance", **grant, point="charged")
+        daemon.api("finish", **grant, state="succeeded", status=201)
+        return " ".join(daemon.api("claim", tenant="acme", key="seen", route="orders")["arm"] for _ in range(2))
     assert what == "outbox", word
     return " ".join(sorted(m["state"] for m in session.get("/api/outbox")[2]["messages"]))
 

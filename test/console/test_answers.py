@@ -193,6 +193,35 @@ for m in ann.get("/api/outbox")[2]["messages"]:
     ann.post("/api/outbox/word", id=m["id"], word="drop", reason="a test")
 equal(ann.get("/api/outbox")[2]["messages"], [], "dropped")
 equal(ann.post("/api/outbox/word", id=dead["id"], word="drop", reason="again")[2]["did"], "absent", "and gone")
+# ---------------------------------------------------------------- routes, and what only this daemon has seen
+stage("message good k2 waits", "message good k1 waits", "message other k2 waits")
+held = daemon.api("claim", key="k2", route="orders", takeover="rerun")
+grant = {"record": held["record"], "fence": held["fence"]}
+daemon.api("extend", **grant)
+daemon.api("extend", **grant, lease_ms=90000)
+daemon.api("advance", **grant, point="charged")
+daemon.api("finish", **grant, state="succeeded", status=201, body="x")
+for _ in range(3):
+    equal(daemon.api("claim", key="k2", route="orders")["arm"], "replay", "a replay")
+daemon.api("claim", key="unrouted")
+one = ann.key(b"k2")
+equal((one["route"], one["outbox"]), ("orders", True), "the route of a record")
+seen = one["seen"]
+equal((seen["whole"], seen["replays"], seen["renewals"], seen["fenced"]), (True, 3, 3, 0), "replays and renewals, as this daemon has seen them")
+equal([(m["what"], m["fence"], m.get("point")) for m in seen["moments"]],
+      [("extended", one["fence"], None), ("extended", one["fence"], None), ("advanced", one["fence"], "charged")], "when, of which attempt")
+ok(seen["since"] <= seen["moments"][0]["at"] <= seen["first_replay"] <= seen["last_replay"], "in order", seen)
+equal(ann.key(b"resend", b"acme")["seen"]["replays"], 0, "nothing was seen of what was made before it began")
+equal([r["key"] for r in ann.get("/api/keys", route="orders")[2]["records"]], ["k2"], "found by its route")
+equal(ann.get("/api/keys", route="none")[2]["records"], [], "another route")
+equal(ann.get("/api/keys", route="a%20b")[0], 400, "what is no route is refused")
+equal([(m["topic"], m["message_key"]) for m in ann.get("/api/outbox", message_key=b"k2")[2]["messages"]], [("good", "k2"), ("other", "k2")], "messages with this key")
+equal(ann.get("/api/outbox", message_key=b"nobody")[2]["messages"], [], "none")
+claim = daemon.api("claim", key="slow", lease_ms=1, takeover="rerun")
+until(lambda: daemon.api("claim", key="slow", takeover="rerun")["arm"] == "execute", "it is taken over")
+equal(daemon.api("extend", record=claim["record"], fence=claim["fence"])["arm"], "fenced", "the first holder is fenced")
+equal([(m["what"], m["fence"]) for m in ann.key(b"slow")["seen"]["moments"]], [("fenced", str(claim["fence"]))], "and that is seen")
+
 service.stdin.close()
 service.wait()
 receiver.stop() if hasattr(receiver, "stop") else None

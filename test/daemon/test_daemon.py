@@ -92,7 +92,7 @@ def frames__that_are_wrong_are_refused(d):
         ("an empty key", w.claim(""), "key"),
         ("a key of 256 bytes", w.claim("k" * 256), "256"),
         ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),
-        ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 2 +
+        ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 3 +
                                                  struct.pack("!qBBQI", 0, 0, 0, 0, 10)), "no state"),
     ]
     c = d.client()
@@ -373,7 +373,7 @@ def client__of_libonce_is_not_told_that_nothing_happened(d):
 def expiry__goes_on_while_questions_are_asked(d):
     c = d.client()
     grant = c.ask(w.call(w.CLAIM, w.text("") + w.text("short") + bytes(32) + w.terms(1000, retention_ms=1) +
-                         w.text("") + os.urandom(16))).grant
+                         w.text("") * 2 + os.urandom(16))).grant
     c.ask(w.finish(grant))
 
     def records():

@@ -10,7 +10,7 @@ HELLO, WELCOME, CALL, REPLY, LIST, STATS, COUNTS, FAILED = 1, 2, 3, 4, 5, 13, 14
 CLAIM, EXTEND, ADVANCE, FINISH, RELEASE, LOOKUP = 1, 2, 3, 4, 5, 6
 EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT, EXPIRED = range(1, 12)
 ESCALATE, RERUN = 1, 2
-INVALID, LIMIT, BUSY, UNAVAILABLE = 1, 2, 3, 4
+INVALID, LIMIT, BUSY, UNAVAILABLE, QUOTA = 1, 2, 3, 4, 8
 SUCCEEDED = 2
 
 
@@ -36,9 +36,9 @@ def terms(lease_ms, retention_ms=0, wait_ms=0, takeover=ESCALATE, intent=0):
     return struct.pack("!qqqqBBB", lease_ms, retention_ms, 0, wait_ms, takeover, intent, 0)
 
 
-def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None):
+def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant="", nonce=None, route=""):
     return call(CLAIM, text(tenant) + text(key) + bytes(32) + terms(lease_ms, wait_ms=wait_ms, takeover=takeover) +
-                text("") + (nonce or os.urandom(16)), number=number)
+                text("") + text(route) + (nonce or os.urandom(16)), number=number)
 
 
 def finish(grant, body=b"", number=1, status=200):

@@ -2,7 +2,7 @@
 # Every verb explains itself; mistakes are refused with a hint.
 . "$(dirname "$0")/lib.sh"
 
-verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'forget' 'migrate' 'send' 'serve' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
+verbs=('run' 'advance' 'keys' 'keys list' 'keys show' 'keys resolve' 'keys release' 'key' 'check' 'expire' 'forget' 'migrate' 'send' 'serve' 'status' 'reconcile' 'relay' 'outbox' 'outbox list' 'outbox show' 'outbox retry' 'outbox drop' 'consume' 'inbox' 'inbox list' 'inbox show' 'inbox retry' 'inbox drop')
 
 help__of_every_verb() {
     for verb in "${verbs[@]}"; do
@@ -85,6 +85,8 @@ keys show --raw=x k
 keys release k
 key extra
 check extra
+status extra
+status --socket ''
 forget
 forget --tenant a
 forget --tenant a --reason r

@@ -179,6 +179,9 @@ class Case:
             self.gateway.remove()
 
 
+# A store that two daemons may use: PostgreSQL, or Redis.
+SHARED = os.environ.get("ONCE_TEST_POSTGRES") or ("ONCE_TEST_REDIS" in os.environ and
+                                                  "redis+unix:%s?tier=best-effort" % os.environ["ONCE_TEST_REDIS"]) or None
 suite = Suite()
 
 
@@ -383,7 +386,7 @@ def identity_that_cannot_be_read_is_waited_for():
 
 @case
 def verdict_is_good_for_one_more_attempt():
-    c = Case("--complete-attempts", "1", store=os.environ.get("ONCE_TEST_POSTGRES"))
+    c = Case("--complete-attempts", "1", store=SHARED)
     try:
         token, = abandon_each(c, ["/rerun/held_503"])
         c.wait_state(token, "unknown")
@@ -635,7 +638,7 @@ def intent_that_was_not_marked_is_completed_also_under_escalate():
 @case
 def two_completers_and_a_retrying_client():
     """Each abandoned key ends once, whoever gets it; all who ask are told the same."""
-    store = os.environ.get("ONCE_TEST_POSTGRES")
+    store = SHARED
     keys = [new_token("many") for _ in range(100 * SIZE)]
     c = Case(complete=False, store=store)
     other = Daemon(c.gateway.folder, c.gateway.daemon.store, name="other")
@@ -680,8 +683,8 @@ def two_completers_and_a_retrying_client():
 
 def main():
     suite.require()
-    if os.environ.get("ONCE_TEST_POSTGRES"):
-        subprocess.run([ONCE, "migrate", "--store", os.environ["ONCE_TEST_POSTGRES"]], check=True, stdout=subprocess.DEVNULL)
+    if SHARED:
+        subprocess.run([ONCE, "migrate", "--store", SHARED], check=True, stdout=subprocess.DEVNULL)
         suite.cases = [c for c in suite.cases if c[0] in ("verdict_is_good_for_one_more_attempt", "two_completers_and_a_retrying_client")]
         suite.run(width=1)  # one after the other: they share a database, and would complete each other's
     else:

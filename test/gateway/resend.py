@@ -44,7 +44,7 @@ def stored(name, token, body):
 
 def claim(key, request):
     """With intent, and not marked: nothing was sent, so it may be, once, and is then judged as under escalate."""
-    return w.call(w.CLAIM, w.text("") + w.text(key) + bytes(32) + w.terms(1, intent=1) + w.text(request) +
+    return w.call(w.CLAIM, w.text("") + w.text(key) + bytes(32) + w.terms(1, intent=1) + w.text(request) + w.text("") +
                   os.urandom(16))
 
 

@@ -131,6 +131,8 @@ def test_mistake__is_named(world):
             *(((*UPSTREAM, *longer), "--body-retention is longer than --retention: an answer goes with its record")
               for longer in (("--body-retention", "25h"), ("--body-retention", "never"), ("--retention", "1h", "--body-retention", "61m"))),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
+            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is no limit such as records=100000"),
+            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is no TENANT:records=N,..."),
             ((*UPSTREAM, "--trace", "2"), "--trace takes on, off or a share from 0 to 1, not '2'"),
             ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
             ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
@@ -138,7 +140,7 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
             ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
             ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
-             "--log-decisions and --otlp: the daemon at once:/x runs already, give them to it"),
+             "--log-decisions, --otlp and --quota: the daemon at once:/x runs already, give them to it"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),

@@ -482,6 +482,16 @@ def test_keys__tenant_and_required(world):
     gateway.end()
 
 
+def test_quota__is_the_daemons(world):
+    need_module()
+    gateway = world.serve("--tenant-header", "X-Tenant", "--quota", "records=1", "--quota-tenant", "bob:records=2").ready()
+    status = lambda key, tenant: request(gateway.port, key=key, **{"X-Tenant": tenant})[0]
+    equal([status(key, "ann") for key in "aba"], [201, 429, 201], "one of ann's, and its replay")
+    equal([status(key, "bob") for key in "abcab"], [201, 201, 429, 201, 201], "two of bob's, and their replays")
+    equal(gateway.service.count, 3, "executions")
+    gateway.end()
+
+
 # ---------------------------------------------------------------- the demo
 
 def demo(world, *options):

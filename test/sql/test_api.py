@@ -17,6 +17,22 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
      "SELECT arm, fence = :fence FROM once.claim('t', 'n', nonce => '11111111-1111-1111-1111-111111111111')",
      "execute|t"),
     ("lookup: found and absent", "SELECT (once.lookup('t', 'a')).arm, (once.lookup('t', 'b')).arm", "found|absent"),
+    ("claim: a route stays with its record, also after a takeover and a verdict",
+     "SELECT route AS r1 FROM once.claim('routes', 'r', route => 'orders', lease => '1 ms', takeover => 'rerun') \\gset\n"
+     "SELECT pg_sleep(0.02) \\gset\nSELECT l.record, l.fence, l.route AS r2 FROM once.lookup('routes', 'r') l \\gset\n"
+     "SELECT route AS r3 FROM once.take_over(:'record', :fence, lease => '1 ms') \\gset\nSELECT pg_sleep(0.02) \\gset\n"
+     "SELECT arm FROM once.resolve('routes', 'r', 'not done', 'why') \\gset\n"
+     "SELECT :'r1', :'r2', :'r3', :'arm', route FROM once.lookup('routes', 'r')", "orders|orders|orders|done|orders"),
+    ("claim: without a route it has none", "SELECT route IS NULL FROM once.claim('routes', 'r0')", "t"),
+    ("claim: a new route is not made from an old snapshot, a known one is found there",
+     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT route AS r1 FROM once.claim('routes', 'r2', route => 'orders') \\gset\n"
+     "SELECT route IS NULL AS r2 FROM once.claim('routes', 'r3', route => 'new') \\gset\nCOMMIT;\n"
+     "SELECT :'r1', :'r2', count(*) FROM once.routes()", "orders|t|1"),
+    ("claim: keys of a UUID's text with a route",
+     "SELECT arm FROM once.claim('routes', '0e1d7a3c-62f4-4b6e-9d51-000000000001', route => 'orders') \\gset\n"
+     "SELECT :'arm', convert_from(key, 'UTF8'), route FROM once.lookup('routes', '0e1d7a3c-62f4-4b6e-9d51-000000000001')",
+     "execute|0e1d7a3c-62f4-4b6e-9d51-000000000001|orders"),
+    ("claim: a route that is none", "SELECT once.claim('routes', 'r4', route => 'a b')", "22023: route 'a b' is not 1 to 64 visible ASCII characters"),
     ("finish: done, replayed byte for byte",
      "SELECT record, fence FROM once.claim('t', 'f') \\gset\n"
      "DO $$ BEGIN END $$; SELECT arm FROM once.finish(:'record', :fence, 201, '\\x00ff0a', E'A: b\\r\\n') \\gset\n"

@@ -117,7 +117,7 @@ static bool same_claim(const struct once_claim *a, const struct once_claim *b)
            a->retention_ms == b->retention_ms && a->body_retention_ms == b->body_retention_ms &&
            a->wait_ms == b->wait_ms && a->takeover == b->takeover && a->intent == b->intent &&
            a->key_time == b->key_time && once_span_equal(a->request, b->request) &&
-           memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
+           once_span_equal(a->route, b->route) && memcmp(a->nonce, b->nonce, sizeof a->nonce) == 0;
 }
 
 static bool same_resolve(const struct once_resolve *a, const struct once_resolve *b)
@@ -196,7 +196,7 @@ static bool same_record(const struct once_record *a, const struct once_record *b
            a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
            once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
            once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
-           once_span_equal(a->request, b->request);
+           once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route);
 }
 
 static void round_trip__a_reply_arrives_with_all_its_fields(void)
@@ -222,11 +222,11 @@ static void round_trip__counters_and_failures_arrive(void)
 {
     struct once_buf buf;
     once_buf_init(&buf, BUF_MAX);
-    struct once_stats sent = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -11 }, got = { .now = 0 };
+    struct once_stats sent = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, -14 }, got = { .now = 0 };
     wire_put_counts(&buf, 1, &sent);
     CHECK(wire_get_counts(payload_of(&buf), &got, NULL) == ONCE_OK);
-    EXPECT(memcmp(&sent, &got, sizeof got) == 0); /* eleven numbers of eight bytes: nothing between them */
-    for (int result = ONCE_INVALID; result <= ONCE_NO_MEMORY; result++) {
+    EXPECT(memcmp(&sent, &got, sizeof got) == 0); /* fourteen numbers of eight bytes: nothing between them */
+    for (int result = ONCE_INVALID; result <= ONCE_QUOTA; result++) {
         struct once_error err = { .result = ONCE_OK };
         once_buf_clear(&buf);
         wire_put_failed(&buf, 1, (once_result)result, "what %s and 100% of it");
@@ -391,13 +391,14 @@ static void format__is_the_one_of_version_1(void)
                                               .retention_ms = ONCE_NEVER,
                                               .body_retention_ms = 7,
                                               .wait_ms = 5,
-                                              .takeover = ONCE_TAKEOVER_RERUN };
+                                              .takeover = ONCE_TAKEOVER_RERUN,
+                                              .route = ONCE_LIT("p/q") };
     memset(call.nonce, 0xaa, sizeof call.nonce);
     memset(call.request.claim.fingerprint.bytes, 0xbb, 32);
     memset(call.request.claim.nonce, 0xcc, 16);
     wire_put_call(&buf, 2, &call);
     expect_hex("claim", &buf,
-               "00000092"
+               "00000099"
                "00000002"
                "03"
                "01"
@@ -418,6 +419,8 @@ static void format__is_the_one_of_version_1(void)
                "00"
                "00"
                "00000000"
+               "00000003"
+               "702f71"
                "cccccccccccccccccccccccccccccccc");
 
     once_buf_clear(&buf);
@@ -465,7 +468,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000ab"
+               "000000af"
                "00000004"
                "04"
                "05"
@@ -494,6 +497,7 @@ static void format__is_the_one_of_version_1(void)
                "0000000000000006"
                "00000001"
                "70"
+               "00000000"
                "00000000"
                "00000000"
                "00000000"
@@ -650,7 +654,7 @@ static void values__that_do_not_exist_are_refused(void)
         struct once_history history = { .events = &event, .count = 1 };
         TRY(WIRE_EVENTS, wire_put_events(&buf, 1, &history), 0, ONCE_STATE_UNKNOWN);
         TRY(WIRE_EXPIRED, (wire_put_expired(&buf, 1, 1, false), buf.ptr[buf.len - 1] = (uint8_t)bad), 0, 1);
-        TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_NO_MEMORY);
+        TRY(WIRE_FAILED, wire_put_failed(&buf, 1, (once_result)bad, "x"), 1, ONCE_QUOTA);
         struct once_filter all = { .limit = 1 };
         TRY(WIRE_LIST, (wire_put_list(&buf, 1, &all), buf.ptr[WIRE_HEAD_LEN + 4] = (uint8_t)bad), 0, 1);
         struct once_trace_report report = { .count = 1 };

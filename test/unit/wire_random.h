@@ -125,7 +125,8 @@ static struct wire_call any_call(enum once_verb verb)
                                         .takeover = (enum once_takeover)below(ONCE_TAKEOVER_COMPLETER + 1),
                                         .intent = toss(),
                                         .key_time = toss(),
-                                        .request = any_span() };
+                                        .request = any_span(),
+                                        .route = any_span() };
         any_bytes(r->claim.fingerprint.bytes, sizeof r->claim.fingerprint.bytes);
         any_bytes(r->claim.nonce, sizeof r->claim.nonce);
         break;
@@ -198,7 +199,8 @@ static struct once_record any_record(void)
                              .checkpoint = any_span(),
                              .headers = any_span(),
                              .body = any_span(),
-                             .request = any_span() };
+                             .request = any_span(),
+                             .route = any_span() };
     any_bytes(r.grant.record, sizeof r.grant.record);
     r.grant.fence = any_u64();
     any_bytes(r.fingerprint.bytes, sizeof r.fingerprint.bytes);
@@ -226,8 +228,8 @@ static struct once_event any_event(void)
 
 static struct once_stats any_stats(void)
 {
-    return (struct once_stats){ any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(),
-                                any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
+    return (struct once_stats){ any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(),
+                                any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_u64(), any_i64() };
 }
 
 /* What a peer tells of traces has short texts only. */
@@ -292,7 +294,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         wire_put_hello(buf, id, &(struct wire_hello){ any_u32(), any_span() });
         break;
     case WIRE_WELCOME: {
-        struct wire_welcome welcome = { .version = any_u32() };
+        struct wire_welcome welcome = { .version = any_u32(), .best_effort = toss() };
         any_bytes(welcome.secret, sizeof welcome.secret);
         wire_put_welcome(buf, id, &welcome);
         break;
@@ -314,6 +316,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
                                       .with_request = toss(),
                                       .tenant = toss() ? &tenant : NULL,
                                       .key_prefix = any_span(),
+                                      .route = any_span(),
                                       .age_ms_min = any_i64(),
                                       .before = any_u64(),
                                       .limit = any_u32() };
@@ -350,7 +353,7 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
         break;
     }
     case WIRE_FAILED:
-        wire_put_failed(buf, id, (once_result)(1 + below(ONCE_NO_MEMORY)), any_text());
+        wire_put_failed(buf, id, (once_result)(1 + below(ONCE_QUOTA)), any_text());
         break;
     case WIRE_CONTEXT:
         put_any_context(buf, id);
@@ -361,8 +364,18 @@ static void put_any(struct once_buf *buf, enum wire_type type, uint32_t id)
     case WIRE_EXPIRE:
     case WIRE_CHECK:
     case WIRE_STATS:
+    case WIRE_STATUS:
         wire_put_number(buf, id, type, any_u64());
         break;
+    case WIRE_STATE: {
+        struct wire_state state = { toss(), any_span(), any_span(), any_span() };
+        struct wire_number numbers[3];
+        size_t count = below(4);
+        for (size_t i = 0; i < count; i++)
+            numbers[i] = (struct wire_number){ any_span(), any_i64() };
+        wire_put_state(buf, id, &state, numbers, count);
+        break;
+    }
     }
 }
 

@@ -29,7 +29,8 @@ CREATE TABLE once_claim (
     prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
     flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
-                                           -- 8: after one that was running and may have sent something
+                                           -- 8: after one that was running and may have sent something;
+                                           -- from 256 on: its route, as in once_route; 63: other
     takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 4),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
@@ -43,6 +44,12 @@ CREATE TABLE once_claim (
     tenant              BLOB NOT NULL CHECK (length(tenant) <= 255),
     key                 BLOB CHECK (length(key) BETWEEN 1 AND 255),  -- NULL: key texts are not kept
     sum                 INTEGER NOT NULL   -- XXH64 of all of the above
+) STRICT;
+
+-- What claims are about, for people: names as small numbers, given for good.
+CREATE TABLE once_route (
+    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
+    name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64)
 ) STRICT;
 
 CREATE TABLE once_progress (

@@ -99,7 +99,8 @@ CREATE TABLE once.claim (
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
                                          -- + 64: after one that was running and may have sent something;
                                          -- + 128: the key is the text of the UUID whose bytes are stored;
-                                         -- + 256: forgotten (38_forget.sql)
+                                         -- + 256: forgotten (38_forget.sql);
+                                         -- + 512 times the route's number (once.route), 0: none
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
@@ -110,6 +111,13 @@ CREATE TABLE once.claim (
     key          bytea,                  -- up to 255 bytes; NULL: key texts are not kept
     PRIMARY KEY (record, turn, slot)
 ) PARTITION BY LIST (slot);
+
+-- What claims are about, for people: names as small numbers, given for good. 63 is "other", all that came when there
+-- was no number left.
+CREATE TABLE once.route (
+    id   smallint PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
+    name text NOT NULL UNIQUE CHECK (name ~ '^[!-~]{1,64}$')
+);
 
 CREATE TABLE once.result (
     fence       bigint NOT NULL,         -- of the claim that it closes

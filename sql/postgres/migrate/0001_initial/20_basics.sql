@@ -80,6 +80,47 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(max(m.number), 0) FROM once.migration m
 $$;
 
+-- The number of a route, which is made if it is new; 0: none. A label must not make anybody wait or fail: while
+-- another transaction is making one, from an old snapshot, or read-only, a new one is not made, and what is claimed goes
+-- without.
+CREATE FUNCTION once.route_id(wanted text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    number integer;
+BEGIN
+    IF coalesce(wanted, '') = '' THEN
+        RETURN 0;
+    END IF;
+    IF wanted !~ '^[!-~]{1,64}$' THEN
+        RAISE EXCEPTION 'route ''%'' is not 1 to 64 visible ASCII characters', wanted USING ERRCODE = '22023';
+    END IF;
+    SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;
+    IF number IS NOT NULL THEN
+        RETURN number;
+    END IF;
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031154) THEN
+        RETURN 0;
+    END IF;
+    SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
+    IF number IS NULL THEN
+        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < 62
+        RETURNING id INTO number;
+    END IF;
+    RETURN coalesce(number, 63);
+END $$;
+
+CREATE FUNCTION once.route_name(wanted integer) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN wanted = 63 THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
+END $$;
+
+CREATE FUNCTION once.routes() RETURNS TABLE (id smallint, name text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.id, r.name FROM once.route r ORDER BY r.id
+$$;
+
 -- A write that waits for what synchronous_commit asks for: when it returns, everything that
 -- was committed before it is as durable as it will be (FAULTS E6).
 CREATE FUNCTION once.barrier() RETURNS void

@@ -34,7 +34,8 @@ CREATE TYPE once.answer AS (
     request        bytea,    -- only from once.take_over, and where it was asked for
     body_retention_ms bigint, -- NULL: headers and body are kept as long as the record
     body_expired   boolean,  -- they are not kept any more: a tombstone, body_dropped
-    forgotten      boolean   -- by once.forget: the answer is not kept
+    forgotten      boolean,  -- by once.forget: the answer is not kept
+    route          text      -- as the newest claim said; NULL: none, and in a replay
 );
 
 -- A claim with everything that belongs to it.
@@ -44,7 +45,7 @@ CREATE VIEW once.stored AS
            coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms,
            c.body_retention_ms, c.fingerprint, c.tenant,
            CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
-           c.takeover & 16 <> 0 AS probing, c.takeover & 256 <> 0 AS forgotten,
+           c.takeover & 16 <> 0 AS probing, c.takeover & 256 <> 0 AS forgotten, (c.takeover >> 9)::smallint AS route,
            (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
            r.status, r.finished_at, r.headers, r.body,
            coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
@@ -101,7 +102,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a once.answer;
 BEGIN
@@ -148,6 +149,9 @@ BEGIN
     a.fingerprint := s.fingerprint;
     a.tenant := s.tenant;
     a.key := s.key;
+    IF s.route > 0 THEN
+        a.route := once.route_name(s.route);
+    END IF;
     a.forgotten := s.forgotten;
     RETURN a;
 END $$;
@@ -593,7 +597,7 @@ BEGIN
         END IF;
     END IF;
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
-    s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
+    s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover + 512 * s.route, s.attempt, s.created_at, s.lease_ms,
                         s.retention_ms, s.body_retention_ms, s.fingerprint, s.tenant, s.key);
     PERFORM once.close_turn(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
                             CASE verdict WHEN 1 THEN new_status ELSE 0 END,

@@ -19,7 +19,7 @@ END $$;
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
-                ELSE (takeover & 15) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
+                ELSE (takeover & ~496) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
 $$;
 
 -- The request that is stored with the life of this claim.
@@ -128,7 +128,7 @@ BEGIN
     END IF;
     a := once.answer_of(CASE WHEN s.takeover IN (3, 4) AND NOT unsent THEN 'probe' ELSE 'execute' END,
                         once.next_turn(s, new_nonce,
-                                       once.next_takeover(s.takeover + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
+                                       once.next_takeover(s.takeover + 512 * s.route + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
                                        coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
                                        s.body_retention_ms, s.fingerprint, s.tenant, s.key), n);

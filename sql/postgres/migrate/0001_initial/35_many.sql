@@ -84,7 +84,7 @@ BEGIN
                              THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
                         coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant,
                         CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END,
-                        NULL, c.body_retention_ms, t.buried, c.takeover & 256 <> 0)::once.answer
+                        NULL, c.body_retention_ms, t.buried, c.takeover & 256 <> 0, NULL)::once.answer
           FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                        generate_subscripts(records, 1) AS i OFFSET 0) u
          CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record

@@ -39,8 +39,8 @@ BEGIN
                 SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, a.takeover, a.lease_ms, a.retention_ms,
                        CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
                                   coalesce(length(a.key) BETWEEN 1 AND 255, true) AND
-                                  (a.takeover < 128 OR length(a.key) = 16)) OR
-                                 (a.takeover < 128 AND once.fits(a.tenant, a.key, a.fingerprint))
+                                  (a.takeover & 128 = 0 OR length(a.key) = 16)) OR
+                                 (a.takeover & 128 = 0 AND once.fits(a.tenant, a.key, a.fingerprint))
                             THEN a.fingerprint END, a.tenant, a.key
                   FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                                unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,

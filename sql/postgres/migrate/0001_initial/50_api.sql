@@ -4,7 +4,7 @@ CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT deco
                            lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
                            takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid(),
                            intent boolean DEFAULT false, request bytea DEFAULT NULL,
-                           body_retention interval DEFAULT NULL, key_time boolean DEFAULT false)
+                           body_retention interval DEFAULT NULL, key_time boolean DEFAULT false, route text DEFAULT NULL)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -51,7 +51,7 @@ BEGIN
     IF length(request) > 1114112 THEN
         RAISE EXCEPTION 'request is % bytes long, the limit is 1114112', length(request) USING ERRCODE = '22023';
     END IF;
-    policy := policy + CASE WHEN intent THEN 32 ELSE 0 END;
+    policy := policy + CASE WHEN intent THEN 32 ELSE 0 END + 512 * once.route_id(route);
     IF length(request) > 0 THEN
         RETURN once.claim_with_request(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint,
                                        lease_ms, retention_ms, policy, nonce, request, body_ms, born);
@@ -59,7 +59,7 @@ BEGIN
     RETURN once.claim_record(once.record_id(tenant_bytes, key_bytes), tenant_bytes, key_bytes, fingerprint, lease_ms,
                              retention_ms, policy, nonce, body_ms, born);
 END $$;
-COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean) IS
+COMMENT ON FUNCTION once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean, text) IS
     'Ask to execute. arm: execute | probe | replay | mismatch | in progress | unknown | expired. Waits for a transaction '
     'that is just claiming the same key. retention NULL: keep for ever. body_retention NULL: as long as the record. '
     'key_time: a UUIDv7 that is older than the retention and has no record is expired, not executed';

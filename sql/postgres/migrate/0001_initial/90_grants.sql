@@ -7,7 +7,7 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA once FROM PUBLIC;
 
 -- For services.
 GRANT EXECUTE ON FUNCTION
-    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean),
+    once.claim(text, text, bytea, interval, interval, text, uuid, boolean, bytea, interval, boolean, text),
     once.take_over(uuid, bigint, interval, uuid, boolean),
     once.extend(uuid, bigint, interval),
     once.advance(uuid, bigint, text, bytea),
@@ -39,6 +39,8 @@ GRANT EXECUTE ON FUNCTION
     once.seals(),
     once.note_seal(text, bytea),
     once.barrier(),
+    once.route_id(text),
+    once.routes(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bigint, bigint),
     once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[], bigint[], bigint[]),
     once.take_over_record(uuid, bigint, bigint, boolean, uuid, boolean),
@@ -62,6 +64,7 @@ GRANT EXECUTE ON FUNCTION
     once.check_counts(bigint, bigint),
     once.check_orphans(),
     once.counts(),
+    once.tally(bigint, bigint, bigint),
     once.expire(integer)    -- bounded, and takes only what is expired
     TO once_app;
 

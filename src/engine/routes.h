@@ -1,0 +1,57 @@
+/*
+ * routes.h - what an engine counts by route: claims by what they were answered, outcomes, refusals, times.
+ *
+ * The sums over all routes, none included, are those of insight.h, exactly: each claim and each outcome is counted
+ * once. What came again because its answer was lost (`again`) is recognised: a claim by its nonce, an end by its fence.
+ * A finish does not say its route; it is known from the grant. All of that is remembered for the last 16384 and
+ * forgotten in sets of eight, oldest first: only under more grants at a time is an outcome counted without its route.
+ *
+ * Bounds: ONCE_ROUTE_COUNT_MAX names, the rest is "other".
+ * Called with the engine's lock held.
+ */
+#ifndef ONCE_ENGINE_ROUTES_H
+#define ONCE_ENGINE_ROUTES_H
+
+#include "core/limits.h"
+#include "engine/insight.h"
+#include "store/store.h"
+
+enum { ROUTES_MAX = ONCE_ROUTE_OTHER + 1 }; /* 0: none; the last one: other */
+
+/* Of one route. */
+struct insight_route {
+    char name[ONCE_ROUTE_LEN_MAX + 1];         /* "": those without */
+    uint64_t claims[ONCE_ARM_EXPIRED + 1];     /* by arm */
+    uint64_t failed;                           /* claims that could not be done, or were refused for want of room */
+    uint64_t outcomes[ONCE_STATE_UNKNOWN + 1]; /* finishes that were stored; 0: releases */
+    struct insight_times claim, finish;
+};
+
+/* A lease that a holder in good health renews long before. */
+enum { LEASE_ENDING_MS = 5000 };
+
+struct insight_leases {
+    uint64_t held, ending; /* those that are not over; of them, over soon */
+};
+
+struct routes;
+
+struct routes *routes_new(void);
+void routes_free(struct routes *routes);
+/* The number of a route here, which is not the store's. */
+uint8_t routes_find(struct routes *routes, once_span name);
+void routes_refused(struct routes *routes, uint8_t route);
+void routes_waited(struct routes *routes, uint8_t route); /* in steps, in vain */
+
+/* Counts what is answered now: the route is the claim's. False: it was counted before, it came again. */
+bool routes_count(struct routes *routes, const struct once_op *op, uint8_t route, uint64_t now_ns, uint64_t ns,
+                  bool timed);
+/* Of the leases that were granted here. */
+void routes_leases(const struct routes *routes, once_time now, struct insight_leases *out);
+/* Writes out all that there are, "" first; how many. `out` has room for ROUTES_MAX. */
+size_t routes_read(const struct routes *routes, struct insight_route *out);
+
+/* Of a handle's own engine, allocated; *count of them. NULL: no memory. */
+struct insight_route *once_routes(struct once *once, size_t *count, struct insight_leases *leases);
+
+#endif

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Daemons on one PostgreSQL database: quotas of what all of them made, and a server whose clock is set.
+
+usage: test_shared.py WITH_POSTGRES SHIFT_CLOCK    (which runs this again, beside a server with a clock that can be set)"""
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+
+import wireclient as w
+
+ONCE = os.environ["ONCE_BIN"]
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+_number = _failed = 0
+_lock = Lock()
+
+
+def outer():
+    with tempfile.NamedTemporaryFile(prefix="once-clock-") as clock:
+        set_ahead(clock.name, 0)
+        os.chmod(clock.name, 0o644)  # the server may be another user
+        environment = dict(os.environ, LD_PRELOAD=os.path.abspath(sys.argv[2]), SHIFT_CLOCK=clock.name)
+        command = [sys.argv[1], sys.executable, os.path.abspath(__file__)]
+        sys.exit(subprocess.run(command, env=environment).returncode)
+
+
+def set_ahead(clock, seconds):
+    with open(clock, "r+b") as file:
+        file.write(struct.pack("l", seconds))
+
+
+def ok(passed, name, *notes):
+    global _number, _failed
+    with _lock:
+        _number += 1
+        if not passed:
+            _failed += 1
+            for note in notes:
+                print("# %s" % (str(note).replace("\n", "\n# "),))
+        print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError(what)
+
+
+class Daemon:
+    def __init__(self, folder, name, *options):
+        self.path, self.file = os.path.join(folder, name + ".sock"), os.path.join(folder, name + ".log")
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "SHIFT_CLOCK")}  # its clock is right
+        self.p = subprocess.Popen([ONCE, "daemon", "--store", os.environ["ONCE_TEST_POSTGRES"], "--socket", self.path, "--quiet",
+                                   "--http", "127.0.0.1:0", *options],
+                                  stdout=subprocess.PIPE, stderr=open(self.file, "a"), env=environment, text=True)
+        line = self.p.stdout.readline()
+        if not line:
+            raise RuntimeError("it did not start: " + self.log())
+        self.http = line.split("http ")[1].strip()
+        self.client = w.Client(self.path)
+
+    def log(self):
+        with open(self.file) as file:
+            return file.read()
+
+    def metrics(self):
+        text = urllib.request.urlopen("http://%s/metrics" % self.http, timeout=SECONDS).read().decode()
+        return {name: float(value) for name, value in re.findall(r"^(once_\S+) (\S+)$", text, re.M)}
+
+    def walk(self):
+        """Until all was counted that is there now."""
+        before = self.metrics()["once_quota_walks_total"]
+        wait_for(lambda: self.metrics()["once_quota_walks_total"] >= before + 2, "two walks")
+
+    def end(self):
+        self.p.send_signal(signal.SIGTERM)
+        self.p.wait()
+        self.p.stdout.close()
+
+
+def is_refused(answer):
+    return answer.kind == w.FAILED and answer.result == w.QUOTA
+
+
+def quotas_are_of_the_store(folder):
+    a, b = (Daemon(folder, name, "--quota", "records=3,in-flight=2") for name in "ab")
+    grants = [a.client.ask(w.claim(key, tenant="ann")).grant for key in "12"]
+    ok(is_refused(a.client.ask(w.claim("3", tenant="ann"))), "two are under way at the first daemon")
+    ok(a.client.ask(w.finish(grants[0], b"x")).arm == w.DONE and a.client.ask(w.claim("3", tenant="ann")).arm == w.EXECUTE,
+       "one is finished, a third record is made")
+    b.walk()
+    answer = b.client.ask(w.claim("4", tenant="ann"))
+    ok(is_refused(answer) and "'records'" in answer.text, "the second daemon has counted them", answer.text)
+    ok(b.client.ask(w.claim("1", tenant="ann")).arm == w.REPLAY, "and replays")
+    ok(b.client.ask(w.claim("2", tenant="ann")).arm == w.IN_PROGRESS, "and knows what is in progress at the other")
+    ok(b.client.ask(w.claim("4", tenant="bob")).arm == w.EXECUTE, "others are not concerned")
+    ok(b.client.ask(w.finish(grants[1], b"x")).arm == w.DONE, "what the first granted is finished at the second")
+    b.end()
+    c = Daemon(folder, "c", "--quota", "records=3")
+    ok(is_refused(c.client.ask(w.claim("4", tenant="ann"))), "a daemon that just started has counted, too")
+    for d in (a, c):
+        d.end()
+
+
+def a_clock_that_is_set_is_not_deleted_by(folder):
+    d = Daemon(folder, "d")
+    wait_for(lambda: d.metrics()["once_reaper_turns_total"] >= 1, "the reaper's first look")
+    ok(d.metrics()["once_reaper_held"] == 0, "a server whose clock is right")
+    set_ahead(os.environ["SHIFT_CLOCK"], 2 * 3600)
+    wait_for(lambda: d.metrics()["once_reaper_held"] == 1, "the reaper to notice")
+    n = d.metrics()
+    steps = n["once_reaper_steps_total"]
+    ok(n['once_reaper_refusals_total{reason="jumped"}'] == 1 and "jumped forward by 2h" in d.log(), "its clock is set ahead: it is said", d.log(), n)
+    set_ahead(os.environ["SHIFT_CLOCK"], 0)
+    wait_for(lambda: d.metrics()["once_reaper_held"] == 0, "the reaper to go on")
+    ok(d.metrics()["once_reaper_steps_total"] >= steps and "removed again" in d.log(), "it is set right: it goes on", d.log())
+    d.end()
+
+
+def run_case(case, folder):
+    try:
+        case(folder)
+    except Exception as e:  # the other goes on
+        ok(False, case.__name__ + " came to its end", repr(e))
+
+
+def main():
+    if len(sys.argv) > 2:
+        outer()
+    subprocess.run([ONCE, "migrate", "--quiet", "--store", os.environ["ONCE_TEST_POSTGRES"]], check=True,
+                   env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+    folder = tempfile.mkdtemp(prefix="once-shared-")
+    with ThreadPoolExecutor() as pool:  # mostly they wait
+        list(pool.map(lambda case: run_case(case, folder), (quotas_are_of_the_store, a_clock_that_is_set_is_not_deleted_by)))
+    shutil.rmtree(folder)
+    print("1..%d" % _number)
+    sys.exit(_failed != 0)
+
+
+main()

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""How a daemon is: /readyz, `once status`, what a service manager is told, and that dashboard and alerts name metrics that exist.
+
+The writer that hangs is a real one: its thread is stopped, and all others go on."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+import wireclient as w
+from ports import free_port
+
+ONCE = os.environ["ONCE_BIN"]
+SOURCE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..")
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+_number = _failed = 0
+
+
+def ok(passed, name, *notes):
+    global _number, _failed
+    _number += 1
+    if not passed:
+        _failed += 1
+        for note in notes:
+            print("# %s" % (note,))
+    print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
+
+
+def equal(got, wanted, name):
+    ok(got == wanted, name, "got %r" % (got,), "wanted %r" % (wanted,))
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError(what)
+
+
+class Manager:
+    """What systemd would hear: datagrams, as they came."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(0.05)
+        self.heard = []
+
+    def listen(self):
+        try:
+            while True:
+                self.heard += self.socket.recv(4096).decode().split("\n")
+        except OSError:
+            return self.heard
+
+    def wait(self, line):
+        return wait_for(lambda: line in self.listen(), "%r, heard %r" % (line, self.heard))
+
+
+class Daemon:
+    def __init__(self, *options, env=None, store=None):
+        self.folder = tempfile.mkdtemp(prefix="once-status-")
+        self.path, self.port = os.path.join(self.folder, "once.sock"), free_port()
+        self.file = os.path.join(self.folder, "once.db")
+        self.manager = Manager(self.folder)
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("ONCE_", "NOTIFY", "WATCHDOG"))}
+        own.update(NOTIFY_SOCKET=self.manager.path, **(env or {}))
+        self.p = subprocess.Popen([ONCE, "daemon", "--store", store or "sqlite:" + self.file, "--socket", self.path, "--http", "127.0.0.1:%d" % self.port, *options],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
+        self.line = self.p.stdout.readline()
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=20) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as problem:
+            return problem.code, problem.read().decode()
+
+    def status(self, *options):
+        run = subprocess.run([ONCE, "status", "--socket", self.path, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return run.returncode, run.stdout, run.stderr
+
+    def end(self):
+        if self.p.poll() is None:
+            self.p.send_signal(signal.SIGTERM)
+            try:
+                self.p.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                self.p.kill()
+                self.p.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def test_ready():
+    d = Daemon()
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
+    equal(json.loads(d.get("/readyz")[1]), {"status": "ready"}, "/readyz says so")
+    ok(d.manager.wait("READY=1") and d.manager.wait("STATUS=ready"), "the manager was told")
+    ok("WATCHDOG=1" not in d.manager.heard, "nobody wanted a watchdog")
+    c = w.Client(d.path)
+    equal(c.ask(w.claim("a", route="orders")).arm, w.EXECUTE, "a claim with a route")
+    code, out, err = d.status("--json")
+    said = json.loads(out)
+    equal((code, err, said["ready"], said["reason"], said["store"], said["store_up"], said["queue_max"]), (0, "", True, "", "SQLite", 1, 32768), "once status --json")
+    ok(said["pid"] == d.p.pid and said["uptime_ms"] >= 0 and said["clients"] == 1, "pid, uptime, clients", said)
+    code, out, err = d.status()
+    ok(code == 0 and re.search(r"^state +ready$", out, re.M) and re.search(r"^uptime +\S+$", out, re.M), "as text", out, err)
+    equal(d.status("--quiet")[:2], (0, ""), "quiet")
+    equal([d.get("/metrics")[1].count("\nonce_ready 1\n"), d.get("/metrics")[1].count("\nonce_queue_capacity 32768\n")], [1, 1], "in /metrics")
+    c.s.close()
+    d.end()
+    ok("STOPPING=1" in d.manager.listen(), "the manager was told of the end", d.manager.heard)
+    code, out, err = d.status()
+    ok(code == 69 and out == "" and "no daemon at" in err, "nobody there: 69", code, err)
+
+
+def test_not_one_query_per_probe():
+    d = Daemon()
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
+
+    def lookups():
+        return float(re.search(r"^once_operations_total (\d+)$", d.get("/metrics")[1], re.M)[1])
+    before = lookups()
+    for _ in range(200):
+        d.get("/readyz")
+    equal(lookups(), before, "200 probes make no operation of their own")
+    d.end()
+
+
+def test_drain():
+    """While it ends it is not ready, and still answers."""
+    d = Daemon()
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
+    c = w.Client(d.path)
+    # A client that does not take its answers, more than a socket holds, keeps the daemon from ending.
+    for n in range(3000):
+        c.send(w.claim("big-%d" % n, number=n + 1))
+    wait_for(lambda: json.loads(d.status("--json")[1])["executions"] >= 3000, "the claims")
+    d.p.send_signal(signal.SIGTERM)
+    d.manager.wait("STOPPING=1")
+    seen = d.get("/readyz")
+    ok(seen[0] == 503 and "told to end" in seen[1], "/readyz is 503 from the signal on", seen)
+    equal(d.get("/metrics")[1].count("\nonce_ready 0\n"), 1, "and once_ready is 0")
+    c.s.close()
+    d.end()
+
+
+def test_watchdog():
+    """A writer that hangs: not ready, and the watchdog is not fed; both come back with it."""
+    d = Daemon(env={"WATCHDOG_USEC": "300000"})
+    d.manager.wait("WATCHDOG=1")
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
+    # The writer's thread alone is stopped: with a debugger's means, so that all others go on.
+    thread = next(t for t in os.listdir("/proc/%d/task" % d.p.pid) if open("/proc/%d/task/%s/comm" % (d.p.pid, t)).read().strip() == "once-writer")
+    tracer = Tracer(int(thread))
+    if not tracer.attached:
+        ok(True, "skipped: tracing is not allowed here # SKIP")
+        d.end()
+        return
+    try:
+        answer = wait_for(lambda: (a := d.get("/readyz"))[0] == 503 and a, "it to notice")
+        ok("has not answered for" in answer[1], "a writer that hangs is not ready", answer)
+        code, out, err = d.status("--json")
+        said = json.loads(out)
+        ok(code == 69 and not said["ready"] and "has not answered" in said["reason"] and said["store_up"] == 0, "once status: 69, at once", code, out, err)
+        wait_for(lambda: any(line.startswith("STATUS=not ready: the store has not answered") for line in d.manager.listen()), "STATUS=")
+        count = d.manager.listen().count("WATCHDOG=1")
+        for _ in range(20):  # a second of heartbeats that do not come
+            d.manager.listen()
+        equal(d.manager.listen().count("WATCHDOG=1"), count, "the watchdog is not fed")
+    finally:
+        tracer.release()
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready again")
+    wait_for(lambda: d.manager.listen().count("WATCHDOG=1") > count, "the watchdog to be fed again")
+    ok(True, "and is fed again with the first answer")
+    d.end()
+
+
+class Tracer:
+    """Holds one thread of another process."""
+
+    def __init__(self, thread):
+        import ctypes
+        self.libc, self.thread = ctypes.CDLL(None, use_errno=True), thread
+        self.libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self.attached = self.libc.ptrace(16, thread, None, None) == 0  # PTRACE_ATTACH
+        if self.attached:
+            os.waitpid(thread, 0x40000000)  # __WALL
+
+    def release(self):
+        self.libc.ptrace(17, self.thread, None, None)  # PTRACE_DETACH
+
+
+def test_other_watchdogs():
+    d = Daemon(env={"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"})
+    wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
+    d.manager.wait("STATUS=ready")
+    ok("WATCHDOG=1" not in d.manager.listen(), "a watchdog for another process is not ours")
+    d.end()
+
+
+def names_in(text):
+    return set(re.findall(r"\bonce_[a-z_]+[a-z]\b", text))
+
+
+def test_dashboard():
+    """Whatever dashboard and alerts ask for is there, in a daemon that relays and completes."""
+    folder = tempfile.mkdtemp(prefix="once-outbox-")
+    outbox = "sqlite:" + os.path.join(folder, "outbox.db")
+    subprocess.run([ONCE, "migrate", "--store", outbox], check=True, stdout=subprocess.DEVNULL)
+    d = Daemon("--relay", "a.*=http://127.0.0.1:9/", "--relay-store", outbox, "--complete", "app=http://127.0.0.1:9/")
+    c = w.Client(d.path)
+    for n in range(3):
+        c.send(w.claim("k%d" % n, number=n + 1, route="orders"))
+    wait_for(lambda: json.loads(d.status("--json")[1])["executions"] >= 3, "claims")
+    text = wait_for(lambda: "once_outbox_oldest_seconds" in (t := d.get("/metrics")[1]) and t, "the outbox's numbers")
+    c.s.close()
+    have = set(re.findall(r"^([a-z_]+)", text, re.M))
+    dashboard = open(os.path.join(SOURCE, "packaging/grafana/once.json"), encoding="utf-8").read()
+    alerts = open(os.path.join(SOURCE, "packaging/prometheus/alerts.yml"), encoding="utf-8").read()
+    panels = json.loads(dashboard)["panels"]
+    expressions = [t["expr"] for p in panels for t in p.get("targets", [])]
+    ok(len(expressions) > 30, "the dashboard asks for something")
+    equal(sorted(names_in("\n".join(expressions)) - have), [], "metrics that the dashboard names and nobody has")
+    named = {name for line in re.findall(r"^\s+expr: (.*)$", alerts, re.M) for name in names_in(line)}
+    ok(len(named) > 10, "the alerts ask for something")
+    equal(sorted(named - have), [], "metrics that the alerts name and nobody has")
+    manual = open(os.path.join(SOURCE, "docs/operations.md"), encoding="utf-8").read() + open(os.path.join(SOURCE, "docs/messages.md"), encoding="utf-8").read()
+    plain = {re.sub(r"_(bucket|sum|count)$", "", name) for name in have if name.startswith("once_")}
+    abbreviated = lambda name: "..._" + "_".join(name.split("_")[2:])  # `..._unreached_total`
+    equal(sorted(name for name in plain if name not in manual and abbreviated(name) not in manual), [], "metrics that the manual does not name")
+    labels = set(re.findall(r'arm="([^"]*)"', text))
+    equal(sorted(set(re.findall(r'arm="([a-z ]+)"', alerts)) - labels), [], "arms of the alerts")
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        ok(True, "promtool is not installed # SKIP")
+    else:
+        run = subprocess.run([promtool, "check", "metrics"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ok(run.returncode == 0, "promtool check metrics", run.stdout)
+        run = subprocess.run([promtool, "check", "rules", "packaging/prometheus/alerts.yml"], cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ok(run.returncode == 0, "promtool check rules", run.stdout)
+        run = subprocess.run([promtool, "test", "rules", "alerts_test.yml"], cwd=os.path.join(SOURCE, "packaging/prometheus"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ok(run.returncode == 0, "promtool test rules", run.stdout)
+        for expression in expressions:  # as Grafana would send it
+            expression = expression.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$route", ".*")
+            run = subprocess.run([promtool, "check", "rules", "/dev/stdin"], input="groups: [{name: g, rules: [{record: 'a:b', expr: %s}]}]" % json.dumps(expression), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if run.returncode != 0:
+                ok(False, "PromQL: " + expression, run.stdout)
+    d.end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    for name, function in list(globals().items()):
+        if name.startswith("test_") and (len(sys.argv) < 2 or any(word in name for word in sys.argv[1:])):
+            print("# %s" % name, flush=True)
+            function()
+    print("1..%d" % _number)
+    sys.exit(_failed > 0)
+
+
+main()
