@@ -97,10 +97,10 @@ BEGIN
     EXECUTE format($q$
         SELECT count(*) FILTER (WHERE over), array_agg(DISTINCT record) FILTER (WHERE NOT over)
           FROM (SELECT c.record,
-                       coalesce(r.state & 16 = 0 AND
-                                (r.state & 15 = 5 OR
-                                 r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0 AND
-                                 r.finished_at + coalesce(c.retention_ms, 86400000) <= $3), false) AS over
+                       coalesce(r.state & 15 = 5 OR
+                                r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND
+                                coalesce(c.retention_ms, 86400000) >= 0 AND
+                                r.finished_at + coalesce(c.retention_ms, 86400000) <= $3, false) AS over
                   FROM once.claim_%s c LEFT JOIN once.result_%s r ON r.fence = c.fence
                  WHERE c.ctid >= $1 AND c.ctid < $2) w$q$, of_slot, of_slot)
        INTO over, others
