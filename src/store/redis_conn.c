@@ -34,8 +34,12 @@ static void hang_up(struct redis_conn *c)
     if (c->tls != NULL)
         gnutls_deinit(c->tls);
     c->tls = NULL;
-    if (c->fd >= 0)
+    /* What is still on its way is not sent again and again: it would be done long after its caller went elsewhere. */
+    if (c->fd >= 0) {
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1, .l_linger = 0 },
+                   sizeof(struct linger));
         close(c->fd);
+    }
     c->fd = -1;
     redisReaderFree(c->reader);
     c->reader = NULL;
@@ -356,6 +360,8 @@ once_result redis_error(const redisReply *reply, bool *gone, struct once_error *
     once_span text = once_span_of(reply->str, (size_t)reply->len), word, rest;
     once_span_cut(text, ' ', &word, &rest);
     *gone = false;
+    if (once_span_starts(rest, ONCE_LIT("unknown command"))) /* what follows are its arguments: AUTH's is a password */
+        once_span_cut(text, ',', &text, &rest);
     for (size_t i = 0; i < sizeof error_rows / sizeof *error_rows; i++) {
         const struct error_row *row = &error_rows[i];
         if (!once_span_equal(word, once_span_str(row->word)))
