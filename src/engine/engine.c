@@ -363,7 +363,8 @@ static void wake(struct lane *lane)
 /* Whose a job is. What is not about one record is the first lane's, where it cannot run aside. */
 static struct lane *lane_of(struct engine *e, const struct job *job)
 {
-    bool second = e->active > 1 && job->kind == JOB_OPERATION && (job->op.record[15] & 1) != 0;
+    bool either = job->kind == JOB_OPERATION || job->kind == JOB_PULSE;
+    bool second = e->active > 1 && either && (job->op.record[15] & 1) != 0;
     return &e->lanes[second];
 }
 
@@ -713,6 +714,7 @@ void engine_insight(struct engine *e, struct once_insight *out)
     out->queued = e->lanes[0].queued + e->lanes[1].queued;
     out->queue_max = e->queue_max;
     out->parked = e->lanes[0].parking.count + e->lanes[1].parking.count;
+    out->turns = atomic_load(&e->lanes[0].turns) + atomic_load(&e->lanes[1].turns);
     pthread_mutex_unlock(&e->lock);
 }
 
