@@ -34,7 +34,7 @@ struct pulse {
     once_result result; /* of the last one */
     char text[500];
 
-    uint64_t fed_answers, fed_steps; /* the thread's own: as of the last WATCHDOG=1 */
+    uint64_t fed_answers, fed_turns; /* the thread's own: as of the last WATCHDOG=1 */
     char told[600];                  /* likewise: the last STATUS= */
 };
 
@@ -122,16 +122,13 @@ static void feed(struct pulse *p)
 {
     struct once_insight insight;
     once_insight(p->once, &insight);
-    uint64_t steps = insight.turns;
-    for (int i = 0; i < INSIGHT_SIZES; i++)
-        steps += insight.batch_sizes[i];
     pthread_mutex_lock(&p->lock);
     uint64_t answers = p->answers;
     pthread_mutex_unlock(&p->lock);
-    if (answers == p->fed_answers && steps == p->fed_steps)
+    if (answers == p->fed_answers && insight.turns == p->fed_turns)
         return;
     p->fed_answers = answers;
-    p->fed_steps = steps;
+    p->fed_turns = insight.turns;
     once_os_notify("WATCHDOG=1");
 }
 

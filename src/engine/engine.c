@@ -318,6 +318,7 @@ static void run_alone(struct lane *lane, struct job *job)
         job->op.result = ONCE_UNAVAILABLE;
     else
         job->op.result = run_other(lane, job, err);
+    atomic_fetch_add(&lane->turns, 1);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
         lane_reopen(lane, NULL, NULL);
 }

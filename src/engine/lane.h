@@ -38,7 +38,7 @@ struct lane {
     unsigned gather_pause;  /* how many those were at first; 0: gathering was worth it */
     bool needs_reopen;      /* the store failed and has not been reopened since */
     uint64_t settled;       /* operations whose lost answer was found, since it was last asked for */
-    _Atomic uint64_t turns; /* calls of the store that came back while something was settled; read by others */
+    _Atomic uint64_t turns; /* calls of the store that came back, however; read by others */
 };
 
 /* Applies operations as one step; settles what was lost. Every job has its result then. */

@@ -133,6 +133,7 @@ void lane_run(struct lane *lane, struct job **jobs, size_t count)
     for (size_t i = 0; i < count; i++)
         lane->ops[i] = &jobs[i]->op;
     once_result r = once_store_apply(lane->store, lane->ops, count, &err);
+    atomic_fetch_add(&lane->turns, 1);
     if (r == ONCE_UNKNOWN)
         settle(lane, jobs, count, &err);
     else if (r != ONCE_OK)

@@ -24,7 +24,7 @@ enum { READ_LEN = 64 << 10 };
 
 void redis_conn_init(struct redis_conn *c, const struct redis_url *url)
 {
-    *c = (struct redis_conn){ .url = url, .fd = -1 };
+    *c = (struct redis_conn){ .url = url, .fd = -1, .patience_ms = ONCE_REDIS_ANSWER_MS };
     once_buf_init(&c->out, ONCE_REDIS_SEND_LEN_MAX);
 }
 
@@ -304,7 +304,7 @@ once_result redis_conn_next(struct redis_conn *c, redisReply **reply, struct onc
         hang_up(c);
         return once_fail(err, r == ONCE_LIMIT ? ONCE_LIMIT : ONCE_NO_MEMORY, "no room for a batch of this size");
     }
-    once_time until = once_os_monotonic_ms() + ONCE_REDIS_ANSWER_MS;
+    once_time until = once_os_monotonic_ms() + c->patience_ms;
     for (;;) {
         void *found = NULL;
         if (redisReaderGetReply(c->reader, &found) != REDIS_OK)

@@ -360,7 +360,9 @@ once_result redis_store_connect(struct redis_store *s, struct once_error *err)
     once_time now = once_os_monotonic_ms();
     if (now < s->next_try)
         usleep((useconds_t)(s->next_try - now) * 1000);
+    s->conn.patience_ms = ONCE_REDIS_CONNECT_MS; /* nobody waits for a server that has no time for a greeting */
     once_result r = arrive(s, err);
+    s->conn.patience_ms = ONCE_REDIS_ANSWER_MS;
     s->waiting = false;
     s->seen = s->told;
     if (r == ONCE_OK) {
