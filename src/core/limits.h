@@ -34,6 +34,7 @@
  * replicas (WAIT) where the URL wants some and does not say. */
 #define ONCE_REDIS_ANSWER_MS 30000
 #define ONCE_REDIS_CONNECT_MS 5000
+#define ONCE_REDIS_GOODBYE_MS 1000
 #define ONCE_REDIS_WAIT_MS 1000
 /* A pause after a connection that failed, doubled up to the last: a server that comes back is not run over. */
 #define ONCE_REDIS_PAUSE_MS 10

@@ -58,8 +58,9 @@ void redis_conn_close(struct redis_conn *c)
 
 static once_result lost(struct redis_conn *c, struct once_error *err, const char *why)
 {
+    once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s", why); /* first: it may be the reader's text */
     hang_up(c);
-    return once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s", why);
+    return ONCE_UNKNOWN;
 }
 
 /* ------------------------------------------------------------------ bytes */

@@ -103,7 +103,9 @@ once_result redis_store_now(struct redis_store *s, once_time *now, struct once_e
     }
     redisReply *reply = NULL;
     once_result r = redis_store_ask(s, 1, (once_span[]){ ONCE_LIT("TIME") }, &reply, err);
-    if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2))
+    if (r == ONCE_OK &&
+        (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
+         reply->element[1]->type != REDIS_REPLY_STRING))
         r = once_fail(err, ONCE_CORRUPT, "Redis does not tell the time");
     if (r == ONCE_OK)
         *now = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;

@@ -227,6 +227,7 @@ static void say_goodbye(struct redis_store *s)
     redisReply *reply = NULL;
     snprintf(key, sizeof key, "%switness", s->url.prefix);
     once_span argv[] = { ONCE_LIT("HDEL"), once_span_str(key), once_span_str(s->handle) };
+    s->conn.patience_ms = ONCE_REDIS_GOODBYE_MS;
     if (s->opened && s->conn.fd >= 0 && redis_conn_ask(&s->conn, 3, argv, &reply, NULL) == ONCE_OK)
         freeReplyObject(reply);
 }
