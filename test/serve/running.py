@@ -38,6 +38,20 @@ def test_start__passes_requests_on_and_tells_where_things_are(world):
     gateway.end()
 
 
+def test_start__credentials_stay_out_of_the_http_workers(world):
+    need_module()
+    secret = "a-password-of-the-store"
+    world.env.update(ONCE_REDIS_PASSWORD=secret, PGPASSWORD=secret)
+    gateway = world.serve().ready()
+    wait_for("workers", gateway.workers)
+    for pid in gateway.workers():
+        with open("/proc/%d/environ" % pid, "rb") as f:
+            assert secret.encode() not in f.read(), "a worker has the store's password in its environment"
+    with open("/proc/%d/environ" % gateway.daemon()[0], "rb") as f:
+        contains(f.read().decode(), secret, "the daemon's environment")
+    gateway.end()
+
+
 def test_end__each_signal_ends_all_and_it_can_start_again(world):
     need_module()
     port = free_port()
