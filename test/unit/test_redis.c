@@ -65,6 +65,7 @@ static const struct refused {
     { "redis://h?tier=best-effort&wait=101", "wait" },
     { "redis://h?tier=best-effort&wait=-1", "wait" },
     { "redis://h?tier=best-effort&wait_ms=0", "wait_ms" },
+    { "redis://h?tier=best-effort&wait_ms=30000", "wait_ms" }, /* as long as any answer is waited for */
     { "redis://h?tier=best-effort&waitaof=yes", "waitaof" },
     { "redis://h?tier=best-effort&prefix=", "prefix" },
     { "redis://h?tier=best-effort&prefix=a*", "prefix" },
