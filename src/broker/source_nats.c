@@ -16,6 +16,9 @@
  * is held back until that has come again, or the ack wait is over; and so it is after a connection was lost, for what
  * the server had sent and never came. What is given back at an orderly end comes at once,
  * in its order. With several processes on one durable consumer there is no order between them: the server has none.
+ *
+ * Messages are asked for here, not by natsSubscription_Fetch(): where some of an earlier request come late, that of
+ * libnats 3.4 forgets how many it has room for, and writes past its list.
  */
 #include "broker/headers.h"
 #include "broker/nats_conn.h"
@@ -58,8 +61,9 @@ struct nats_source {
     once_time owed_until;       /* monotonic: then they have */
     struct nats_incoming *held; /* until then, by sequence */
     struct nats_incoming *out;  /* everything that was handed out, or waits here */
-    natsMsgList waiting;        /* fetched, not handed out; `at` is the next */
-    int at;
+    char inbox[NAME_LEN], ask[2 * NAME_LEN + 64]; /* where messages come to, and who is asked for them */
+    natsMsg *waiting[FETCH_MAX];                  /* fetched, not handed out; `at` is the next */
+    int count, at;
 };
 
 static struct nats_source *nats_of(struct source *source)
@@ -176,15 +180,12 @@ static once_result nats_turn(struct source *source, bool full, struct once_error
 
 static void drop_waiting(struct nats_source *s, bool say_so)
 {
-    for (; s->at < s->waiting.Count; s->at++) {
+    for (; s->at < s->count; s->at++) {
         if (say_so)
-            tell(s, s->waiting.Msgs[s->at], "-NAK");
-        natsMsg_Destroy(s->waiting.Msgs[s->at]);
-        s->waiting.Msgs[s->at] = NULL;
+            tell(s, s->waiting[s->at], "-NAK");
+        natsMsg_Destroy(s->waiting[s->at]);
     }
-    natsMsgList_Destroy(&s->waiting);
-    s->waiting = (natsMsgList){ .Count = 0 };
-    s->at = 0;
+    s->count = s->at = 0;
 }
 
 static void disconnect(struct nats_source *s)
@@ -264,14 +265,15 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
 
 static once_result subscribe(struct nats_source *s, struct once_error *err)
 {
-    jsSubOptions o;
-    jsErrCode code = 0;
-    jsSubOptions_Init(&o);
-    o.Stream = s->stream;
-    o.Consumer = s->base.options.consumer;
-    natsStatus status = js_PullSubscribe(&s->sub, s->js, s->subject[0] != '\0' ? s->subject : NULL,
-                                         s->base.options.consumer, NULL, &o, &code);
-    return status == NATS_OK ? ONCE_OK : failed(s, status, code, "subscribe", err);
+    natsInbox *inbox = NULL;
+    natsStatus status = natsInbox_Create(&inbox);
+    if (status == NATS_OK) {
+        snprintf(s->inbox, sizeof s->inbox, "%s", inbox);
+        snprintf(s->ask, sizeof s->ask, "$JS.API.CONSUMER.MSG.NEXT.%s.%s", s->stream, s->base.options.consumer);
+        status = natsConnection_SubscribeSync(&s->sub, s->conn, s->inbox);
+    }
+    natsInbox_Destroy(inbox);
+    return status == NATS_OK ? ONCE_OK : failed(s, status, 0, "subscribe", err);
 }
 
 static once_result nats_connect(struct source *source, struct once_error *err)
@@ -293,6 +295,78 @@ static once_result nats_connect(struct source *source, struct once_error *err)
     if (r != ONCE_OK)
         disconnect(s);
     return r;
+}
+
+/* ------------------------------------------------------------------ fetching */
+
+/* For what there is, or, with a time, for what comes until then. */
+static natsStatus ask(struct nats_source *s, int batch, int64_t ms)
+{
+    char text[96];
+    if (ms > 0)
+        snprintf(text, sizeof text, "{\"batch\":%d,\"expires\":%lld}", batch, (long long)ms * 1000000);
+    else
+        snprintf(text, sizeof text, "{\"batch\":%d,\"no_wait\":true}", batch);
+    return natsConnection_PublishRequestString(s->conn, s->ask, s->inbox, text);
+}
+
+/* The next that comes is kept. NATS_NOT_FOUND: the server has none; NATS_TIMEOUT: it has waited long enough, or we. */
+static natsStatus receive(struct nats_source *s, int64_t ms)
+{
+    natsMsg *msg = NULL;
+    const char *word = NULL;
+    natsStatus status = natsSubscription_NextMsg(&msg, s->sub, ms);
+    if (status != NATS_OK)
+        return status;
+    if (natsMsg_GetReply(msg) != NULL) { /* where it is acknowledged: a word of the server has none */
+        s->waiting[s->count++] = msg;
+        return NATS_OK;
+    }
+    if (natsMsgHeader_Get(msg, "Status", &word) != NATS_OK)
+        status = NATS_ERR;
+    else if (strcmp(word, "404") == 0)
+        status = NATS_NOT_FOUND;
+    else
+        status = strcmp(word, "408") == 0 ? NATS_TIMEOUT : NATS_ERR;
+    natsMsg_Destroy(msg);
+    return status;
+}
+
+static natsStatus receive_until(struct nats_source *s, int batch, once_time until)
+{
+    natsStatus status = NATS_OK;
+    while (status == NATS_OK && s->count < batch) {
+        int64_t left = until - once_os_monotonic_ms();
+        status = left > 0 ? receive(s, left) : NATS_TIMEOUT;
+    }
+    return status;
+}
+
+/* Up to `batch` messages: those of earlier requests that came late, then what the server has; where both is nothing,
+ * what comes in time. */
+static natsStatus fetch(struct nats_source *s, int batch, int ms)
+{
+    once_time until = once_os_monotonic_ms() + ms;
+    natsStatus status = NATS_OK;
+    int late = 0;
+    s->count = s->at = 0;
+    if (natsSubscription_GetPending(s->sub, &late, NULL) != NATS_OK)
+        late = 0; /* it is closed: asking says so */
+    for (; late > 0 && s->count < batch; late--)
+        receive(s, 1); /* a word of the server was about an earlier request */
+    if (s->count < batch)
+        status = ask(s, batch - s->count, 0);
+    if (status == NATS_OK)
+        status = receive_until(s, batch, until);
+    int64_t left = until - once_os_monotonic_ms();
+    if (status == NATS_NOT_FOUND && s->count == 0 && left > 0) {
+        status = ask(s, batch, left >= 20 ? left - 10 : left);
+        if (status == NATS_OK)
+            status = receive_until(s, batch, until);
+    }
+    if (s->count > 0)
+        return NATS_OK;
+    return status == NATS_NOT_FOUND ? NATS_TIMEOUT : status;
 }
 
 /* ------------------------------------------------------------------ messages */
@@ -375,9 +449,8 @@ static bool is_out_twice(const struct nats_source *s, const struct nats_incoming
 /* One of those that were fetched, if it is its turn. */
 static once_result hand_out(struct nats_source *s, struct incoming **out, struct once_error *err)
 {
-    natsMsg *msg = s->waiting.Msgs[s->at];
+    natsMsg *msg = s->waiting[s->at++];
     bool again = false;
-    s->waiting.Msgs[s->at++] = NULL;
     struct nats_incoming *m = make_message(s, msg, &again);
     if (m == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a message");
@@ -406,28 +479,25 @@ static once_result nats_next(struct source *source, size_t room, int ms, struct 
     *out = NULL;
     if (s->sub == NULL || natsConnection_IsClosed(s->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
-    if (s->owed == 0 && s->held != NULL && s->at == s->waiting.Count) {
+    if (s->owed == 0 && s->held != NULL && s->at == s->count) {
         *out = take_held(s);
         return ONCE_OK;
     }
-    if (s->owed > 0 && s->holds_new && s->at == s->waiting.Count && once_os_monotonic_ms() < s->owed_until) {
+    if (s->owed > 0 && s->holds_new && s->at == s->count && once_os_monotonic_ms() < s->owed_until) {
         nap(ms); /* more would be later ones still */
         return ONCE_OK;
     }
-    if (s->at == s->waiting.Count) {
-        jsErrCode code = 0;
-        drop_waiting(s, false);
-        natsStatus status =
-            natsSubscription_Fetch(&s->waiting, s->sub, room < FETCH_MAX ? (int)room : FETCH_MAX, ms, &code);
+    if (s->at == s->count) {
+        natsStatus status = fetch(s, room < FETCH_MAX ? (int)room : FETCH_MAX, ms);
         if (status == NATS_TIMEOUT) {
             if (once_os_monotonic_ms() >= s->owed_until)
                 s->owed = 0;
             return ONCE_OK;
         }
         if (status != NATS_OK)
-            return failed(s, status, code, "fetch messages", err);
+            return failed(s, status, 0, "fetch messages", err);
     }
-    return s->at < s->waiting.Count ? hand_out(s, out, err) : ONCE_OK;
+    return s->at < s->count ? hand_out(s, out, err) : ONCE_OK;
 }
 
 /* ------------------------------------------------------------------ questions */

@@ -15,8 +15,10 @@ struct entry {
 };
 
 struct once_seal_ring {
-    struct entry *entries; /* by id */
+    struct entry
+        *entries; /* in the order of their lines: sorting them would leave keys in memory that is not ours to wipe */
     size_t count, room;
+    struct entry **ids;     /* by id */
     struct entry **tenants; /* those of tenants, by tenant and line */
     size_t tenant_count;
     const struct entry *common; /* the last without a tenant */
@@ -101,7 +103,7 @@ static const char *read_line(once_span line, struct entry *entry)
 
 static int by_id(const void *left, const void *right)
 {
-    const struct entry *a = left, *b = right;
+    const struct entry *a = *(struct entry *const *)left, *b = *(struct entry *const *)right;
     return strcmp(a->key.id, b->key.id);
 }
 
@@ -160,17 +162,19 @@ static once_result read_lines(struct once_seal_ring *ring, once_span text, const
 
 static once_result index_ring(struct once_seal_ring *ring, const char *where, struct once_error *err)
 {
-    if (ring->count > 0)
-        qsort(ring->entries, ring->count, sizeof *ring->entries, by_id);
+    ring->ids = calloc(ring->count + 1, sizeof(struct entry *));
     ring->tenants = calloc(ring->count + 1, sizeof(struct entry *));
-    if (ring->tenants == NULL)
+    if (ring->ids == NULL || ring->tenants == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the keys of %s", where);
+    for (size_t i = 0; i < ring->count; i++)
+        ring->ids[i] = &ring->entries[i];
+    qsort(ring->ids, ring->count, sizeof(struct entry *), by_id);
     for (size_t i = 0; i < ring->count; i++) {
-        struct entry *entry = &ring->entries[i];
-        if (i > 0 && strcmp(entry->key.id, entry[-1].key.id) == 0)
+        struct entry *entry = ring->ids[i], *before = i > 0 ? ring->ids[i - 1] : NULL;
+        if (before != NULL && strcmp(entry->key.id, before->key.id) == 0)
             return once_fail(err, ONCE_INVALID, "%s line %zu: key '%s' was on line %zu already", where,
-                             entry->line > entry[-1].line ? entry->line : entry[-1].line, entry->key.id,
-                             entry->line > entry[-1].line ? entry[-1].line : entry->line);
+                             entry->line > before->line ? entry->line : before->line, entry->key.id,
+                             entry->line > before->line ? before->line : entry->line);
         if (entry->gone)
             continue;
         if (entry->tenant_len > 0)
@@ -207,6 +211,7 @@ void once_seal_ring_free(struct once_seal_ring *ring)
     if (ring->entries != NULL)
         explicit_bzero(ring->entries, ring->count * sizeof *ring->entries);
     free(ring->entries);
+    free(ring->ids);
     free(ring->tenants);
     free(ring);
 }
@@ -235,7 +240,9 @@ static const struct entry *find(const struct once_seal_ring *ring, once_span id)
     if (ring == NULL || !once_seal_id_is_valid(id))
         return NULL;
     memcpy(wanted.key.id, id.ptr, id.len);
-    return bsearch(&wanted, ring->entries, ring->count, sizeof wanted, by_id);
+    const struct entry *asked = &wanted, *const *found =
+                                             bsearch(&asked, ring->ids, ring->count, sizeof(struct entry *), by_id);
+    return found != NULL ? *found : NULL;
 }
 
 const struct once_seal_key *once_seal_ring_find(const struct once_seal_ring *ring, once_span id)

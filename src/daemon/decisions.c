@@ -297,9 +297,10 @@ static void *work(void *arg)
         atomic_fetch_add(written ? &log->lines : &log->dropped, lines);
         once_buf_clear(&out);
         uint64_t dropped = atomic_load(&log->dropped);
-        if (dropped > told && written)
+        if (dropped > told && written) {
             tell_dropped(log, dropped - told);
-        told = dropped;
+            told = dropped;
+        }
     }
     once_buf_release(&out);
     return NULL;

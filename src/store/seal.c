@@ -121,9 +121,16 @@ static once_result look_up_keys(struct seal_store *s, struct sealed *const *want
         pointers[i] = &asked[i];
     }
     once_result r = once_store_apply(s->wrap.inner, pointers, count, err);
+    if (r == ONCE_UNKNOWN) { /* nothing was changed: it can be asked again here, before anybody is in doubt */
+        for (size_t i = 0; i < count; i++)
+            once_reply_release(&asked[i].reply);
+        if (once_store_reopen(s->wrap.inner, NULL, err) == ONCE_OK)
+            r = once_store_apply(s->wrap.inner, pointers, count, err);
+    }
     for (size_t i = 0; i < count; i++) {
-        if (r == ONCE_OK && asked[i].result == ONCE_OK)
-            wanted[i]->key = know(s, asked[i].record, asked[i].reply.record.tenant);
+        const struct once_record *found = &asked[i].reply.record; /* what was forgotten does not say whose it was */
+        if (r == ONCE_OK && asked[i].result == ONCE_OK && asked[i].reply.arm == ONCE_ARM_FOUND && !found->forgotten)
+            wanted[i]->key = know(s, asked[i].record, found->tenant);
         once_reply_release(&asked[i].reply);
     }
     return r;
@@ -338,8 +345,9 @@ static enum opened open_part(const struct seal_store *s, struct opening *o, enum
     return how == SHREDDED ? OPENED : how;
 }
 
-/* The grant was made and cannot be used: it ends as unknown, and that is what its taker is told. */
-static void give_up(struct seal_store *s, struct once_op *op)
+/* The grant was made and cannot be used: it ends as unknown, and that is what its taker is told. ONCE_UNKNOWN: whether
+ * it did nobody knows. */
+static once_result give_up(struct seal_store *s, struct once_op *op)
 {
     struct sealed ended = { .request = { .verb = ONCE_VERB_FINISH,
                                          .grant = op->reply.record.grant,
@@ -371,10 +379,12 @@ static void give_up(struct seal_store *s, struct once_op *op)
     once_reply_release(&before);
     once_reply_release(&one->reply);
     once_buf_release(&ended.encoded);
+    return r == ONCE_UNKNOWN ? r : ONCE_OK;
 }
 
-/* Replaces an answer by one with what is in its envelopes. `certain`: it stands. */
-static void open_reply(struct seal_store *s, struct once_op *op, bool certain)
+/* Replaces an answer by one with what is in its envelopes. `certain`: it stands. ONCE_UNKNOWN: a step of its own was
+ * taken for that, whose answer was lost. */
+static once_result open_reply(struct seal_store *s, struct once_op *op, bool certain)
 {
     struct opening o = { .record = op->reply.record };
     once_buf_init(&o.outcome, ONCE_STORED_BODY_LEN_MAX);
@@ -382,6 +392,7 @@ static void open_reply(struct seal_store *s, struct once_op *op, bool certain)
     once_buf_init(&o.request, ONCE_REQUEST_LEN_MAX + ONCE_SEALED_MORE);
     once_buf_init(&o.checkpoint, ONCE_CHECKPOINT_LEN_MAX + ONCE_SEALED_MORE);
     bool granted = op->reply.arm == ONCE_ARM_EXECUTE || op->reply.arm == ONCE_ARM_PROBE;
+    once_result step = ONCE_OK;
     enum opened how = open_outcome(s, &o, &op->err);
     if (how == OPENED)
         how = open_part(s, &o, ONCE_SEAL_CHECKPOINT, &o.record.checkpoint, &o.checkpoint, &op->err);
@@ -389,7 +400,7 @@ static void open_reply(struct seal_store *s, struct once_op *op, bool certain)
         how = open_part(s, &o, ONCE_SEAL_REQUEST, &o.record.request, &o.request, &op->err);
     o.record.has_request = o.record.has_request && (op->reply.record.request.len == 0 || o.record.request.len > 0);
     if (granted && o.lost && certain) {
-        give_up(s, op);
+        step = give_up(s, op);
     } else if ((granted && o.lost) || how == NO_MEMORY || how == CHANGED) {
         once_reply_release(&op->reply); /* a grant that may yet stand is asked for again, by its nonce */
         op->result = how == CHANGED && !granted ? ONCE_CORRUPT : ONCE_UNKNOWN;
@@ -404,6 +415,7 @@ static void open_reply(struct seal_store *s, struct once_op *op, bool certain)
     once_buf_release(&o.body);
     once_buf_release(&o.request);
     once_buf_release(&o.checkpoint);
+    return step;
 }
 
 static void remember(struct seal_store *s, const struct once_op *op)
@@ -428,7 +440,11 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
             continue;
         if (s->ring != NULL)
             remember(s, ops[i]);
-        open_reply(s, ops[i], r == ONCE_OK);
+        if (open_reply(s, ops[i], r == ONCE_OK) == ONCE_UNKNOWN) { /* the engine looks, before anything new (K10) */
+            r = ONCE_UNKNOWN;
+            if (err != NULL)
+                *err = ops[i]->err;
+        }
     }
     return r;
 }

@@ -163,10 +163,13 @@ once_result once_seal_keys_command(const char *command, struct once_seal_ring **
     if (wrong != NULL)
         kill(-pid, SIGKILL);
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    pid_t ended;
+    while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
         ;
     once_result r = ONCE_OK;
-    if (wrong != NULL)
+    if (ended != pid) /* nobody asked for it to be reaped: SIGCHLD is ignored */
+        r = once_fail(err, ONCE_UNAVAILABLE, "how the command for keys ended cannot be told");
+    else if (wrong != NULL)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot read what the command for keys prints: %s", wrong);
     else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "the command for keys failed: %s %d",

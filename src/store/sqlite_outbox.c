@@ -18,6 +18,19 @@ static void bind_span_as_text(struct sqlite_query *q, once_span text)
         q->rc = sqlite3_bind_text(q->st, q->bound, (const char *)text.ptr, (int)text.len, SQLITE_STATIC);
 }
 
+/* A UUID that tells no time: a message may wait for longer than any key counts, and must not be refused for its
+ * age by a gateway that it comes to (once_key_time). */
+static void new_id(char id[ONCE_UUID_LEN + 1])
+{
+    enum { VERSION_AT = 14 };
+    uint8_t random[10];
+    once_time bits;
+    once_os_random(random, sizeof random);
+    once_os_random(&bits, sizeof bits);
+    once_uuid7_format(bits & 0xffffffffffff, random, id);
+    id[VERSION_AT] = '4';
+}
+
 once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_message *m, char id[ONCE_UUID_LEN + 1],
                                 struct once_error *err)
 {
@@ -28,7 +41,7 @@ once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_mes
         return r;
     if (sqlite3_get_autocommit(db->handle))
         return once_fail(err, ONCE_INVALID, "not inside a transaction: BEGIN IMMEDIATE first");
-    once_key_new(fresh);
+    new_id(fresh);
     once_time now = sqlite_now(db);
     bool later = m->not_before > now;
     struct sqlite_query q = sqlite_query(db, SQL_outbox_insert);

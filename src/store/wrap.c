@@ -80,5 +80,6 @@ once_result wrap_seals(struct once_store *base, const struct once_seal_mark *add
 void wrap_close(struct once_store *base)
 {
     once_store_close(inner_of(base));
+    explicit_bzero(&base->secret, sizeof base->secret);
     free(base);
 }

@@ -551,19 +551,19 @@ def daemon_killed_while_the_upstream_works(g):
     g.start_daemon()
     t.join()
     assert answers[0].status == 201, answers
-    is_replay(answers[0], g.ask("/gate-k", "k-kill"))
+    is_replay(answers[0], until_served(lambda: g.ask("/gate-k", "k-kill")))
 
 
 @case
 def reload_while_the_upstream_works(g):
     g.upstream.gate.clear()
     answers = []
-    t = threading.Thread(target=lambda: answers.append(g.ask("/gate-r", "k-reload")))
+    t = threading.Thread(target=lambda: answers.append(until_served(lambda: g.ask("/gate-r", "k-reload"))))
     t.start()
     until(lambda: g.upstream.count("/gate-r") == 1, "the upstream is asked")
     g.nginx.send_signal(signal.SIGHUP)
     until(lambda: "gracefully shutting down" in g.log(), "old workers quit")
-    assert g.ask("/gate-r", "k-reload").status == 409
+    assert until_served(lambda: g.ask("/gate-r", "k-reload")).status == 409
     g.upstream.gate.set()
     t.join()
     is_replay(answers[0], g.ask("/gate-r", "k-reload"))

@@ -311,6 +311,52 @@ def order_over_a_lost_connection():
     equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
 
 
+class Late(Cut):
+    """A proxy that keeps the first 16 messages back until something else is answered: then 10 come, and the others a little later."""
+    def __init__(self):
+        super().__init__(0)
+
+    def pump(self, source, target, left):
+        held = []
+        try:
+            lines = source.makefile("rb")
+            for line in lines:
+                if line.startswith(b"HMSG"):
+                    line += lines.read(int(line.split()[-1]) + 2)
+                if left is None or self.cut.is_set():
+                    target.sendall(line)
+                elif b" $JS.ACK." in line:
+                    held.append(line)
+                elif line.startswith(b"MSG") and len(held) >= 16:
+                    target.sendall(b"".join(held[:10]) + line + lines.read(int(line.split()[-1]) + 2))
+                    time.sleep(0.05)
+                    target.sendall(b"".join(held[10:]))
+                    self.cut.set()
+                else:
+                    target.sendall(line)
+        except OSError:
+            pass
+        for s in (source, target):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@case
+def late_messages():
+    """Messages that come when nobody waits for them any more are taken with the next ones, and are more than those."""
+    source = stream("late")
+    for i in range(40):
+        send("late", b"%d" % i, {"Nats-Msg-Id": "t%d" % i, "Once-Message-Key": "k"})
+    out = os.path.join(folder, "late")
+    proxy = Late()
+    code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16", lease="20s")
+    proxy.listener.close()
+    ok(proxy.cut.is_set(), "they came late")
+    equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
+
+
 @case
 def the_broker_goes_away():
     source = stream("away")

@@ -243,7 +243,7 @@ def failover(folder):
 def waited(folder):
     """wait=1: what the replica does not have is not acknowledged, so no failover loses what was."""
     master, replica, client, name = pair(folder)
-    worker = Worker("redis+unix:%s?tier=best-effort&wait=1&wait_ms=50" % name)
+    worker = Worker("redis+unix:%s?tier=best-effort&wait=1&wait_ms=500" % name)
     said = worker("fill %d k" % (N // 2))
     ok(said == [str(N // 2)], "wait=1: acknowledged once the replica has them", said)
     client("REPLICAOF", "127.0.0.1", "1")

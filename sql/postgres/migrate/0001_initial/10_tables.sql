@@ -79,8 +79,10 @@ CREATE TABLE once.slot (
 
 -- Records of the slot being emptied that expiry has to look at again.
 CREATE TABLE once.leftover (
-    record uuid PRIMARY KEY
+    record uuid PRIMARY KEY,
+    fresh  boolean NOT NULL DEFAULT false   -- forgotten since (38_forget.sql): perhaps many, and most can be moved
 );
+CREATE INDEX leftover_fresh ON once.leftover (record) WHERE fresh;
 
 -- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
 -- A fence is its value plus the slot that the claim was made in, so that a finish looks in

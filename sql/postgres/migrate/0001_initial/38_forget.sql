@@ -19,8 +19,8 @@ BEGIN
     )
     DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence;
     -- Expiry goes through a slot block by block, once, and its rows may just have moved to a block behind it (40_expiry.sql).
-    INSERT INTO once.leftover (record)
-    SELECT wanted WHERE EXISTS (SELECT FROM once.claim c JOIN once.slot s ON s.slot = c.slot
+    INSERT INTO once.leftover (record, fresh)
+    SELECT wanted, true WHERE EXISTS (SELECT FROM once.claim c JOIN once.slot s ON s.slot = c.slot
                                  WHERE c.record = wanted AND c.slot > 0 AND s.closed_at IS NOT NULL)
     ON CONFLICT DO NOTHING;
 END $$;

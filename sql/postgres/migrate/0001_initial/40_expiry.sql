@@ -97,10 +97,10 @@ BEGIN
     EXECUTE format($q$
         SELECT count(*) FILTER (WHERE over), array_agg(DISTINCT record) FILTER (WHERE NOT over)
           FROM (SELECT c.record,
-                       coalesce(r.state & 16 = 0 AND
-                                (r.state & 15 = 5 OR
-                                 r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0 AND
-                                 r.finished_at + coalesce(c.retention_ms, 86400000) <= $3), false) AS over
+                       coalesce(r.state & 15 = 5 OR
+                                r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND
+                                coalesce(c.retention_ms, 86400000) >= 0 AND
+                                r.finished_at + coalesce(c.retention_ms, 86400000) <= $3, false) AS over
                   FROM once.claim_%s c LEFT JOIN once.result_%s r ON r.fence = c.fence
                  WHERE c.ctid >= $1 AND c.ctid < $2) w$q$, of_slot, of_slot)
        INTO over, others
@@ -141,6 +141,34 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_relation_size(format('once.claim_%s', of_slot)) / current_setting('block_size')::bigint
 $$;
 
+-- Of what was forgotten in closed slots, the next `most` records: those of this one that are finished and still wanted
+-- are moved; what is not finished, or locked just now, is left for when the slot is emptied. A whole tenant may be forgotten
+-- at once: under the exclusive lock that would be long. Returns whether none was left.
+CREATE FUNCTION once.sweep_forgotten(of_slot smallint, most integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    looked   uuid[] := ARRAY(SELECT l.record FROM once.leftover l WHERE l.fresh LIMIT most);
+    left_    uuid[];
+    finished uuid[];
+    fences   bigint[];
+    moved    uuid[] := '{}';
+BEGIN
+    IF looked = '{}' THEN
+        RETURN true;
+    END IF;
+    SELECT array_agg(w.record), array_agg(w.record) FILTER (WHERE w.finished AND NOT w.gone),
+           array_agg(w.fence) FILTER (WHERE w.finished AND NOT w.gone)
+      INTO left_, finished, fences
+      FROM once.look_at(of_slot, looked) w WHERE w.here AND (NOT w.gone OR w.retryable);
+    IF finished IS NOT NULL THEN
+        moved := once.lock_still_newest(of_slot, finished, fences);
+        PERFORM once.move_lives(of_slot, moved, once.now_ms());
+    END IF;
+    UPDATE once.leftover l SET fresh = false WHERE l.record = ANY (left_) AND l.record <> ALL (moved);
+    DELETE FROM once.leftover l WHERE l.record = ANY (looked) AND l.fresh;
+    RETURN false;
+END $$;
+
 -- Goes through the next `most` records or so of a slot that is out of use: moves what is finished and
 -- still wanted, and writes down in once.leftover what has to be looked at again: unfinished, or
 -- locked just now. What is past its retention is counted: it gets no other turn here, for a new life
@@ -163,7 +191,7 @@ DECLARE
 BEGIN
     SELECT s.blocks INTO done FROM once.slot s WHERE s.slot = of_slot;
     IF done >= once.blocks_of(of_slot) THEN
-        RETURN true;
+        RETURN once.sweep_forgotten(of_slot, most);
     END IF;
     SELECT w.over, w.others INTO over, others FROM once.look_through(of_slot, done, done + step) w;
     SELECT array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
