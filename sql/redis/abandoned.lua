@@ -2,10 +2,11 @@
 --
 -- KEYS  1 PREFIX:open   (and the records that it names: all of a store is in one Redis, never in a cluster)
 -- ARGV  1 the time in ms (0: Redis's own)   2 a fence: only those after it   3 how many to look at   4 PREFIX:r:
+--       5 "1": only take out what is gone
 --
--- What the set names and is gone, or finished, is taken out of it: a failure that may be retried expires
--- by itself. Answer: { now, last fence looked at, or 0 at the end, then of each
--- its ID, m, t, k, p and "1" where there is a request }
+-- What the set names and is gone is taken out of it: a failure that may be retried expires by itself.
+-- Answer: { now, last fence looked at, or 0 at the end, then of each its ID, m, t, k, p and "1" where
+-- there is a request }; or { now, last fence, how many were taken out }
 
 local now = tonumber(ARGV[1])
 if now == 0 then
@@ -14,17 +15,19 @@ if now == 0 then
 end
 local limit = tonumber(ARGV[3])
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
-local out = { now, 0 }
+local out, tidies, gone = { now, 0 }, ARGV[5] == '1', 0
 for i = 1, #ids, 2 do
     local key = ARGV[4] .. ids[i]
-    local v = redis.call('HMGET', key, 'm', 't', 'k', 'p')
-    if v[1] then
+    local v = tidies and { redis.call('EXISTS', key) == 1 } or redis.call('HMGET', key, 'm', 't', 'k', 'p')
+    if v[1] and not tidies then
         out[#out + 1] = ids[i]
         for n = 1, 4 do out[#out + 1] = v[n] or '' end
         out[#out + 1] = tostring(redis.call('HEXISTS', key, 'q'))
-    else
+    elseif not v[1] then
         redis.call('ZREM', KEYS[1], ids[i])
+        gone = gone + 1
     end
 end
+if tidies then out[3] = gone end
 if #ids == 2 * limit then out[2] = tonumber(ids[#ids]) end
 return out

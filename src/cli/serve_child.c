@@ -47,6 +47,15 @@ static int become(const struct once_serve_user *user)
     return 0;
 }
 
+/* Credentials of the store stay out of the HTTP workers: whoever takes over one of those reads its environment. */
+static void forget_secrets(void)
+{
+    static const char *const names[] = { "ONCE_STORE", "ONCE_RELAY_STORE", "ONCE_CONSOLE_OUTBOX", "ONCE_REDIS_PASSWORD",
+                                         "PGPASSWORD" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
 static int in_child(const struct once_serve_child *child, const sigset_t *mask, int output, pid_t parent)
 {
     /* The group of a master that died, as long as its workers are in it. */
@@ -58,6 +67,8 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     close(null);
     unsetenv("NOTIFY_SOCKET"); /* a service manager hears from us */
     unsetenv("NGINX");         /* nginx takes it for sockets that it inherited */
+    if (strcmp(child->name, "nginx") == 0)
+        forget_secrets();
     for (size_t i = 0; i < ONCE_SERVE_ENV_MAX; i++)
         if (child->env[i].name != NULL)
             setenv(child->env[i].name, child->env[i].value, 1);

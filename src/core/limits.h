@@ -34,7 +34,9 @@
  * replicas (WAIT) where the URL wants some and does not say. */
 #define ONCE_REDIS_ANSWER_MS 30000
 #define ONCE_REDIS_CONNECT_MS 5000
+#define ONCE_REDIS_GOODBYE_MS 1000
 #define ONCE_REDIS_WAIT_MS 1000
+#define ONCE_REDIS_WAIT_MS_MAX 20000 /* less than what makes it taken for lost: its answer would never come */
 /* A pause after a connection that failed, doubled up to the last: a server that comes back is not run over. */
 #define ONCE_REDIS_PAUSE_MS 10
 #define ONCE_REDIS_PAUSE_MS_MAX 250

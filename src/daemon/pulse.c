@@ -34,8 +34,8 @@ struct pulse {
     once_result result; /* of the last one */
     char text[500];
 
-    uint64_t fed_answers, fed_batches; /* the thread's own: as of the last WATCHDOG=1 */
-    char told[600];                    /* likewise: the last STATUS= */
+    uint64_t fed_answers, fed_turns; /* the thread's own: as of the last WATCHDOG=1 */
+    char told[600];                  /* likewise: the last STATUS= */
 };
 
 /* Called with the lock. */
@@ -121,17 +121,14 @@ void pulse_look(struct pulse *p, struct pulse_view *v)
 static void feed(struct pulse *p)
 {
     struct once_insight insight;
-    uint64_t batches = 0;
     once_insight(p->once, &insight);
-    for (int i = 0; i < INSIGHT_SIZES; i++)
-        batches += insight.batch_sizes[i];
     pthread_mutex_lock(&p->lock);
     uint64_t answers = p->answers;
     pthread_mutex_unlock(&p->lock);
-    if (answers == p->fed_answers && batches == p->fed_batches)
+    if (answers == p->fed_answers && insight.turns == p->fed_turns)
         return;
     p->fed_answers = answers;
-    p->fed_batches = batches;
+    p->fed_turns = insight.turns;
     once_os_notify("WATCHDOG=1");
 }
 

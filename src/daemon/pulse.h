@@ -7,9 +7,8 @@
  *
  * Ready:    the store answered the last look-up, that was not long ago, the queue has room, and nobody told the daemon
  *           to end.
- * Watchdog: the service manager is told that we live (WATCHDOG=1) only while the writer gets on: a look-up was
- *           answered, however, or batches were. A store that is away is no reason to restart us; a writer that hangs
- * is.
+ * Watchdog: the service manager is told that we live (WATCHDOG=1) only while a writer gets on: a call of the store came
+ *           back, whatever it said. A store that is away is no reason to restart us; a writer that hangs is.
  */
 #ifndef ONCE_DAEMON_PULSE_H
 #define ONCE_DAEMON_PULSE_H

@@ -318,6 +318,7 @@ static void run_alone(struct lane *lane, struct job *job)
         job->op.result = ONCE_UNAVAILABLE;
     else
         job->op.result = run_other(lane, job, err);
+    atomic_fetch_add(&lane->turns, 1);
     if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
         lane_reopen(lane, NULL, NULL);
 }
@@ -363,7 +364,8 @@ static void wake(struct lane *lane)
 /* Whose a job is. What is not about one record is the first lane's, where it cannot run aside. */
 static struct lane *lane_of(struct engine *e, const struct job *job)
 {
-    bool second = e->active > 1 && job->kind == JOB_OPERATION && (job->op.record[15] & 1) != 0;
+    bool either = job->kind == JOB_OPERATION || job->kind == JOB_PULSE;
+    bool second = e->active > 1 && either && (job->op.record[15] & 1) != 0;
     return &e->lanes[second];
 }
 
@@ -713,6 +715,7 @@ void engine_insight(struct engine *e, struct once_insight *out)
     out->queued = e->lanes[0].queued + e->lanes[1].queued;
     out->queue_max = e->queue_max;
     out->parked = e->lanes[0].parking.count + e->lanes[1].parking.count;
+    out->turns = atomic_load(&e->lanes[0].turns) + atomic_load(&e->lanes[1].turns);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -30,6 +30,7 @@ struct once_insight {
     uint64_t batch_operations;           /* in all of them */
     uint32_t queued, queue_max;          /* waiting for the writer now; at most */
     uint32_t parked;                     /* claims that wait for another's outcome now */
+    uint64_t turns;                      /* calls of the store that came back, however */
 };
 
 void insight_add_time(struct insight_times *times, uint64_t ns);

@@ -363,6 +363,7 @@ once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct 
         return once_fail(err, ONCE_NO_MEMORY, "no memory to ask the store");
     *job = (struct job){ .kind = JOB_PULSE, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
     job->op.request = &job->request;
+    once_os_random(job->op.record, sizeof job->op.record); /* one that is not there, by any of the writers */
     once_result r = engine_submit(once->engine, job, err);
     if (r != ONCE_OK)
         free(job);

@@ -25,6 +25,7 @@ static void fail_all(struct job **jobs, size_t count, once_result r, const struc
 once_result lane_reopen(struct lane *lane, enum once_fate *fate, struct once_error *err)
 {
     once_result r = once_store_reopen(lane->store, fate, err);
+    atomic_fetch_add(&lane->turns, 1);
     lane->needs_reopen = r != ONCE_OK;
     return r;
 }
@@ -49,6 +50,7 @@ static bool apply_again(struct lane *lane, struct job *job)
     once_reply_release(&op->reply);
     op->again = true;
     once_result r = once_store_apply(lane->store, &op, 1, &err);
+    atomic_fetch_add(&lane->turns, 1);
     if (r == ONCE_OK)
         return true;
     if (r != ONCE_UNKNOWN && op->not_in_effect) {
@@ -131,6 +133,7 @@ void lane_run(struct lane *lane, struct job **jobs, size_t count)
     for (size_t i = 0; i < count; i++)
         lane->ops[i] = &jobs[i]->op;
     once_result r = once_store_apply(lane->store, lane->ops, count, &err);
+    atomic_fetch_add(&lane->turns, 1);
     if (r == ONCE_UNKNOWN)
         settle(lane, jobs, count, &err);
     else if (r != ONCE_OK)

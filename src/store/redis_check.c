@@ -118,19 +118,25 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
     c->report->records += !m.stored.released && !once_stored_is_expired(&m.stored, c->now);
 }
 
+/* What follows the prefix in a key. */
+static const char *id_of(const struct check *c, const redisReply *key)
+{
+    size_t skip = strlen(c->s->url.prefix) + 2;
+    return key->type == REDIS_REPLY_STRING && (size_t)key->len >= skip ? key->str + skip : "";
+}
+
 /* The keys of one step of SCAN, asked about in one pipeline. */
 static once_result check_keys(struct check *c, const redisReply *keys, struct once_error *err)
 {
-    size_t skip = strlen(c->s->url.prefix) + 2;
     once_result r = ONCE_OK;
     for (size_t i = 0; i < keys->elements; i++)
-        put_questions(c, span_of(keys->element[i]), keys->element[i]->str + skip);
+        put_questions(c, span_of(keys->element[i]), id_of(c, keys->element[i]));
     for (size_t i = 0; r == ONCE_OK && i < keys->elements; i++) {
         redisReply *answers[Q_COUNT] = { NULL };
         for (int q = 0; r == ONCE_OK && q < Q_COUNT; q++)
             r = redis_conn_next(&c->s->conn, &answers[q], err);
         if (r == ONCE_OK)
-            check_record(c, span_of(keys->element[i]), keys->element[i]->str + skip, answers);
+            check_record(c, span_of(keys->element[i]), id_of(c, keys->element[i]), answers);
         for (int q = 0; q < Q_COUNT; q++)
             freeReplyObject(answers[q]);
     }
@@ -165,8 +171,8 @@ once_result redis_store_check(struct once_store *base, uint64_t *cursor, once_pr
         r = redis_store_ask(c.s, 6, argv, &reply, err);
     if (r == ONCE_OK)
         r = read_newest(&c, err); /* after SCAN: what it shows had its fence before */
-    if (r == ONCE_OK &&
-        (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[1]->type != REDIS_REPLY_ARRAY))
+    if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+                         reply->element[0]->type != REDIS_REPLY_STRING || reply->element[1]->type != REDIS_REPLY_ARRAY))
         r = once_fail(err, ONCE_CORRUPT, "Redis answers SCAN with something else");
     if (r == ONCE_OK)
         r = check_keys(&c, reply->element[1], err);

@@ -24,7 +24,7 @@ enum { READ_LEN = 64 << 10 };
 
 void redis_conn_init(struct redis_conn *c, const struct redis_url *url)
 {
-    *c = (struct redis_conn){ .url = url, .fd = -1 };
+    *c = (struct redis_conn){ .url = url, .fd = -1, .patience_ms = ONCE_REDIS_ANSWER_MS };
     once_buf_init(&c->out, ONCE_REDIS_SEND_LEN_MAX);
 }
 
@@ -34,8 +34,12 @@ static void hang_up(struct redis_conn *c)
     if (c->tls != NULL)
         gnutls_deinit(c->tls);
     c->tls = NULL;
-    if (c->fd >= 0)
+    /* What is still on its way is not sent again and again: it would be done long after its caller went elsewhere. */
+    if (c->fd >= 0) {
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1, .l_linger = 0 },
+                   sizeof(struct linger));
         close(c->fd);
+    }
     c->fd = -1;
     redisReaderFree(c->reader);
     c->reader = NULL;
@@ -54,8 +58,9 @@ void redis_conn_close(struct redis_conn *c)
 
 static once_result lost(struct redis_conn *c, struct once_error *err, const char *why)
 {
+    once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s", why); /* first: it may be the reader's text */
     hang_up(c);
-    return once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s", why);
+    return ONCE_UNKNOWN;
 }
 
 /* ------------------------------------------------------------------ bytes */
@@ -300,7 +305,7 @@ once_result redis_conn_next(struct redis_conn *c, redisReply **reply, struct onc
         hang_up(c);
         return once_fail(err, r == ONCE_LIMIT ? ONCE_LIMIT : ONCE_NO_MEMORY, "no room for a batch of this size");
     }
-    once_time until = once_os_monotonic_ms() + ONCE_REDIS_ANSWER_MS;
+    once_time until = once_os_monotonic_ms() + c->patience_ms;
     for (;;) {
         void *found = NULL;
         if (redisReaderGetReply(c->reader, &found) != REDIS_OK)
@@ -356,6 +361,8 @@ once_result redis_error(const redisReply *reply, bool *gone, struct once_error *
     once_span text = once_span_of(reply->str, (size_t)reply->len), word, rest;
     once_span_cut(text, ' ', &word, &rest);
     *gone = false;
+    if (once_span_starts(rest, ONCE_LIT("unknown command"))) /* what follows are its arguments: AUTH's is a password */
+        once_span_cut(text, ',', &text, &rest);
     for (size_t i = 0; i < sizeof error_rows / sizeof *error_rows; i++) {
         const struct error_row *row = &error_rows[i];
         if (!once_span_equal(word, once_span_str(row->word)))

@@ -23,6 +23,7 @@ struct redis_conn {
     struct once_buf out;
     size_t sent;     /* of out */
     bool want_write; /* TLS has something to say before it can read */
+    int patience_ms; /* how long a reply may take */
 };
 
 void redis_conn_init(struct redis_conn *c, const struct redis_url *url);

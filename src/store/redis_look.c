@@ -167,29 +167,54 @@ static void show_open(struct gather_page *g, const struct once_filter *f, redisR
     gather_record(g, r);
 }
 
-static once_result list_abandoned(struct redis_store *s, const struct once_filter *f, struct gather_page *g,
-                                  uint64_t *next, struct once_error *err)
+/* One step over the set of what is not finished, after the fence `after`. */
+static once_result ask_open(struct redis_store *s, uint64_t after_fence, uint32_t limit, bool tidies,
+                            redisReply **reply, struct once_error *err)
 {
     char key[REDIS_PREFIX_MAX + 8], records[REDIS_PREFIX_MAX + 8], now[24], after[24], count[12];
     snprintf(key, sizeof key, "%sopen", s->url.prefix);
     snprintf(records, sizeof records, "%sr:", s->url.prefix);
     snprintf(now, sizeof now, "%" PRId64, s->clock != NULL ? s->clock->wall(s->clock->arg) : 0);
-    snprintf(after, sizeof after, "%" PRIu64, f->before);
-    snprintf(count, sizeof count, "%u", f->limit);
-    once_span argv[] = { ONCE_LIT("EVALSHA"),  once_span_str(s->sha[REDIS_SCRIPT_ABANDONED]),
-                         ONCE_LIT("1"),        once_span_str(key),
-                         once_span_str(now),   once_span_str(after),
-                         once_span_str(count), once_span_str(records) };
-    redisReply *reply = NULL;
-    once_result r = redis_store_ask(s, 8, argv, &reply, err);
+    snprintf(after, sizeof after, "%" PRIu64, after_fence);
+    snprintf(count, sizeof count, "%u", limit);
+    once_span argv[] = { ONCE_LIT("EVALSHA"),
+                         once_span_str(s->sha[REDIS_SCRIPT_ABANDONED]),
+                         ONCE_LIT("1"),
+                         once_span_str(key),
+                         once_span_str(now),
+                         once_span_str(after),
+                         once_span_str(count),
+                         once_span_str(records),
+                         tidies ? ONCE_LIT("1") : ONCE_LIT("0") };
+    once_result r = redis_store_ask(s, 9, argv, reply, err);
     if (r != ONCE_OK && s->conn.fd >= 0 && redis_store_load(s, err) == ONCE_OK) /* somebody flushed the scripts */
-        r = redis_store_ask(s, 8, argv, &reply, err);
-    if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements % 6 != 2))
-        r = once_fail(err, ONCE_CORRUPT, "Redis answers what our scripts do not say");
+        r = redis_store_ask(s, 9, argv, reply, err);
+    bool right = r == ONCE_OK && (*reply)->type == REDIS_REPLY_ARRAY &&
+                 (tidies ? (*reply)->elements == 3 : (*reply)->elements % 6 == 2);
+    return r == ONCE_OK && !right ? once_fail(err, ONCE_CORRUPT, "Redis answers what our scripts do not say") : r;
+}
+
+static once_result list_abandoned(struct redis_store *s, const struct once_filter *f, struct gather_page *g,
+                                  uint64_t *next, struct once_error *err)
+{
+    redisReply *reply = NULL;
+    once_result r = ask_open(s, f->before, f->limit, false, &reply, err);
     for (size_t i = 2; r == ONCE_OK && i + 6 <= reply->elements && g->count < f->limit; i += 6)
         show_open(g, f, &reply->element[i], reply->element[0]->integer);
     if (r == ONCE_OK)
         *next = (uint64_t)reply->element[1]->integer;
+    freeReplyObject(reply);
+    return r;
+}
+
+once_result redis_store_tidy(struct redis_store *s, uint32_t budget, bool *more, struct once_error *err)
+{
+    redisReply *reply = NULL;
+    once_result r = ask_open(s, s->tidied, budget, true, &reply, err);
+    if (r == ONCE_OK) {
+        s->tidied = (uint64_t)reply->element[1]->integer;
+        *more = s->tidied != 0 && reply->element[2]->integer > 0;
+    }
     freeReplyObject(reply);
     return r;
 }

@@ -371,7 +371,12 @@ once_result redis_op_take(const redisReply *reply, struct once_op *op, struct on
         take_refusal(reply, op);
         return ONCE_OK;
     }
-    enum once_arm arm = (enum once_arm)reply->element[1]->integer;
+    long long said = reply->element[1]->integer;
+    if (said < ONCE_ARM_EXECUTE || said > ONCE_ARM_EXPIRED) {
+        op->result = not_ours(&op->err);
+        return ONCE_OK;
+    }
+    enum once_arm arm = (enum once_arm)said;
     if (reply->elements > 4)
         return take_record(reply, op, arm, reply->element[2]->integer, scratch, err);
     op->result = ONCE_OK;

@@ -103,7 +103,9 @@ once_result redis_store_now(struct redis_store *s, once_time *now, struct once_e
     }
     redisReply *reply = NULL;
     once_result r = redis_store_ask(s, 1, (once_span[]){ ONCE_LIT("TIME") }, &reply, err);
-    if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2))
+    if (r == ONCE_OK &&
+        (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
+         reply->element[1]->type != REDIS_REPLY_STRING))
         r = once_fail(err, ONCE_CORRUPT, "Redis does not tell the time");
     if (r == ONCE_OK)
         *now = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;
@@ -360,7 +362,9 @@ once_result redis_store_connect(struct redis_store *s, struct once_error *err)
     once_time now = once_os_monotonic_ms();
     if (now < s->next_try)
         usleep((useconds_t)(s->next_try - now) * 1000);
+    s->conn.patience_ms = ONCE_REDIS_CONNECT_MS; /* nobody waits for a server that has no time for a greeting */
     once_result r = arrive(s, err);
+    s->conn.patience_ms = ONCE_REDIS_ANSWER_MS;
     s->waiting = false;
     s->seen = s->told;
     if (r == ONCE_OK) {

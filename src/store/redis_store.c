@@ -198,14 +198,14 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     return ONCE_OK;
 }
 
-/* Redis removes what is past its retention by itself (TTL): there is nothing left to do, and nothing to count. */
+/* Redis removes what is past its retention by itself (TTL), and that is not counted. What it leaves are the names of
+ * failures that nobody retried, in the set of what is not finished. */
 static once_result expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
                           struct once_error *err)
 {
-    (void)base, (void)budget, (void)err;
     *removed = 0;
     *more = false;
-    return ONCE_OK;
+    return redis_store_tidy((struct redis_store *)base, budget, more, err);
 }
 
 /* Nothing here is sealed, and nothing can be. */
@@ -227,6 +227,7 @@ static void say_goodbye(struct redis_store *s)
     redisReply *reply = NULL;
     snprintf(key, sizeof key, "%switness", s->url.prefix);
     once_span argv[] = { ONCE_LIT("HDEL"), once_span_str(key), once_span_str(s->handle) };
+    s->conn.patience_ms = ONCE_REDIS_GOODBYE_MS;
     if (s->opened && s->conn.fd >= 0 && redis_conn_ask(&s->conn, 3, argv, &reply, NULL) == ONCE_OK)
         freeReplyObject(reply);
 }

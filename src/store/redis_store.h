@@ -39,6 +39,7 @@ struct redis_store {
 
     uint64_t lost, restarts, evicted, evicted_seen; /* evicted_seen: of this server process */
     uint64_t commits;
+    uint64_t tidied;    /* redis_store_tidy() has come to this fence; 0: it begins */
     once_time next_try; /* to connect, after one that failed */
     uint32_t pause_ms;
     struct once_buf scratch;
@@ -65,6 +66,8 @@ once_result redis_store_look(struct once_store *base, const struct once_loose *w
                              struct once_page *page, struct once_error *err);
 once_result redis_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                                 struct once_error *err);
+/* A step over the names of what is not finished: those whose record Redis removed go. *more: that helped, go on. */
+once_result redis_store_tidy(struct redis_store *s, uint32_t budget, bool *more, struct once_error *err);
 once_result redis_store_stats(struct once_store *base, struct once_stats *stats, struct once_error *err);
 /* redis_check.c */
 once_result redis_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,

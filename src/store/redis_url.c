@@ -176,9 +176,9 @@ static once_result parse_safety(once_span query, struct redis_url *out, struct o
     if (once_url_param(query, "wait", &value))
         r = read_number(value, "wait", 100, &out->replicas, err);
     if (r == ONCE_OK && once_url_param(query, "wait_ms", &value)) {
-        r = read_number(value, "wait_ms", 60000, &out->wait_ms, err);
+        r = read_number(value, "wait_ms", ONCE_REDIS_WAIT_MS_MAX, &out->wait_ms, err);
         if (r == ONCE_OK && out->wait_ms == 0) /* Redis would wait for ever */
-            r = once_fail(err, ONCE_INVALID, "the Redis URL's wait_ms is 0; write 1 to 60000");
+            r = once_fail(err, ONCE_INVALID, "the Redis URL's wait_ms is 0; write 1 to %d", ONCE_REDIS_WAIT_MS_MAX);
     }
     if (r == ONCE_OK && once_url_param(query, "waitaof", &value)) {
         out->fsync = once_span_equal(value, ONCE_LIT("1"));

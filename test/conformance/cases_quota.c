@@ -239,6 +239,24 @@ static void count__what_is_past_its_retention_makes_room(void)
     EXPECT(refused(.key = ONCE_LIT("b")));
 }
 
+/* K9: without its names it is nobody's; it must not become the single tenant's, which has none. */
+static void count__what_is_forgotten_is_no_other_tenants(void)
+{
+    if (cannot_be_counted())
+        return;
+    for (int i = 0; i < 2; i++) {
+        succeed(granted(.tenant = ONCE_LIT("ann"), .key = numbered("k", i)), bytes_of(100, true));
+        CHECK(do_forget(.tenant = ONCE_LIT("ann"), .key = numbered("k", i), .actor = ONCE_LIT("me"),
+                        .reason = ONCE_LIT("asked to"))
+                  ->arm == ONCE_ARM_DONE);
+    }
+    reopen();
+    set_quota("records=1,bytes=10");
+    walk();
+    EXPECT(do_claim(.key = ONCE_LIT("a"))->arm == ONCE_ARM_EXECUTE);
+    EXPECT(do_claim(.tenant = ONCE_LIT("ann"), .key = numbered("k", 0))->arm == ONCE_ARM_REPLAY);
+}
+
 const struct suite_case quota_cases[] = {
     CASE(quota__refuses_only_what_is_new),
     CASE(quota__of_one_tenant_is_no_other_ones),
@@ -250,5 +268,6 @@ const struct suite_case quota_cases[] = {
     CASE(count__sees_what_was_there_before_the_start),
     CASE(count__sees_the_bytes),
     CASE(count__what_is_past_its_retention_makes_room),
+    CASE(count__what_is_forgotten_is_no_other_tenants),
     { NULL, NULL },
 };

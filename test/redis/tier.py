@@ -146,6 +146,26 @@ def passwords_are_in_no_log_and_come_from_outside():
     expect(bad.returncode == 69 and "user and password" in bad.stderr, "a wrong one: %d %s" % (bad.returncode, bad.stderr))
     expect(SECRET not in bad.stderr, "the password is told")
     admin.close()
+    env["ONCE_REDIS_PASSWORD"] = SECRET
+    deaf = redisserver.Redis(os.path.join(gateway.folder, "deaf"), settings=("--rename-command", "AUTH", "")).start()
+    bad = subprocess.run([*run, deaf.url(), "--", "true"], env=env, stderr=subprocess.PIPE, text=True)
+    expect(bad.returncode == 69 and "AUTH" in bad.stderr, "a server that knows no AUTH: %d %s" % (bad.returncode, bad.stderr))
+    expect(SECRET not in bad.stderr, "the password is told by Redis, and told on")
+    deaf.stop()
+
+
+@suite.case
+def what_expired_unfinished_leaves_no_name():
+    admin = redisserver.Client(os.environ["ONCE_TEST_REDIS"])
+    store = "redis+unix:%s?prefix=names&tier=best-effort" % os.environ["ONCE_TEST_REDIS"]
+    for number in range(3):
+        subprocess.run([ONCE, "run", "--quiet", "--store", store, "--retention", "1s" if number < 2 else "1h", "--key",
+                        "k%d" % number, "--", "false"])
+    expect_equal(admin("ZCARD", "names:open"), 3, "failures that may be retried")
+    wait_for(lambda: len(admin("KEYS", "names:r:*")) == 1, "Redis to remove what expired")
+    subprocess.run([ONCE, "expire", "--quiet", "--store", store], check=True)
+    expect_equal(admin("ZCARD", "names:open"), 1, "what is left of them")
+    admin.close()
 
 
 @suite.case

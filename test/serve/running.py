@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import sqlite3
@@ -35,6 +36,28 @@ def test_start__passes_requests_on_and_tells_where_things_are(world):
     wait_for("the request in the log", lambda: 'nginx: 127.0.0.1 "POST / HTTP/1.1" 201' in gateway.log())
     status, out, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
     equal((status, err), (0, ""), "keys list through the daemon: " + out)
+    gateway.end()
+
+
+def test_start__credentials_stay_out_of_nginx(world):
+    """Its workers keep a copy of what it was started with in their memory, though not in /proc."""
+    need_module()
+    if world.bin:
+        raise Skip("nginx is started by another script here")
+    secret = "a-password-of-the-store"
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    os.mkdir(world.path("bin"))
+    with open(world.path("bin/nginx"), "w", encoding="utf-8") as script:
+        script.write("#!/bin/sh\nenv >>%s\nexec %s \"$@\"\n" % (world.path("seen"), shutil.which("nginx", path=path)))
+    os.chmod(world.path("bin/nginx"), 0o755)
+    world.env.update(ONCE_REDIS_PASSWORD=secret, PGPASSWORD=secret, PATH=world.path("bin") + ":" + path)
+    gateway = world.serve().ready()
+    with open(world.path("seen"), encoding="utf-8") as seen:
+        lines = seen.read().splitlines()
+    assert any(line.startswith("PATH=") for line in lines), "nothing was seen"
+    equal([line for line in lines if secret in line], [], "what nginx is told")
+    with open("/proc/%d/environ" % gateway.daemon()[0], "rb") as f:
+        contains(f.read().decode(), secret, "the daemon's environment")
     gateway.end()
 
 

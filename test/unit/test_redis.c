@@ -7,6 +7,8 @@
 #include "core/span.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------ URLs */
 
@@ -63,6 +65,7 @@ static const struct refused {
     { "redis://h?tier=best-effort&wait=101", "wait" },
     { "redis://h?tier=best-effort&wait=-1", "wait" },
     { "redis://h?tier=best-effort&wait_ms=0", "wait_ms" },
+    { "redis://h?tier=best-effort&wait_ms=30000", "wait_ms" }, /* as long as any answer is waited for */
     { "redis://h?tier=best-effort&waitaof=yes", "waitaof" },
     { "redis://h?tier=best-effort&prefix=", "prefix" },
     { "redis://h?tier=best-effort&prefix=a*", "prefix" },
@@ -115,6 +118,7 @@ static const struct error_row {
     { "NOPERM this user has no permissions", ONCE_UNAVAILABLE, false, "docs/redis.md" },
     { "MOVED 1 127.0.0.1:1", ONCE_UNAVAILABLE, true, "cluster" },
     { "ERR something new", ONCE_UNAVAILABLE, false, "ERR something new" },
+    { "ERR unknown command 'AUTH', with args beginning with: 'secret' ", ONCE_UNAVAILABLE, false, "'AUTH'" },
     { "", ONCE_UNAVAILABLE, false, "Redis says" },
     { "OOMPH", ONCE_UNAVAILABLE, false, "OOMPH" },
 };
@@ -131,6 +135,7 @@ static void error__every_word_has_its_result(void)
         bool gone = !row->gone;
         EXPECT_ROW(row->text, redis_error(&reply, &gone, &err) == row->result && gone == row->gone);
         EXPECT_ROW(row->text, err.result == row->result && strstr(err.text, row->said) != NULL);
+        EXPECT_ROW(row->text, strstr(err.text, "secret") == NULL);
     }
 }
 
@@ -182,6 +187,26 @@ static void answer__other_forms_are_refused(void)
     once_buf_release(&scratch);
 }
 
+/* Whoever answers there is no Redis, and the message says what it said. */
+static void conn__another_protocol_is_told(void)
+{
+    struct redis_url url;
+    struct redis_conn conn;
+    struct once_error err = { .text = "" };
+    int ends[2];
+    EXPECT(redis_url_parse(ONCE_LIT("redis://h?tier=best-effort"), &url, NULL) == ONCE_OK);
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    EXPECT(write(ends[1], "HTTP/1.1 400 Bad Request\r\n", 26) == 26);
+    redis_conn_init(&conn, &url);
+    conn.fd = ends[0];
+    conn.reader = redisReaderCreate();
+    redisReply *reply = NULL;
+    EXPECT(redis_conn_ask(&conn, 1, (once_span[]){ ONCE_LIT("PING") }, &reply, &err) == ONCE_UNKNOWN && reply == NULL);
+    EXPECT(strstr(err.text, "Protocol error, got \"H\"") != NULL);
+    redis_conn_close(&conn);
+    close(ends[1]);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -191,6 +216,7 @@ int main(int argc, char **argv)
         TEST(error__every_word_has_its_result),
         TEST(meta__only_its_own_form_is_read),
         TEST(answer__other_forms_are_refused),
+        TEST(conn__another_protocol_is_told),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

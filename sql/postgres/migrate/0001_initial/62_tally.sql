@@ -1,6 +1,7 @@
 -- What tenants have, among the `span` fences after `after`: records that are not past their retention, and the bytes
 -- stored with them, a row per tenant. The last row has no tenant; `next` is where to go on, `final` the last fence that
 -- counts: `last`, or the newest where that is 0; `now_ms` what time it is. Reads no bodies: their lengths are with the pointers to them.
+-- What was forgotten has no tenant any more, and is not the one's who has no name.
 CREATE FUNCTION once.tally(after bigint, last bigint, span bigint)
 RETURNS TABLE (tenant bytea, records bigint, bytes bigint, next bigint, final bigint, now_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -48,7 +49,7 @@ BEGIN
                           WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) p ON true
       LEFT JOIN LATERAL (SELECT octet_length(w.request) AS len FROM once.request w
                           WHERE w.record = c.record AND w.fence = c.fence AND w.slot = c.slot OFFSET 0) q ON r.state IS NULL
-     WHERE c.fence > low AND c.fence <= high
+     WHERE c.fence > low AND c.fence <= high AND c.takeover & 256 = 0
      GROUP BY c.tenant;
     tenant := NULL;
     records := NULL;
