@@ -51,7 +51,7 @@ check: deps jars ## the tests under ASan and UBSan, the threaded ones under TSan
 tsan: deps
 	@CC=clang meson setup -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
 	@ninja -C build-tsan
-	@tools/run-tests build-tsan --suite conformance --suite daemon --suite unit --no-suite postgres
+	@ONCE_TEST_SECONDS=120 tools/run-tests build-tsan --suite conformance --suite daemon --suite unit --no-suite postgres
 
 clang: deps ## does clang build it without a warning?
 	@CC=clang meson setup build-clang >/dev/null 2>&1 || true
