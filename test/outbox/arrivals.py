@@ -75,7 +75,10 @@ class AtKafka(AtBroker):
 
 class AtRabbitMQ(AtBroker):
     def make(self):
-        self.broker.declare(self.place)
+        """Long before it is used: a queue that was declared a moment ago may be gone when its broker is killed."""
+        if self.number == 1:
+            for number in range(1, 65):
+                self.broker.declare("place%d" % number)
 
     def url(self):
         return self.broker.url + "?routing-key=" + self.place
