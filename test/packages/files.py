@@ -13,6 +13,7 @@ import sys
 import tempfile
 import urllib.request
 
+sys.path.append("/usr/lib/python3/dist-packages")  # where another python3 comes first
 import yaml
 from tap import case, equal, run
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+sys.path.append("/usr/lib/python3/dist-packages")  # where another python3 comes first
 import yaml
 from root import Booted, ENV, Inside, Root, archive, output
 from tap import case, equal, run
