@@ -260,6 +260,7 @@ ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
 /* how many field lines of that name, and the first (NULL: not wanted) */
 ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value);
+ngx_int_t ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count);
 ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
 /* as once_child_key() makes it, for the call "upstream" */

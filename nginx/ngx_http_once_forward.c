@@ -99,21 +99,16 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, ngx_http_o
     return NGX_OK;
 }
 
-/* Those of the client that look like ours are left out: the upstream may rely on them. */
+/* The list anew without these: elements of the old one may be pointed to, they stay where they are. */
 ngx_int_t
-ngx_http_once_strip_headers(ngx_http_request_t *r)
+ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count)
 {
     ngx_list_t        list;
     ngx_uint_t        i, j, found = 0;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h, *copy;
 
-    static ngx_str_t  names[NGX_HTTP_ONCE_NAMES] = {
-        ngx_string("Once-Key"), ngx_string("Once-Record"), ngx_string("Once-Fence"),
-        ngx_string("Once-Attempt"), ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
-    };
-
-    for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
+    for (j = 0; j < count; j++) {
         found += ngx_http_once_find_header(r, &names[j], NULL);
     }
 
@@ -138,7 +133,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             i = 0;
         }
 
-        for (j = 0; j < NGX_HTTP_ONCE_NAMES; j++) {
+        for (j = 0; j < count; j++) {
             if (h[i].key.len == names[j].len
                 && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
             {
@@ -146,7 +141,7 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
             }
         }
 
-        if (j == NGX_HTTP_ONCE_NAMES) {
+        if (j == count) {
             copy = ngx_list_push(&list);
             if (copy == NULL) {
                 return NGX_ERROR;
@@ -161,6 +156,18 @@ ngx_http_once_strip_headers(ngx_http_request_t *r)
     }
 
     return NGX_OK;
+}
+
+/* Those of the client that look like ours are left out: the upstream may rely on them. */
+ngx_int_t
+ngx_http_once_strip_headers(ngx_http_request_t *r)
+{
+    static ngx_str_t  names[NGX_HTTP_ONCE_NAMES] = {
+        ngx_string("Once-Key"), ngx_string("Once-Record"), ngx_string("Once-Fence"),
+        ngx_string("Once-Attempt"), ngx_string("Once-Recovery-Point"), ngx_string("Once-Checkpoint")
+    };
+
+    return ngx_http_once_drop_headers(r, names, NGX_HTTP_ONCE_NAMES);
 }
 
 static ngx_int_t

@@ -33,7 +33,6 @@ static struct {
 }  ngx_http_once_pending;
 
 static ngx_str_t  ngx_http_once_parent_name = ngx_string("traceparent");
-static ngx_str_t  ngx_http_once_state_name = ngx_string("tracestate");
 
 /* ---------------------------------------------------------------- the directive */
 
@@ -68,58 +67,6 @@ ngx_http_once_set_trace(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 /* ---------------------------------------------------------------- headers */
-
-/* The list anew without these: elements of the old one may be pointed to, they stay where they are. */
-static ngx_int_t
-ngx_http_once_drop_context(ngx_http_request_t *r)
-{
-    ngx_list_t        list;
-    ngx_uint_t        i;
-    ngx_list_part_t  *part = &r->headers_in.headers.part;
-    ngx_table_elt_t  *h = part->elts, *copy;
-
-    if (ngx_http_once_find_header(r, &ngx_http_once_parent_name, NULL) == 0
-        && ngx_http_once_find_header(r, &ngx_http_once_state_name, NULL) == 0)
-    {
-        return NGX_OK;
-    }
-
-    if (ngx_list_init(&list, r->pool, 20, sizeof(ngx_table_elt_t)) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; /* void */; i++) {
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if ((h[i].key.len == ngx_http_once_parent_name.len
-             && ngx_strncasecmp(h[i].key.data, ngx_http_once_parent_name.data, h[i].key.len) == 0)
-            || (h[i].key.len == ngx_http_once_state_name.len
-                && ngx_strncasecmp(h[i].key.data, ngx_http_once_state_name.data, h[i].key.len) == 0))
-        {
-            continue;
-        }
-
-        copy = ngx_list_push(&list);
-        if (copy == NULL) {
-            return NGX_ERROR;
-        }
-        *copy = h[i];
-    }
-
-    r->headers_in.headers = list;
-    if (r->headers_in.headers.last == &list.part) {
-        r->headers_in.headers.last = &r->headers_in.headers.part;
-    }
-
-    return NGX_OK;
-}
 
 static void
 ngx_http_once_set_traceparent(ngx_http_request_t *r, const struct once_trace *trace)
@@ -190,6 +137,8 @@ ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trac
     ngx_str_t            value;
     ngx_http_request_t  *r = ctx->request;
 
+    static ngx_str_t  context[] = { ngx_string("traceparent"), ngx_string("tracestate") };
+
     if (ngx_http_once_nonce(random) != NGX_OK || ngx_http_once_nonce(random + 16) != NGX_OK) {
         return NGX_ERROR;
     }
@@ -202,7 +151,7 @@ ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trac
         return NGX_OK;
     }
 
-    if (ngx_http_once_drop_context(r) != NGX_OK) {
+    if (ngx_http_once_drop_headers(r, context, 2) != NGX_OK) {
         return NGX_ERROR;
     }
 

@@ -756,6 +756,18 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
                                  expires_at, body_until(record, &outcome, p->now), err);
 }
 
+/* What an operator's word met, where it changed nothing. */
+static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                   struct sqlite_attempt *attempt, struct once_error *err)
+{
+    if (arm == ONCE_ARM_ABSENT)
+        return answer(op, arm, NULL, err);
+    once_result r = answer_stored(p, op, arm, attempt, err);
+    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
+        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
+    return r;
+}
+
 static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     const struct once_resolve *resolve = &op->request->resolve;
@@ -775,13 +787,9 @@ static once_result do_resolve(struct sqlite_protocol *p, struct once_op *op, str
         r = write_verdict(p, op, &attempt, err);
         if (r == ONCE_OK)
             r = answer_done(op, &attempt.stored.record, err);
-    } else if (arm == ONCE_ARM_ABSENT) {
-        r = answer(op, arm, NULL, err);
     } else {
-        r = answer_stored(p, op, arm, &attempt, err);
+        r = answer_operator(p, op, arm, &attempt, err);
     }
-    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
-        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
     unload(&query);
     return r;
 }
@@ -839,13 +847,9 @@ static once_result do_forget(struct sqlite_protocol *p, struct once_op *op, stru
         r = write_forget(p, op, &query, &attempt, err);
         if (r == ONCE_OK)
             r = answer_done(op, &attempt.stored.record, err);
-    } else if (arm == ONCE_ARM_ABSENT) {
-        r = answer(op, arm, NULL, err);
     } else {
-        r = answer_stored(p, op, arm, &attempt, err);
+        r = answer_operator(p, op, arm, &attempt, err);
     }
-    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
-        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
     unload(&query);
     return r;
 }
