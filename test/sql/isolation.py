@@ -3,7 +3,7 @@
 answer when the other has committed or rolled back? Both orders, both endings (K1, K3, K5, K7, K13)."""
 import itertools
 
-from sqltest import Session, equal, finish, migrated, ok, psql
+from sqltest import BOUND, Session, equal, finish, migrated, ok, psql
 
 OTHER = {"COMMIT": 0, "ROLLBACK": 1}
 _keys = itertools.count()
@@ -120,7 +120,7 @@ def run_expiry():
             a.run("BEGIN")
             equal(a.run(first.format(k=key, r=record, f=fence)), said, "%s: the first" % name)
             b.send("SELECT removed FROM once.expire()")
-            ok(b.poll(5), "%s: expire gives way" % name)
+            ok(b.poll(BOUND), "%s: expire gives way" % name)   # while the first holds on
             b.get()
             a.run(end)
             expire_all()
