@@ -163,7 +163,7 @@ class Connection(threading.Thread):
     def stop_server(self):
         self.plan.pid = self.pid
         os.kill(self.pid, signal.SIGSTOP)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not is_stopped(self.pid) and time.monotonic() < until:
             time.sleep(0.001)
 
