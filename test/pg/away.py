@@ -128,7 +128,7 @@ def killed(a, b):
     """The server is stopped as in a crash and started again, under a claim."""
     claimed = a.ask("claim crash")
     command = [os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "pg_ctl"), "restart", "-D",
-               os.environ["ONCE_TEST_POSTGRES_DATA"], "-m", "immediate", "-w", "-s", "-l", os.devnull]
+               os.environ["ONCE_TEST_POSTGRES_DATA"], "-m", "immediate", "-w", "-t", "300", "-s", "-l", os.devnull]
     if os.geteuid() == 0:
         command = ["runuser", "-u", "postgres", "--"] + command
     restart = subprocess.Popen(command, cwd="/")
