@@ -22,6 +22,7 @@ from sqltest import equal, ok
 from steps import BOUND, Step, until, value
 
 PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
+TRIES = 5
 WHERE = {"before": "not sent yet", "sent": "sent", "answered": "answered"}
 SILENCE = "&tcp_user_timeout=4000"  # ms that an answer may take; one that takes longer is asked for again
 
@@ -32,16 +33,23 @@ def waited_for(db):
 
 
 def nobody_closes(b, db):
-    """All at the same time: each takes as long as silence is borne. Before COMMIT the server
-    waits too, and holds its locks: the settling write waits until the server finds out. That it
-    does so is seen, and then the hole is closed at once: it does not wait for ever."""
-    running = []
-    for point in ("before", "sent", "answered"):
-        for name in ("claim", "takeover", "finish", "advance", "release", "resolve", "batch"):
-            proxy = Proxy(PORT)
-            case = Case(name, Step(proxy.url("test", SILENCE)), b, db)
-            case.prepare()
-            running.append((name, point, case, proxy))
+    """All at the same time: each takes as long as silence is borne. Where a machine is so busy that the store
+    has given up before the server was let find out, which is UNKNOWN, it is done again."""
+    todo = [(name, point) for point in ("before", "sent", "answered")
+            for name in ("claim", "takeover", "finish", "advance", "release", "resolve", "batch")]
+    for turn in range(TRIES):
+        todo = in_silence(todo, b, db, turn == TRIES - 1)
+
+
+def in_silence(todo, b, db, last):
+    """Before COMMIT the server waits too, and holds its locks: the settling write waits until the server
+    finds out. That it does so is seen, and then the hole is closed at once: it does not wait for ever."""
+    running, again = [], []
+    for name, point in todo:
+        proxy = Proxy(PORT)
+        case = Case(name, Step(proxy.url("test", SILENCE)), b, db)
+        case.prepare()
+        running.append((name, point, case, proxy))
     plans = []
     for name, point, case, proxy in running:
         plans.append(proxy.cut(point, "hole", case.nth()))
@@ -68,10 +76,15 @@ def nobody_closes(b, db):
         print("# nobody waits for", open_ones)
     for name, point, case, proxy in running:
         proxy.close(holes_only=True)
-        wrong = problems[case] + case.judge(case.a.get())
+        said = case.a.get()
+        if point == "before" and "UNKNOWN" in said and not last:
+            again.append((name, point))
+            continue
+        wrong = problems[case] + case.judge(said)
         ok(not wrong, "K1 K10 F20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *wrong)
     for _, _, case, _ in running:
         case.a.close()
+    return again
 
 
 def refused_for_a_moment(proxy, a, b, db):
