@@ -64,7 +64,8 @@ static void url_with(const char *base, const char *name, char *url, size_t len)
     static const char before[] = "postgresql:///postgres?";
     if (strncmp(base, before, sizeof before - 1) != 0)
         bail("a URL is not as with-postgres makes it", base);
-    snprintf(url, len, "postgresql:///%s?%s", name, base + sizeof before - 1);
+    /* The store's own limit for connecting, 10 s, is for servers that are not there. */
+    snprintf(url, len, "postgresql:///%s?%s&connect_timeout=300", name, base + sizeof before - 1);
 }
 
 /* The cluster's own. */

@@ -66,7 +66,8 @@ class Server:
     """A server of with-postgres: control of it, and SQL in the store's database."""
 
     def __init__(self, which=""):
-        self.url = os.environ["ONCE_TEST_POSTGRES" + which].replace("///postgres?", "///test?")
+        # The store's own limit for connecting, 10 s, is for servers that are not there.
+        self.url = os.environ["ONCE_TEST_POSTGRES" + which].replace("///postgres?", "///test?") + "&connect_timeout=300"
         self.admin_url = os.environ["ONCE_TEST_POSTGRES" + which]
         self.host = re.search(r"host=([^&]*)", self.url).group(1)
         self.cluster = Cluster(BIN, os.environ["ONCE_TEST_POSTGRES%s_DATA" % which])

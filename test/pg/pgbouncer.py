@@ -97,7 +97,7 @@ class Pooler:
             return False
 
     def url(self, database, user="postgres"):
-        return "postgresql:///%s?host=%s&port=%d&user=%s" % (database, self.folder, self.port, user)
+        return "postgresql:///%s?host=%s&port=%d&user=%s&connect_timeout=300" % (database, self.folder, self.port, user)
 
     def stop(self):
         self.p.terminate()

@@ -197,7 +197,7 @@ class Proxy(threading.Thread):
         self.start()
 
     def url(self, database, parameters=""):
-        return ("postgresql://127.0.0.1:%d/%s?user=postgres&sslmode=disable&gssencmode=disable%s"
+        return ("postgresql://127.0.0.1:%d/%s?user=postgres&sslmode=disable&gssencmode=disable&connect_timeout=300%s"
                 % (self.port, database, parameters))
 
     def run(self):

@@ -36,8 +36,9 @@ def finish():
 
 
 def url(database, user="postgres"):
+    """The store's own limit for connecting, 10 s, is for servers that are not there."""
     return (os.environ["ONCE_TEST_POSTGRES"].replace("///postgres?", "///%s?" % database)
-            .replace("user=postgres", "user=" + user))
+            .replace("user=postgres", "user=" + user) + "&connect_timeout=300")
 
 
 class _Psql:
