@@ -1,0 +1,56 @@
+"""What a test needs so that no verdict depends on a clock: the state of a record, looked at without a process for each
+look, and the end of a lease whose holder is gone, at the moment that the test wants it.
+
+Leases are LEASE in such tests: none of them runs out because a machine is slow. When a test has killed who held a
+record, it ends that lease as the holder could (EXTEND by its fence) instead of waiting for it. A holder that is alive is
+not spoken for; one that was fenced meanwhile has none.
+"""
+import os
+import struct
+import sys
+
+from gateway import HERE, expect, wait_for
+sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+import wireclient as w
+
+LEASE = "once_lease 600s;"
+STATES = ("absent", "running", "succeeded", "failed", "unknown")
+
+
+def state_of(gateway, key):
+    """By the daemon's socket; None: it is not there."""
+    try:
+        client = w.Client(gateway.daemon.socket)
+    except OSError:
+        return None
+    try:
+        answer = client.ask(w.lookup(key))
+    except OSError:
+        answer = None
+    finally:
+        client.close()
+    if answer is None or answer.kind != w.REPLY:
+        return None
+    if answer.arm != w.FOUND:
+        return "absent"
+    at = 33  # arm, retry_after_ms, id and fence of the record
+    for _ in range(2):  # tenant, key
+        at += 4 + struct.unpack_from("!I", answer.payload, at)[0]
+    return STATES[answer.payload[at + 32]]
+
+
+def end_leases(gateway, *keys):
+    """Of holders that are dead. On return none of these has a live lease, unless somebody took it over."""
+    seen = {record["key"]: record["fence"] for record in gateway.records().values() if record["key"] in keys}
+    expect(len(seen) == len(set(keys)), "without a record: %s" % (set(keys) - set(seen)))
+
+    def over():
+        live = [r for r in gateway.records().values() if seen.get(r["key"]) == r["fence"] and r["lease_live"]]
+        if not live:
+            return True
+        client = w.Client(gateway.daemon.socket)
+        for record in live:
+            client.ask(w.call(w.EXTEND, struct.pack("!q", 1), bytes.fromhex(record["record"]), record["fence"]))
+        client.close()
+        return False
+    wait_for(over, "the leases' end")
