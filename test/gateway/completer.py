@@ -12,7 +12,6 @@ import hmac
 import http.server
 import json
 import os
-import select
 import signal
 import socket
 import struct
@@ -20,9 +19,10 @@ import subprocess
 import threading
 import urllib.request
 
-from gateway import (BOUND_S, Client, Daemon, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal,
-                     free_port, in_parallel, kill, new_token, request_bytes, wait_for)
-from leases import LEASE, end_leases, state_of
+from gateway import (BOUND_S, Daemon, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, free_port, in_parallel, kill,
+                     new_token, wait_for)
+from abandoned import Completing
+from leases import LEASE, end_leases
 import upstream
 import wireclient as w
 
@@ -35,7 +35,6 @@ LOCATIONS = (Location("/rerun/", "once on;", SINGLE, LEASE, "once_takeover rerun
              Location("/intent/", "once on;", SINGLE, LEASE, "once_takeover escalate;", "once_intent on;", STORED),
              Location("/elsewhere/", "once on;", SINGLE, LEASE, "once_takeover rerun;", "once_complete nowhere header=X-Test;"),
              Location("/plain/", "once on;", SINGLE, LEASE, "once_takeover rerun;"))
-VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 SECRETS = [("Authorization", "Bearer S3CRET-a"), ("Cookie", "session=S3CRET-c"), ("X-Api-Key", "S3CRET-k"),
            ("Proxy-Authorization", "Basic S3CRET-p"), ("X-Not-Named", "S3CRET-n")]
 
@@ -117,111 +116,15 @@ class Hook(http.server.ThreadingHTTPServer):
         return "http://127.0.0.1:%d/hook" % self.server_port
 
 
-class Case:
-    """A gateway whose completer begins when it is told to; what is abandoned is left by killing the workers."""
+class Case(Completing):
+    """A gateway of this program's locations; its completer begins when it is told to."""
 
-    def __init__(self, *arguments, identity=None, complete=False, workers=2, front=None, **named):
-        self.gateway = Gateway(LOCATIONS, workers=workers, tolerate=VIOLENCE, **named)
-        if front:
-            self.gateway.front = front(self.gateway).path
-        self.more = list(arguments)
-        if identity is not None:
-            path = self.gateway.path("identity")
-            with open(path, "w", encoding="ascii") as file:
-                file.write(identity)
-            os.chmod(path, 0o600)
-            self.more += ["--complete-identity", "app=" + path]
-        if complete:
-            self.gateway.daemon.arguments = self.completing()
-        self.gateway.start()
-
-    def completing(self):
-        return ["--complete", "app=http://127.0.0.1:%d" % self.gateway.upstream.port, "--complete-lease", "600s", *self.more]
-
-    def complete(self, daemon=None):
-        """From now on."""
-        daemon = daemon or self.gateway.daemon
-        self.end_daemon(daemon)
-        daemon.arguments = self.completing()
-        daemon.start()
-
-    def complete_and_die(self, point):
-        """A completer that dies when it comes to this point."""
-        daemon = self.gateway.daemon
-        self.end_daemon(daemon)
-        daemon.arguments = self.completing()
-        daemon.start(env={"ONCE_CRASH": point + ":1:kill"}, ready=False)
-        expect_equal(daemon.reap(), -signal.SIGKILL, "the daemon's end at " + point)
-
-    def idle(self):
-        """Nothing is completed any more."""
-        self.end_daemon(self.gateway.daemon)
-        self.gateway.daemon.arguments = []
-        self.gateway.daemon.start()
-
-    def end_daemon(self, daemon):
-        if daemon.process:
-            expect_equal(daemon.end(), 0, "the daemon's exit status: %s" % daemon.said())
-
-    def begin(self, path, token, headers=(), body=b'{"amount":25}', method="POST"):
-        """A request whose client waits for the answer."""
-        client = Client(self.gateway.port)
-        client.send(request_bytes(method, path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
-                                                 ("Content-Type", "application/json"), *headers,
-                                                 ("Content-Length", str(len(body)))], body))
-        return client
-
-    def hold(self, path, token, headers=()):
-        """The same, and the upstream has it, sent again where its worker had not found the daemon yet."""
-        while True:
-            client = self.begin(path, token, headers)
-            answered = lambda: bool(select.select([client.connection], [], [], 0)[0])
-            wait_for(lambda: self.gateway.upstream.caller_of(token) or answered(), "%s at the upstream" % path)
-            if self.gateway.upstream.caller_of(token):
-                return client
-            expect_equal(client.read().code(), "store-unavailable", "the answer to %s" % path)
-            client.close()
-
-    def abandon(self, tokens, clients):
-        """The workers die with all they hold, which nobody has then; the clients hear nothing."""
-        gateway = self.gateway
-        old = gateway.worker_pids()
-        for pid in old:
-            kill(pid)
-        wait_for(lambda: not set(old) & set(gateway.worker_pids()), "the workers' end")
-        gateway.wait_for_workers()
-        for client in clients:
-            client.close()
-        end_leases(gateway, *tokens)
-
-    def ask(self, path, token, **named):
-        """As soon as the gateway has found the daemon again."""
-        return self.gateway.ask_until(lambda answer: answer.code() != "store-unavailable", path, token, token, **named)
-
-    def record(self, token):
-        return self.gateway.record(token) or {"state": "absent"}
-
-    def wait_state(self, token, *states):
-        wait_for(lambda: state_of(self.gateway, token) in states,
-                 lambda: "the record to be %s; it is %s; %s" % (states, self.record(token), self.gateway.daemon.said()[-500:]))
-        return self.record(token)
-
-    def wait_said(self, *words):
-        """A line of the daemon's log that has all of these: it is written after what it is about is stored."""
-        wait_for(lambda: any(all(word in line for word in words) for line in self.gateway.daemon.said().splitlines()),
-                 lambda: "a line with %s: %s" % (words, self.gateway.daemon.said()))
+    def __init__(self, *arguments, **named):
+        super().__init__(LOCATIONS, *arguments, **named)
 
     def sent(self, token):
         """Headers of the requests that had an effect, by lower-case name."""
         return [{name.lower(): value for name, value in effect["headers"]} for effect in self.gateway.upstream.ledger.of(token)]
-
-    def end(self):
-        try:
-            self.gateway.stop()
-            alarms = self.gateway.alarms()
-            expect(not alarms, "in the logs:\n" + "\n".join(alarms[:20]))
-        finally:
-            self.gateway.remove()
 
 
 class Between:
@@ -286,7 +189,7 @@ def case(function):
 
 def leave(c, paths, headers=()):
     """A held request at each of these, abandoned; nobody but the next who asks is answered. Without a completer."""
-    expect(not c.gateway.daemon.arguments, "a completer may be there before anybody looks")
+    expect(not c.is_completing, "a completer may be there before anybody looks")
     tokens = [new_token("left") for _ in paths]
     clients = [c.hold(path, token, headers) for path, token in zip(paths, tokens)]
     wait_for(lambda: all(c.gateway.effects(token) for token in tokens), "the effects")

@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 
-from gateway import HERE, expect, wait_for
+from gateway import HERE, expect, records_of, wait_for
 sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
 import wireclient as w
 
@@ -39,16 +39,18 @@ def state_of(gateway, key):
     return STATES[answer.payload[at + 32]]
 
 
-def end_leases(gateway, *keys):
+def end_leases(gateway, *keys, daemon=None):
     """Of holders that are dead. On return none of these has a live lease, unless somebody took it over."""
-    seen = {record["key"]: record["fence"] for record in gateway.records().values() if record["key"] in keys}
+    path = (daemon or gateway.daemon).socket
+    records = lambda: [record for record in records_of("once:" + path).values() if record["key"] in keys]
+    seen = {record["key"]: record["fence"] for record in records()}
     expect(len(seen) == len(set(keys)), "without a record: %s" % (set(keys) - set(seen)))
 
     def over():
-        live = [r for r in gateway.records().values() if seen.get(r["key"]) == r["fence"] and r["lease_live"]]
+        live = [record for record in records() if seen[record["key"]] == record["fence"] and record["lease_live"]]
         if not live:
             return True
-        client = w.Client(gateway.daemon.socket)
+        client = w.Client(path)
         for record in live:
             client.ask(w.call(w.EXTEND, struct.pack("!q", 1), bytes.fromhex(record["record"]), record["fence"]))
         client.close()
