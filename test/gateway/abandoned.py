@@ -14,6 +14,21 @@ VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 JSON_BODY = b'{"amount":25}'
 
 
+def hold(gateway, begin, token):
+    """A request that the upstream has, begun again where its worker had not found the daemon yet."""
+    while True:
+        client = begin()
+        wait_for(lambda: gateway.upstream.caller_of(token) or is_answered(client), "a request at the upstream")
+        if gateway.upstream.caller_of(token):
+            return client
+        expect_equal(client.read().code(), "store-unavailable", "an answer where none was due")
+        client.close()
+
+
+def is_answered(client):
+    return bool(select.select([client.connection], [], [], 0)[0])
+
+
 class Completing:
     """`complete`: from the beginning, for a case that has another way to hold it back. `identity` is the text of its file,
     `front` makes a socket between nginx and the daemon."""
@@ -75,15 +90,8 @@ class Completing:
         return client
 
     def hold(self, path, token, headers=(), body=JSON_BODY):
-        """The same, and the upstream has it, sent again where its worker had not found the daemon yet."""
-        while True:
-            client = self.begin(path, token, headers, body)
-            answered = lambda: bool(select.select([client.connection], [], [], 0)[0])
-            wait_for(lambda: self.gateway.upstream.caller_of(token) or answered(), "%s at the upstream" % path)
-            if self.gateway.upstream.caller_of(token):
-                return client
-            expect_equal(client.read().code(), "store-unavailable", "the answer to %s" % path)
-            client.close()
+        """The same, and the upstream has it."""
+        return hold(self.gateway, lambda: self.begin(path, token, headers, body), token)
 
     def abandon(self, tokens, clients):
         """The workers die with all they hold, which nobody has then; the clients hear nothing."""

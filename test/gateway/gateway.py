@@ -290,7 +290,7 @@ class Daemon:
 
     def said(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
-            return file.read()[-2000:]
+            return file.read()[-20000:]
 
     def end(self, number=signal.SIGTERM):
         """Its exit status."""
