@@ -260,9 +260,9 @@ def lease_is_renewed(policy):
         seen = set()
 
         def renewed():
-            state, number, lease_until = look(attempt.gateway, attempt.token)
-            expect_equal((state, number), ("running", 1), "the record while it is held")
-            seen.add(lease_until)
+            record = look(attempt.gateway, attempt.token)
+            expect_equal((record.state, record.attempt), ("running", 1), "the record while it is held")
+            seen.add(record.lease_until)
             return len(seen) >= 3
         wait_for(renewed, "two renewals")
         retry = attempt.gateway.ask(attempt.path, attempt.token, attempt.token)

@@ -5,60 +5,68 @@ Leases are LEASE in such tests: none of them runs out because a machine is slow.
 record, it ends that lease as the holder could (EXTEND by its fence) instead of waiting for it. A holder that is alive is
 not spoken for; one that was fenced meanwhile has none.
 """
+import collections
 import os
 import struct
 import sys
 
-from gateway import BOUND_S, HERE, records_of, wait_for
+from gateway import BOUND_S, HERE, expect, wait_for
 sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
 import wireclient as w
 
 LEASE = "once_lease 600s;"
 STATES = ("absent", "running", "succeeded", "failed", "unknown")
 
+Seen = collections.namedtuple("Seen", "state attempt live lease_until grant")
+
+
+def ask_about(client, key):
+    """What the daemon has of it; None: it went away."""
+    try:
+        answer = client.ask(w.lookup(key))
+    except OSError:
+        return None
+    if answer is None or answer.kind != w.REPLY:
+        return None
+    if answer.arm != w.FOUND:
+        return Seen("absent", 0, False, 0, None)
+    at = 33  # arm, retry_after_ms, id and fence of the record
+    for _ in range(2):  # tenant, key
+        at += 4 + struct.unpack_from("!I", answer.payload, at)[0]
+    state, live, attempt, lease_until = struct.unpack_from("!32xB3xB3xI4x32xq", answer.payload, at)
+    return Seen(STATES[state], attempt, bool(live), lease_until, answer.grant)
+
 
 def look(gateway, key):
-    """(state, attempt, lease_until) by the daemon's socket; None: it is not there."""
+    """By the daemon's socket; None: it is not there."""
     try:
         client = w.Client(gateway.daemon.socket, seconds=BOUND_S)
     except OSError:
         return None
     try:
-        answer = client.ask(w.lookup(key)) if client.welcome else None
-    except OSError:
-        answer = None
+        return ask_about(client, key) if client.welcome else None
     finally:
         client.close()
-    if answer is None or answer.kind != w.REPLY:
-        return None
-    if answer.arm != w.FOUND:
-        return "absent", 0, 0
-    at = 33  # arm, retry_after_ms, id and fence of the record
-    for _ in range(2):  # tenant, key
-        at += 4 + struct.unpack_from("!I", answer.payload, at)[0]
-    state, attempt, lease_until = struct.unpack_from("!32xB7xI4x32xq", answer.payload, at)
-    return STATES[state], attempt, lease_until
 
 
 def state_of(gateway, key):
     seen = look(gateway, key)
-    return seen and seen[0]
+    return seen and seen.state
 
 
 def end_leases(gateway, *keys, daemon=None):
     """Of holders that are dead, or are to be taken for it. On return none of these has a live lease, unless somebody took it
     over; what has no record has none."""
-    path = (daemon or gateway.daemon).socket
-    records = lambda: [record for record in records_of("once:" + path).values() if record["key"] in keys]
-    seen = {record["key"]: record["fence"] for record in records()}
+    client = w.Client((daemon or gateway.daemon).socket, seconds=BOUND_S)
 
-    def over():
-        live = [record for record in records() if seen.get(record["key"]) == record["fence"] and record["lease_live"]]
-        if not live:
+    def is_over(key, grant):
+        seen = ask_about(client, key)
+        expect(seen is not None, "the daemon went away")
+        if not seen.live or seen.grant != grant:
             return True
-        client = w.Client(path, seconds=BOUND_S)
-        for record in live:
-            client.ask(w.call(w.EXTEND, struct.pack("!q", 1), bytes.fromhex(record["record"]), record["fence"]))
-        client.close()
+        client.ask(w.call(w.EXTEND, struct.pack("!q", 1), *grant))
         return False
-    wait_for(over, "the leases' end")
+    for key in keys:
+        grant = ask_about(client, key).grant
+        wait_for(lambda: is_over(key, grant), "the end of a lease")
+    client.close()
