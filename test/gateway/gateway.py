@@ -391,7 +391,11 @@ http {
     proxy_set_header Connection "";
     proxy_buffer_size 16k;
     proxy_buffers 8 16k;
-    proxy_read_timeout 300s;
+    proxy_read_timeout 180s;
+    proxy_send_timeout 180s;
+    client_header_timeout 180s;
+    client_body_timeout 180s;
+    send_timeout 180s;
     once_daemon %(socket)s;
     upstream app { server 127.0.0.1:%(upstream)d; }
     upstream kept { server 127.0.0.1:%(upstream)d; keepalive 4; }
