@@ -615,7 +615,7 @@ def main():
         suite.add("a_completer_that_slept_does_not_send", a_completer_that_slept_does_not_send)
         suite.run(width=1)  # one after the other: they share a database, and would complete each other's
     else:
-        suite.run(width=6)
+        suite.run(width=10)  # they wait most of their time
 
 
 main()

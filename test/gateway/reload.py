@@ -450,7 +450,7 @@ def main():
         suite.add("the daemon is away by %s" % number.name, daemon_away, number)
         suite.add("the daemon restarts under load by %s" % number.name, daemon_restarts_under_load, number)
         suite.add("the daemon restarts in flight by %s" % number.name, daemon_away_in_flight, number)
-    suite.run(width=6)
+    suite.run(width=10)  # they wait most of their time
 
 
 main()
