@@ -3,12 +3,14 @@
 What is left is looked at before anybody goes on with it: the completer is off until complete(). Leases are long, and those of
 who was killed are ended by the test (leases.py); so whatever a case sees does not depend on how fast anything is.
 """
+import errno
 import os
 import select
 import signal
 
-from gateway import Client, Gateway, expect, expect_equal, kill, request_bytes, wait_for
+from gateway import Client, Gateway, expect, expect_equal, free_port, kill, request_bytes, wait_for
 from leases import end_leases, state_of
+from upstream import Upstream
 
 VIOLENCE = r"exited on signal 9|worker process \d+ exited"
 JSON_BODY = b'{"amount":25}'
@@ -29,12 +31,25 @@ def is_answered(client):
     return bool(select.select([client.connection], [], [], 0)[0])
 
 
+def upstream_to_restart(folder):
+    """On a port that nobody else's connection gets while it is away."""
+    while True:
+        try:
+            return Upstream(folder, free_port())
+        except OSError as error:  # somebody who does not reserve ports
+            if error.errno != errno.EADDRINUSE:
+                raise
+
+
 class Completing:
     """`complete`: from the beginning, for a case that has another way to hold it back. `identity` is the text of its file,
-    `front` makes a socket between nginx and the daemon."""
+    `front` makes a socket between nginx and the daemon, `lasting`: the service is started again on its port."""
 
-    def __init__(self, locations, *arguments, identity=None, complete=False, workers=2, front=None, **named):
+    def __init__(self, locations, *arguments, identity=None, complete=False, workers=2, front=None, lasting=False, **named):
         self.gateway = Gateway(locations, workers=workers, tolerate=VIOLENCE, **named)
+        if lasting:
+            self.gateway.upstream.stop()
+            self.gateway.upstream = upstream_to_restart(self.gateway.folder)
         if front:
             self.gateway.front = front(self.gateway).path
         self.more = list(arguments)

@@ -346,7 +346,7 @@ class Gateway:
         self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
         self.locations, self.workers, self.http, self.server, self.listen = locations, workers, http, server, listen
         self.own_upstream = upstream is None
-        self.upstream = upstream or Upstream(self.folder, free_port())
+        self.upstream = upstream or Upstream(self.folder)
         self.daemon = Daemon(self.folder, store or "sqlite:" + os.path.join(self.folder, "once.db"))
         self.tolerate = tolerate  # an expression: what this test's own violence puts into nginx's log
         self.foreground = foreground  # not: its binary may be upgraded

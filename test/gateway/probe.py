@@ -305,7 +305,7 @@ def nginx_that_is_told_to_stop_leaves_it():
 
 @suite.case
 def service_killed_and_started_again():
-    with Case(workers=1, complete=True) as c:
+    with Case(workers=1, complete=True, lasting=True) as c:
         token = new_token("service")
         gateway = c.gateway
         client = c.hold("/probe/held", token)
