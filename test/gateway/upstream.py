@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-HOLD_BOUND_S = 60
+HOLD_BOUND_S = 120
 BEHAVIOURS = {}
 
 
