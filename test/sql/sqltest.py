@@ -77,7 +77,7 @@ class Session:
         return mark in self.seen
 
     def get(self):
-        if not self.poll(20):
+        if not self.poll(120):
             return "(no answer)"
         answer, self.seen = self.seen.split("--end %d\n" % self.count, 1)
         answer = re.sub(r"(?m)^(LINE|DETAIL|CONTEXT|HINT|SQL |PL/pgSQL|at )[^\n]*\n?", "", answer)
@@ -109,7 +109,7 @@ def once(*arguments, **environment):
     return done.returncode, done.stdout
 
 
-def until(condition, what, seconds=60, pause=0.005):
+def until(condition, what, seconds=120, pause=0.005):
     """Waits for it. No answer in all that time ends the test."""
     end = time.monotonic() + seconds
     while not condition():
