@@ -35,7 +35,7 @@ class Nats(Broker):
     def ask_all(self, requests):
         """Requests to JetStream's API, one after the other on a connection of their own."""
         answers = []
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as s:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
             f = s.makefile("rb")
             f.readline()
             s.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB answer 1\r\n')
