@@ -7,6 +7,8 @@ import fcntl
 import glob
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -136,6 +138,18 @@ class Kafka(Broker):
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         new = confluent_kafka.admin.NewTopic(name, partitions, 1, config={k.replace("_", "."): str(v) for k, v in config.items()})
         admin.create_topics([new], request_timeout=120)[name].result()
+
+    def end_members(self, group):
+        """A consumer that is dead leaves its group, as after its session's end, and now."""
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        for found in admin.list_groups(group, timeout=120):
+            for member in found.members:
+                text = lambda t: struct.pack(">h", len(t)) + t.encode()
+                leave = struct.pack(">hhi", 13, 0, 1) + text("once-test") + text(group) + text(member.id)  # LeaveGroup
+                with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+                    s.sendall(struct.pack(">i", len(leave)) + leave)
+                    answer = s.makefile("rb").read(10)
+                assert struct.unpack(">iih", answer)[2] in (0, 25), answer  # 25: it is gone already
 
     def messages(self, topic):
         """[(partition, key, headers, value)] of all that is in a topic, each partition in its order. Headers: a list of pairs."""
