@@ -193,7 +193,8 @@ class Progress(threading.Thread):
                 self.told.setdefault(int(words[1].split(b".")[5]), []).append(time.monotonic())
 
     def longest_gap(self, began):
-        return max(b - a for times in self.told.values() for a, b in zip([began] + times, times + [time.monotonic()]))
+        told = [list(times) for times in dict(self.told).values()]
+        return max(b - a for times in told for a, b in zip([began] + times, times + [time.monotonic()]))
 
 
 @case
