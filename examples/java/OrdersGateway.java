@@ -50,7 +50,7 @@ public class OrdersGateway {
     static final String PROVIDER = setting("PROVIDER_URL", "http://127.0.0.1:9100");
     static final String API = setting("ONCE_API", "http://127.0.0.1:7411");
     static final int PORT = Integer.parseInt(setting("PORT", "9000"));
-    static final Duration CALL_TIME = Duration.ofSeconds(10);
+    static final Duration CALL_TIME = Duration.ofSeconds(Long.parseLong(setting("ORDERS_CALL_SECONDS", "10")));
     static final int BODY_MAX = 65536;
 
     static final ObjectMapper JSON = new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);

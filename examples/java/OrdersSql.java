@@ -52,7 +52,7 @@ public class OrdersSql {
     static final String PROVIDER = setting("PROVIDER_URL", "http://127.0.0.1:9100");
     static final int PORT = Integer.parseInt(setting("PORT", "9000"));
     static final String LEASE = setting("ORDERS_LEASE", "30 seconds"); // longer than the call may take: nobody has to renew it
-    static final Duration CALL_TIME = Duration.ofSeconds(10);
+    static final Duration CALL_TIME = Duration.ofSeconds(Long.parseLong(setting("ORDERS_CALL_SECONDS", "10")));
     static final int BODY_MAX = 65536;
     static final String TENANT = "shop"; // of many shops in one database: whoever is logged in, so that their keys do not meet
 

@@ -27,7 +27,7 @@ const DATABASE = process.env.DATABASE_URL ?? 'postgresql://127.0.0.1/shop?user=s
 const PROVIDER = process.env.PROVIDER_URL ?? 'http://127.0.0.1:9100';
 const API = process.env.ONCE_API ?? 'http://127.0.0.1:7411';
 const PORT = Number(process.env.PORT ?? 9000);
-const CALL_MS = 10000;
+const CALL_MS = 1000 * Number(process.env.ORDERS_CALL_SECONDS ?? 10);
 const BODY_MAX = 65536;
 
 const pool = new pg.Pool({ connectionString: DATABASE, max: 20 });

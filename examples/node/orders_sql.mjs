@@ -22,7 +22,7 @@ const DATABASE = process.env.DATABASE_URL ?? 'postgresql://127.0.0.1/shop?user=s
 const PROVIDER = process.env.PROVIDER_URL ?? 'http://127.0.0.1:9100';
 const PORT = Number(process.env.PORT ?? 9000);
 const LEASE = process.env.ORDERS_LEASE ?? '30 seconds'; // longer than the call may take: then nobody has to renew it
-const CALL_MS = 10000;
+const CALL_MS = 1000 * Number(process.env.ORDERS_CALL_SECONDS ?? 10);
 const BODY_MAX = 65536;
 const TENANT = 'shop'; // of many shops in one database: whoever is logged in, so that they do not meet each other's keys
 

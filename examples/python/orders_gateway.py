@@ -37,7 +37,7 @@ DATABASE = os.environ.get("DATABASE_URL", "postgresql://127.0.0.1/shop?user=shop
 PROVIDER = os.environ.get("PROVIDER_URL", "http://127.0.0.1:9100")
 API = os.environ.get("ONCE_API", "http://127.0.0.1:7411")
 PORT = int(os.environ.get("PORT", "9000"))
-CALL_SECONDS = 10
+CALL_SECONDS = float(os.environ.get("ORDERS_CALL_SECONDS", "10"))
 BODY_MAX = 65536
 
 

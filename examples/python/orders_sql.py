@@ -34,7 +34,7 @@ DATABASE = os.environ.get("DATABASE_URL", "postgresql://127.0.0.1/shop?user=shop
 PROVIDER = os.environ.get("PROVIDER_URL", "http://127.0.0.1:9100")
 PORT = int(os.environ.get("PORT", "9000"))
 LEASE = os.environ.get("ORDERS_LEASE", "30 seconds")  # longer than the call may take: then nobody has to renew it
-CALL_SECONDS = 10
+CALL_SECONDS = float(os.environ.get("ORDERS_CALL_SECONDS", "10"))
 BODY_MAX = 65536
 TENANT = "shop"  # of many shops in one database: whoever is logged in, so that they do not meet each other's keys
 

@@ -13,9 +13,9 @@
  *
  * Order: the server delivers again what was out with one that died, but only when its ack wait is over, and until then
  * it goes on with later messages. So after a start, where something is out with others, what comes for the first time
- * is held back until that has come again, or the ack wait is over; and so it is after a connection was lost, for what
- * the server had sent and never came. What is given back at an orderly end comes at once,
- * in its order. With several processes on one durable consumer there is no order between them: the server has none.
+ * is held back until that has come again, or the ack wait and some seconds are over; and so it is after a connection
+ * was lost, for what the server had sent and never came. What is given back at an orderly end comes at once, in its
+ * order. With several processes on one durable consumer there is no order between them: the server has none.
  *
  * Messages are asked for here, not by natsSubscription_Fetch(): where some of an earlier request come late, that of
  * libnats 3.4 forgets how many it has room for, and writes past its list.
@@ -35,7 +35,8 @@
 #include <strings.h>
 #include <time.h>
 
-enum { FETCH_MAX = 64, NAME_LEN = 256, ACK_PENDING_MIN = 1000, LATE_MS = 500 };
+enum { FETCH_MAX = 64, NAME_LEN = 256, ACK_PENDING_MIN = 1000 };
+enum { LATE_MS = 5000 }; /* a server on a busy machine delivers again that much after the ack wait, not more */
 
 struct nats_incoming {
     struct incoming base;

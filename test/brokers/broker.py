@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from ports import free_port, free_ports
 sys.path.append("/usr/lib/python3/dist-packages")  # pika and confluent_kafka are Debian's, also where python3 is another
 
-START_SECONDS = int(os.environ.get("ONCE_TEST_BROKER_SECONDS", "120"))
+START_SECONDS = int(os.environ.get("ONCE_TEST_BROKER_SECONDS", "300"))
 _libc = ctypes.CDLL(None)
 
 

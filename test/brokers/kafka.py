@@ -7,6 +7,8 @@ import fcntl
 import glob
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -109,7 +111,7 @@ class Kafka(Broker):
             "transaction.state.log.min.isr": "1", "group.initial.rebalance.delay.ms": "0", "log.cleaner.dedupe.buffer.size": "2000000",
             "num.network.threads": "1", "num.io.threads": "2", "background.threads": "1", "controlled.shutdown.enable": "false",
             # one that starts again is not the one that is still believed to be there
-            "broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300", "controller.quorum.election.timeout.ms": "200",
+            "broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500", "controller.quorum.election.timeout.ms": "200",
             "controller.quorum.election.backoff.max.ms": "100",
         }
         settings.update((name.replace("_", "."), value) for name, value in self.settings.items())
@@ -128,24 +130,36 @@ class Kafka(Broker):
             return False
         try:
             admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-            return len(admin.list_topics(timeout=2).brokers) == 1
+            return len(admin.list_topics(timeout=10).brokers) == 1
         except confluent_kafka.KafkaException:
             return False
 
     def create_topic(self, name, partitions=3, **config):
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         new = confluent_kafka.admin.NewTopic(name, partitions, 1, config={k.replace("_", "."): str(v) for k, v in config.items()})
-        admin.create_topics([new], request_timeout=60)[name].result()
+        admin.create_topics([new], request_timeout=120)[name].result()
+
+    def end_members(self, group):
+        """A consumer that is dead leaves its group, as after its session's end, and now."""
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        for found in admin.list_groups(group, timeout=120):
+            for member in found.members:
+                text = lambda t: struct.pack(">h", len(t)) + t.encode()
+                leave = struct.pack(">hhi", 13, 0, 1) + text("once-test") + text(group) + text(member.id)  # LeaveGroup
+                with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+                    s.sendall(struct.pack(">i", len(leave)) + leave)
+                    answer = s.makefile("rb").read(10)
+                assert struct.unpack(">iih", answer)[2] in (0, 25), answer  # 25: it is gone already
 
     def messages(self, topic):
         """[(partition, key, headers, value)] of all that is in a topic, each partition in its order. Headers: a list of pairs."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "once-test", "enable.auto.commit": False,
                                              "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 20})
         try:
-            partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+            partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
             left, assigned = {}, []
             for n in partitions:
-                low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, n), timeout=20)
+                low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, n), timeout=120)
                 if high > low:
                     left[n] = high
                     assigned.append(confluent_kafka.TopicPartition(topic, n, low))

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import time
 
 from broker import Broker, free_port
 
@@ -35,7 +36,7 @@ class Nats(Broker):
     def ask_all(self, requests):
         """Requests to JetStream's API, one after the other on a connection of their own."""
         answers = []
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as s:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
             f = s.makefile("rb")
             f.readline()
             s.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB answer 1\r\n')
@@ -62,6 +63,71 @@ class Nats(Broker):
         answer = self.ask("STREAM.CREATE." + name, {"name": name, "subjects": subjects, "storage": "file",
                                                     "duplicate_window": 120 * 10 ** 9})
         assert "error" not in answer, answer
+
+    def publish(self, subject, headers, payload):
+        """The stream's confirmation; "duplicate" in it: its id was there within the duplicate window."""
+        lines = b"NATS/1.0\r\n" + b"".join(b"%s: %s\r\n" % (k.encode(), v.encode()) for k, v in headers.items()) + b"\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+            f = s.makefile("rb")
+            f.readline()
+            s.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB answer 1\r\n')
+            s.sendall(b"HPUB %s answer %d %d\r\n%s%s\r\n" % (subject.encode(), len(lines), len(lines) + len(payload), lines, payload))
+            answer = self.answer(s, f)
+            assert "error" not in answer, answer
+            return answer
+
+    def publish_again(self, subject, headers, payload):
+        """When the stream has forgotten that it had this id, and with it all that it got before."""
+        while self.publish(subject, headers, payload).get("duplicate"):
+            time.sleep(0.01)
+
+    def give_back(self, stream, consumer):
+        """What is out with a consumer that is dead is to be delivered again, as after its ack wait, and now. Its ack wait is made short
+        until everything came again, here; then it is given back, in its order."""
+        info = self.ask("CONSUMER.INFO.%s.%s" % (stream, consumer), {})
+        if "error" in info or info["num_ack_pending"] == 0:
+            return
+        self.configure(info, ack_wait=10 ** 6)
+        replies = {}
+        while len([r for r in replies.values() if int(r.split(".")[4]) > 1]) < info["num_ack_pending"]:
+            replies.update(self.pull(stream, consumer))
+        self.configure(info)
+        for _, reply in sorted(replies.items()):
+            self.say(reply, b"-NAK")
+
+    def configure(self, info, **changes):
+        stream, name = info["stream_name"], info["name"]
+        answer = self.ask("CONSUMER.DURABLE.CREATE.%s.%s" % (stream, name), {"stream_name": stream, "config": dict(info["config"], **changes)})
+        assert "error" not in answer, answer
+
+    def pull(self, stream, consumer):
+        """{sequence: where it is acknowledged}, of what there is."""
+        found = {}
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+            f = s.makefile("rb")
+            f.readline()
+            body = b'{"batch":1000,"no_wait":true}'
+            s.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB pulled 1\r\n'
+                      b"PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s pulled %d\r\n%s\r\n" % (stream.encode(), consumer.encode(), len(body), body))
+            for line in f:
+                words = line.split()
+                if words[0] == b"PING":
+                    s.sendall(b"PONG\r\n")
+                elif words[0] in (b"MSG", b"HMSG"):
+                    f.read(int(words[-1]) + 2)
+                    reply = words[3].decode() if words[3].startswith(b"$JS.ACK.") else None
+                    if reply is None:  # there is no more
+                        break
+                    found[int(reply.split(".")[5])] = reply
+        return found
+
+    def say(self, subject, payload):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+            f = s.makefile("rb")
+            f.readline()
+            s.sendall(b'CONNECT {"verbose":false}\r\nPUB %s %d\r\n%s\r\nPING\r\n' % (subject.encode(), len(payload), payload))
+            while not f.readline().startswith(b"PONG"):
+                pass
 
     def messages(self, name):
         """(subject, headers, payload) of all, in the order of the stream."""

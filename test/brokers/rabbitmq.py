@@ -97,7 +97,8 @@ class RabbitMQ(Broker):
         return done.stdout
 
     def connection(self):
-        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, socket_timeout=5, blocked_connection_timeout=20))
+        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, socket_timeout=60, stack_timeout=120,
+                                                                  blocked_connection_timeout=120))
 
     def declare(self, queue, exchange="", binding=None, kind="topic", **arguments):
         """A durable queue, and a durable exchange that it is bound to."""

@@ -154,9 +154,10 @@ class Demo:
             [sys.executable, "-B", os.path.join(ROOT, "demo/run"), os.environ["ONCE_BIN"], folder, "--listen", "127.0.0.1:%d" % listen, "--service",
              str(service), "--shop", str(shop), "--http", "127.0.0.1:%d" % http, "--console", "127.0.0.1:%d" % console],
             stdout=subprocess.DEVNULL, stderr=open(os.path.join(folder, "demo.log"), "w"), start_new_session=True)
-        for _ in range(600):
+        end = time.monotonic() + 180
+        while time.monotonic() < end:
             try:
-                urllib.request.urlopen(self.url + ".well-known/idempotency", timeout=5).close()
+                urllib.request.urlopen(self.url + ".well-known/idempotency", timeout=60).close()
                 return
             except OSError:
                 if self.process.poll() is not None:

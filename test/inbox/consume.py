@@ -5,7 +5,10 @@ usage: consume.py [SUBSTRING...]"""
 import http.server
 import shutil
 import signal
+import socket
 import sqlite3
+import threading
+import time
 
 from consumetest import *
 
@@ -163,33 +166,58 @@ def stops_in_order():
     done = open(out).read().split()
     equal(len(done), 2, "what was under way was finished, and nothing else begun")
     ok("done 2 " in said.splitlines()[-1], "and said so", said)
-    consume(source, "--exec", "echo $(cat) >> %s" % out, "--parallel", "2", lease="30s")
+    consume(source, "--exec", "echo $(cat) >> %s" % out, "--parallel", "2")
     all_done = open(out).read().split()
     equal(sorted(all_done, key=int), [str(i) for i in range(20)], "the next one does the rest, each once, without waiting for a lease")
     ok(all([int(x) for x in all_done if int(x) % 3 == k] == list(range(k, 20, 3)) for k in range(3)), "each key in order", all_done)
 
 
+class Progress(threading.Thread):
+    """Listens to what a consumer says about its messages: {sequence: times at which it was in progress}."""
+    def __init__(self, stream, consumer):
+        super().__init__(daemon=True)
+        self.told, self.socket = {}, socket.create_connection(("127.0.0.1", nats.port))
+        self.lines = self.socket.makefile("rb")
+        self.lines.readline()
+        self.socket.sendall(b'CONNECT {"verbose":false}\r\nSUB $JS.ACK.%s.%s.> 1\r\nPING\r\n' % (stream.encode(), consumer.encode()))
+        while not self.lines.readline().startswith(b"PONG"):
+            pass
+        self.start()
+
+    def run(self):
+        for line in self.lines:
+            words = line.split()
+            if words[0] == b"PING":
+                self.socket.sendall(b"PONG\r\n")
+            elif words[0] == b"MSG" and self.lines.read(int(words[-1]) + 2).startswith(b"+WPI"):
+                self.told.setdefault(int(words[1].split(b".")[5]), []).append(time.monotonic())
+
+    def longest_gap(self, began):
+        told = [list(times) for times in dict(self.told).values()]
+        return max(b - a for times in told for a, b in zip([began] + times, times + [time.monotonic()]))
+
+
 @case
 def bounded():
-    """Backpressure: no more than the window is taken from the broker."""
+    """Backpressure: no more than the window is taken from the broker, and it is told that those are in progress."""
     source = stream("window")
     for i in range(50):
         send("window", b"%d" % i, {"Nats-Msg-Id": "w%d" % i})
-    go = os.path.join(folder, "go2")
-    p = start(source, "--exec", "while [ ! -e %s ]; do sleep 0.05; done" % go, "--parallel", "3", "--window", "5")
+    go, began, progress = os.path.join(folder, "go2"), time.monotonic(), Progress("window", "c")
+    p = start(source, "--exec", "while [ ! -e %s ]; do sleep 0.05; done" % go, "--parallel", "3", "--window", "5", lease="1500ms")
     info = lambda: nats.ask("CONSUMER.INFO.window.c", {})
-    until(lambda: info().get("num_ack_pending", 0) >= 5, "a full window")
-    time.sleep(2.5)  # more than two leases: in progress all the time
+    until(lambda: len([t for t in dict(progress.told).values() if len(t) >= 4]) >= 5, "word that they are in progress, for longer than their lease")
     out, again = info()["num_ack_pending"], info()["num_redelivered"]
-    if out == 5:
-        equal(again, 0, "five are out, not one more, and none was delivered again")
-    else:  # a fetch was over on a busy machine before what the server had sent for it came: that waits in the client
-        ok(5 < out < 50, "what was asked for is out, and not more", (out, again))
+    # On a busy machine a fetch may be over before what the server had sent for it came: that waits in the client.
+    ok(5 <= out < 50, "five are out, or what was asked for, and not more", (out, again))
+    if out == 5 and progress.longest_gap(began) < 1.0:  # it was heard in time
+        equal(again, 0, "and none was delivered again")
     open(go, "w").close()
     until(lambda: info()["num_pending"] + info()["num_ack_pending"] == 0, "the rest")
     p.send_signal(signal.SIGTERM)
     p.communicate()
     equal(p.returncode, 0, "ended well")
+    progress.socket.close()
 
 
 @case
@@ -198,8 +226,8 @@ def escalates():
     source = stream("esc")
     send("esc", b"x", {"Nats-Msg-Id": "x"})
     out = os.path.join(folder, "esc")
-    consume(source, "--exec", "echo >> " + out, "--takeover", "escalate", crash="consume.delivered:1")
-    consume(source, "--exec", "echo >> " + out, "--takeover", "escalate")
+    for crash in ("consume.delivered:1", None):  # the second waits for the end of the first one's lease
+        consume(source, "--exec", "echo >> " + out, "--takeover", "escalate", crash=crash, lease="1s")
     equal(len(open(out).readlines()), 1, "delivered once")
     dead = letters()
     equal([(d["message_id"], d["reason"]) for d in dead],
@@ -351,7 +379,7 @@ def late_messages():
         send("late", b"%d" % i, {"Nats-Msg-Id": "t%d" % i, "Once-Message-Key": "k"})
     out = os.path.join(folder, "late")
     proxy = Late()
-    code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16", lease="20s")
+    code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16")
     proxy.listener.close()
     ok(proxy.cut.is_set(), "they came late")
     equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
@@ -361,12 +389,12 @@ def late_messages():
 def the_broker_goes_away():
     source = stream("away")
     out = os.path.join(folder, "away")
-    p = start(source, "--exec", "echo $(cat) >> %s" % out)
-    send("away", b"1", {"Nats-Msg-Id": "a1"})
+    p = start(source, "--exec", "echo $(cat) >> %s" % out, lease="2s")  # what was out when it died is waited for
+    send("away", b"1", {"Nats-Msg-Id": "a1", "Once-Message-Key": "k"})
     until(lambda: os.path.exists(out), "the first")
     nats.kill()
     nats.start()
-    send("away", b"2", {"Nats-Msg-Id": "a2"})
+    send("away", b"2", {"Nats-Msg-Id": "a2", "Once-Message-Key": "k"})
     until(lambda: sorted(set(open(out).read().split())) == ["1", "2"], "the second")
     p.terminate()
     p.communicate()

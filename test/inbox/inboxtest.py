@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../outbox")]
-from outboxtest import drain, equal, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, until, url
+from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, until, url
 from ports import free_port
 
 
@@ -43,6 +43,15 @@ class NatsSide:
     def messages(self, topic):
         """[(headers, payload)]"""
         return [(headers, payload) for _, headers, payload in self.broker.messages(topic.replace(".", "-"))]
+
+    def give_back(self, topic, consumer):
+        self.broker.give_back(topic.replace(".", "-"), consumer)
+
+    def forget_ids(self, topic):
+        """Until the stream takes the last it has once more: then it takes all of them."""
+        stored = self.broker.messages(topic.replace(".", "-"))
+        if stored:
+            self.broker.publish_again(*stored[-1])
 
     def unacknowledged(self, topic, consumer):
         info = self.broker.ask("CONSUMER.INFO.%s.%s" % (topic.replace(".", "-"), consumer), {})
@@ -90,12 +99,22 @@ class RabbitSide:
         self.seen[topic] = self.seen.get(topic, []) + new
         return self.seen[topic]
 
+    def give_back(self, topic, consumer):
+        """The broker does so with the connection that is gone; when it has seen that, the queue has no consumer any more."""
+        until(lambda: self.queue(topic).consumer_count == 0, "the end of a connection")
+
+    def forget_ids(self, topic):
+        pass
+
+    def queue(self, topic):
+        connection = self.broker.connection()
+        found = connection.channel().queue_declare(topic, passive=True).method
+        connection.close()
+        return found
+
     def unacknowledged(self, topic, consumer):
         """Nobody consumes now, so what is not acknowledged is ready again."""
-        connection = self.broker.connection()
-        count = connection.channel().queue_declare(topic, passive=True).method.message_count
-        connection.close()
-        return count
+        return self.queue(topic).message_count
 
 
 class KafkaSide:
@@ -122,13 +141,19 @@ class KafkaSide:
     def messages(self, topic):
         return [({k: v.decode() for k, v in headers}, value) for _, _, headers, value in self.broker.messages(topic)]
 
+    def give_back(self, topic, consumer):
+        self.broker.end_members(consumer)
+
+    def forget_ids(self, topic):
+        pass
+
     def unacknowledged(self, topic, consumer):
         import confluent_kafka
         c = confluent_kafka.Consumer({"bootstrap.servers": self.broker.servers, "group.id": consumer, "log_level": 0})
         places = [confluent_kafka.TopicPartition(topic, n) for n in range(3)]
         left = 0
-        for place in c.committed(places, timeout=20):
-            left += c.get_watermark_offsets(place, timeout=20)[1] - max(place.offset, 0)
+        for place in c.committed(places, timeout=120):
+            left += c.get_watermark_offsets(place, timeout=120)[1] - max(place.offset, 0)
         c.close()
         return left
 
@@ -137,15 +162,15 @@ SIDES = {"nats": NatsSide, "rabbitmq": RabbitSide, "kafka": KafkaSide}
 
 
 class Consumer:
-    """`once consume`, under way."""
+    """`once consume`, under way. Its lease does not run out, however busy the machine is: end_of() is the end of one that is dead."""
     def __init__(self, source, *arguments, store=None, name="billing", crash=None, log=None, drained=False):
         env = dict(os.environ)
         if crash:
             env["ONCE_CRASH"] = crash
         if log:
             env["ONCE_POINT_LOG"] = log
-        command = [ONCE, "consume", source, "--store", store or url("test"), "--consumer", name, "--lease", "500ms", "--backoff", "10ms",
-                   "--backoff-max", "50ms", "--retention", "never", "--report", "500ms", *arguments]
+        command = [ONCE, "consume", source, "--store", store or url("test"), "--consumer", name, "--lease", "120s", "--timeout", "120s",
+                   "--backoff", "10ms", "--backoff-max", "50ms", "--retention", "never", "--report", "500ms", *arguments]
         self.p = subprocess.Popen(command + ["--drain"] * drained, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def alive(self):
@@ -222,6 +247,12 @@ class Endpoint:
         self.server.shutdown()
         self.server.server_close()
         self.session.close()
+
+
+def end_of(side, topic, consumer="billing"):
+    """All consumers of that name are dead: their leases are over, and the broker knows."""
+    psql("UPDATE once.claim SET lease_ms = 1; UPDATE once.progress SET lease_until = 1")
+    side.give_back(topic, consumer)
 
 
 def set_up(database="test"):

@@ -173,7 +173,7 @@ static void pg__fresh_once_per_consumer(void)
 
 static void pg__retention(void)
 {
-    struct once_consumer c = { .name = ONCE_LIT("r"), .retention_ms = 1000, .horizon_ms = 1001 };
+    struct once_consumer c = { .name = ONCE_LIT("r"), .retention_ms = 3600000, .horizon_ms = 3600001 };
     pg_open();
     CHECK(command("BEGIN"));
     CHECK(once_pg_consumer(conn, &c, NULL) == ONCE_INVALID);
@@ -181,7 +181,7 @@ static void pg__retention(void)
     CHECK(once_pg_consumer(conn, &c, NULL) == ONCE_OK);
     CHECK(pg_consume("r", "m") == 1 && pg_consume("r", "n") == 1 && pg_consume("o", "m") == 1);
     CHECK(command("COMMIT"));
-    CHECK(command("UPDATE once.inbox SET taken_at = taken_at - 2000"));
+    CHECK(command("UPDATE once.inbox SET taken_at = taken_at - 7200000"));
     CHECK(command("BEGIN"));
     CHECK(pg_consume("r", "m") == 1 && pg_consume("r", "m") == 0 && pg_consume("o", "m") == 0);
     CHECK(command("COMMIT"));

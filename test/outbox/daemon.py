@@ -5,15 +5,15 @@ import json
 import re
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import metrics
 from outboxtest import *
-from sqltest import server, start
 
 CASES = []
-RELAY = ["--relay-backoff", "10ms", "--relay-backoff-max", "100ms", "--relay-timeout", "2s", "--relay-lease", "4s"]
+RELAY = ["--relay-backoff", "10ms", "--relay-backoff-max", "100ms", "--relay-timeout", "60s", "--relay-lease", "120s"]
 
 
 def case(f):
@@ -40,7 +40,7 @@ class Daemon:
     def claim(self, key):
         body = json.dumps({"tenant": "t", "key": key, "request": {"method": "POST", "path": "/", "body": ""}}).encode()
         request = urllib.request.Request("http://%s/v1/claim" % self.address, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["arm"]
 
     def end(self, number=signal.SIGTERM):
@@ -58,6 +58,7 @@ def numbers_agree_with_what_happened(folder):
     hook = Receiver(lambda payload: 500 if payload.startswith(b"bad") else 200)
     away = Receiver()
     away.stop()
+    began = time.monotonic()
     psql("SELECT once.enqueue('a.' || n % 50, 'key' || n % 40, convert_to(CASE WHEN n % 100 = 7 THEN 'bad' ELSE 'good' END || n, 'UTF8')) "
          "FROM generate_series(1, 500) n")
     psql("SELECT once.enqueue('b', 'b' || n, 'x') FROM generate_series(1, 3) n")
@@ -85,7 +86,8 @@ def numbers_agree_with_what_happened(folder):
     equal([m("once_outbox_messages", state=s) for s in ("pending", "held", "later", "dead")],
           [float(x) for x in psql("SELECT pending, held, later, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
     ok(m("once_outbox_oldest_seconds", state="held") > 0 and m("once_outbox_oldest_seconds", state="pending") == 0, "and the oldest of them")
-    ok(0 < m("once_relay_delay_seconds_sum", route="a.*") < 495 * 60 and m("once_relay_publish_seconds_sum", route="a.*") > 0, "times are seconds")
+    ok(0 < m("once_relay_publish_seconds_sum", route="a.*") <= m("once_relay_delay_seconds_sum", route="a.*") < 495 * (time.monotonic() - began),
+       "times are seconds, and not more than have passed")
     equal(len({key for key in m if key[0] == "once_relay_published_total"}), 4, "50 topics and 40 keys, and a series per route")
     equal((m("once_relay_up"), m("once_relay_outages_total"), m("once_relay_unsettled_total")), (1, 0, 0), "it is up")
     away.start()
@@ -103,7 +105,7 @@ def crashes_are_counted(folder):
     equal(d.p.wait(), -9, "a daemon is killed in the middle of a batch")
     d.end()
     flight = int(psql("SELECT sum(cardinality(flight)) FROM once.outbox_lane"))
-    psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")  # its lease is over
+    expire()
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY)
     until(outbox_is_empty, "everything published")
     equal((d.metrics()("once_relay_crashed_total", route="t"), flight > 0), (flight, True),
@@ -116,9 +118,9 @@ def crashes_are_counted(folder):
 @case
 def claims_do_not_wait_for_it(folder):
     gate = threading.Event()
-    hook = Receiver(lambda payload: gate.wait(60) and 200)
+    hook = Receiver(lambda payload: gate.wait(600) and 200)
     psql("SELECT once.enqueue('t', 'key' || n, 'x') FROM generate_series(1, 100) n")
-    d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "60s", "--relay-lease", "120s")
+    d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "600s", "--relay-lease", "1200s")
     until(lambda: psql("SELECT count(*) FROM once.outbox_lane WHERE cardinality(flight) > 0") != "0", "messages under way")
     equal({d.claim("k%d" % n) for n in range(50)}, {"execute"}, "with a receiver that does not answer, 50 claims are answered")
     # The database of the outbox stops in the middle; the daemon's store is another.
@@ -140,10 +142,10 @@ def claims_do_not_wait_for_it(folder):
 @case
 def it_drains_when_the_daemon_ends(folder):
     seen, gate = threading.Event(), threading.Event()
-    hook = Receiver(lambda payload: (seen.set(), gate.wait(60)) and 200)
+    hook = Receiver(lambda payload: (seen.set(), gate.wait(600)) and 200)
     psql("SELECT once.enqueue('t', 'k', convert_to('k/' || n, 'UTF8')) FROM generate_series(1, 3) n")
-    d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "60s", "--relay-lease", "120s")
-    seen.wait(60)
+    d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "600s", "--relay-lease", "1200s")
+    seen.wait(120)
     d.p.send_signal(signal.SIGTERM)
     until(lambda: not os.path.exists(folder + "/once.sock") or is_closed(d.address), "its end to begin")
     ok(d.p.poll() is None, "it waits for what is under way")

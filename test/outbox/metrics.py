@@ -41,5 +41,5 @@ def parse(text):
 
 
 def fetch(address):
-    with urllib.request.urlopen("http://%s/metrics" % address, timeout=20) as answer:
+    with urllib.request.urlopen("http://%s/metrics" % address, timeout=120) as answer:
         return parse(answer.read().decode())

@@ -78,7 +78,7 @@ class Receiver:
             def handle_error(self, *_):
                 pass  # a relay that is killed leaves broken connections
 
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while self.server is None:
             try:
                 self.server = Server(("127.0.0.1", self.port), Handler)

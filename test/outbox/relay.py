@@ -139,6 +139,7 @@ def answers_of_all_kinds():
     enqueue("nobody", None, "unrouted")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--attempts", "3", *QUICK)
     until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "2", "two dead letters")
+    until(lambda: psql("SELECT refusals FROM once.outbox_held WHERE line = 'klater'") == "1", "an answer to the third")
     reasons = dict(r.split("|") for r in psql("SELECT message_key, reason FROM once.outbox_dead").splitlines())
     equal(reasons["redirect"], "status 307 (redirects are not followed)", "a redirect is not followed")
     ok(reasons["cut"].startswith("no complete answer: "), "a cut connection after sending is a refusal", reasons)
@@ -225,17 +226,21 @@ def a_poisoned_relay():
     """A message that kills every relay that sends it is found, alone, and the others are not blamed."""
     hook = Receiver()
     psql("SELECT once.enqueue('t', 'key' || n, convert_to('m' || n, 'UTF8')) FROM generate_series(1, 20) n")
-    victims = []
-    hook.behave = lambda payload: victims[-1].p.kill() or "cut" if payload == b"m7" else 200
+    victims, known = [], threading.Lock()  # a relay may be at its work before we know its process
+
+    def behave(payload):
+        with known:
+            return victims[-1].p.kill() or "cut" if payload == b"m7" else 200
+    hook.behave = behave
     for _ in range(60):
         if outbox_is_empty():
             break
-        relay = Relay(url("test"), "--route", "t=" + hook.url(), "--crashes", "2", "--lease", "1s", "--timeout", "500ms",
-                      "--backoff", "10ms", "--backoff-max", "50ms")
-        victims.append(relay)
+        with known:
+            relay = Relay(url("test"), "--route", "t=" + hook.url(), "--crashes", "2", *QUICK)
+            victims.append(relay)
         until(lambda: outbox_is_empty() or not relay.alive(), "a relay's end")
         relay.stop()
-        psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")  # its lease is over
+        expire()
     equal(psql("SELECT convert_from(payload, 'UTF8'), crashes, refusals FROM once.outbox_dead"), "m7|2|0", "dead for its crashes, only it")
     equal(sorted(set(hook.firsts())), sorted("m%d" % n for n in range(1, 21) if n != 7), "all others arrived")
     hook.stop()
@@ -259,9 +264,10 @@ def a_high_rate_leaves_no_bloat():
     old.run("COMMIT")
     ok(largest < 4 * 65536 + 900000, "2000 messages of 400 bytes, with an old snapshot: the tables stay small", largest, slots)
     equal(len(set(m["id"] for m in hook.confirmed)), 2000, "all arrived")
-    for _ in range(3):
-        psql("SELECT once.outbox_upkeep()")
-    ok(int(psql("SELECT sum(pg_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")) <= 2 * 65536 + 200000, "and are given back")
+    left = lambda: (psql("SELECT once.outbox_upkeep()"),
+                    int(psql("SELECT sum(pg_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")))[1]
+    until(lambda: left() <= 2 * 65536 + 200000, "tables that are given back")  # not while a vacuum looks at one
+    ok(True, "and are given back")
     psql("UPDATE once.outbox_ring SET turn_bytes = 8388608")
     hook.stop()
 

@@ -15,10 +15,6 @@ server.start()
 server.create_stream("ORDERS", ["orders.>"])
 
 
-def is_quiet():
-    return outbox_is_empty()
-
-
 message = psql("SELECT once.enqueue('orders.created', 'k1', '{}', '{\"traceparent\": \"00-1\", \"Nats-Expected-Stream\": \"X\", \"Once-Message-Key\": \"evil\", \"content-type\": \"evil\"}', 'application/json')")
 equal(drain(url("test"), "--route", "orders.*=" + server.url)[0], 0, "drained")
 stored = server.messages("ORDERS")
@@ -38,8 +34,9 @@ ok("no subject of NATS" in psql("SELECT reason FROM once.outbox_dead"), "a topic
 psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead")
 
 # Kills of relay and server while messages flow.
-relays = [Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s", "--lease", "2s")
-          for _ in range(2)]
+start_relay = lambda: Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--attempts", "1000",
+                            "--timeout", "5s", "--lease", "10s")
+relays = [start_relay() for _ in range(2)]
 total = 0
 for n in range(6):
     psql("SELECT count(once.enqueue('orders.storm', 'k' || i %% 10, convert_to('k' || i %% 10 || '/' || i, 'UTF8'))) FROM generate_series(%d, %d) i"
@@ -50,9 +47,9 @@ for n in range(6):
         server.start()
     elif n == 2:
         relays[0].kill()
-        relays[0] = Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "1s",
-                          "--lease", "2s")
-until(is_quiet, "everything published", 120)
+        relays[0] = start_relay()
+        expire()
+until(outbox_is_empty, "everything published", 240)
 for relay in relays:
     relay.stop()
 storm = [p.decode() for s, _, p in server.messages("ORDERS") if s == "orders.storm"]

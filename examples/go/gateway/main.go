@@ -47,7 +47,7 @@ const bodyMax = 65536
 var (
 	provider = setting("PROVIDER_URL", "http://127.0.0.1:9100")
 	api      = setting("ONCE_API", "http://127.0.0.1:7411")
-	client   = &http.Client{Timeout: 10 * time.Second}
+	client   = &http.Client{Timeout: callSeconds()}
 	pool     *pgxpool.Pool
 	itemForm = regexp.MustCompile(`^[A-Za-z0-9 ._-]{1,100}$`)
 )
@@ -210,6 +210,14 @@ func setting(name, otherwise string) string {
 		return value
 	}
 	return otherwise
+}
+
+func callSeconds() time.Duration {
+	seconds, err := time.ParseDuration(setting("ORDERS_CALL_SECONDS", "10") + "s")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return seconds
 }
 
 func main() {

@@ -39,14 +39,14 @@ import (
 )
 
 const (
-	callTime = 10 * time.Second
-	bodyMax  = 65536
-	tenant   = "shop" // of many shops in one database: whoever is logged in, so that they do not meet each other's keys
+	bodyMax = 65536
+	tenant  = "shop" // of many shops in one database: whoever is logged in, so that they do not meet each other's keys
 )
 
 var (
 	provider = setting("PROVIDER_URL", "http://127.0.0.1:9100")
 	lease    = setting("ORDERS_LEASE", "30 seconds") // longer than the call may take: then nobody has to renew it
+	callTime = callSeconds()
 	pool     *pgxpool.Pool
 
 	errRefused      = errors.New("this is no such thing")      // nothing was claimed, the key is as good as new
@@ -334,6 +334,14 @@ func setting(name, otherwise string) string {
 		return value
 	}
 	return otherwise
+}
+
+func callSeconds() time.Duration {
+	seconds, err := time.ParseDuration(setting("ORDERS_CALL_SECONDS", "10") + "s")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return seconds
 }
 
 func main() {
