@@ -31,7 +31,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import sanitized
 from ports import free_port
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))
 HERE = os.path.dirname(os.path.realpath(__file__))
 ONCE = os.environ.get("ONCE_BIN", "")
@@ -390,7 +390,11 @@ http {
     proxy_set_header Connection "";
     proxy_buffer_size 16k;
     proxy_buffers 8 16k;
-    proxy_read_timeout 30s;
+    proxy_read_timeout 180s;
+    proxy_send_timeout 180s;
+    client_header_timeout 180s;
+    client_body_timeout 180s;
+    send_timeout 180s;
     once_daemon %(socket)s;
     upstream app { server 127.0.0.1:%(upstream)d; }
     upstream kept { server 127.0.0.1:%(upstream)d; keepalive 4; }
