@@ -18,7 +18,7 @@ import wireclient as w
 ONCE = os.environ["ONCE_BIN"]
 _number = _failed = 0
 _case = ""
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 
 
 def ok(passed, name, *notes):

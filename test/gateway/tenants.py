@@ -11,7 +11,7 @@ TENANT = "once_tenant $http_x_tenant;"
 LOCATIONS = (Location("/t/", "once on;", TENANT),
              Location("/required/", "once required;", TENANT),
              Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
-             Location("/wait/", "once on;", TENANT, "once_wait 20s;"),
+             Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
              Location("/other/", "once on;", "once_tenant -;"))
 

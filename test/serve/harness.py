@@ -29,7 +29,7 @@ from ports import free_port, free_ports
 
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 MODULE = os.environ.get("ONCE_MODULE")
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 ROOT = os.getuid() == 0
 ALARMING = re.compile(r"\[(alert|emerg|crit)\]|open socket|Sanitizer|runtime error|Assertion|stack smashing")
 
