@@ -148,6 +148,13 @@ rerun__failed_attempt_keeps_its_point() {
     is "$(cat attempts)" $'1 none \n2 p1 data 1\n3 p2 data 2' 'attempts, points, checkpoints'
 }
 
+# Stops PID, but not in the middle of a step, with the store's lock in its hands: then nobody else could take over.
+halt() { # PID
+    while kill -STOP "$1" && await "is_stopped $1" && ! flock -n once.db-lock true; do
+        kill -CONT "$1"
+    done
+}
+
 # Must show 5.
 zombie__is_fenced_and_reports_the_stored_outcome() {
     command='echo "$ONCE_ATTEMPT" >>attempts; echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT
@@ -155,7 +162,7 @@ zombie__is_fenced_and_reports_the_stored_outcome() {
     spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready.1 ]'
-    kill -STOP $first
+    halt $first
     : >go.2 # the second attempt does not wait
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
     is "$status:$out" $'0:from 2\nend 2\n' 'the second attempt'
@@ -177,7 +184,7 @@ zombie__successor_still_running_is_75_or_waits() {
         spawn env ONCE_TRACE=trace.$wait sh -c 'exec "$0" run --store "trace+$ONCE_STORE" --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
         first=$!
         await '[ -e ready.1 ]'
-        kill -STOP $first
+        halt $first
         # It waits for the end of the first one's lease; its own is long.
         spawn "$ONCE" run --takeover rerun --wait 60s --key k$wait -- sh -c "$command" >out.2
         second=$!
@@ -203,7 +210,7 @@ zombie__command_gets_sigterm_under_rerun() {
     spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready.1 ]'
-    kill -STOP $first
+    halt $first
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
     kill -CONT $first
@@ -216,7 +223,7 @@ zombie__under_escalate_is_unknown() {
     spawn sh -c 'exec "$0" run --lease '$LEASE' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready ]'
-    kill -STOP $first
+    halt $first
     run once run --wait 60s --lease $LEASE --key k -- sh -c "$command"
     is "$status" 70 'the second'
     : >go
@@ -233,7 +240,7 @@ zombie__key_with_another_life_is_not_its_answer() {
     spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready.1 ]'
-    kill -STOP $first
+    halt $first
     : >go.2
     run once run --wait 60s --takeover rerun --lease $LEASE --retention 1ms --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
@@ -252,7 +259,7 @@ zombie__advance_is_refused() {
     spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "trap \"\" TERM; $1" 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready.1 ]'
-    kill -STOP $first
+    halt $first
     : >go.2
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "trap \"\" TERM; $command"
     is "$(cat advance.2)" 0 'advance of the second'

@@ -507,7 +507,7 @@ def bad_configurations(g):
     good = g.conf()
     for old, new, says in (
             ("once_tenant -;", "", "once_tenant"), ("once on;", "once maybe;", "maybe"),
-            ("once_wait 10s;", "once_wait soon;", "soon"), ("once_final all;", "once_final 7xx;", "7xx"),
+            ("once_wait 60s;", "once_wait soon;", "soon"), ("once_final all;", "once_final 7xx;", "7xx"),
             ("once_takeover rerun;", "once_takeover guess;", "guess"),
             ("once_final all;", "once_fingerprint exclude=a;", "exclude=a"),
             ("once_final all;", "once_replay_headers Set-Cookie;", "Set-Cookie"),
