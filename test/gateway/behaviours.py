@@ -307,6 +307,7 @@ def main():
     suite = Suite()
     suite.require()
     gateway = Gateway(variants("escalate", "escalate") + variants("rerun", "rerun") + [PAIR_LOCATION], http=PAIR).start()
+    gateway.patient = True
     stories = [Story(row, policy) for row in TABLE for policy in ("escalate", "rerun")]
 
     # Those that nginx gives up on take as long as it waits, which is long enough for the service to come as far as it

@@ -478,6 +478,7 @@ def main():
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     gateway.listen = ("listen 127.0.0.1:PORT2 ssl http2; listen 127.0.0.1:PORT3 http2; ssl_certificate cert.pem; "
                       "ssl_certificate_key key.pem;")
+    gateway.patient = True
     gateway.start()
     for how in ("close", "reset"):
         for name, part in PARTS.items():

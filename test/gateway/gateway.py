@@ -353,6 +353,9 @@ class Gateway:
         self.nginx = self.old_nginx = None
         self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
         self.daemon_env = daemon_env
+        # The module waits five seconds for the daemon, then says 503, which is safe to ask again. Where the daemon is up all
+        # the time that says how busy this machine is, and ask() does: until the claim that came too late was given back.
+        self.patient = False
         self.stopped = False
         ALL_GATEWAYS.append(self)
 
@@ -516,6 +519,15 @@ http {
         if body is not None:
             lines.append(("Content-Length", str(len(body))))
         data = request_bytes(method, path, lines, body or b"")
+        answer = self._answer(data, method, client, port, tls)
+        if self.patient and answer.code() == "store-unavailable":
+            again = time.monotonic() + BOUND_S
+            while answer.code() in ("store-unavailable", "in-progress") and time.monotonic() < again:
+                time.sleep(0.1)
+                answer = self._answer(data, method, client, port, tls)
+        return answer
+
+    def _answer(self, data, method, client, port, tls):
         if client:
             client.send(data)
             return client.read(method)

@@ -140,6 +140,7 @@ def main():
     gateway = Gateway((*LOCATIONS, policy), workers=2)
     gateway.api = "127.0.0.1:%d" % free_port()
     gateway.daemon.arguments = ["--http", gateway.api, "--quota", "records=%d,waiters=%d" % (RECORDS, WAITERS)]
+    gateway.patient = True
     gateway.start()
     suite.run(width=1, gateways=[("the gateway", gateway)])
 

@@ -199,6 +199,7 @@ def main():
     global gateway
     suite.require()
     gateway = Gateway((*LOCATIONS, GUARDED, MAY), workers=2).start()
+    gateway.patient = True
     for state, prepare in STATES.items():
         for request, path in REQUESTS.items():
             suite.add("another's key, %s: %s" % (state, request), same_as_never_used, prepare, path)
