@@ -341,6 +341,10 @@ class Master:
 class Gateway:
     """Daemon, nginx, upstream. Everything may be ended and started again on its own."""
 
+    # The module waits five seconds for the daemon, then says 503, which is safe to ask again. Where the daemon is up all
+    # the time that says how busy this machine is, and ask() does: until the claim that came too late was given back.
+    patient = False
+
     def __init__(self, locations=(ESCALATE, RERUN), workers=1, store=None, http="", server="", listen="", upstream=None,
                  daemon_env=None, tolerate=None, foreground=True):
         self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
@@ -353,9 +357,6 @@ class Gateway:
         self.nginx = self.old_nginx = None
         self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
         self.daemon_env = daemon_env
-        # The module waits five seconds for the daemon, then says 503, which is safe to ask again. Where the daemon is up all
-        # the time that says how busy this machine is, and ask() does: until the claim that came too late was given back.
-        self.patient = False
         self.stopped = False
         ALL_GATEWAYS.append(self)
 
