@@ -45,13 +45,13 @@ slow: deps all jars ## those that take their time
 check: deps jars ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@tools/run-tests build-asan --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
+	@tools/run-tests build-asan --timeout-multiplier 4 --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
 	@CC=clang meson setup -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
 	@ninja -C build-tsan
-	@ONCE_TEST_SECONDS=120 tools/run-tests build-tsan --suite conformance --suite daemon --suite unit --no-suite postgres
+	@ONCE_TEST_SECONDS=300 tools/run-tests build-tsan --timeout-multiplier 4 --suite conformance --suite daemon --suite unit --no-suite postgres
 
 clang: deps ## does clang build it without a warning?
 	@CC=clang meson setup build-clang >/dev/null 2>&1 || true

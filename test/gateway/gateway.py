@@ -341,6 +341,10 @@ class Master:
 class Gateway:
     """Daemon, nginx, upstream. Everything may be ended and started again on its own."""
 
+    # The module waits five seconds for the daemon, then says 503, which is safe to ask again. Where the daemon is up all
+    # the time that says how busy this machine is, and ask() does: until the claim that came too late was given back.
+    patient = False
+
     def __init__(self, locations=(ESCALATE, RERUN), workers=1, store=None, http="", server="", listen="", upstream=None,
                  daemon_env=None, tolerate=None, foreground=True):
         self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
@@ -517,6 +521,15 @@ http {
         if body is not None:
             lines.append(("Content-Length", str(len(body))))
         data = request_bytes(method, path, lines, body or b"")
+        answer = self._answer(data, method, client, port, tls)
+        if self.patient and answer.code() == "store-unavailable":
+            again = time.monotonic() + BOUND_S
+            while answer.code() in ("store-unavailable", "in-progress") and time.monotonic() < again:
+                time.sleep(0.1)
+                answer = self._answer(data, method, client, port, tls)
+        return answer
+
+    def _answer(self, data, method, client, port, tls):
         if client:
             client.send(data)
             return client.read(method)
