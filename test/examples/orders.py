@@ -66,6 +66,7 @@ class Books(PostgresBooks):
         return "postgresql://127.0.0.1:%s/%s?user=shop" % (os.environ["ONCE_TEST_POSTGRES_PORT"], self.name)
 
     def close(self):
+        self.end_session()
         self.psql(self.url, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
                             "AND pid <> pg_backend_pid(); TRUNCATE orders, stock, once.claim, once.result, once.progress, "
                             "once.outbox, once.audit")
