@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -31,9 +30,7 @@ serving = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(serving)
 
 ORDER = {"item": "tea", "amount": 2500}
-LEASE_S = 1  # where its end is awaited
-LONG_S = 60  # where it must not run out, however slow the machine is
-CALL_S = 8   # the services wait for the provider a little longer than that
+LEASE_S = 1
 # Where it can be killed, in the order of an order, and the lock that is waited for there.
 GATES = {"booking": 1, "booked": 2, "paying": 3, "paid": 4}
 PLACES = ["booking", "booked", "hold", "hold-answer", "paying", "paid"]
@@ -251,8 +248,7 @@ def refused(case, shop):
         expect(answer and answer.status == 400, "%r: %s" % (body[:60], answer))
     answer = case.ask(b'{"item": "' + b"x" * 70000 + b'", "amount": 5}', "large")
     expect(answer is None or answer.status == 413, "70000 bytes: %s" % answer)
-    answer = case.ask(key=None)
-    expect(answer.status == 400, "without a key: %s" % answer)
+    expect(case.ask(key=None).status == 400, "without a key")
     for key in ("", "x" * 256, "a b"):
         if not case.gateway:  # which knows more forms of keys
             expect(case.ask(key=key).status == 400, "the key %r" % key)
@@ -267,7 +263,7 @@ def refused(case, shop):
 
 def usual(case):
     """Refused, paid, replayed; another body; without the gateway, nobody."""
-    shop = case.begin(lease_s=LONG_S)
+    shop = case.begin()
     refused(case, shop)
     first = case.ask()
     expect(not first.replayed, "first %s" % first)
@@ -298,23 +294,20 @@ def killed(place):
 
 def in_parallel(case):
     """Ten at once with one key: one executes, and all are told the same in the end."""
-    case.begin(lease_s=LONG_S)
+    case.begin(lease_s=60)
     case.mode("hold")
     with ThreadPoolExecutor(10) as pool:
-        began = time.monotonic()
         waiting = [pool.submit(case.ask) for _ in range(10)]
         wait_for(lambda: sum(f.done() for f in waiting) == 9, "nine to be told that it is in progress")
         wait_for(lambda: case.held() == 1, "the tenth to call")
         case.mode("ok")
-        in_time = time.monotonic() - began < CALL_S  # else the tenth may have given up its call
         answers = [f.result() for f in waiting]
-    told = sorted(a.status for a in answers)
-    expect(told == [201] + [409] * 9 or (not in_time and told == [409] * 9 + [503]), "answers %s" % answers)
-    case.check_one(next((a for a in answers if a.status == 201), None) or case.ask_until_final(), "ten at once")
+    expect(sorted(a.status for a in answers) == [201] + [409] * 9, "answers %s" % answers)
+    case.check_one(next(a for a in answers if a.status == 201), "ten at once")
 
 
 def declined(case):
-    case.begin(provider=["--mode", "decline"], lease_s=LONG_S)
+    case.begin(provider=["--mode", "decline"])
     first = case.ask()
     expect(first.status == 402 and not first.replayed, "declined: %s" % first)
     case.mode("ok")
@@ -340,7 +333,7 @@ def away(case):
 
 def stock(case):
     """One transaction: all of many with one key are answered with its outcome."""
-    shop = case.begin(provider=None, lease_s=LONG_S)
+    shop = case.begin(provider=None)
     goods = {"item": "tea", "count": 5}
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: case.ask(goods, "delivery-1", "/stock"), range(8)))
@@ -365,17 +358,14 @@ def zombie(case):
     case.mode("hold")
     client, answers = asked(case, first)
     wait_for(lambda: case.held() == 1, "the call")
-    began = time.monotonic()
     first.send_signal(signal.SIGSTOP)
     wait_for(lambda: is_stopped(first), "the service to stop")
     case.mode("ok")
     answer = case.ask_until_final(port=second.port)
     first.send_signal(signal.SIGCONT)
-    in_time = time.monotonic() - began < CALL_S  # else it may find that its call took too long
     client.join()
-    late = answers[0]
-    expect(late and (late.replayed and (late.status, late.body) == (answer.status, answer.body) or not in_time and late.status == 503),
-           "the late one says %s, the other %s" % (late, answer))
+    expect(answers[0] and answers[0].replayed and (answers[0].status, answers[0].body) == (answer.status, answer.body),
+           "the late one says %s, the other %s" % (answers[0], answer))
     case.check_one(answer, "taken over")
 
 
