@@ -87,8 +87,10 @@ bench-relay: deps ## the relay against home-made ones, likewise; SINKS='URL ...'
 	@ninja -C build-release
 	@test/pg/with-postgres --durable bench/relay build-release
 
-install: all ## into PREFIX (default /usr/local), DESTDIR is honoured
-	@meson install -C $(BUILD) --no-rebuild
+install: ## a release build, without crash points, into PREFIX (default /usr/local); DESTDIR is honoured
+	@test -e build-install/build.ninja || meson setup --buildtype=release -Dcrash_points=false build-install >/dev/null
+	@meson configure --prefix=$(PREFIX) build-install
+	@meson install -C build-install
 
 deb: deps ## the Debian packages, into build-deb/
 	@tools/make-deb build-deb
@@ -100,4 +102,4 @@ tidy: deps ## format, and look for what the compiler does not
 	@tools/tidy
 
 clean: ## remove all build folders
-	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release build-deb build-deb-test
+	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release build-install build-deb build-deb-test

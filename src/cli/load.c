@@ -46,10 +46,17 @@ void load_key(uint64_t number, char key[LOAD_KEY_SIZE])
              (unsigned)(a & 0xfff), (unsigned)(b >> 52), (unsigned long long)(b & 0xffffffffffff));
 }
 
+/* A quantile is its bucket's end, which may be past the longest of all. */
+static double quantile_us(const struct histogram *h, double share)
+{
+    double of_bucket = histogram_quantile_us(h, share), max = (double)h->max_ns / 1000;
+    return of_bucket < max ? of_bucket : max;
+}
+
 void load_latencies(struct load_result *result, const struct histogram *h)
 {
-    result->p50_us = histogram_quantile_us(h, 0.50);
-    result->p99_us = histogram_quantile_us(h, 0.99);
+    result->p50_us = quantile_us(h, 0.50);
+    result->p99_us = quantile_us(h, 0.99);
     result->max_us = (double)h->max_ns / 1000;
 }
 

@@ -42,10 +42,16 @@ static once_result options_complete(const struct once_options *given, struct onc
     return r;
 }
 
+/* Such as an environment variable that is not set. */
+static once_result refuse_null(struct once_error *err)
+{
+    return once_fail(err, ONCE_INVALID, "no store is named: its URL is NULL");
+}
+
 once_result once_open(const char *url, const struct once_options *options, struct once **out, struct once_error *err)
 {
     struct once_options complete;
-    once_result r = options_complete(options, &complete, err);
+    once_result r = url != NULL ? options_complete(options, &complete, err) : refuse_null(err);
     if (r != ONCE_OK)
         return r;
     struct once *once = calloc(1, sizeof *once);
@@ -72,7 +78,8 @@ once_result once_migrate(const char *url, int *version, struct once_error *err)
 {
     struct once_options complete;
     int unused;
-    once_result r = options_complete(&(struct once_options){ .shared = true }, &complete, err);
+    once_result r =
+        url != NULL ? options_complete(&(struct once_options){ .shared = true }, &complete, err) : refuse_null(err);
     return r == ONCE_OK ? once_store_migrate(url, &complete, version != NULL ? version : &unused, err) : r;
 }
 

@@ -142,6 +142,7 @@ once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t
     pg_params_init(&p);
     add_claims(&p, ops, count, false);
     add_rare_terms(&p, ops, count);
+    pg_add_int(&p, PG_INT4, pg->replays);
     once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;

@@ -442,8 +442,21 @@ static void note_unusual(struct pg_conn *pg)
     pg->usual_wanted = usual_wanted(pg) < USUAL_WANTED_MAX / 2 ? 2 * usual_wanted(pg) : USUAL_WANTED_MAX;
 }
 
+/* Are claims replays for the most part? Then the next are looked for as such first. */
+static void note_replays(struct pg_conn *pg, const struct batch *b)
+{
+    size_t claims = 0, replays = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        claims += is_claim(b->items[i].kind);
+        replays += is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_REPLAY;
+    }
+    if (claims > 0)
+        pg->replays = 2 * replays >= claims;
+}
+
 static void note_answers(struct pg_conn *pg, const struct batch *b)
 {
+    note_replays(pg, b);
     for (size_t i = 0; i < b->count; i++) {
         bool usual = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
                      b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;

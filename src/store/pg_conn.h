@@ -52,6 +52,7 @@ struct pg_conn {
     once_time seen_at;                /* pg_batch.c: the database's clock, as it last told it; 0: it has not */
     once_time seen_steady;            /* our own steady clock then */
     unsigned usual_for, usual_wanted; /* pg_batch.c: batches in which all was as usual; how many it takes */
+    bool replays;                     /* pg_batch.c: of the last batch's claims, half at least */
 };
 
 /* What became of a statement that failed. */

@@ -240,7 +240,9 @@ static bool is_refused(const struct seal_store *s, struct once_op *op)
     bool refused = verb == ONCE_VERB_CLAIM || verb == ONCE_VERB_TAKE_OVER || verb == ONCE_VERB_ADVANCE ||
                    verb == ONCE_VERB_FINISH || has_secret(op->request);
     if (refused)
-        op->result = once_fail(&op->err, ONCE_INVALID, "this store's bytes are sealed: it needs its keys for that");
+        op->result =
+            once_fail(&op->err, ONCE_INVALID,
+                      "this store's bytes are sealed: it needs its keys for that (--seal-keys, or ONCE_SEAL_KEYS)");
     return refused;
 }
 

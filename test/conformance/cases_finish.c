@@ -80,12 +80,15 @@ static void K3__fence_that_was_never_given_is_fenced(void)
 
 static void K3__record_that_never_was_is_fenced_and_empty(void)
 {
-    struct once_grant forged = { .record = { 1, 2, 3 }, .fence = 1 };
-    for (enum verb v = 0; v < VERBS; v++) {
-        const struct once_reply *reply = do_verb(v, forged);
-        EXPECT_ROW(verb_names[v], reply->arm == ONCE_ARM_FENCED);
-        EXPECT_ROW(verb_names[v], reply->record.grant.fence == 0 && reply->record.state == ONCE_STATE_NONE);
-    }
+    static const struct once_grant forged[] = {
+        { .record = { 1, 2, 3 }, .fence = 1 }, { .record = { 1, 2, 3 }, .fence = 0 }, { .fence = 1 }, { .fence = 0 }
+    }; /* a grant that nobody filled in */
+    for (size_t i = 0; i < LENGTH(forged); i++)
+        for (enum verb v = 0; v < VERBS; v++) {
+            const struct once_reply *reply = do_verb(v, forged[i]);
+            EXPECT_ROW(verb_names[v], reply->arm == ONCE_ARM_FENCED);
+            EXPECT_ROW(verb_names[v], reply->record.grant.fence == 0 && reply->record.state == ONCE_STATE_NONE);
+        }
     EXPECT(do_list((struct once_filter){ 0 })->count == 0);
 }
 

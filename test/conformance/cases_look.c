@@ -411,6 +411,7 @@ static void options__empty_store_is_refused_where_it_may_not_be_made(void)
 static const struct url_row {
     const char *name, *url;
 } url_rows[] = {
+    { "NULL", NULL },
     { "empty", "" },
     { "no scheme", "/var/lib/once.db" },
     { "unknown scheme", "oracle:x" },

@@ -70,6 +70,17 @@ equal(arms(["claim z%d" % i for i in range(7)] + ["claim " + held[24]]), ["execu
       "K1 K7: and is known also from there")
 equal(psql("SELECT count(*) FROM (SELECT FROM once.claim GROUP BY key HAVING count(*) > 1) c"), "0", "K1: nobody has two claims")
 
+# Where claims are replays for the most part, they are looked for first; what is none is told what it is, all the same.
+done = held[:8] + held[16:24]
+equal(set(arms(["claim " + k for k in done])), {"replay"}, "K4: replays")
+b.ask("claim busy")
+equal(arms(["claim " + done[0], "claim n1", "claim busy", "claim " + done[1], "claim n2", "claim " + done[0],
+            "claim n1", "claim " + done[3], "claim " + held[24]]),
+      ["replay", "execute", "in progress", "replay", "execute", "replay", "in progress", "replay", "replay"],
+      "K1 K4 K7: replays, and what is none, of this slot and of others")
+equal(set(arms(["claim " + k for k in done])), {"replay"}, "K4: replays again")
+equal(set(arms(["claim m%d" % i for i in range(8)])), {"execute"}, "K1: and then fresh ones only")
+
 # Keys that are UUIDs are stored as such, and shown as they were given.
 usual(66)
 ids = [str(uuid.uuid4()) for _ in range(8)]

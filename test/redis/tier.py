@@ -118,6 +118,11 @@ def the_program_says_it_too():
     run = subprocess.run([ONCE, "run", "--store", socket, "--key", new_token(), "--retention", "never", "--", "true"],
                          stderr=subprocess.PIPE, text=True)
     expect(run.returncode != 0 and "best-effort" in run.stderr, "retention never: %d %s" % (run.returncode, run.stderr))
+    # A claim that no replica acknowledged: nobody knows whether it is there, but that nothing was executed is known.
+    ran = gateway.path("ran")
+    run = subprocess.run([ONCE, "run", "--store", gateway.daemon.store + "&wait=1&wait_ms=100", "--key", new_token(), "--", "touch", ran],
+                         stderr=subprocess.PIPE, text=True)
+    expect_equal((run.returncode, "was not executed" in run.stderr, os.path.exists(ran)), (69, True, False), run.stderr)
 
 
 @suite.case

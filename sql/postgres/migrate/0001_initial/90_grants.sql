@@ -42,7 +42,7 @@ GRANT EXECUTE ON FUNCTION
     once.route_id(text),
     once.routes(),
     once.claim_record(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bigint, bigint),
-    once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[], bigint[], bigint[]),
+    once.claim_many(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[], bigint[], bigint[], boolean),
     once.take_over_record(uuid, bigint, bigint, boolean, uuid, boolean),
     once.claim_with_request(uuid, bytea, bytea, bytea, bigint, bigint, integer, uuid, bytea, bigint, bigint),
     once.lookup_with_request(uuid),
