@@ -132,6 +132,10 @@ class Completing:
                  lambda: "the record to be %s; it is %s; %s" % (states, self.record(token), self.gateway.daemon.said()[-500:]))
         return self.record(token)
 
+    def id_end(self, token):
+        """What a record's id in the log ends with: its fence."""
+        return "-%d: " % self.record(token)["fence"]
+
     def wait_said(self, *words):
         """A line of the daemon's log that has all of these: it is written after what it is about is stored."""
         log = os.path.basename(self.gateway.daemon.log)

@@ -328,11 +328,12 @@ def test_console__is_the_daemons(world):
     need_module()
     port, traces = free_port(), "https://jaeger.example/search?tags=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D"
     gateway = world.serve("--console", "127.0.0.1:%d" % port, "--console-outbox", "sqlite:" + world.path("no-such.db"),
-                          "--console-traces", traces).ready()
+                          "--console-traces", traces, "--console-origin", "https://console.example").ready()
     equal(request(port, "/", method="GET", body=None)[0], 200, "the console")
     with open("/proc/%d/cmdline" % gateway.daemon()[0], encoding="utf-8") as f:
         words = f.read().split("\0")
     equal(words[words.index("--console-traces") + 1], traces, "where traces are")
+    equal(words[words.index("--console-origin") + 1], "https://console.example", "where browsers find it")
     equal([w for w in words if "no-such" in w], [], "arguments, which everybody sees, that name the outbox")
     gateway.end()
 
