@@ -159,4 +159,5 @@ const server = http.createServer(async (request, response) => {
         response.destroy();
     }
 });
+server.keepAliveTimeout = 75000; // longer than the gateway keeps a connection: else it sends a request where nobody reads any more
 server.listen(PORT, '127.0.0.1', () => console.log(`orders: listening on http://127.0.0.1:${PORT}`));

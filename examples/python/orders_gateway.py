@@ -154,7 +154,7 @@ class Shop(BaseHTTPRequestHandler):
         length = int(length) if re.fullmatch(r"[0-9]{1,9}", length) else -1
         body = self.rfile.read(min(max(length, 0), 16 * BODY_MAX))  # more than we take: or our answer may be lost with the rest
         if not 0 <= length <= BODY_MAX:
-            self.close_connection = True
+            self.close_connection = True  # which say() tells: who keeps connections must not send the next request here
             self.say(411 if length < 0 else 413, {"title": f"A body of up to {BODY_MAX} bytes, with its length"})
             return
         attempt, order = read_attempt(self.headers), read(body)
@@ -179,6 +179,8 @@ class Shop(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

@@ -217,7 +217,7 @@ class Shop(BaseHTTPRequestHandler):
         length = int(length) if re.fullmatch(r"[0-9]{1,9}", length) else -1
         body = self.rfile.read(min(max(length, 0), 16 * BODY_MAX))  # more than we take: or our answer may be lost with the rest
         if not 0 <= length <= BODY_MAX:
-            self.close_connection = True
+            self.close_connection = True  # which say() tells: who keeps connections must not send the next request here
             self.say(problem(411 if length < 0 else 413, f"A body of up to {BODY_MAX} bytes, with its length"))
             return
         key = read_key(self.headers.get_all("Idempotency-Key", []))
@@ -244,6 +244,8 @@ class Shop(BaseHTTPRequestHandler):
         for name, value in answer.headers:
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer.body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(answer.body)
 

@@ -1,6 +1,7 @@
 /* console_setup.c - see console_setup.h. */
 #include "cli/console_setup.h"
 
+#include "daemon/api_guard.h"
 #include "daemon/console_link.h"
 
 #include <string.h>
@@ -24,6 +25,13 @@ bool console_setup_option(const struct once_cli *cli, struct console_options *co
         console->traces = optarg;
         return fault == NULL;
     }
+    case CONSOLE_OPTION_ORIGIN: {
+        const char *fault = api_guard_origin_fault(optarg);
+        if (fault != NULL)
+            once_cli_usage(cli, "--console-origin: %s", fault);
+        console->origin = optarg;
+        return fault == NULL;
+    }
     case CONSOLE_OPTION_ANY:
         console->any_address = true;
         return true;
@@ -38,6 +46,7 @@ bool console_setup_check(const struct once_cli *cli, const struct console_option
     const char *needs = console->token_file != NULL ? "--console-token-file"
                         : console->outbox != NULL   ? "--console-outbox"
                         : console->traces != NULL   ? "--console-traces"
+                        : console->origin != NULL   ? "--console-origin"
                         : console->any_address      ? "--console-any-address"
                                                     : NULL;
     if (console->listen != NULL || needs == NULL)

@@ -15,6 +15,7 @@ enum console_option {
     CONSOLE_OPTION_TOKEN,
     CONSOLE_OPTION_OUTBOX,
     CONSOLE_OPTION_TRACES,
+    CONSOLE_OPTION_ORIGIN,
     CONSOLE_OPTION_ANY, /* the daemon's only */
     CONSOLE_OPTION_COUNT,
 };
@@ -24,7 +25,8 @@ enum console_option {
     { "console", required_argument, NULL, (first) + CONSOLE_OPTION_LISTEN },           \
     { "console-token-file", required_argument, NULL, (first) + CONSOLE_OPTION_TOKEN }, \
     { "console-outbox", required_argument, NULL, (first) + CONSOLE_OPTION_OUTBOX },    \
-    { "console-traces", required_argument, NULL, (first) + CONSOLE_OPTION_TRACES }
+    { "console-traces", required_argument, NULL, (first) + CONSOLE_OPTION_TRACES },    \
+    { "console-origin", required_argument, NULL, (first) + CONSOLE_OPTION_ORIGIN }
 #define CONSOLE_OPTIONS_ANY(first) { "console-any-address", no_argument, NULL, (first) + CONSOLE_OPTION_ANY }
 /* clang-format on */
 
@@ -39,7 +41,10 @@ enum console_option {
     "                     else that of --relay, else a PostgreSQL store's own\n"                                       \
     "  --console-traces URL\n"                                                                                         \
     "                     where a key's traces are found, for a link on its page; {key_hash} in\n"                     \
-    "                     it is the key hash; default: no link\n"
+    "                     it is the key hash; default: no link\n"                                                      \
+    "  --console-origin https://NAME[:PORT]\n"                                                                         \
+    "                     where browsers find it, if a proxy with TLS is before it; default:\n"                        \
+    "                     at this machine's addresses only\n"
 #define CONSOLE_HELP_ANY                                                                                               \
     "  --console-any-address\n"                                                                                        \
     "                     ADDR may be one that other machines can reach. There is no TLS: put\n"                       \

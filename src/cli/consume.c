@@ -16,6 +16,7 @@
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/span.h"
+#include "core/url.h"
 #include "http/http_call.h"
 #include "jobs/graveyard.h"
 #include "jobs/message_id.h"
@@ -310,8 +311,8 @@ static bool check(struct job *job, int argc, char **argv)
 {
     const struct source_ops *ops = optind < argc ? source_ops_of(argv[optind]) : NULL;
     const char *fault = ops != NULL ? ops->fault(argv[optind]) : "there is no such source";
-    char shown[ONCE_TEXT_URL_LEN];
-    once_text_url(optind < argc ? argv[optind] : "", shown);
+    char shown[ONCE_URL_SHOWN_LEN];
+    once_url_shown(optind < argc ? argv[optind] : "", shown);
     if (optind == argc)
         once_cli_usage(&job->cli, "which SOURCE?");
     else if (optind + 1 < argc)

@@ -3,6 +3,7 @@
 
 #include "cli/text.h"
 #include "core/span.h"
+#include "core/url.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -101,8 +102,8 @@ static bool add_route(struct relay_setup *setup, const char *name)
     setup->urls[relay->route_count] = url;
     relay->routes[relay->route_count++].pattern = copy;
     const char *fault = ops == NULL ? "there is no such sink" : ops->fault(url);
-    char shown[ONCE_TEXT_URL_LEN];
-    once_text_url(url, shown);
+    char shown[ONCE_URL_SHOWN_LEN];
+    once_url_shown(url, shown);
     if (fault != NULL)
         once_cli_usage(setup->cli, "%s: '%s': %s; sinks are %s", name, shown, fault, sink_schemes());
     return fault == NULL;

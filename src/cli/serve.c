@@ -772,7 +772,8 @@ static void add_console(struct once_serve_child *daemon, const struct console_op
 {
     const char *words[][2] = { { "--console", console->listen },
                                { "--console-token-file", console->token_file },
-                               { "--console-traces", console->traces } };
+                               { "--console-traces", console->traces },
+                               { "--console-origin", console->origin } };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (words[i][1] == NULL)
             continue;

@@ -132,25 +132,13 @@ void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN])
     }
 }
 
-void once_text_url(const char *url, char out[ONCE_TEXT_URL_LEN])
-{
-    const char *place = strstr(url, "://"), *at = strrchr(url, '@');
-    if (at == NULL)
-        snprintf(out, ONCE_TEXT_URL_LEN, "%s", url);
-    else
-        snprintf(out, ONCE_TEXT_URL_LEN, "%.*s...%s", place != NULL && place < at ? (int)(place + 3 - url) : 0, url,
-                 at);
-}
-
 void once_text_store(struct once_buf *out, const char *url)
 {
-    const char *authority = strstr(url, "://");
-    const char *at = authority != NULL ? strchr(authority + 3, '@') : NULL;
-    const char *colon = at != NULL ? memchr(authority + 3, ':', (size_t)(at - authority - 3)) : NULL;
-    const char *query = strchr(url, '?');
-    int len = (int)(query != NULL ? (size_t)(query - url) : strlen(url));
-    if (colon != NULL && (query == NULL || at < query))
-        once_buf_addf(out, "%.*s:***%.*s", (int)(colon - url), url, len - (int)(at - url), at);
+    const char *authority = strstr(url, "://"), *at = strrchr(url, '@'), *query = strchr(url, '?');
+    const char *colon = authority != NULL ? strchr(authority + 3, ':') : NULL;
+    if (at != NULL && colon != NULL && colon < at)
+        once_buf_addf(out, "%.*s:***%.*s", (int)(colon - url), url,
+                      query != NULL && query < at ? 0 : (int)strcspn(at, "?"), at);
     else
-        once_buf_addf(out, "%.*s", len, url);
+        once_buf_addf(out, "%.*s", (int)strcspn(url, "?"), url);
 }

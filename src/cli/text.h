@@ -26,11 +26,7 @@ void once_text_local(once_time time, char out[ONCE_TEXT_TIME_LEN]);
 /* A length of time to two units, "3h20m": nobody reads more. Negative is 0. */
 void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN]);
 
-/* A URL for a message to people, which may end in a log: without the user and password that it should not have. */
-#define ONCE_TEXT_URL_LEN 200
-void once_text_url(const char *url, char out[ONCE_TEXT_URL_LEN]);
-
-/* A store's URL without a password. */
+/* A store's URL without a password, and without what may be part of one that should have been escaped. */
 void once_text_store(struct once_buf *out, const char *url);
 
 #endif

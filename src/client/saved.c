@@ -5,6 +5,7 @@
 #include "core/mac.h"
 #include "core/resend.h"
 #include "core/span.h"
+#include "core/url.h"
 
 #include <curl/curl.h>
 #include <strings.h>
@@ -92,7 +93,7 @@ static bool part_of(CURLU *parsed, CURLUPart part, unsigned flags, char **out)
     return curl_url_get(parsed, part, out, flags) == CURLUE_OK;
 }
 
-static once_result url_parsed(CURLU *parsed, const char *url, struct once_buf *origin, struct once_error *err)
+static once_result url_parsed(CURLU *parsed, const char *shown, struct once_buf *origin, struct once_error *err)
 {
     char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL, *password = NULL;
     once_result r = ONCE_OK;
@@ -101,7 +102,7 @@ static once_result url_parsed(CURLU *parsed, const char *url, struct once_buf *o
     else if (!part_of(parsed, CURLUPART_SCHEME, 0, &scheme) || !part_of(parsed, CURLUPART_HOST, 0, &host) ||
              !part_of(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT, &port) ||
              (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
-        r = once_fail(err, ONCE_INVALID, "'%.200s' is no http:// or https:// URL", url);
+        r = once_fail(err, ONCE_INVALID, "'%s' is no http:// or https:// URL", shown);
     else if (origin != NULL)
         once_buf_addf(origin, "%s://%s:%s", scheme, host, port);
     curl_free(scheme);
@@ -114,23 +115,25 @@ static once_result url_parsed(CURLU *parsed, const char *url, struct once_buf *o
 
 once_result client_url_check(const char *url, struct once_buf *origin, struct once_error *err)
 {
+    char shown[ONCE_URL_SHOWN_LEN];
     size_t len = strnlen(url, ONCE_CLIENT_URL_LEN_MAX + 1);
     if (len > ONCE_CLIENT_URL_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "the URL is longer than %d bytes", ONCE_CLIENT_URL_LEN_MAX);
     for (size_t i = 0; i < len; i++)
         if ((uint8_t)url[i] <= 0x20 || (uint8_t)url[i] >= 0x7f || url[i] == '#')
             return once_fail(err, ONCE_INVALID, "the URL has a character at byte %zu that must be escaped", i + 1);
+    once_url_shown(url, shown);
     /* libcurl takes http:///host for http://host. */
     size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
     if (scheme == 0 || strchr("/?:", url[scheme]) != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.200s' is no http:// or https:// URL", url);
+        return once_fail(err, ONCE_INVALID, "'%s' is no http:// or https:// URL", shown);
     CURLU *parsed = curl_url();
     if (parsed == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a URL");
     CURLUcode code = curl_url_set(parsed, CURLUPART_URL, url, 0);
     once_result r = code == CURLUE_OUT_OF_MEMORY ? once_fail(err, ONCE_NO_MEMORY, "no memory for a URL")
-                    : code != CURLUE_OK ? once_fail(err, ONCE_INVALID, "'%.200s': %s", url, curl_url_strerror(code))
-                                        : url_parsed(parsed, url, origin, err);
+                    : code != CURLUE_OK ? once_fail(err, ONCE_INVALID, "'%s': %s", shown, curl_url_strerror(code))
+                                        : url_parsed(parsed, shown, origin, err);
     curl_url_cleanup(parsed);
     return r;
 }

@@ -437,6 +437,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->log = options->log;
     api->guard.hosts = options->hosts;
     api->guard.host_count = options->host_count;
+    api->guard.origin = options->origin;
     api->budget.max = options->bytes_max > 0 ? options->bytes_max : BYTES_MAX;
     api->drain_ms = or_default(options->drain_ms, DRAIN_MS);
     api->counters.started_ms = once_os_monotonic_ms();

@@ -47,6 +47,7 @@ struct once_api_options {
     bool any_address;         /* also addresses that others than this machine can reach */
     const char *const *hosts; /* further names for this machine that a Host header may have */
     size_t host_count;
+    const char *origin;      /* "https://NAME[:PORT]" of what is before it (api_guard.h); NULL: none */
     uint32_t connection_max; /* 256, up to 4096: more of them wait to be accepted */
     uint32_t request_ms;     /* 30 s: from the connection's begin, or its last answer, to the end of a request */
     uint32_t answer_ms;      /* 60 s: to take an answer */

@@ -57,6 +57,18 @@ static bool is_allowed_v6(const struct api_guard *guard, const struct in6_addr *
     return IN6_IS_ADDR_UNSPECIFIED(&bound->sin6_addr) || memcmp(&bound->sin6_addr, address, sizeof *address) == 0;
 }
 
+static const char https[] = "https://";
+
+enum { HTTPS_LEN = sizeof https - 1 };
+
+/* Has this Host the name of the origin? */
+static bool is_origins(const struct api_guard *guard, const char *host)
+{
+    char name[HOST_LEN_MAX + 1], own[HOST_LEN_MAX + 1];
+    return guard->origin != NULL && host != NULL && read_name(host, name) &&
+           read_name(guard->origin + HTTPS_LEN, own) && strcasecmp(name, own) == 0;
+}
+
 static bool is_allowed(const struct api_guard *guard, const char *host)
 {
     char name[HOST_LEN_MAX + 1];
@@ -64,6 +76,8 @@ static bool is_allowed(const struct api_guard *guard, const char *host)
     struct in6_addr v6;
     if (!read_name(host, name))
         return false;
+    if (is_origins(guard, host))
+        return true;
     if (inet_pton(AF_INET, name, &v4) == 1)
         return is_allowed_v4(guard, v4);
     if (host[0] == '[')
@@ -76,10 +90,12 @@ static bool is_allowed(const struct api_guard *guard, const char *host)
     return false;
 }
 
-static bool is_own(const char *origin, const char *host)
+static bool is_own(const struct api_guard *guard, const char *origin, const char *host)
 {
     static const char scheme[] = "http://";
-    return host != NULL && strncmp(origin, scheme, sizeof scheme - 1) == 0 &&
+    if (guard->origin != NULL && strcasecmp(origin, guard->origin) == 0)
+        return true;
+    return !is_origins(guard, host) && host != NULL && strncmp(origin, scheme, sizeof scheme - 1) == 0 &&
            strcasecmp(origin + sizeof scheme - 1, host) == 0;
 }
 
@@ -90,12 +106,51 @@ const char *api_guard_refuses(const struct api_guard *guard, const struct api_gu
     if (headers->host == NULL && !headers->http_1_0)
         return "the Host header is missing";
     if (headers->host != NULL && !is_allowed(guard, headers->host))
-        return "the Host header is not localhost, a loopback address, the address that is listened on or a "
-               "configured name";
-    if (headers->origin != NULL && !is_own(headers->origin, headers->host))
+        return guard->origin != NULL || guard->host_count > 0
+                   ? "the Host header is not localhost, a loopback address, the address that is listened on or a "
+                     "configured name"
+                   : "the Host header is not localhost, a loopback address or the address that is listened on";
+    if (headers->origin != NULL && !is_own(guard, headers->origin, headers->host))
         return "the Origin header is not this listener: pages of other sites may not ask";
     const char *site = headers->fetch_site;
     if (site != NULL && strcasecmp(site, "same-origin") != 0 && strcasecmp(site, "none") != 0)
         return "the Sec-Fetch-Site header says that a page of another site asks";
     return NULL;
+}
+
+/* Labels of letters, digits and hyphens, with dots between. */
+static bool is_dns_name(const char *name, size_t len)
+{
+    enum { LABEL_LEN_MAX = 63, NAME_LEN_MAX = 253 };
+    size_t label = 0;
+    for (size_t i = 0; i < len; i++) {
+        char c = name[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (c == '.' ? label == 0 || name[i - 1] == '-' : !plain && (c != '-' || label == 0))
+            return false;
+        label = c == '.' ? 0 : label + 1;
+        if (label > LABEL_LEN_MAX)
+            return false;
+    }
+    return len <= NAME_LEN_MAX && label > 0 && name[len - 1] != '-';
+}
+
+const char *api_guard_origin_fault(const char *origin)
+{
+    if (strncmp(origin, https, HTTPS_LEN) != 0)
+        return "it does not begin with https://";
+    const char *name = origin + HTTPS_LEN;
+    size_t len = strcspn(name, ":");
+    if (!is_dns_name(name, len))
+        return "it is not https:// and a name, with nothing behind it but perhaps a port";
+    if (name[len] == '\0')
+        return NULL;
+    const char *port = name + len + 1;
+    size_t digits = strspn(port, "0123456789");
+    unsigned number = 0;
+    for (size_t i = 0; i < digits && i < 6; i++)
+        number = number * 10 + (unsigned)(port[i] - '0');
+    if (digits == 0 || digits > 5 || port[digits] != '\0' || port[0] == '0' || number > 65535)
+        return "its port is not a number from 1 to 65535";
+    return number == 443 ? "leave the port 443 out, as browsers do" : NULL;
 }

@@ -63,6 +63,13 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
 }
 
+static unsigned port_of(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+    return ntohs(address->ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
+}
+
 static void write_address(const struct sockaddr_storage *address, char text[API_ADDRESS_LEN])
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
@@ -71,7 +78,7 @@ static void write_address(const struct sockaddr_storage *address, char text[API_
     bool is_v6 = address->ss_family == AF_INET6;
     inet_ntop(address->ss_family, is_v6 ? (const void *)&v6->sin6_addr : (const void *)&v4->sin_addr, name,
               sizeof name);
-    snprintf(text, API_ADDRESS_LEN, is_v6 ? "[%s]:%u" : "%s:%u", name, ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
+    snprintf(text, API_ADDRESS_LEN, is_v6 ? "[%s]:%u" : "%s:%u", name, port_of(address));
 }
 
 once_result api_listen(const char *address, bool any_address, int *fd, struct sockaddr_storage *bound,
@@ -84,8 +91,8 @@ once_result api_listen(const char *address, bool any_address, int *fd, struct so
     if (!any_address && !is_loopback(bound))
         return once_fail(err, ONCE_INVALID,
                          "'%.100s' can be reached from other machines; listen on a loopback address such as "
-                         "127.0.0.1:7411",
-                         address);
+                         "127.0.0.1:%u",
+                         address, port_of(bound));
     int listener = socket(bound->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||

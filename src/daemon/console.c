@@ -94,6 +94,8 @@ void console_login(struct api_call *call)
         char cookie[200], csrf[CONSOLE_SECRET_LEN + 1], text[CONSOLE_NAME_LEN_MAX + 1];
         snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(name));
         enum console_login answer = console_auth_login(&console->auth, token, name, cookie, csrf);
+        if (answer == CONSOLE_LOGIN_OK && call->origin != NULL && strncmp(call->origin, "https:", 6) == 0)
+            snprintf(cookie + strlen(cookie), sizeof cookie - strlen(cookie), "; Secure");
         struct once_json json;
         if (answer == CONSOLE_LOGIN_TOO_MANY) {
             api_answer_problem(&call->answer, API_PROBLEM_BUSY, NULL, "too many wrong tokens; one try a second");
@@ -234,6 +236,7 @@ static once_result start(struct console *console, struct once_error *err)
     struct once_api_options options = { .once = console->options.once,
                                         .listen = console->options.listen,
                                         .any_address = console->options.any_address,
+                                        .origin = console->options.origin,
                                         .connection_max = CONNECTIONS_MAX,
                                         .request_ms = REQUEST_MS,
                                         .bytes_max = BYTES_MAX,
@@ -294,12 +297,14 @@ void console_print_url(struct console *console)
 {
     char token[CONSOLE_SECRET_LEN + 1];
     const char *address = console_address(console);
-    bool is_path = address[0] == '/';
+    const char *origin = console->options.origin;
+    const char *before = origin != NULL ? "" : address[0] == '/' ? "unix:" : "http://";
     console_auth_token(&console->auth, token);
     if (token[0] == '\0')
-        fprintf(stderr, "once daemon: console: %s%s, with the token of the file\n", is_path ? "" : "http://", address);
+        fprintf(stderr, "once daemon: console: %s%s, with the token of the file\n", address[0] == '/' ? "" : before,
+                origin != NULL ? origin : address);
     else
-        fprintf(stderr, "once daemon: console: sign in once at %s%s/#token=%s\n", is_path ? "unix:" : "http://",
-                address, token);
+        fprintf(stderr, "once daemon: console: sign in once at %s%s/#token=%s\n", before,
+                origin != NULL ? origin : address, token);
     explicit_bzero(token, sizeof token);
 }

@@ -27,6 +27,7 @@ struct console_options {
     struct once *once;
     const char *listen;     /* ADDRESS:PORT, or the absolute path of a unix socket */
     bool any_address;       /* also addresses that others than this machine can reach */
+    const char *origin;     /* "https://NAME[:PORT]" of the proxy before it; NULL: none */
     const char *token_file; /* NULL: a token is made, good for one sign-in, then the next is printed */
     const char *outbox;     /* URL of a database with an outbox; NULL: none */
     const char *traces;     /* URL with {key_hash}: where a key's traces are (console_link.h); NULL: no link */

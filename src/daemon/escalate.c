@@ -230,21 +230,8 @@ static void tell(struct escalations *e, const struct note *note)
     const struct once_record *r = page.count == 1 ? &page.records[0] : NULL;
     char id[64];
     put_id(id, note->grant);
-    /* One line, whatever is in a key: control characters do not get through. */
-    char *key = NULL;
-    size_t len = 0;
-    FILE *file = open_memstream(&key, &len);
-    if (file != NULL) {
-        struct once_json json = { .file = file };
-        once_json_open(&json, NULL, '{');
-        once_json_bytes(&json, "tenant", r != NULL ? r->tenant : once_span_of(NULL, 0));
-        once_json_bytes(&json, "key", r != NULL ? r->key : once_span_of(NULL, 0));
-        once_json_close(&json);
-        fclose(file);
-    }
-    fprintf(stderr, "once daemon: escalated %s: %s: %s%s", id, note->why, stands ? "" : "(it was resolved since) ",
-            key != NULL ? key : "\n");
-    free(key);
+    /* By the record's id, as every log (ADR 32): a key may be somebody's order or account, and logs travel. */
+    fprintf(stderr, "once daemon: escalated %s: %s%s\n", id, note->why, stands ? "" : " (it was resolved since)");
     if (stands && e->webhook != NULL)
         call_webhook(e, note, r);
     once_page_release(&page);

@@ -2,10 +2,11 @@
  * escalate.h - a record became unknown: somebody has to look, and is told.
  *
  * Whoever stores `unknown` through the daemon (a gateway's finish, a claim that found a holder gone, the
- * completer) notes it here. A thread of its own looks the record up, writes one line to the daemon's log, and
- * where there is a webhook sends it (JSON, signed as Standard Webhooks has it) until it is accepted, with backoff
- * and full jitter, a bounded number of times. The record itself is the truth and stays until a person resolves
- * it (`once keys list --state unknown`); what waits here to be told is lost with the process.
+ * completer) notes it here. A thread of its own looks the record up, writes one line to the daemon's log (the record's
+ * id and fence, not tenant or key), and where there is a webhook sends it, with tenant and key (JSON, signed as
+ * Standard Webhooks has it) until it is accepted, with backoff and full jitter, a bounded number of times. The record
+ * itself is the truth and stays until a person resolves it (`once keys list --state unknown`); what waits here to be
+ * told is lost with the process.
  *
  * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered; every try has
  *         the same webhook-id and Idempotency-Key.

@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/resend.h"
 #include "core/span.h"
+#include "core/url.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -21,20 +22,32 @@ once_result http_call_init(struct once_error *err)
     return ONCE_OK;
 }
 
+/* What is behind the last ':', unless that is part of an IPv6 address. */
+static bool is_port(const char *host, size_t len)
+{
+    const char *colon = memrchr(host, ':', len), *bracket = memrchr(host, ']', len);
+    if (colon == NULL || (bracket != NULL && colon < bracket))
+        return true;
+    return strspn(colon + 1, "0123456789") == (size_t)(host + len - colon - 1);
+}
+
 once_result http_url_check(const char *url, struct once_error *err)
 {
     bool http = strncmp(url, "http://", 7) == 0, https = strncmp(url, "https://", 8) == 0;
+    char shown[ONCE_URL_SHOWN_LEN];
+    once_url_shown(url, shown); /* this may end in a log */
     if ((!http && !https) || strlen(url) > URL_LEN_MAX || strpbrk(url, " \t\r\n#?") != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no http:// or https:// URL without a query", url);
+        return once_fail(err, ONCE_INVALID, "'%.100s' is no http:// or https:// URL without a query", shown);
     const char *host = url + (http ? 7 : 8);
     if (http && strncmp(host, "unix:/", 6) == 0)
         return ONCE_OK;
     size_t len = strcspn(host, "/");
-    const char *at = len > 0 ? memrchr(host, '@', len) : NULL;
     if (len == 0)
-        return once_fail(err, ONCE_INVALID, "'%.100s' names no host", url);
-    if (at != NULL) /* they are not repeated: this may end in a log */
-        return once_fail(err, ONCE_INVALID, "'%.*s...%.100s' has credentials in it", (int)(host - url), url, at);
+        return once_fail(err, ONCE_INVALID, "'%.100s' names no host", shown);
+    if (memchr(host, '@', len) != NULL)
+        return once_fail(err, ONCE_INVALID, "'%.100s' has credentials in it", shown);
+    if (!is_port(host, len)) /* or a password with a slash in it */
+        return once_fail(err, ONCE_INVALID, "'%.100s' has a port that is no number", shown);
     return ONCE_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/mac.h"
 #include "core/span.h"
+#include "core/url.h"
 
 #include <stdio.h>
 
@@ -13,8 +14,10 @@ once_result letters_open(const char *url, struct letters **out, struct once_erro
         return letters_pg_create(url, out, err);
     if (strncmp(url, "sqlite:", 7) == 0)
         return letters_sqlite_create(url + 7, out, err);
+    char scheme[ONCE_URL_SHOWN_LEN];
+    once_url_scheme(url, scheme);
     return once_fail(err, ONCE_INVALID, "'%s' has no table for dead letters: postgresql://... and sqlite:PATH have",
-                     url);
+                     scheme);
 }
 
 void letters_close(struct letters *l)

@@ -4,6 +4,7 @@
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
+#include "core/url.h"
 #include "jobs/message_id.h"
 #include "os/os.h"
 
@@ -25,8 +26,11 @@ once_result graveyard_open_topic(struct graveyard *g, const char *url, const cha
                                  const struct sink_options *like, struct once_error *err)
 {
     const struct sink_ops *ops = sink_ops_of(url);
-    if (ops == NULL)
-        return once_fail(err, ONCE_INVALID, "there is no sink for '%s'", url);
+    if (ops == NULL) {
+        char shown[ONCE_URL_SHOWN_LEN];
+        once_url_shown(url, shown);
+        return once_fail(err, ONCE_INVALID, "there is no sink for '%s'", shown);
+    }
     struct sink_options o = *like;
     o.url = url;
     o.done = on_done;

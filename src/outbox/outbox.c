@@ -2,6 +2,7 @@
 #include "outbox/outbox.h"
 
 #include "core/err.h"
+#include "core/url.h"
 
 #include <string.h>
 
@@ -12,11 +13,14 @@ once_result outbox_create(const char *url, struct outbox **out, struct once_erro
         o = outbox_pg_create(url);
     else if (strncmp(url, "sqlite:", 7) == 0)
         o = outbox_sqlite_create(url + 7);
-    else
+    else {
+        char scheme[ONCE_URL_SHOWN_LEN];
+        once_url_scheme(url, scheme);
         return once_fail(err, ONCE_INVALID,
                          "'%s' is no database with an outbox: postgresql://..., or sqlite:PATH of the database that "
                          "messages are enqueued in",
-                         url);
+                         scheme);
+    }
     if (o == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a connection");
     *out = o;

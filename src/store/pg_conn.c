@@ -159,15 +159,41 @@ once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, 
 
 /* ------------------------------------------------------------------ connecting */
 
-/* What libpq would not take is the caller's mistake, not the server's. */
+/* An '@' that was not escaped, behind the one that ends user and password, or behind a '/' that was meant to be
+ * part of the password: libpq would take the rest of the password for a host or a database, and tell it. */
+static bool has_stray_at(const char *url)
+{
+    const char *place = strstr(url, "://");
+    if (place == NULL)
+        return false;
+    place += 3;
+    size_t login = strcspn(place, "@/");
+    if (place[login] == '@')
+        place += login + 1;
+    return memchr(place, '@', strcspn(place, "?")) != NULL;
+}
+
+/* A password with a '/' and no host behind it, or a login without a host, would be a port, and be told. */
+static bool has_ports(const PQconninfoOption *o)
+{
+    for (; o->keyword != NULL; o++)
+        if (strcmp(o->keyword, "port") == 0)
+            return o->val == NULL || o->val[strspn(o->val, "0123456789,")] == '\0';
+    return true;
+}
+
+/* What libpq would not take is the caller's mistake, not the server's. Its words for that repeat parts of the URL,
+ * among them the password, so they are not passed on. */
 static once_result check_url(const char *url, struct once_error *err)
 {
-    char *problem = NULL, line[300];
-    PQconninfoOption *parsed = PQconninfoParse(url, &problem);
-    once_result r = parsed != NULL ? ONCE_OK : once_fail(err, ONCE_INVALID, "%s", first_line(problem, line));
+    PQconninfoOption *parsed = PQconninfoParse(url, NULL);
+    bool good = parsed != NULL && !has_stray_at(url) && has_ports(parsed);
     PQconninfoFree(parsed);
-    PQfreemem(problem);
-    return r;
+    if (good)
+        return ONCE_OK;
+    return once_fail(err, ONCE_INVALID,
+                     "the URL cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, where "
+                     "special characters must be percent-encoded and NAME is one of libpq's parameters");
 }
 
 /* What the URL does not say. */

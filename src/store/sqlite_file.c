@@ -116,6 +116,38 @@ static once_result directory_check(const struct sqlite_files *f, struct once_err
     return r;
 }
 
+/* A file that somebody made for us, `touch` say, and that has nothing in it yet, is as one that we made. One of
+ * another user keeps its mode; sqlite_files_check_private() has a word about that. */
+static void make_private(const struct sqlite_files *f)
+{
+    struct stat st;
+    int fd = open(f->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 && st.st_uid == geteuid())
+        fchmod(fd, 0600);
+    close(fd);
+}
+
+once_result sqlite_files_check_private(const struct sqlite_files *f, struct once_error *err)
+{
+    static const char *const suffixes[] = { "", "-wal", "-shm" };
+    once_result r = ONCE_OK;
+    for (size_t i = 0; r == ONCE_OK && i < sizeof suffixes / sizeof *suffixes; i++) {
+        struct stat st;
+        char *path = path_with(once_span_str(f->path), suffixes[i]);
+        if (path == NULL)
+            return once_fail(err, ONCE_NO_MEMORY, "no memory for a path");
+        if (lstat(path, &st) == 0 && (st.st_mode & 0007) != 0)
+            r = once_fail(
+                err, ONCE_INVALID,
+                "everybody may access '%s', which holds answers and the store's secret; run: chmod o= '%s' '%s'-*",
+                path, f->path, f->path);
+        free(path);
+    }
+    return r;
+}
+
 once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err)
 {
     once_result r = directory_check(f, err);
@@ -136,6 +168,8 @@ once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, 
         return once_fail(err, ONCE_UNAVAILABLE, "'%s': %s", f->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' is not a regular file", f->path);
+    if (st.st_size == 0)
+        make_private(f);
     if (access(f->path, R_OK | W_OK) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' cannot be read and written: %s", f->path, strerror(errno));
     return ONCE_OK;

@@ -29,8 +29,12 @@ once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t r
                               struct once_error *err);
 void sqlite_files_release(struct sqlite_files *f);
 
-/* Is this a place where a store can be? Makes the empty file if there is none and it may. */
+/* Is this a place where a store can be? Makes the empty file if there is none and it may, and one that is there and
+ * empty its owner's only. */
 once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err);
+
+/* ONCE_INVALID: the database or its log can be read or written by everybody. The group is the operator's business. */
+once_result sqlite_files_check_private(const struct sqlite_files *f, struct once_error *err);
 
 /* Waits for its turn, and sets `suspect`. ONCE_UNAVAILABLE names who has it. */
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);

@@ -413,6 +413,13 @@ static once_result read_params(struct sqlite_store *s, once_span query, uint64_t
     return r;
 }
 
+/* Tables in an application's own database are as private as the application wants. Known only once it is open: a file
+ * that is no store is refused as that, not for its mode. */
+static once_result check_private(const struct sqlite_store *s, struct once_error *err)
+{
+    return s->callers ? ONCE_OK : sqlite_files_check_private(&s->files, err);
+}
+
 /* Who shares the file opens it without the lock where it can, so that looking works
  * while another process owns it. */
 static once_result open_files(struct sqlite_store *s, struct once_error *err)
@@ -422,11 +429,13 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
     if (r == ONCE_OK && s->base.shared && !sqlite_files_is_suspect(&s->files))
         r = connect(s, false, &ready, err);
     if (r != ONCE_OK || ready)
-        return r;
+        return r == ONCE_OK ? check_private(s, err) : r;
     r = sqlite_files_lock(&s->files, !s->base.shared, err);
     if (r != ONCE_OK)
         return r;
     r = connect(s, true, &ready, err);
+    if (r == ONCE_OK)
+        r = check_private(s, err);
     if (r == ONCE_OK && s->files.suspect)
         r = make_durable(s, err);
     if (r == ONCE_OK && !s->callers)

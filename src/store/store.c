@@ -30,6 +30,7 @@ bool once_url_param(once_span query, const char *name, once_span *value)
 
 once_result once_url_check(once_span query, const char *const *known, struct once_error *err)
 {
+    once_span all = query;
     while (query.len > 0) {
         once_span param, key, value;
         once_span_cut(query, '&', &param, &query);
@@ -37,6 +38,10 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
         bool found = false;
         for (size_t i = 0; known[i] != NULL; i++)
             found = found || once_span_equal(key, once_span_str(known[i]));
+        if (!found && memchr(all.ptr, '@', all.len) != NULL) /* then it may be part of a password */
+            return once_fail(err, ONCE_INVALID,
+                             "the store's URL has an unknown parameter; special characters in user and password must "
+                             "be percent-encoded");
         if (!found)
             return once_fail(err, ONCE_INVALID, "the store's URL has an unknown parameter '%.*s'", ONCE_SPAN_ARGS(key));
     }

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-WITHIN = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+WITHIN = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 count = failed = 0
 
 

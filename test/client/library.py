@@ -4,7 +4,7 @@ import os
 import subprocess
 import tempfile
 
-from sendtest import KEYS, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal, honour, new_token
+from sendtest import BOUND_S, KEYS, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal, honour, new_token
 
 API = os.environ.get("ONCE_CLIENT_API", "")
 suite = Suite()
@@ -27,7 +27,7 @@ def always_well(c):
 
 
 def api(*arguments):
-    run = subprocess.run([API, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    run = subprocess.run([API, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=BOUND_S)
     expect("Sanitizer" not in run.stderr and "runtime error" not in run.stderr, run.stderr)
     return run.returncode, run.stdout, run.stderr
 

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import termios
 
-from sendtest import (KEYS, ONCE, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
+from sendtest import (BOUND_S, KEYS, ONCE, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
                       honour, problem, upstream, wait_for)
 
 suite = Suite()
@@ -284,7 +284,7 @@ def every_second_connection_is_dropped():
 def no_sign_of_keys_is_remarked():
     remarked = "nothing in this answer says that the server honours the key"
     with Send() as s:
-        expect(remarked in s.post(service.port, "slow_once", "--timeout", "150ms", "-H", "X-Plain: 1")[2], "a try was lost, no sign")
+        expect(remarked in s.post(service.port, "slow_once", "--timeout", "1s", "-H", "X-Plain: 1")[2], "a try was lost, no sign")
     with Send() as s:
         expect(remarked not in s.post(service.port, "lost_twice")[2], "the answer says that it is a replay")
     with Send() as s:
@@ -301,18 +301,19 @@ def quiet_says_nothing():
 @suite.case
 def slow_is_asked_again():
     with Send() as s:
-        status, _, err = s.post(service.port, "slow_once", "--timeout", "150ms")
-        expect_equal((status, effects(s.token), TRIES[s.token]), (0, 1, 2), "status, effects, tries: " + err)
+        status, _, err = s.post(service.port, "slow_once", "--timeout", "1s")
+        expect_equal((status, effects(s.token)), (0, 1), "status, effects: " + err)
+        expect(TRIES[s.token] >= 2, "tries: %d" % TRIES[s.token])  # more where an answer takes a second anyway
         s.one_key()
 
 
 @suite.case
 def max_time_is_for_all_of_it():
     with Send() as s:
-        status, out, err = s.post(service.port, "slow_always", "--timeout", "100ms", "--max-time", "350ms")
+        status, out, err = s.post(service.port, "slow_always", "--timeout", "1s", "--max-time", "4s")
         expect_equal((status, out), (75, b""), "status, stdout: " + err)
         told(err, "it may have happened")
-        expect(2 <= TRIES[s.token] <= 20, TRIES[s.token])
+        expect(1 <= TRIES[s.token] <= 5, TRIES[s.token])
         expect_equal([k["state"] for k in s.kept()], ["left"], "kept")
 
 
@@ -577,7 +578,7 @@ def one_process_at_a_time():
             expect_equal(status, 75, "resumed meanwhile: " + err)
             expect_equal(s.run_plain("--forget", s.files()[0])[0], 75, "forgotten meanwhile")
             os.close(os.open(upstream.gate_path(service.folder, s.token), os.O_CREAT | os.O_WRONLY))
-            first.communicate(timeout=60)
+            first.communicate(timeout=BOUND_S)
             expect_equal((first.returncode, effects(s.token)), (0, 1), "the first: status, effects")
         finally:
             first.kill()
@@ -700,7 +701,7 @@ def interrupted_while_it_waits():
             line = process.stderr.readline()
             expect(b"again in 1h" in line, line)
             process.send_signal(how)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=BOUND_S)
             expect_equal((process.returncode, out), (-how, b""), "status, stdout")
             told(err.decode(), "stopped; it may have happened\ngo on with: once send --resume")
             expect_equal([k["state"] for k in s.kept()], ["left"], "kept")
@@ -712,7 +713,7 @@ def interrupted_while_it_sends():
         process = s.start("POST", s.url(service.port, "slow_once"), "-H", "X-Test: " + s.token)
         wait_for(lambda: TRIES.get(s.token), "the request")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=BOUND_S)
         expect_equal(process.returncode, -signal.SIGINT, "status")
         expect_equal((s.run("--resume")[0], effects(s.token), s.files()), (0, 1, []), "resumed: status, effects, files")
         s.one_key()
@@ -725,7 +726,7 @@ def interrupted_while_it_prints():
         process = s.start("POST", s.url(service.port, "large"), "-H", "X-Test: " + s.token)
         wait_for(lambda: is_stuck(process), "a full pipe")
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(BOUND_S)
         expect_equal(process.returncode, -signal.SIGINT, "status")
         process.communicate()
         status, out, _ = s.run("--resume")

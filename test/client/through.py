@@ -10,7 +10,7 @@ import struct
 import subprocess
 import threading
 
-from sendtest import Send, expect, expect_equal, upstream, wait_for
+from sendtest import BOUND_S, Send, expect, expect_equal, upstream, wait_for
 from gateway import ESCALATE, Gateway, Location, ONCE, RERUN, SINGLE, SIZE, Suite, in_parallel
 
 suite = Suite()
@@ -64,7 +64,7 @@ class Dropper:
                 front.recv(65536)
                 return
             with socket.create_connection(("127.0.0.1", self.port_behind)) as behind:
-                front.settimeout(60)
+                front.settimeout(BOUND_S)
                 behind.sendall(front.recv(65536))
                 answer = behind.recv(65536)
                 if number % 4 == 3:
@@ -148,7 +148,7 @@ def in_progress_until_it_is_done():
         line = second.stderr.readline()
         expect(b"HTTP 409: A request is outstanding" in line, line)
         s.open_gate()
-        answers = [process.communicate(timeout=60)[0] for process in (first, second)]
+        answers = [process.communicate(timeout=BOUND_S)[0] for process in (first, second)]
         expect_equal((first.returncode, second.returncode, s.effects()), (0, 0, 1), "statuses, effects")
         expect_equal(answers[0], answers[1], "answers")
 
@@ -210,7 +210,7 @@ def the_daemon_goes_and_comes():
         line = process.stderr.readline()
         expect(b"HTTP 503" in line, line)
         gateway.daemon.start(gateway.daemon_env)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=BOUND_S)
         expect_equal((process.returncode, s.effects()), (0, 1), "status, effects: %r" % err)
 
 

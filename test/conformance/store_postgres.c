@@ -64,7 +64,8 @@ static void url_with(const char *base, const char *name, char *url, size_t len)
     static const char before[] = "postgresql:///postgres?";
     if (strncmp(base, before, sizeof before - 1) != 0)
         bail("a URL is not as with-postgres makes it", base);
-    snprintf(url, len, "postgresql:///%s?%s", name, base + sizeof before - 1);
+    /* The store's own limit for connecting, 10 s, is for servers that are not there. */
+    snprintf(url, len, "postgresql:///%s?%s&connect_timeout=300", name, base + sizeof before - 1);
 }
 
 /* The cluster's own. */
@@ -117,7 +118,7 @@ static const char remember_sql[] =
 
 /* And back to it, with nobody left who was at it. What is empty is left alone. */
 static const char put_back_sql[] =
-    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
+    "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity"
     "  WHERE datname = current_database() AND pid <> pg_backend_pid();"
     "DO $$ DECLARE t record; "
     "BEGIN"
@@ -207,13 +208,15 @@ void sut_fresh(char *url, size_t len)
     bool again = used < made;
     snprintf(name, sizeof name, "store_%d", used++);
     url_of(name, direct, sizeof direct);
-    if (again) {
-        in_store(NULL, 0, put_back_sql);
-    } else {
+    if (!again) {
         made = used;
         administer("CREATE DATABASE %s TEMPLATE once_template STRATEGY file_copy", name);
     }
-    in_store(NULL, 0, new_secret);
+    PGconn *conn = connect_to(direct);
+    if (again)
+        run_on(conn, NULL, 0, put_back_sql);
+    run_on(conn, NULL, 0, new_secret);
+    PQfinish(conn);
     store_url_of(name, url, len);
 }
 

@@ -215,7 +215,7 @@ size_t dispatch_some(void)
 {
     struct pollfd readable = { .fd = once_eventfd(suite.once), .events = POLLIN };
     size_t count = 0;
-    while (count == 0 && poll(&readable, 1, 30000) == 1) /* readable may be for what an earlier dispatch took */
+    while (count == 0 && poll(&readable, 1, 120000) == 1) /* readable may be for what an earlier dispatch took */
         count = once_dispatch(suite.once, SIZE_MAX);
     return count;
 }

@@ -213,24 +213,28 @@ static void K1__sixteen_threads_on_eight_keys_sharing_the_store(void)
 
 /* ------------------------------------------------------------------ once_run() */
 
+enum { RUNS = 20, SHORT = 10 }; /* the first of them have leases that are renewed all the time */
+static atomic_int works[RUNS];
+
 static enum once_work do_nothing(struct once_attempt *attempt, void *arg, struct once_outcome *outcome)
 {
     atomic_fetch_add((atomic_int *)arg, 1);
-    expect(once_attempt_is_held(attempt));
+    bool held = once_attempt_is_held(attempt); /* of a short lease a busy machine may not let it be sure */
+    expect(held || (atomic_int *)arg - works < SHORT);
     expect(once_attempt_advance(attempt, ONCE_LIT("p"), ONCE_LIT(""), NULL) == ONCE_OK);
     *outcome = (struct once_outcome){ .state = ONCE_STATE_SUCCEEDED, .status = 200 };
     return ONCE_WORK_ENDED;
 }
 
-static atomic_int works[20];
-
 static void *run_each(void *arg)
 {
     (void)arg;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < RUNS; i++) {
         char key[16];
         int len = snprintf(key, sizeof key, "run%d", i);
-        struct once_claim claim = { .key = { (const uint8_t *)key, (size_t)len }, .lease_ms = 30, .wait_ms = 20000 };
+        struct once_claim claim = { .key = { (const uint8_t *)key, (size_t)len },
+                                    .lease_ms = i < SHORT ? 30 : 600000,
+                                    .wait_ms = 600000 };
         struct once_reply reply;
         expect(once_run(once, &claim, NULL, do_nothing, &works[i], NULL, &reply, NULL) == ONCE_OK);
         expect(reply.arm == ONCE_ARM_REPLAY);
@@ -257,7 +261,7 @@ static void K1__concurrent_runs_with_renewals_work_once_per_key(void)
         pthread_join(threads[i], NULL);
     once_close(once);
     EXPECT(atomic_load(&wrong) == 0);
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < RUNS; i++)
         EXPECT(atomic_load(&works[i]) == 1);
     static const char *const suffixes[] = { "", "-wal", "-shm", "-lock" };
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {

@@ -25,7 +25,7 @@ async function ask(word) {
 const browser = await chromium.launch({ executablePath: settings.chromium, args: ['--no-sandbox', '--disable-background-networking'] });
 const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce' });
 const page = await context.newPage();
-page.setDefaultTimeout(30000);
+page.setDefaultTimeout(120000);
 const complaints = [];
 const elsewhere = [];
 let expected = null; // a status that is part of the test
@@ -74,7 +74,7 @@ ok(!(await page.evaluate(() => document.cookie)).includes('once'), 'no script ca
 // ---------------------------------------------------------------- overview
 await page.waitForFunction((n) => Number(document.querySelector('[data-tile=claims] .sub b')?.textContent.replace(/\D/g, '')) > n, 200);
 await page.waitForSelector('[data-fact=outbox]');
-await page.waitForFunction(() => [...document.querySelectorAll('.chart')].every((c) => c.querySelectorAll('path.line').length > 0 && [...c.querySelectorAll('path.line')].every((p) => p.getAttribute('d').length > 40)), null, { timeout: 90000 });
+await page.waitForFunction(() => [...document.querySelectorAll('.chart')].every((c) => c.querySelectorAll('path.line').length > 0 && [...c.querySelectorAll('path.line')].every((p) => p.getAttribute('d').length > 40)), null, { timeout: 180000 });
 if (settings.patience) await page.waitForTimeout(settings.patience); // for a picture with a story
 equal(await texts('.tile h3'), ['Requests', 'Executions', 'Replays', 'Conflicts', 'Mismatches', 'Unknowns'], 'tiles');
 equal(await texts('.chart h3'), ['Requests', 'Claim latency', 'Finish latency', 'Group commit', 'Store size'], 'charts');

@@ -31,7 +31,7 @@ def install(folder):
     shutil.copy(os.path.join(HERE, "browser.mjs"), folder)
     try:
         run = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache", "playwright-core@1"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
     except subprocess.TimeoutExpired:
         return "the npm registry did not give us 'playwright-core' in time"
     return "the npm registry did not give us 'playwright-core'" if run.returncode != 0 else None

@@ -107,7 +107,7 @@ class Daemon:
             raise RuntimeError("%s: %s %s" % (verb, status, answer))
         return answer
 
-    def record(self, key, tenant="", finish=None, lease_ms=60000, point=None, **outcome):
+    def record(self, key, tenant="", finish=None, lease_ms=3600000, point=None, **outcome):
         """A record in the state `finish`; None: it stays running."""
         held = self.api("claim", key_base64=b64(key), tenant=tenant, lease_ms=lease_ms)
         grant = {"record": held["record"], "fence": held["fence"]}

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 from consoletest import *
 
@@ -97,8 +98,10 @@ equal([s.get("/api/keys")[0] for s in sessions], [200] * 16, "sixteen sessions")
 equal(other.get("/api/keys")[0], 401, "the one that was idle longest made room")
 
 # ---------------------------------------------------------------- guessing
-answers = [daemon.login("%064x" % i)[0] for i in range(14)]
-ok(answers[:3] == [401] * 3 and 429 in answers, "guessing is slowed down", answers)
+equal([daemon.login("%064x" % i)[0] for i in range(3)], [401] * 3, "a wrong token, three times")
+with ThreadPoolExecutor(8) as pool:  # at once: ten are free, and there is another one every second
+    answers = list(pool.map(lambda i: daemon.login("%064x" % i)[0], range(3, 43)))
+ok(429 in answers and set(answers) <= {401, 429}, "guessing is slowed down", answers)
 equal(sessions[0].get("/api/keys")[0], 200, "who is in stays in")
 until(lambda: isinstance(daemon.login(), Session), "and the right token works again, a little later")
 ok("a wrong token" in daemon.log and "%064x" % 3 not in daemon.log, "the log tells of it, without the guess")
@@ -155,6 +158,48 @@ daemon.port = int(daemon.address.split(":")[1])
 daemon.origin = "http://127.0.0.1:%d" % daemon.port
 ok(isinstance(daemon.login(), Session), "unless that is asked for")
 daemon.stop("that")
+code, said = refused(console="0.0.0.0:7413")
+ok(code == 64 and "such as 127.0.0.1:7413" in said, "what is refused is told an address with its own port", code, said)
+
+# ---------------------------------------------------------------- behind a proxy with TLS
+NAMED, PORT = "it is not https:// and a name, with nothing behind it but perhaps a port", "its port is not a number from 1 to 65535"
+for origin, says in (("http://console.example", "it does not begin with https://"), ("console.example", "it does not begin with https://"), ("", "it does not begin with https://"),
+                     ("HTTPS://console.example", "it does not begin with https://"), ("*", "it does not begin with https://"), ("null", "it does not begin with https://"),
+                     ("https://", NAMED), ("https://console.example/", NAMED), ("https://console.example/path", NAMED), ("https://*.example", NAMED),
+                     ("https://u:p@console.example", PORT), ("https://u@console.example", NAMED), ("https://a..b", NAMED), ("https://.a", NAMED), ("https://a.", NAMED),
+                     ("https://-a", NAMED), ("https://a-.b", NAMED), ("https://a-", NAMED), ("https://a b", NAMED), ("https://a\n", NAMED), ("https://a?x", NAMED), ("https://a#", NAMED),
+                     ("https://a,https://b", NAMED), ("https://k\u00e4se.example", NAMED), ("https://[::1]", NAMED), ("https://" + "a" * 64, NAMED), ("https://" + "a." * 127, NAMED),
+                     ("https://a:", PORT), ("https://a:0", PORT), ("https://a:65536", PORT), ("https://a:08443", PORT), ("https://a:x", PORT), ("https://a:8443/", PORT),
+                     ("https://a:99999999999999", PORT), ("https://a:443", "leave the port 443 out, as browsers do")):
+    code, said = refused("--console-origin", origin)
+    ok(code == 64 and said.startswith("once daemon: --console-origin: " + says), "as an origin %s is refused" % repr(origin)[:60], code, said)
+for origin, name in (("https://console.example", "console.example"), ("https://console.example:8443", "console.example:8443")):
+    daemon = Daemon("--console-origin", origin)
+    local = daemon.origin
+    token = daemon.token()
+    ok("sign in once at %s/#token=" % origin in daemon.log, "the log says where browsers find it", daemon.log)
+    refusals = {"without TLS": ("http://" + name, name), "another name's": ("https://evil.example", name), "a name below": ("https://x.console.example", name), "a longer name's": (origin + ".evil.example", name),
+                "another port's": ("https://console.example:444", name), "null": ("null", name), "a rebound name": (origin, "evil.example"), "a name below as Host": (origin, "x." + name),
+                "the origin with a path": (origin + "/", name), "of this machine, by the proxy's name": (local, name), "another's, Host rewritten": ("https://evil.example", "127.0.0.1:%d" % daemon.port)}
+    for what, (sent, host) in refusals.items():
+        equal(daemon.ask("POST", "/api/login", {"token": token, "name": "ann"}, {"Origin": sent, "Host": host})[0], 403, "%s: %s is refused" % (origin, what))
+    for host in (name, name.upper(), "127.0.0.1:%d" % daemon.port, "localhost"):
+        equal(daemon.ask("GET", "/", headers={"Host": host})[0], 200, "%s: the page, as Host %s" % (origin, host))
+        token = daemon.token()
+        status, headers, answer = daemon.ask("POST", "/api/login", {"token": token, "name": "ann"}, {"Origin": origin, "Host": host, "Sec-Fetch-Site": "same-origin"})
+        equal(status, 200, "%s: signed in, as Host %s" % (origin, host), answer)
+        daemon.used.add(token)
+        ok(headers["Set-Cookie"].endswith("; Secure"), "its cookie is sent with TLS only", headers["Set-Cookie"])
+        session = Session(daemon, headers["Set-Cookie"].split(";")[0], answer["csrf"])
+        equal(daemon.ask("POST", "/api/child-key", {"record": "00" * 16, "call": "x"}, session.headers(Host=host, Origin=origin))[0], 200, "and works")
+        equal(daemon.ask("POST", "/api/child-key", {"record": "00" * 16, "call": "x"}, session.headers(Host=host, Origin=origin, Sec_Fetch_Site="cross-site"))[0], 403, "not for pages of other sites")
+    near = daemon.login()
+    ok(isinstance(near, Session) and near.get("/api/keys")[0] == 200, "at this machine it works as before", near)
+    daemon.stop("behind a proxy it")
+daemon = Daemon()
+answer = daemon.ask("GET", "/", headers={"Host": "console.example"})
+ok(answer[0] == 403 and "configured" not in str(answer[2]), "without an origin no name is spoken of that nobody can configure", answer)
+daemon.stop()
 socket_path = folder + "/console.sock"
 daemon = Daemon(console=socket_path)
 daemon.origin = "http://localhost"
@@ -170,7 +215,8 @@ ok(os.path.exists(socket_path), "one that was killed leaves its name")
 again = Daemon(console=socket_path)
 again.stop("its successor")
 ok(not os.path.exists(socket_path), "and removes the name at its end")
-for option in (("--console-any-address",), ("--console-token-file", path), ("--console-outbox", "sqlite:x"), ("--console-traces", "https://x/{key_hash}")):
+for option in (("--console-any-address",), ("--console-token-file", path), ("--console-outbox", "sqlite:x"), ("--console-traces", "https://x/{key_hash}"),
+               ("--console-origin", "https://x")):
     code, said = refused(*option, console="off")
     ok(code == 64 and said.startswith("once daemon: %s is for --console\n" % option[0]), "%s without a console" % option[0], code, said)
 finish()

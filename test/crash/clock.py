@@ -9,6 +9,7 @@ nothing wrong; of steady clocks that jumped it may say so ("clock").
     clock.py ONCE [CASE...]
 """
 import glob
+import json
 import os
 import signal
 
@@ -87,18 +88,33 @@ def while_running(faked, keep):
     return function
 
 
+def lease_of(case):
+    """When the lease ends, by a clock that did not jump; "" if it is over."""
+    shown = json.loads(case.once("keys", "show", "--json", "k")[1])
+    return shown["lease_until"] if shown["lease_live"] and shown["state"] == "running" else ""
+
+
+def see_renewal(case):
+    before = lease_of(case)
+    expect(before, "the lease is over")
+    wait_for(lambda: lease_of(case) != before, "the lease to be renewed")
+
+
 def jump_within(faked, keep):
     """The clock of a process jumps while its command runs, longer than its lease."""
     def function(case):
         case.write("clock", "+0")
         env = faked.env(case)
-        lease = ("--lease", "300ms", *keep)
+        lease = ("--lease", "300ms" if faked.steady else "9s", *keep)
         holder = case.start("run", "--key", "k", *lease, "--", "sh", "-c", LONG, env=env)
         wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
         case.write("clock.new", faked.jump)
         os.rename(case.path("clock.new"), case.path("clock"))
-        # Its lease runs on: whoever waits for it for three leases is told that it is at work.
-        status, _, err = run(case, "--wait", "900ms", *lease, command=LONG)
+        # Its lease runs on: it is renewed, and who asks then is told that it is at work.
+        if not faked.steady:
+            for _ in range(2):
+                see_renewal(case)
+        status, _, err = run(case, "--wait", "900ms" if faked.steady else "1ms", *lease, command=LONG)
         allowed = (75, 70) if faked.steady else (75,)
         expect(status in allowed, f"asked meanwhile: {status} {err}")
         case.write("go", "")
@@ -112,17 +128,18 @@ def jump_within(faked, keep):
 
 
 def taken_over(faked):
-    """The holder was killed: its lease ends by the time that passed, not by the date."""
+    """The holder was killed: its lease ends by the time that passed, not by the date. A long one is
+    not over; the end of a short one comes in less than an hour."""
     def function(case):
-        holder = case.start("run", "--key", "k", "--lease", "700ms", "--", "sh", "-c", LONG)
-        wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
-        holder.send_signal(signal.SIGKILL)
-        case.end(holder)
-        status, _, err = run(case, env=faked.env(), command=LONG)
-        expect(status == 75, f"at once: {status} {err}")
-        status, _, err = run(case, "--wait", "30s", env=faked.env(), command=LONG)
-        expect(status == 70, f"after its lease: {status} {err}")
-        once_executed(case, faked, "escalated")
+        for lease, wait, said in (("50m", "1ms", 75), ("700ms", "3m", 70)):
+            case.clear()
+            holder = case.start("run", "--key", "k", "--lease", lease, "--", "sh", "-c", LONG)
+            wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
+            holder.send_signal(signal.SIGKILL)
+            case.end(holder)
+            status, _, err = run(case, "--wait", wait, env=faked.env(), command=LONG)
+            expect(status == said, f"lease {lease}: {status} {err}")
+            once_executed(case, faked, f"lease {lease}")
     return function
 
 

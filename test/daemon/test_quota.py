@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 import wireclient as w
 
 ONCE = os.environ["ONCE_BIN"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 _number = _failed = 0
 _lock, _case = threading.Lock(), threading.local()
 

@@ -18,7 +18,7 @@ from threading import Lock
 import wireclient as w
 
 ONCE = os.environ["ONCE_BIN"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 _number = _failed = 0
 _lock = Lock()
 

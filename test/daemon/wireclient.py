@@ -76,7 +76,7 @@ class Answer:
 
 
 class Client:
-    def __init__(self, path, greet=True, seconds=20):
+    def __init__(self, path, greet=True, seconds=120):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.s.settimeout(seconds)
         self.s.connect(path)
@@ -86,7 +86,7 @@ class Client:
             self.welcome = self.get()
 
     @classmethod
-    def of(cls, s, seconds=20):
+    def of(cls, s, seconds=120):
         """The other side of a connection that was accepted."""
         peer = cls.__new__(cls)
         peer.s, peer.buffer = s, b""

@@ -33,7 +33,7 @@ one__what_is_not_finished_is_refused() {
     make t other
     run once forget --tenant t --key none --reason r
     is "$status" 1 'no such key'
-    spawn once run --key live -- sh -c "$effect; echo \$\$ >pid; sleep 60"
+    spawn "$ONCE" run --key live -- sh -c "$effect; echo \$\$ >pid; sleep 1000"
     await '[ -s pid ]'
     run once forget --tenant '' --key live --reason r
     is "$status" 75 'in progress'
@@ -143,8 +143,8 @@ reconcile__finds_what_was_forgotten() {
 }
 
 daemon__does_it_for_others() {
-    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet
-    await '[ -S sock ]'
+    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet >said
+    await '[ -s said ]' # it is ready
     export ONCE_STORE=once:$CASE/sock
     for k in 1 2 3; do make a $k; done
     run once forget --tenant a --yes --reason r

@@ -15,7 +15,7 @@ export LC_ALL=C.UTF-8 TZ=UTC
 ONCE=${ONCE_BIN:-${1:?which once? give ONCE_BIN or an argument}}
 [ -n "${ONCE_BIN:-}" ] || shift
 ONCE=$(realpath "$ONCE")
-AWAIT_SECONDS=${ONCE_TEST_SECONDS:-60}
+AWAIT_SECONDS=${ONCE_TEST_SECONDS:-180}
 unset ONCE_BIN ONCE_CRASH ONCE_POINT_LOG ONCE_RECORD ONCE_KEY XDG_STATE_HOME
 ROOT=$(mktemp -d "${TMPDIR:-/tmp}/once-e2e.XXXXXX") || exit 1
 [ -n "${ONCE_TEST_KEEP:-}" ] || trap 'rm -rf "$ROOT"' EXIT
@@ -29,12 +29,19 @@ fault() {
     printf '%s\n' "$1" >>"$CASE/failed"
 }
 
+# text NAME FILE: into a variable, without NUL bytes, of a long one the first MiB; most are short and need no process.
+text() {
+    local whole
+    if IFS= read -r -d '' -n 65536 whole <"$2"; then whole=$(tr -d '\0' <"$2" | head -c 1048576; printf .) && whole=${whole%.}; fi
+    printf -v "$1" %s "$whole"
+}
+
 # run COMMAND...: its output in $out and $err (and files of these names), status in $status.
 run() {
     status=0
     "$@" >"$CASE/out" 2>"$CASE/err" </dev/null || status=$?
-    out=$(tr -d '\0' <"$CASE/out"; printf .) && out=${out%.}
-    err=$(tr -d '\0' <"$CASE/err"; printf .) && err=${err%.}
+    text out "$CASE/out"
+    text err "$CASE/err"
 }
 
 where() { # the line of the test that we were called from

@@ -2,7 +2,7 @@
 # `once` dies, or sleeps past its lease: what happens to the command, to the key, to the next.
 . "$(dirname "$0")/lib.sh"
 
-LEASE=400ms
+LEASE=400ms # nothing here may depend on its being live: on a busy machine it is over before the next line
 
 kill_9__takes_all_descendants_along() {
     # A child, a grandchild whose parent is gone, one in a session of its own that ignores signals.
@@ -78,7 +78,7 @@ guardian_killed__is_unknown() {
 
 # Starts a run of key k with $@ as further options, and kills it when its command runs.
 die_running() {
-    spawn "$ONCE" run --lease $LEASE "$@" --key k -- sh -c "$command" >/dev/null
+    spawn "$ONCE" run --lease "$LEASE" "$@" --key k -- sh -c "$command" >/dev/null
     local once=$!
     await '[ -e ready ]'
     kill -9 $once
@@ -88,10 +88,15 @@ die_running() {
 
 command='echo x >>effects; echo "$ONCE_ATTEMPT $ONCE_RECOVERY_POINT" >>attempts; : >ready; [ -e pass ] || exec sleep 1000'
 
+escalate__in_progress_while_the_lease_is_live() {
+    LEASE=1h die_running
+    run once run --key k -- sh -c "$command"
+    is "$status" 75 'exit status'
+    is "$(lines effects)" 1 'executions'
+}
+
 escalate__ends_unknown_and_says_how_to_resolve() {
     die_running
-    run once run --lease $LEASE --key k -- sh -c "$command"
-    is "$status" 75 'at once: the lease is live'
     run once run --wait 60s --lease $LEASE --key k -- sh -c "$command"
     is "$status" 70 'exit status after the lease'
     like "$err" 'once keys resolve --done --status 0 --fence [0-9]+ --reason .WHY. k' 'how to say it was done'
@@ -143,14 +148,26 @@ rerun__failed_attempt_keeps_its_point() {
     is "$(cat attempts)" $'1 none \n2 p1 data 1\n3 p2 data 2' 'attempts, points, checkpoints'
 }
 
+# A holder that stops by itself (a crash point) when it has started its command, with its lease live: a signal may come too
+# late, and without its lease it ends its command. `halted` is when it has not the store's lock either: that thread may still
+# have been at it, and then nobody else could take over.
+halting=run.spawned:1:stop
+LONGER=1500ms
+halted() { # PID
+    is_stopped "$1" || return
+    flock -n once.db-lock true && return
+    kill -CONT "$1"
+    kill -STOP "$1"
+    return 1
+}
+
 # Must show 5.
 zombie__is_fenced_and_reports_the_stored_outcome() {
     command='echo "$ONCE_ATTEMPT" >>attempts; echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT
         until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done; echo "end $ONCE_ATTEMPT"; echo "err $ONCE_ATTEMPT" >&2'
-    spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+    ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --takeover rerun --lease '$LONGER' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
     first=$!
-    await '[ -e ready.1 ]'
-    kill -STOP $first
+    await '[ -e ready.1 ] && halted $first'
     : >go.2 # the second attempt does not wait
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
     is "$status:$out" $'0:from 2\nend 2\n' 'the second attempt'
@@ -169,10 +186,9 @@ zombie__successor_still_running_is_75_or_waits() {
     command='echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
     for wait in 0s 60s; do
         rm -f ready.* go.*
-        spawn env ONCE_TRACE=trace.$wait sh -c 'exec "$0" run --store "trace+$ONCE_STORE" --takeover rerun --wait '$wait' --lease '$LEASE' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+        ONCE_CRASH=$halting spawn env ONCE_TRACE=trace.$wait sh -c 'exec "$0" run --store "trace+$ONCE_STORE" --takeover rerun --wait '$wait' --lease '$LONGER' --key k'$wait' -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
         first=$!
-        await '[ -e ready.1 ]'
-        kill -STOP $first
+        await '[ -e ready.1 ] && halted $first'
         # It waits for the end of the first one's lease; its own is long.
         spawn "$ONCE" run --takeover rerun --wait 60s --key k$wait -- sh -c "$command" >out.2
         second=$!
@@ -195,10 +211,9 @@ zombie__successor_still_running_is_75_or_waits() {
 
 zombie__command_gets_sigterm_under_rerun() {
     command='trap "echo term >>terms; exit 1" TERM; : >ready.$ONCE_ATTEMPT; [ $ONCE_ATTEMPT = 2 ] || while :; do sleep 0.02; done'
-    spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
+    ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --takeover rerun --lease '$LONGER' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
     first=$!
-    await '[ -e ready.1 ]'
-    kill -STOP $first
+    await '[ -e ready.1 ] && halted $first'
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
     kill -CONT $first
@@ -208,10 +223,9 @@ zombie__command_gets_sigterm_under_rerun() {
 
 zombie__under_escalate_is_unknown() {
     command='echo x >>effects; : >ready; until [ -e go ]; do sleep 0.02; done'
-    spawn sh -c 'exec "$0" run --lease '$LEASE' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
+    ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --lease '$LONGER' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
     first=$!
-    await '[ -e ready ]'
-    kill -STOP $first
+    await '[ -e ready ] && halted $first'
     run once run --wait 60s --lease $LEASE --key k -- sh -c "$command"
     is "$status" 70 'the second'
     : >go
@@ -225,10 +239,9 @@ zombie__key_with_another_life_is_not_its_answer() {
     # While it sleeps, another attempt takes over and ends, that outcome expires, and the key
     # is used for something else.
     command=': >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done'
-    spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
+    ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --takeover rerun --lease '$LONGER' --key k -- sh -c "$1" >out.1 2>err.1' "$ONCE" "$command"
     first=$!
-    await '[ -e ready.1 ]'
-    kill -STOP $first
+    await '[ -e ready.1 ] && halted $first'
     : >go.2
     run once run --wait 60s --takeover rerun --lease $LEASE --retention 1ms --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
@@ -244,10 +257,9 @@ zombie__key_with_another_life_is_not_its_answer() {
 zombie__advance_is_refused() {
     command=': >ready.$ONCE_ATTEMPT; until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done
         trap "" TERM; "'$ONCE'" advance late 2>advance.err; echo $? >advance.$ONCE_ATTEMPT'
-    spawn sh -c 'exec "$0" run --takeover rerun --lease '$LEASE' --key k -- sh -c "trap \"\" TERM; $1" 2>err.1' "$ONCE" "$command"
+    ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --takeover rerun --lease '$LONGER' --key k -- sh -c "trap \"\" TERM; $1" 2>err.1' "$ONCE" "$command"
     first=$!
-    await '[ -e ready.1 ]'
-    kill -STOP $first
+    await '[ -e ready.1 ] && halted $first'
     : >go.2
     run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "trap \"\" TERM; $command"
     is "$(cat advance.2)" 0 'advance of the second'
@@ -300,7 +312,7 @@ store_gone__after_the_execution_is_70() {
 
 tap kill_9__takes_all_descendants_along kill_9__of_the_group_takes_along_who_left_it kill_9__also_while_the_guardian_is_stopped \
     guardian__holds_nothing_open guardian_killed__is_unknown \
-    escalate__ends_unknown_and_says_how_to_resolve escalate__not_done_executes_again \
+    escalate__in_progress_while_the_lease_is_live escalate__ends_unknown_and_says_how_to_resolve escalate__not_done_executes_again \
     rerun__executes_again_from_the_recovery_point rerun__failed_attempt_keeps_its_point \
     zombie__is_fenced_and_reports_the_stored_outcome zombie__successor_still_running_is_75_or_waits \
     zombie__command_gets_sigterm_under_rerun zombie__under_escalate_is_unknown \

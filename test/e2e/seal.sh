@@ -167,8 +167,8 @@ PY
 
 daemon__seals_for_its_clients() {
     keys "$K1" "$ACME"
-    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet --seal-keys keys
-    await '[ -S sock ]'
+    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet --seal-keys keys >ready
+    await '[ -s ready ]'
     local store=$ONCE_STORE
     export ONCE_STORE=once:$CASE/sock
     make acme k
@@ -183,8 +183,8 @@ daemon__seals_for_its_clients() {
     run once daemon --socket "$CASE/sock" --http off --quiet
     is "$status" 69 'without them it does not start'
     keys "$K1"
-    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet --seal-keys keys
-    await '[ -S sock ]'
+    spawn "$ONCE" daemon --socket "$CASE/sock" --http off --quiet --seal-keys keys >ready
+    await '[ -s ready ]'
     export ONCE_STORE=once:$CASE/sock
     make acme k
     is "$status:$out" '0:' 'after a line was dropped: the status, and no answer'

@@ -155,6 +155,37 @@ output__that_cannot_be_written_is_74() {
     done
 }
 
+modes() { stat -c '%n %a' "$@" | tr '\n' ' '; }
+
+mode__is_the_owners_only() {
+    umask 022
+    : >looked.db
+    run once keys list --store sqlite:looked.db
+    is "$status" 69 'an empty file is no store yet'
+    : >zero.db
+    run once run --store sqlite:zero.db --key k -- true
+    is "$status" 0 'an empty file becomes a store'
+    [ -e zero.db-wal ] || fault 'there is no log'
+    for file in looked.db* zero.db*; do is "$(modes $file)" "$file 600 " 'and its owner has it alone'; done
+    for file in zero.db zero.db-wal; do
+        for mode in 604 602 601 644 666; do
+            chmod $mode $file
+            for verb in 'run --key x' 'keys list' 'expire' 'check'; do
+                run once ${verb%% --*} --store sqlite:zero.db $([[ $verb == run* ]] && echo '--key x -- touch executed')
+                is "$status" 69 "$file of mode $mode: $verb"
+                like "$err" "everybody may access '.*/$file'.* run: chmod o= '.*/zero.db' '.*/zero.db'-[*]" "$file of mode $mode: what $verb says"
+            done
+        done
+        eval "$(sed -n 's/.*; run: //p' err)"
+        run once run --store sqlite:zero.db --key k -- true
+        is "$status" 0 "$file, as the message says"
+    done
+    [ ! -e executed ] || fault 'something was executed'
+    chmod 660 zero.db
+    run once run --store sqlite:zero.db --key k2 -- true
+    is "$status $(modes zero.db)" '0 zero.db 660 ' 'the group is the operator'"'"'s business'
+}
+
 tap check__healthy_and_json check__damage_is_found expire__removes_what_is_due expire__of_an_owned_store_leaves_the_reserve expire__interrupted_says_how_far_it_got \
-    migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing looking__leaves_no_file_behind \
+    migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing looking__leaves_no_file_behind mode__is_the_owners_only \
     output__that_cannot_be_written_is_74

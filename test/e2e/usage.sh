@@ -241,5 +241,45 @@ options__end_at_the_command() {
     is "$status:$out" $'0:--key --help\n' 'its own options are not ours'
 }
 
+# In URLs of every kind, also with what should have been escaped: messages end in logs.
+password__is_in_no_message() {
+    while read -r arguments; do
+        eval "run once $arguments"
+        [ "$status" -ge 64 -a "$status" -lt 100 ] || fault "exit status of once $arguments: $status"
+        like "$err" '^once' "message of once $arguments"
+        case $out$err in *SEC*|*RET*) fault "once $arguments tells it: $out$err" ;; esac
+    done <<'END'
+outbox list --store 'redis://u:SECRET@127.0.0.1:1?tier=best-effort'
+outbox list --store 'host=h password=SECRET'
+relay --store 'redis://u:SECRET@127.0.0.1:1?tier=best-effort' --route 't=http://127.0.0.1:1/'
+inbox list --store 'redis://u:SECRET@127.0.0.1:1?tier=best-effort'
+daemon --socket d.sock --http off --store 'redis://u:SEC?RET@127.0.0.1:1?tier=best-effort'
+daemon --socket d.sock --http off --store 'redis://u:x?SECRET&x@127.0.0.1:1?tier=best-effort'
+daemon --socket d.sock --http off --store 'postgresql://u:SEC%RET@127.0.0.1:1/x'
+keys list --store 'postgresql://u:SEC%RET@127.0.0.1:1/x'
+run --store 'postgresql://u:SEC%00RET@127.0.0.1:1/x' --key k -- true
+keys list --store 'postgresql://u:x@SECRET@127.0.0.1:1/x'
+keys list --store 'postgresql://u:SEC/RET@127.0.0.1:1/x'
+keys list --store 'postgresql://u:1/SECRET@127.0.0.1:1/x'
+keys list --store 'postgresql://u:1/?SECRET@127.0.0.1:1/x'
+keys list --store 'postgresql://u:SECRET'
+keys list --store 'postgresql:u:SECRET@127.0.0.1'
+keys list --store 'postgresql://127.0.0.1:1/x?passwort=SECRET'
+keys list --store 'postgresql://127.0.0.1:1/x?password=SEC%RET'
+outbox list --store 'postgresql://u:SEC%RET@127.0.0.1:1/x'
+inbox list --store 'postgresql://u:SEC%RET@127.0.0.1:1/x'
+daemon --socket d.sock --http off --otlp 'https://u:SECRET@127.0.0.1:1/?x'
+daemon --socket d.sock --http off --otlp 'ftp://u:SECRET@127.0.0.1:1/'
+daemon --socket d.sock --http off --otlp 'https://u:SEC/RET@127.0.0.1:1/'
+daemon --socket d.sock --http off --otlp 'https://127.0.0.1:1/?token=SECRET'
+daemon --socket d.sock --http off --complete 's=ftp://u:SECRET@127.0.0.1:1/'
+daemon --socket d.sock --http off --escalate-webhook 'ftp://u:SECRET@127.0.0.1:1/'
+consume --consumer c --to 'ftp://u:SECRET@127.0.0.1:1/' 'nats://127.0.0.1:1/s/t'
+consume --consumer c --to 'http://127.0.0.1:1/' 'nonsense://u:SEC?RET@127.0.0.1:1/s/t'
+send --data x 'ftp://u:SECRET@127.0.0.1:1/'
+send --data x 'http:///u:SECRET@127.0.0.1:1/'
+END
+}
+
 tap help__of_every_verb version__is_told mistake__is_64_with_a_hint mistake__is_named mistake__limits_of_the_library_are_64 \
-    options__end_at_the_command
+    options__end_at_the_command password__is_in_no_message

@@ -68,6 +68,7 @@ class Books(PostgresBooks):
         return "postgresql://127.0.0.1:%s/%s?user=shop" % (os.environ["ONCE_TEST_POSTGRES_PORT"], self.name)
 
     def close(self):
+        self.end_session()
         self.psql(self.url, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
                             "AND pid <> pg_backend_pid(); TRUNCATE orders, stock, once.claim, once.result, once.progress, "
                             "once.outbox, once.audit")
@@ -257,7 +258,8 @@ def refused(case, shop):
     for key in ("", "x" * 256, "a b"):
         if not case.gateway:  # which knows more forms of keys
             expect(case.ask(key=key).status == 400, "the key %r" % key)
-    expect(case.ask(key="other", path="/other").status == 404, "another path")
+    answer = case.ask(key="other", path="/other")
+    expect(answer.status == 404, "another path: %s" % answer)
     with socket.create_connection(("127.0.0.1", shop.port)) as garbage:
         garbage.sendall(b"\x16\x03\x01 no HTTP at all\r\n\r\n")
     expect(case.orders_in_books() == [] and case.charges() == [], "orders %s, charges %s" % (case.orders_in_books(), case.charges()))

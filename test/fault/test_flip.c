@@ -379,7 +379,7 @@ static enum end try_flip(const struct flip *flip, const struct answer right[2 * 
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        alarm(300); /* it hangs */
         char said[200] = "";
         enum end end = look(right, shared, said);
         fflush(stdout);

@@ -18,6 +18,8 @@ The table says per behaviour which of these it is:
 and which effects there are after the first request. Never more than one per execution; and under
 escalate never more than one, except where the upstream itself said that it did nothing (refused).
 """
+from concurrent.futures import ThreadPoolExecutor
+
 from gateway import Closed, Failed, Gateway, Location, SINGLE, Suite, expect, expect_equal, in_parallel, new_token
 import upstream
 
@@ -138,7 +140,7 @@ def variants(policy, takeover):
             Location("/%s-stale/" % policy, *once, to="stale"),
             Location("/%s-refused/" % policy, *once, to="refusing"),
             Location("/%s-gzip/" % policy, *once, more=("gzip on;", "gzip_types *;", "gzip_min_length 1;")),
-            Location("/%s-impatient/" % policy, *once, more=("proxy_read_timeout 250ms;", "proxy_send_timeout 250ms;"))]
+            Location("/%s-impatient/" % policy, *once, more=("proxy_read_timeout 3s;", "proxy_send_timeout 3s;"))]
 
 
 gateway = None
@@ -166,6 +168,12 @@ class Story:
                 self.error = "request %d: %s" % (len(self.answers), closed)
         except Exception as error:
             self.error = "request %d: %s: %s" % (len(self.answers) + 1, type(error).__name__, error)
+
+    def tell(self):
+        """Both requests, by itself."""
+        for _ in range(2):
+            self.ask()
+            self.look(gateway.records())
 
     def look(self, records):
         self.effects.append(gateway.effects(self.token))
@@ -299,13 +307,22 @@ def main():
     suite = Suite()
     suite.require()
     gateway = Gateway(variants("escalate", "escalate") + variants("rerun", "rerun") + [PAIR_LOCATION], http=PAIR).start()
+    gateway.patient = True
     stories = [Story(row, policy) for row in TABLE for policy in ("escalate", "rerun")]
 
-    for _ in range(2):
-        in_parallel(Story.ask, stories)
-        records = gateway.records()
-        for story in stories:
-            story.look(records)
+    # Those that nginx gives up on take as long as it waits, which is long enough for the service to come as far as it
+    # should on a busy machine. They begin, and wait beside the others.
+    silent = [story for story in stories if story.row.to == "impatient"]
+    with ThreadPoolExecutor(len(silent)) as pool:
+        waiting = [pool.submit(Story.tell, story) for story in silent]
+        others = [story for story in stories if story.row.to != "impatient"]
+        for _ in range(2):
+            in_parallel(Story.ask, others)
+            records = gateway.records()
+            for story in others:
+                story.look(records)
+        for future in waiting:
+            future.result()
     for story in stories:
         suite.add(story.name, story.verify)
     suite.add("every behaviour is in the table", all_tested)

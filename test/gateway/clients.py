@@ -13,7 +13,7 @@ from gateway import (Client, Closed, Failed, Gateway, Location, SINGLE, Suite, e
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE),
              Location("/rerun/", "once on;", SINGLE, "once_takeover rerun;"),
-             Location("/wait/", "once on;", SINGLE, "once_wait 30s;"),
+             Location("/wait/", "once on;", SINGLE, "once_wait 120s;"),
              Location("/small/", "once on;", SINGLE, more=("client_max_body_size 1k;",)))
 BODY = b'{"amount":25}'
 
@@ -375,7 +375,7 @@ def tls():
 
 def curl(*arguments):
     """[(status, HTTP version, replayed, body)] of what was fetched."""
-    run = subprocess.run(["curl", "-sSk", "--max-time", "60", "-i", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = subprocess.run(["curl", "-sSk", "--max-time", "180", "-i", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     expect(run.returncode == 0, "curl %s ended with %d: %s %s" % (arguments, run.returncode, run.stdout[:600], run.stderr.decode()))
     head, body = run.stdout.split(b"\r\n\r\n", 1)
     while head.split(b" ")[1][:1] == b"1":
@@ -462,7 +462,7 @@ def http_2_parallel_streams():
     for number in range(20):
         arguments += ["-H", 'Idempotency-Key: "%s"' % token, "-H", "X-Test: " + token, "-d", "{}", "-o", os.path.join(folder, str(number)),
                       url, "--next"]
-    run = subprocess.run(["curl", "-sS", "--no-progress-meter", "--http2-prior-knowledge", "--parallel", "--parallel-max", "20", "--max-time", "60", *arguments[:-1]])
+    run = subprocess.run(["curl", "-sS", "--no-progress-meter", "--http2-prior-knowledge", "--parallel", "--parallel-max", "20", "--max-time", "180", *arguments[:-1]])
     expect_equal(run.returncode, 0, "curl's status")
     bodies = {open(os.path.join(folder, name), "rb").read() for name in os.listdir(folder)}
     expect_equal((len(os.listdir(folder)), bodies), (20, {b"slow 1"}), "the bodies")
@@ -478,6 +478,7 @@ def main():
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     gateway.listen = ("listen 127.0.0.1:PORT2 ssl http2; listen 127.0.0.1:PORT3 http2; ssl_certificate cert.pem; "
                       "ssl_certificate_key key.pem;")
+    gateway.patient = True
     gateway.start()
     for how in ("close", "reset"):
         for name, part in PARTS.items():

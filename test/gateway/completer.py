@@ -2,6 +2,9 @@
 """What clients and gateways left behind is driven to an end by the daemon's completer: the stored request is sent again, with
 the same child key; credentials are never stored; what cannot be known is escalated, and told.
 
+The completer is off while something is left behind and looked at, and on from complete() on; leases are long, and those of
+who was killed are ended by the test (leases.py): what it finds does not depend on how fast anything is.
+
 SIZE=10 abandons 1000 keys for two completers on one store, with a client that retries meanwhile (else 100)."""
 import base64
 import hashlib
@@ -10,24 +13,28 @@ import http.server
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import urllib.request
 
-from gateway import (BOUND_S, Client, Daemon, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal,
-                     free_port, in_parallel, kill, new_token, request_bytes, wait_for)
+from gateway import (BOUND_S, Daemon, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, free_port, in_parallel, kill,
+                     new_token, wait_for)
+from abandoned import Completing
+from leases import LEASE, end_leases
 import upstream
+import wireclient as w
 
 STORED = "once_complete app header=X-Test;"
 KNOWN = "once_complete app identity header=X-Test;"
-LOCATIONS = (Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", STORED),
-             Location("/escalate/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", STORED),
-             Location("/known/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", KNOWN),
-             Location("/known_escalate/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", KNOWN),
-             Location("/intent/", "once on;", SINGLE, "once_lease 1s;", "once_takeover escalate;", "once_intent on;", STORED),
-             Location("/elsewhere/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;", "once_complete nowhere header=X-Test;"),
-             Location("/plain/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"))
-VIOLENCE = r"exited on signal 9|worker process \d+ exited"
+LOCATIONS = (Location("/rerun/", "once on;", SINGLE, LEASE, "once_takeover rerun;", STORED),
+             Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", STORED),
+             Location("/known/", "once on;", SINGLE, LEASE, "once_takeover rerun;", KNOWN),
+             Location("/known_escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", KNOWN),
+             Location("/intent/", "once on;", SINGLE, LEASE, "once_takeover escalate;", "once_intent on;", STORED),
+             Location("/elsewhere/", "once on;", SINGLE, LEASE, "once_takeover rerun;", "once_complete nowhere header=X-Test;"),
+             Location("/plain/", "once on;", SINGLE, LEASE, "once_takeover rerun;"))
 SECRETS = [("Authorization", "Bearer S3CRET-a"), ("Cookie", "session=S3CRET-c"), ("X-Api-Key", "S3CRET-k"),
            ("Proxy-Authorization", "Basic S3CRET-p"), ("X-Not-Named", "S3CRET-n")]
 
@@ -109,74 +116,62 @@ class Hook(http.server.ThreadingHTTPServer):
         return "http://127.0.0.1:%d/hook" % self.server_port
 
 
-class Case:
-    """A gateway whose completer may begin later; what is abandoned is left by killing the workers."""
+class Case(Completing):
+    """A gateway of this program's locations; its completer begins when it is told to."""
 
-    def __init__(self, *arguments, identity=None, complete=True, workers=2, **named):
-        self.gateway = Gateway(LOCATIONS, workers=workers, tolerate=VIOLENCE, **named)
-        self.more = list(arguments)
-        if identity is not None:
-            path = self.gateway.path("identity")
-            with open(path, "w", encoding="ascii") as file:
-                file.write(identity)
-            os.chmod(path, 0o600)
-            self.more += ["--complete-identity", "app=" + path]
-        if complete:
-            self.gateway.daemon.arguments = self.completing()
-        self.gateway.start()
-
-    def completing(self):
-        return ["--complete", "app=http://127.0.0.1:%d" % self.gateway.upstream.port, "--complete-lease", "1s", *self.more]
-
-    def complete(self, daemon=None):
-        """From now on."""
-        daemon = daemon or self.gateway.daemon
-        if daemon.process:
-            daemon.end()
-        daemon.arguments = self.completing()
-        daemon.start()
-
-    def begin(self, path, token, headers=(), body=b'{"amount":25}', method="POST"):
-        """A request whose client waits for the answer."""
-        client = Client(self.gateway.port)
-        client.send(request_bytes(method, path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
-                                                 ("Content-Type", "application/json"), *headers,
-                                                 ("Content-Length", str(len(body)))], body))
-        return client
-
-    def abandon(self, *begun):
-        """The workers die with all they hold; the clients hear nothing."""
-        gateway = self.gateway
-        old = gateway.worker_pids()
-        for pid in old:
-            kill(pid)
-        wait_for(lambda: not set(old) & set(gateway.worker_pids()), "the workers' end")
-        gateway.wait_for_workers()
-        for client in begun:
-            client.close()
-
-    def ask(self, path, token, **named):
-        """As soon as the gateway has found the daemon again."""
-        return self.gateway.ask_until(lambda answer: answer.code() != "store-unavailable", path, token, token, **named)
-
-    def record(self, token):
-        return self.gateway.record(token) or {"state": "absent"}
-
-    def wait_state(self, token, *states):
-        return wait_for(lambda: (lambda r: r if r["state"] in states else None)(self.record(token)),
-                        "the record to be %s; it is %s; %s" % (states, self.record(token), self.gateway.daemon.said()[-500:]))
+    def __init__(self, *arguments, **named):
+        super().__init__(LOCATIONS, *arguments, **named)
 
     def sent(self, token):
         """Headers of the requests that had an effect, by lower-case name."""
         return [{name.lower(): value for name, value in effect["headers"]} for effect in self.gateway.upstream.ledger.of(token)]
 
-    def end(self):
+
+class Between:
+    """nginx's way to the daemon, which ends before the first mark (ADVANCE): that one is heard of, and goes nowhere."""
+
+    def __init__(self, gateway):
+        self.path, self.inner = gateway.path("between.sock"), gateway.daemon.socket
+        self.marked = threading.Event()
+        gateway.between = self
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(64)
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            outer, inner = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+            try:
+                inner.connect(self.inner)
+            except OSError:
+                outer.close()
+                continue
+            threading.Thread(target=self.answers, args=(inner, outer), daemon=True).start()
+            threading.Thread(target=self.questions, args=(outer, inner), daemon=True).start()
+
+    def answers(self, inner, outer):
         try:
-            self.gateway.stop()
-            alarms = self.gateway.alarms()
-            expect(not alarms, "in the logs:\n" + "\n".join(alarms[:20]))
-        finally:
-            self.gateway.remove()
+            while data := inner.recv(65536):
+                outer.sendall(data)
+            outer.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def questions(self, outer, inner):
+        buffer = b""
+        try:
+            while data := outer.recv(65536):
+                buffer += data
+                while len(buffer) >= 4 and len(buffer) >= (size := 4 + struct.unpack_from("!I", buffer)[0]):
+                    if (buffer[8], buffer[9]) == (w.CALL, w.ADVANCE):
+                        self.marked.set()
+                        return
+                    inner.sendall(buffer[:size])
+                    buffer = buffer[size:]
+            inner.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
 
 # A store that two daemons may use: PostgreSQL, or Redis.
@@ -192,23 +187,28 @@ def case(function):
     return function
 
 
-def abandon_each(c, paths, headers=()):
-    """A held request at each of these, abandoned; nobody but the next who asks is answered."""
+def leave(c, paths, headers=()):
+    """A held request at each of these, abandoned; nobody but the next who asks is answered. Without a completer."""
+    expect(not c.is_completing, "a completer may be there before anybody looks")
     tokens = [new_token("left") for _ in paths]
-    clients = [c.begin(path, token, headers) for path, token in zip(paths, tokens)]
+    clients = [c.hold(path, token, headers) for path, token in zip(paths, tokens)]
     wait_for(lambda: all(c.gateway.effects(token) for token in tokens), "the effects")
-    c.abandon(*clients)
+    c.abandon(tokens, clients)
+    records = c.gateway.records()
     for token in tokens:
-        expect_equal(c.record(token)["state"], "running", "what was abandoned")
+        expect_equal((records[("", token)]["state"], records[("", token)]["attempt"]), ("running", 1), "what was abandoned")
         c.gateway.upstream.open_gate(token)
     return tokens
 
 
-def completed(c, path="/rerun/held"):
-    """The completer has been through everything that there was before: it finished one that came later."""
-    c.ask("/plain/normal", new_token("up"))  # the (only) worker has found the daemon again
-    token, = abandon_each(c, [path])
-    return c.wait_state(token, "succeeded", "unknown")
+def completed(c):
+    """The completer has been through everything that there was before: it finished one that came later. Meanwhile it may have
+    that one at any moment, also before its worker is killed."""
+    token = new_token("later")
+    client = c.hold("/rerun/held", token)
+    c.abandon([token], [client])
+    c.gateway.upstream.open_gate(token)
+    c.wait_state(token, "succeeded")
 
 
 def files_with(folder, needle):
@@ -224,12 +224,12 @@ def files_with(folder, needle):
 
 @case
 def abandoned_request_is_sent_again_with_the_same_child_key():
-    c = Case(identity="Authorization: Bearer of-the-daemon\n# a comment\nX-Service: once\n", complete=False)
+    c = Case(identity="Authorization: Bearer of-the-daemon\n# a comment\nX-Service: once\n")
     try:
         token = new_token("again")
-        client = c.begin("/known/held?q=1&r=%2F", token, SECRETS)
+        client = c.hold("/known/held?q=1&r=%2F", token, SECRETS)
         wait_for(lambda: c.gateway.effects(token) == 1, "the first effect")
-        c.abandon(client)
+        c.abandon([token], [client])
         c.gateway.upstream.open_gate(token)  # for whoever comes next: nobody waits for the first answer
         expect_equal(c.record(token)["state"], "running", "what was abandoned")
         expect(files_with(c.gateway.folder, b"amount"), "the request is not stored")
@@ -267,11 +267,8 @@ def abandoned_request_is_sent_again_with_the_same_child_key():
 def what_has_no_stored_request_is_left_alone():
     c = Case()
     try:
-        plain, stored = new_token("plain"), new_token("stored")
-        clients = c.begin("/plain/held", plain), c.begin("/rerun/held", stored)
-        wait_for(lambda: c.gateway.effects(plain) and c.gateway.effects(stored), "the effects")
-        c.gateway.upstream.open_gate(stored)
-        c.abandon(*clients)
+        plain, stored = leave(c, ["/plain/held", "/rerun/held"])
+        c.complete()
         c.wait_state(stored, "succeeded")
         expect_equal((c.record(plain)["state"], c.gateway.effects(plain)), ("running", 1), "what was not stored")
     finally:
@@ -282,7 +279,8 @@ def what_has_no_stored_request_is_left_alone():
 def its_own_retryable_failure_is_tried_again_until_it_succeeds():
     c = Case()
     try:
-        fails, resets = abandon_each(c, ["/rerun/held_fails_once", "/rerun/held_resets_once"])
+        fails, resets = leave(c, ["/rerun/held_fails_once", "/rerun/held_resets_once"])
+        c.complete()
         for token in fails, resets:
             record = c.wait_state(token, "succeeded")
             expect_equal((record["attempt"], record["status"], c.gateway.effects(token)), (3, 200, 3), "attempts, status, effects")
@@ -295,13 +293,10 @@ def its_own_retryable_failure_is_tried_again_until_it_succeeds():
 @case
 def what_a_daemon_left_failed_is_tried_again_by_the_next():
     """C5: that no client was told is in the record, not in the process."""
-    c = Case("--complete-attempts", "20", daemon_env={"ONCE_CRASH": "completer.finished:1"})
+    c = Case("--complete-attempts", "20")
     try:
-        token = new_token("next")
-        client = c.begin("/rerun/held_fails_once", token)
-        wait_for(lambda: c.gateway.effects(token), "the effect")
-        c.abandon(client)
-        expect_equal(c.gateway.daemon.reap(), -signal.SIGKILL, "the daemon's end")
+        token, = leave(c, ["/rerun/held_fails_once"])
+        c.complete_and_die("completer.finished")
         record = c.record(token)
         expect_equal((record["state"], record["retryable"], record["status"], c.gateway.effects(token)), ("failed", True, -503, 2),
                      "what it left")
@@ -326,15 +321,21 @@ def failure_that_was_answered_is_left_to_the_client():
                     token, path = new_token("told"), "/%s/%s" % (route, name)
                     expect_equal(c.ask(path, token, headers=headers).status, status, "%s: the first answer" % path)
                     told.append((path, name, token, headers))
-        seen = lambda token: ({name: value for name, value in c.record(token).items() if name != "age_ms"}, c.gateway.effects(token))
-        before = {token: seen(token) for _, _, token, _ in told}
+        def seen():
+            records = c.gateway.records()
+            return {token: ({name: value for name, value in records[("", token)].items() if name != "age_ms"}, c.gateway.effects(token))
+                    for _, _, token, _ in told}
+        before = seen()
         # Longer than any of them waits: one that was left later has gone through two attempts.
-        token, = abandon_each(c, ["/rerun/held_fails_once"])
+        token, = leave(c, ["/rerun/held_fails_once"])
+        c.complete()
         c.wait_state(token, "succeeded")
         completed(c)
+        after = seen()
+        c.idle()
         for path, name, token, headers in told:
             record = before[token][0]
-            expect_equal(seen(token), before[token], "%s: what was answered" % path)
+            expect_equal(after[token], before[token], "%s: what was answered" % path)
             expect_equal((record["state"], record["retryable"], record["attempt"]), ("failed", True, 1), path)
             answer = c.ask(path, token, headers=headers)
             if name == "guarded":
@@ -347,11 +348,11 @@ def failure_that_was_answered_is_left_to_the_client():
 
 @case
 def identity_goes_only_where_the_route_says_so():
-    c = Case(identity=DAEMONS, complete=False, workers=1)
+    c = Case(identity=DAEMONS, workers=1)
     try:
         paths = ["/rerun/held", "/known/held"]
-        plain, known = abandon_each(c, paths)
-        secret, known_secret = abandon_each(c, paths, SECRETS[:1])
+        plain, known = leave(c, paths)
+        secret, known_secret = leave(c, paths, SECRETS[:1])
         c.complete()
         for token, wanted in (plain, None), (known, "Bearer of-the-daemon"), (known_secret, "Bearer of-the-daemon"):
             c.wait_state(token, "succeeded")
@@ -368,12 +369,15 @@ def identity_goes_only_where_the_route_says_so():
 
 @case
 def identity_that_cannot_be_read_is_waited_for():
-    c = Case(identity=DAEMONS, workers=1)
+    c = Case(identity=DAEMONS, complete=True, workers=1)
     try:
-        path = c.gateway.path("identity")
+        path, token = c.gateway.path("identity"), new_token("waits")
         os.rename(path, path + ".away")
-        token, = abandon_each(c, ["/known/held"], SECRETS[:1])
-        wait_for(lambda: "what needs it waits" in c.gateway.daemon.said(), "the log")
+        client = c.hold("/known/held", token, SECRETS[:1])
+        wait_for(lambda: c.gateway.effects(token), "the effect")
+        c.abandon([token], [client])
+        c.gateway.upstream.open_gate(token)
+        c.wait_said("what needs it waits")
         completed(c)
         record = c.record(token)
         expect_equal((record["state"], record["attempt"]), ("running", 1), "while there is no identity")
@@ -388,7 +392,8 @@ def identity_that_cannot_be_read_is_waited_for():
 def verdict_is_good_for_one_more_attempt():
     c = Case("--complete-attempts", "1", store=SHARED)
     try:
-        token, = abandon_each(c, ["/rerun/held_503"])
+        token, = leave(c, ["/rerun/held_503"])
+        c.complete()
         c.wait_state(token, "unknown")
         expect_equal(c.gateway.effects(token), 1, "effects beyond the limit")
         resolve(c, token, "--not-done", "--reason", "looked")
@@ -401,17 +406,16 @@ def verdict_is_good_for_one_more_attempt():
 
 @case
 def declined_is_an_outcome_and_is_not_sent_again():
-    c = Case(complete=False)
+    c = Case()
     try:
-        token = new_token("declined")
-        client = c.begin("/rerun/held_unread", token)
-        wait_for(lambda: any(seen[0] == token for seen in c.gateway.upstream.seen), "the request")
-        c.abandon(client)
+        token, final = new_token("declined"), new_token("402")
+        client = c.hold("/rerun/held_unread", token)
+        c.abandon([token], [client])
         c.gateway.upstream.open_gate(token)
+        expect_equal(c.ask("/rerun/status_402", final).status, 402, "declined")
         c.complete()
         c.wait_state(token, "succeeded")
-        final = new_token("402")
-        expect_equal(c.ask("/rerun/status_402", final).status, 402, "declined")
+        completed(c)
         expect_equal((c.record(final)["state"], c.gateway.effects(final)), ("failed", 1), "a final failure")
     finally:
         c.end()
@@ -428,15 +432,12 @@ def escalated_and_told_and_resolved():
     hook = Hook(refuse=1)
     secret = base64.b64encode(os.urandom(24)).decode()
     port = free_port()
-    c = Case("--escalate-webhook", hook.url, "--escalate-secret", "SECRET", "--http", "127.0.0.1:%d" % port, complete=False)
+    c = Case("--escalate-webhook", hook.url, "--escalate-secret", "SECRET", "--http", "127.0.0.1:%d" % port)
     try:
         with open(c.gateway.path("secret"), "w", encoding="ascii") as file:
             file.write("whsec_" + secret + "\n")
         c.more[c.more.index("SECRET")] = c.gateway.path("secret")
-        one, two = new_token("one"), new_token("two")
-        clients = c.begin("/escalate/held", one), c.begin("/escalate/held", two)
-        wait_for(lambda: c.gateway.effects(one) and c.gateway.effects(two), "the effects")
-        c.abandon(*clients)
+        one, two = leave(c, ["/escalate/held"] * 2)
         c.complete()
         for token in (one, two):
             c.wait_state(token, "unknown")
@@ -451,11 +452,13 @@ def escalated_and_told_and_resolved():
             expect_equal(headers["Idempotency-Key"], '"%s"' % headers["webhook-id"], "the stable id")
             expect("-%d" % told["fence"] in headers["webhook-id"], "the id names the fence")
         expect(len({headers["webhook-id"] for headers, _ in hook.told}) == 2, "two ids")
-        metrics = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port).read().decode()
+        metrics = lambda: urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port).read().decode()
         for line in ("once_escalations_total 2", "once_escalations_told_total 2", 'once_completer_ended_total{how="escalated"} 2'):
-            expect(line in metrics, "%s is not in the metrics: %s" % (line, metrics[-1500:]))
+            wait_for(lambda: line in metrics(), lambda: "%s in the metrics: %s" % (line, metrics()[-1500:]))
+        for token in (one, two):
+            c.wait_said("escalated", c.id_end(token))
         log = [line for line in c.gateway.daemon.said().splitlines() if "escalated" in line]
-        expect(len(log) == 2 and any(one in line for line in log), "the log: %s" % log)
+        expect(len(log) == 2 and not any(key in line for line in log for key in (one, two)), "the log, of ids only: %s" % log)
         listed = subprocess.run([ONCE, "keys", "list", "--state", "unknown", "--store", "once:" + c.gateway.daemon.socket],
                                 stdout=subprocess.PIPE, text=True).stdout
         expect(one in listed and two in listed, "keys list --state unknown: %s" % listed)
@@ -463,7 +466,6 @@ def escalated_and_told_and_resolved():
         resolve(c, one, "--done", "--status", "201", "--reason", "the provider has it")
         answer = c.ask("/escalate/held", one, headers=[("Content-Type", "application/json")])
         expect(answer.status == 201 and answer.replayed, "after 'done': %s" % answer)
-        c.gateway.upstream.open_gate(two)
         resolve(c, two, "--not-done", "--reason", "the provider does not have it")
         c.wait_state(two, "succeeded")
         expect_equal(c.gateway.effects(two), 2, "effects after 'not done'")
@@ -478,7 +480,7 @@ def escalated_and_told_and_resolved():
 @case
 def a_finish_as_unknown_is_told_too():
     hook = Hook()
-    c = Case("--escalate-webhook", hook.url)
+    c = Case("--escalate-webhook", hook.url, complete=True)
     try:
         token = new_token("broken")
         answer = c.ask("/escalate/length_too_long", token)
@@ -501,7 +503,7 @@ def a_finish_as_unknown_is_told_too():
 @case
 def what_a_service_says_over_http_is_told_too():
     hook, port = Hook(), free_port()
-    c = Case("--escalate-webhook", hook.url, "--http", "127.0.0.1:%d" % port)
+    c = Case("--escalate-webhook", hook.url, "--http", "127.0.0.1:%d" % port, complete=True)
     try:
         def post(path, **members):
             request = urllib.request.Request("http://127.0.0.1:%d/v1/%s" % (port, path), json.dumps(members).encode(),
@@ -523,16 +525,16 @@ def what_a_service_says_over_http_is_told_too():
 
 @case
 def credentials_that_are_not_there_are_not_guessed():
-    c = Case(complete=False, workers=1)
+    c = Case(workers=1)
     try:
-        elsewhere, open_to_all = abandon_each(c, ["/elsewhere/held", "/rerun/held"])
-        token, known = abandon_each(c, ["/rerun/held", "/known/held"], SECRETS[:1])
+        elsewhere, open_to_all = leave(c, ["/elsewhere/held", "/rerun/held"])
+        token, known = leave(c, ["/rerun/held", "/known/held"], SECRETS[:1])
         c.complete()
         c.wait_state(open_to_all, "succeeded")
         for t in token, known:
             c.wait_state(t, "unknown")
             expect_equal(c.gateway.effects(t), 1, "effects")
-            wait_for(lambda: any("no identity" in line and t in line for line in c.gateway.daemon.said().splitlines()), "the log")
+            c.wait_said("no identity", c.id_end(t))
         completed(c)
         record = c.record(elsewhere)  # somebody else's, or nobody's
         expect_equal((record["state"], record["attempt"], c.gateway.effects(elsewhere)), ("running", 1, 1), "what another may send")
@@ -546,10 +548,11 @@ def credentials_that_are_not_there_are_not_guessed():
 def attempts_have_a_limit():
     c = Case("--complete-attempts", "3")
     try:
-        token, = abandon_each(c, ["/rerun/held_503"])
+        token, = leave(c, ["/rerun/held_503"])
+        c.complete()
         c.wait_state(token, "unknown")
         expect_equal(c.gateway.effects(token), 3, "effects")
-        expect("too many attempts" in c.gateway.daemon.said(), "the log")
+        c.wait_said("too many attempts", c.id_end(token))
     finally:
         c.end()
 
@@ -557,78 +560,57 @@ def attempts_have_a_limit():
 @case
 def a_request_that_kills_whoever_sends_it_is_not_sent_for_ever():
     """F9: the daemon dies each time, just when it sends."""
-    c = Case(complete=False)
+    c = Case()
     try:
-        token = new_token("poison")
-        client = c.begin("/rerun/held", token)
-        wait_for(lambda: c.gateway.effects(token), "the effect")
-        c.abandon(client)
-        daemon = c.gateway.daemon
-        daemon.end()
-        daemon.arguments = c.completing()
+        token, = leave(c, ["/rerun/held"])
         for _ in range(3):
-            daemon.start(env={"ONCE_CRASH": "completer.sending:1:kill"}, ready=False)  # it may not come to that
-            daemon.process.wait(BOUND_S)
-            daemon.process.stdout.close()
-        daemon.start(env={"ONCE_CRASH": "completer.sending:1:kill"})
+            c.complete_and_die("completer.sending")
+            c.idle()
+            end_leases(c.gateway, token)
+        c.complete()
         c.wait_state(token, "unknown")
         expect_equal(c.gateway.effects(token), 1, "effects")
-        expect("nobody ended" in daemon.said(), "the log: %s" % daemon.said())
+        c.wait_said("nobody ended", c.id_end(token))
     finally:
         c.end()
 
 
-@case
-def a_daemon_that_dies_in_the_middle_is_followed_by_another():
+def a_daemon_that_dies_is_followed_by_another(point, attempts, effects):
     """At each of the completer's points: whatever was stored stays, and it ends once."""
-    for point in ("completer.taken", "completer.sending", "completer.answered", "completer.finished"):
-        c = Case(complete=False)
-        try:
-            token = new_token("dies")
-            client = c.begin("/rerun/held", token)
-            wait_for(lambda: c.gateway.effects(token), "the effect")
-            c.abandon(client)
-            c.gateway.upstream.open_gate(token)
-            daemon = c.gateway.daemon
-            daemon.end()
-            expect_equal(c.gateway.record(token)["state"], "running", "what was abandoned")
-            daemon.arguments = c.completing()
-            daemon.start(env={"ONCE_CRASH": point + ":1:kill"}, ready=False)
-            expect_equal(daemon.process.wait(BOUND_S), -signal.SIGKILL, "the daemon's end at " + point)
-            daemon.process.stdout.close()
-            daemon.start()
-            record = c.wait_state(token, "succeeded")
-            effects = c.gateway.effects(token)
-            expect(effects <= record["attempt"], "more effects than attempts: %d, %s" % (effects, record))
-            answer = c.ask("/rerun/held", token, headers=[("Content-Type", "application/json")])
-            expect(answer.replayed and answer.status == 201, "the retry: %s" % answer)
-        finally:
-            c.end()
+    c = Case()
+    try:
+        token, = leave(c, ["/rerun/held"])
+        c.complete_and_die(point)
+        c.complete()
+        end_leases(c.gateway, token)
+        record = c.wait_state(token, "succeeded")
+        expect_equal((record["attempt"], c.gateway.effects(token)), (attempts, effects), "attempts, effects")
+        answer = c.ask("/rerun/held", token, headers=[("Content-Type", "application/json")])
+        expect(answer.replayed and answer.status == 201, "the retry: %s" % answer)
+    finally:
+        c.end()
+
+
+for row in (("completer.taken", 3, 2), ("completer.sending", 3, 2), ("completer.answered", 3, 3), ("completer.finished", 2, 2)):
+    suite.add("a_daemon_that_dies_at_%s_is_followed_by_another" % row[0], a_daemon_that_dies_is_followed_by_another, *row)
 
 
 @case
 def intent_that_was_not_marked_is_completed_also_under_escalate():
     """Everything dies between claim and mark: nothing was sent, so the completer may send it."""
-    c = Case(complete=False, workers=1)
+    c = Case(workers=1, front=Between)
     try:
-        daemon = c.gateway.daemon
-        for _ in range(5):  # until nothing else was asked of the daemon in between: then its fifth batch is the mark
-            warm, token = new_token("warm"), new_token("unsent")
-            if daemon.process:
-                daemon.end()
-            daemon.start(env={"ONCE_CRASH": "engine.taken:5:stop"})
-            c.gateway.ask_until(lambda answer: answer.status == 201, "/intent/normal", warm, warm)
-            client = c.begin("/intent/normal", token)
-            pid = daemon.process.pid
-            wait_for(lambda: open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] in "Tt", "the daemon to stop")
-            daemon.end(signal.SIGKILL)
-            c.abandon(client)
-            record = c.record(token)
-            if record["state"] == "running" and not record["recovery_point"]:
-                break
-        expect_equal((record["state"], c.gateway.effects(token)), ("running", 0), "what was left behind")
-        daemon.arguments = c.completing()
-        daemon.start()
+        daemon, token = c.gateway.daemon, new_token("unsent")
+        client = c.begin("/intent/normal", token)
+        wait_for(c.gateway.between.marked.is_set, "the mark")
+        daemon.end(signal.SIGKILL)
+        for pid in c.gateway.worker_pids():
+            kill(pid)
+        client.close()
+        record = c.record(token)
+        expect_equal((record["state"], record["recovery_point"], c.gateway.effects(token)), ("running", "", 0), "what was left behind")
+        c.complete()
+        end_leases(c.gateway, token)
         record = c.wait_state(token, "succeeded")
         expect_equal((c.gateway.effects(token), record["attempt"]), (1, 2), "effects and attempts")
     finally:
@@ -640,16 +622,22 @@ def two_completers_and_a_retrying_client():
     """Each abandoned key ends once, whoever gets it; all who ask are told the same."""
     store = SHARED
     keys = [new_token("many") for _ in range(100 * SIZE)]
-    c = Case(complete=False, store=store)
+    c = Case(store=store)
     other = Daemon(c.gateway.folder, c.gateway.daemon.store, name="other")
     try:
-        clients = in_parallel(lambda token: c.begin("/rerun/held", token), keys, width=16)
+        clients = in_parallel(lambda token: c.hold("/rerun/held", token), keys, width=16)
         wait_for(lambda: sum(1 for _ in open(c.gateway.upstream.ledger.path, encoding="utf-8")) >= len(keys), "the effects")
-        c.abandon(*clients)
+        c.abandon(keys, clients)
         for token in keys:
             c.gateway.upstream.open_gate(token)
-        ask = lambda token: c.gateway.ask_until(lambda a: a.status not in (409, 503), "/rerun/held", token, token,
-                                                headers=[("Content-Type", "application/json")])
+        turned_away = set()  # of these a claim may have been made that nobody heard of, and was given back
+
+        def ask(token):
+            def is_final(answer):
+                if answer.status == 503:
+                    turned_away.add(token)
+                return answer.status not in (409, 503)
+            return c.gateway.ask_until(is_final, "/rerun/held", token, token, headers=[("Content-Type", "application/json")])
         asked = keys[::3]
         answers = {token: ask(token) for token in asked[:3]}  # surely by their clients; for the others it is a race
         if store:
@@ -669,7 +657,8 @@ def two_completers_and_a_retrying_client():
         expect(set(asked[:3]) <= set(by_client) <= set(answers), "ended by clients: %d of %d" % (len(by_client), len(answers)))
         for token in keys:
             record = records[("", token)]
-            expect(len(effects[token]) == record["attempt"] == 2, "effects %d, %s" % (len(effects[token]), record))
+            expect_equal(len(effects[token]), 2, "effects of %s" % record)
+            expect(record["attempt"] == 2 or token in turned_away, "attempts: %s" % record)
             again = ask(token) if token in answers or token.endswith("7") else None
             if token in answers:
                 expect_equal(again.lasting(), answers[token].lasting(), "what is told later")
@@ -688,7 +677,9 @@ def main():
         suite.cases = [c for c in suite.cases if c[0] in ("verdict_is_good_for_one_more_attempt", "two_completers_and_a_retrying_client")]
         suite.run(width=1)  # one after the other: they share a database, and would complete each other's
     else:
-        suite.run(width=6)
+        longest = ("two_completers", "failure_that_was", "a_request_that_kills", "identity_goes", "credentials_that")
+        suite.cases.sort(key=lambda c: not c[0].startswith(longest))
+        suite.run(width=10)  # they wait most of their time
 
 
 main()

@@ -468,6 +468,7 @@ def main():
     global gateway
     suite.require()
     gateway = Gateway(LOCATIONS).start()
+    gateway.patient = True
     for name, field, key in ACCEPTED:
         suite.add("m1: %s is accepted" % name, accepted, "/on/normal", field, key)
         if field.strip()[:1] == b'"':

@@ -31,7 +31,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import sanitized
 from ports import free_port
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))
 HERE = os.path.dirname(os.path.realpath(__file__))
 ONCE = os.environ.get("ONCE_BIN", "")
@@ -63,14 +63,14 @@ def shorten(value):
 
 
 def wait_for(condition, what, bound=None):
-    """Its value, as soon as that is true."""
+    """Its value, as soon as that is true. What is waited for may be a function that tells it."""
     until = time.monotonic() + (bound or BOUND_S)
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > until:
-            raise Failed("waited %g s for %s" % (bound or BOUND_S, what))
+            raise Failed("waited %g s for %s" % (bound or BOUND_S, what() if callable(what) else what))
         time.sleep(0.005)
 
 
@@ -290,7 +290,7 @@ class Daemon:
 
     def said(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
-            return file.read()[-2000:]
+            return file.read()[-20000:]
 
     def end(self, number=signal.SIGTERM):
         """Its exit status."""
@@ -341,6 +341,10 @@ class Master:
 class Gateway:
     """Daemon, nginx, upstream. Everything may be ended and started again on its own."""
 
+    # The module waits five seconds for the daemon, then says 503, which is safe to ask again. Where the daemon is up all
+    # the time that says how busy this machine is, and ask() does: until the claim that came too late was given back.
+    patient = False
+
     def __init__(self, locations=(ESCALATE, RERUN), workers=1, store=None, http="", server="", listen="", upstream=None,
                  daemon_env=None, tolerate=None, foreground=True):
         self.folder = tempfile.mkdtemp(prefix="once-gw-", dir=temporary_folder())
@@ -353,6 +357,7 @@ class Gateway:
         self.nginx = self.old_nginx = None
         self.port = self.port2 = self.port3 = 0  # the second and third are for `listen` of the caller
         self.daemon_env = daemon_env
+        self.front = None  # a socket between nginx and the daemon
         self.stopped = False
         ALL_GATEWAYS.append(self)
 
@@ -390,7 +395,11 @@ http {
     proxy_set_header Connection "";
     proxy_buffer_size 16k;
     proxy_buffers 8 16k;
-    proxy_read_timeout 30s;
+    proxy_read_timeout 180s;
+    proxy_send_timeout 180s;
+    client_header_timeout 180s;
+    client_body_timeout 180s;
+    send_timeout 180s;
     once_daemon %(socket)s;
     upstream app { server 127.0.0.1:%(upstream)d; }
     upstream kept { server 127.0.0.1:%(upstream)d; keepalive 4; }
@@ -404,7 +413,7 @@ http {
     }
 }
 """ % {"daemon": "off" if self.foreground else "on", "env": "".join("env %s;" % name for name in sanitized.environment(self.folder)),
-       "user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.daemon.socket,
+       "user": user, "workers": self.workers, "folder": self.folder, "module": MODULE, "socket": self.front or self.daemon.socket,
        "upstream": self.upstream.port, "refusing": self.upstream.refusing_port, "http": self.http.replace("UPSTREAM", str(self.upstream.port)), "port": self.port,
        "listen": self.listen.replace("PORT2", str(self.port2)).replace("PORT3", str(self.port3)), "server": self.server,
        "locations": "\n".join(location.text() for location in self.locations).replace("ROOT;", self.folder + ";")}
@@ -512,6 +521,15 @@ http {
         if body is not None:
             lines.append(("Content-Length", str(len(body))))
         data = request_bytes(method, path, lines, body or b"")
+        answer = self._answer(data, method, client, port, tls)
+        if self.patient and answer.code() == "store-unavailable":
+            again = time.monotonic() + BOUND_S
+            while answer.code() in ("store-unavailable", "in-progress") and time.monotonic() < again:
+                time.sleep(0.1)
+                answer = self._answer(data, method, client, port, tls)
+        return answer
+
+    def _answer(self, data, method, client, port, tls):
         if client:
             client.send(data)
             return client.read(method)

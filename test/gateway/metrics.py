@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.request
 
-from gateway import (Client, Gateway, Location, Suite, Failed, expect, expect_equal, in_parallel, new_token, request_bytes, wait_for,
+from gateway import (BOUND_S, Client, Gateway, Location, Suite, Failed, expect, expect_equal, in_parallel, new_token, request_bytes, wait_for,
                      SIZE, ONCE)
 
 suite = Suite()
@@ -59,7 +59,7 @@ class Scrape:
 
 
 def scrape(port):
-    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=20) as answer:
+    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=BOUND_S) as answer:
         return Scrape(answer.read().decode())
 
 

@@ -13,8 +13,8 @@ from gateway import (Client, Gateway, Location, SINGLE, SIZE, Suite, expect, exp
 
 COUNT = 10 * SIZE
 LOCATIONS = (Location("/refuse/", "once on;", SINGLE),
-             Location("/wait/", "once on;", SINGLE, "once_wait 50s;"),
-             Location("/wait-rerun/", "once on;", SINGLE, "once_wait 50s;", "once_takeover rerun;"),
+             Location("/wait/", "once on;", SINGLE, "once_wait 300s;"),
+             Location("/wait-rerun/", "once on;", SINGLE, "once_wait 300s;", "once_takeover rerun;"),
              Location("/wait-short/", "once on;", SINGLE, "once_wait 50ms;"))
 
 

@@ -5,12 +5,12 @@ answered as ever, and so are the others.
 import json
 import urllib.request
 
-from gateway import (Client, Gateway, Location, Suite, expect, expect_equal, free_port, in_parallel, new_token, request_bytes,
+from gateway import (BOUND_S, Client, Gateway, Location, Suite, expect, expect_equal, free_port, in_parallel, new_token, request_bytes,
                      wait_for)
 
 TENANT = "once_tenant $http_x_tenant;"
 LOCATIONS = (Location("/t/", "once on;", TENANT),
-             Location("/wait/", "once on;", TENANT, "once_wait 30s;"),
+             Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/pass/", "once on;", TENANT, "once_store_down pass;"))
 RECORDS, WAITERS = 4, 2
 
@@ -123,7 +123,7 @@ def waiters_have_a_limit():
 
 
 def metric(name):
-    text = urllib.request.urlopen("http://%s/metrics" % gateway.api, timeout=30).read().decode()
+    text = urllib.request.urlopen("http://%s/metrics" % gateway.api, timeout=BOUND_S).read().decode()
     return float(text.split("\n%s " % name)[1].split("\n")[0])
 
 
@@ -140,6 +140,7 @@ def main():
     gateway = Gateway((*LOCATIONS, policy), workers=2)
     gateway.api = "127.0.0.1:%d" % free_port()
     gateway.daemon.arguments = ["--http", gateway.api, "--quota", "records=%d,waiters=%d" % (RECORDS, WAITERS)]
+    gateway.patient = True
     gateway.start()
     suite.run(width=1, gateways=[("the gateway", gateway)])
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Answers that are not kept as long as their records, and keys that tell their own age (ADR 29)."""
+import itertools
 import json
 import os
 import subprocess
 import time
 
-from gateway import Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, new_token
+from gateway import Gateway, Location, ONCE, SINGLE, Suite, expect, expect_equal, new_token, wait_for
 
 BOTH = ("once on;", SINGLE)
 LOCATIONS = (Location("/tomb/", *BOTH, "once_retention never;", "once_body_retention 200ms;"),
              Location("/on/", *BOTH),
              Location("/short/", *BOTH, "once_retention 1h;"),
-             Location("/brief/", *BOTH, "once_retention 2s;"),
+             Location("/brief/", *BOTH, "once_retention 8s;"),
              Location("/never/", *BOTH, "once_retention never;"),
              Location("/off/", *BOTH, "once_key_time off;"),
              Location("/observe/", "once observe;", SINGLE),
@@ -21,15 +22,13 @@ HOUR = 3600.0
 
 suite = Suite()
 gateway = None
-count = 0
+counter = itertools.count(1)
 
 
 def uuid7(age):
     """A UUIDv7 that was made `age` seconds ago."""
-    global count
-    count += 1
     ms = int((time.time() - age) * 1000)
-    return "%08x-%04x-7abc-8def-%012x" % (ms >> 16, ms & 0xffff, count)
+    return "%08x-%04x-7abc-8def-%012x" % (ms >> 16, ms & 0xffff, next(counter))
 
 
 def told(answer, status, code, outcome=None):
@@ -86,11 +85,17 @@ def key_time__other_keys_are_taken():
 
 @suite.case
 def key_time__a_record_is_replayed_to_its_end_and_never_executed_again():
+    """Its retention is as long as a busy machine may take for the first request: the other cases run meanwhile."""
     token, key = new_token(), uuid7(0)
     first = gateway.ask("/brief/normal", key, token)
     expect_equal(first.status, 201, "the status")
     seen = []
-    gateway.ask_until(lambda answer: seen.append(answer) or answer.status != 201, "/brief/normal", key, token)
+
+    def over():
+        time.sleep(0.1)  # a pause, for the others
+        seen.append(gateway.ask("/brief/normal", key, token))
+        return seen[-1].status != 201
+    wait_for(over, "the end of its retention")
     told(seen.pop(), 410, "key-expired", "unknown")
     for again in seen:
         expect(again.replayed, "no replay: %s" % again)
@@ -123,7 +128,8 @@ def main():
     if database:
         subprocess.run([ONCE, "migrate", "--store", database], check=True, stdout=subprocess.DEVNULL)
     gateway = Gateway(LOCATIONS, store=database).start()
-    suite.run(gateways=[("the gateway", gateway)])
+    gateway.patient = True
+    suite.run(width=4, gateways=[("the gateway", gateway)])
 
 
 main()

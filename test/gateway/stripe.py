@@ -52,7 +52,7 @@ upstream.BEHAVIOURS["charges"] = charges_dropped
 @suite.case
 def one_charge_each():
     run = subprocess.run(["node", "stripe.mjs", "127.0.0.1", str(gateway.port), str(COUNT)], cwd=gateway.path("npm"),
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
     expect(run.returncode == 0, "node: %s" % run.stderr[-1500:])
     results = [json.loads(line) for line in run.stdout.splitlines()]
     expect_equal(len(results), COUNT, "results")
@@ -76,7 +76,7 @@ def install(folder):
     shutil.copy(os.path.join(HERE, "stripe.mjs"), folder)
     try:
         run = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache", "stripe@17"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=40)
+                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
     except subprocess.TimeoutExpired:
         return "the npm registry did not give us 'stripe' in time"
     return "the npm registry did not give us 'stripe'" if run.returncode != 0 else None

@@ -11,7 +11,7 @@ TENANT = "once_tenant $http_x_tenant;"
 LOCATIONS = (Location("/t/", "once on;", TENANT),
              Location("/required/", "once required;", TENANT),
              Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
-             Location("/wait/", "once on;", TENANT, "once_wait 20s;"),
+             Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
              Location("/other/", "once on;", "once_tenant -;"))
 
@@ -199,6 +199,7 @@ def main():
     global gateway
     suite.require()
     gateway = Gateway((*LOCATIONS, GUARDED, MAY), workers=2).start()
+    gateway.patient = True
     for state, prepare in STATES.items():
         for request, path in REQUESTS.items():
             suite.add("another's key, %s: %s" % (state, request), same_as_never_used, prepare, path)

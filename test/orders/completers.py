@@ -10,7 +10,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import SIZE, expect, tap, wait_for
+from harness import BOUND_S, SIZE, expect, tap, wait_for
 
 KEYS = 100 * SIZE
 AT_ONCE = 20
@@ -56,12 +56,14 @@ def race(case):
     case.mode("ok")
     completers = [case.start(case.command("--complete", "--lease", LEASE_MS)) for _ in range(2)]
     shop = case.orders("--lease", LEASE_MS, "--threads", "4")
+    # Both sides get their share: a client that is alone for a while would leave them nothing.
+    wait_for(lambda: any(status == "paid" for _, status in case.orders_in_books()), "the completers to begin")
     with ThreadPoolExecutor(max_workers=4) as pool:
         answers = list(pool.map(lambda key: case.post_until_final(shop, key, order_of(key)), keys))
     ended, missed = 0, 0
     for completer in completers:
         completer.send_signal(signal.SIGTERM)
-        out, _ = completer.communicate(timeout=60)
+        out, _ = completer.communicate(timeout=BOUND_S)
         for line in re.findall(r"took over (\d+): (\d+) ended, (\d+) postponed, (\d+) unknown; (\d+) were", out):
             ended, missed = ended + int(line[1]), missed + int(line[4])
             expect(line[3] == "0", "a completer gave up: " + out)

@@ -9,7 +9,7 @@ A flow without intent commits claim, order, receipt; with intent, one more befor
 import signal
 import threading
 
-from harness import KIND, SIZE, expect, skip_without_points, tap, wait_for
+from harness import BOUND_S, KIND, SIZE, expect, skip_without_points, tap, wait_for
 
 PHASES = {False: 3, True: 4}  # commits, without intent and with
 
@@ -47,7 +47,7 @@ def die(case, place, options):
     else:
         answer = case.post(shop)
         expect(answer is None, "%s was not passed: %s" % (place, answer))
-        shop.wait(timeout=60)
+        shop.wait(timeout=BOUND_S)
         expect(shop.returncode == -signal.SIGKILL, "exit status %s" % shop.returncode)
 
 

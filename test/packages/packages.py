@@ -121,11 +121,11 @@ class Service:
     def stop(self, inside):
         inside.run("sh", "-c", "kill -TERM $(cat /proc/[0-9]*/status | awk '/^Name:/ { n = $2 } /^Pid:/ { p = $2 } "
                                "/^PPid:/ && n == \"once\" { print p }')")
-        equal(self.process.wait(timeout=60), 0, "exit status of the daemon")
+        equal(self.process.wait(timeout=300), 0, "exit status of the daemon")
 
 
 def wait_until(what, condition):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "waited in vain for " + what
         time.sleep(0.1)
@@ -259,7 +259,7 @@ def gateway__as_the_units_say():
                                              "--store", "once:/run/once/once.sock"), env=ENV, capture_output=True, text=True, check=False)
         assert done.returncode in (69, 70) and done.stdout == "", "a stranger: %d %s%s" % (done.returncode, done.stdout, done.stderr)
         service.stop(inside)  # and the gateway with it, which has its folder to remove
-        equal(gateway.wait(timeout=60), 0, "exit status of the gateway")
+        equal(gateway.wait(timeout=300), 0, "exit status of the gateway")
         assert not glob.glob(root.at("/run/once-serve-*"))
 
 

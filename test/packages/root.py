@@ -178,7 +178,7 @@ class Booted(Inside):
         self.log = open(path + "/../systemd.log", "w+", encoding="utf-8")
         self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", script],
                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         try:
             while True:
                 assert self.holder.poll() is None and time.monotonic() < deadline, self.said()
@@ -202,7 +202,7 @@ class Booted(Inside):
     def __exit__(self, *_):
         super().__exit__()
         self.log.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while os.path.exists(self.group):  # until the last process is gone
             try:
                 for where, _, _ in os.walk(self.group, topdown=False):

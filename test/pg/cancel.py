@@ -15,7 +15,8 @@ URL = either(primary, standby)
 
 def caller(url=URL):
     ask = Ask(url)
-    ok(ask.get() == "open", "a caller opens the store")
+    said = ask.get()
+    ok(said == "open", "a caller opens the store", said)
     return ask
 
 

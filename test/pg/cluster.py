@@ -30,7 +30,7 @@ class Cluster:
         return quietly([os.path.join(self.bin_dir, name), *arguments])
 
     def pg_ctl(self, verb, *arguments):
-        return self.program("pg_ctl", verb, "-D", self.data, "-w", "-t", "60", "-s", *arguments)
+        return self.program("pg_ctl", verb, "-D", self.data, "-w", "-t", "300", "-s", *arguments)
 
     def make(self):
         return self.program("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",

@@ -17,7 +17,7 @@ from cluster import Cluster
 
 SEED = int(os.environ.get("SEED") or "1")
 SIZE = int(os.environ.get("SIZE") or "1")
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120")) * SIZE
+BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "240")) * SIZE
 ONCE, WORKER, ASK = (os.environ.get(name, "") for name in ("ONCE_BIN", "ONCE_TEST_WORKER", "ONCE_TEST_ASK"))
 BIN = os.environ.get("ONCE_TEST_POSTGRES_BIN", "")
 LEASE_LONG = 24 * 3600 * 1000  # of holders that are never given up
@@ -66,7 +66,8 @@ class Server:
     """A server of with-postgres: control of it, and SQL in the store's database."""
 
     def __init__(self, which=""):
-        self.url = os.environ["ONCE_TEST_POSTGRES" + which].replace("///postgres?", "///test?")
+        # The store's own limit for connecting, 10 s, is for servers that are not there.
+        self.url = os.environ["ONCE_TEST_POSTGRES" + which].replace("///postgres?", "///test?") + "&connect_timeout=300"
         self.admin_url = os.environ["ONCE_TEST_POSTGRES" + which]
         self.host = re.search(r"host=([^&]*)", self.url).group(1)
         self.cluster = Cluster(BIN, os.environ["ONCE_TEST_POSTGRES%s_DATA" % which])
@@ -101,8 +102,8 @@ class Server:
 
 
 def either(*servers):
-    """The URL of whichever of them takes writes."""
-    return "%s&target_session_attrs=read-write" % servers[0].url.replace(
+    """The URL of whichever of them takes writes. A commit may wait for its standby for as long as the test likes."""
+    return "%s&target_session_attrs=read-write&tcp_user_timeout=3600000" % servers[0].url.replace(
         "host=" + servers[0].host, "host=" + ",".join(s.host for s in servers))
 
 

@@ -82,7 +82,7 @@ class Pooler:
                                   group=pwd.getpwnam(self.account).pw_gid if self.account else None,
                                   extra_groups=[] if self.account else None)
         log.close()
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not self.answers():
             if self.p.poll() is not None or time.monotonic() > end:
                 with open(os.path.join(self.folder, "log"), errors="replace") as f:
@@ -91,13 +91,13 @@ class Pooler:
 
     def answers(self):
         try:
-            socket.create_connection(("127.0.0.1", self.port), 5).close()
+            socket.create_connection(("127.0.0.1", self.port), 120).close()
             return True
         except OSError:
             return False
 
     def url(self, database, user="postgres"):
-        return "postgresql:///%s?host=%s&port=%d&user=%s" % (database, self.folder, self.port, user)
+        return "postgresql:///%s?host=%s&port=%d&user=%s&connect_timeout=300" % (database, self.folder, self.port, user)
 
     def stop(self):
         self.p.terminate()

@@ -163,7 +163,7 @@ class Connection(threading.Thread):
     def stop_server(self):
         self.plan.pid = self.pid
         os.kill(self.pid, signal.SIGSTOP)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not is_stopped(self.pid) and time.monotonic() < until:
             time.sleep(0.001)
 
@@ -197,7 +197,7 @@ class Proxy(threading.Thread):
         self.start()
 
     def url(self, database, parameters=""):
-        return ("postgresql://127.0.0.1:%d/%s?user=postgres&sslmode=disable&gssencmode=disable%s"
+        return ("postgresql://127.0.0.1:%d/%s?user=postgres&sslmode=disable&gssencmode=disable&connect_timeout=300%s"
                 % (self.port, database, parameters))
 
     def run(self):

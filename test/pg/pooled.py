@@ -48,7 +48,7 @@ WATCH = """
 def through(pooler, sql, database="test"):
     """In a session of the pool, as another client."""
     done = subprocess.run([PSQL, "-XqAt", "-d", pooler.url(database), "-c", sql], text=True, capture_output=True,
-                          env=dict(os.environ, PGCONNECT_TIMEOUT="10"))
+                          env=dict(os.environ, PGCONNECT_TIMEOUT="120"))
     return done.stdout.strip() or done.stderr.strip()
 
 
@@ -139,12 +139,12 @@ def new_server_is_not_believed_at_once(pooler, a):
 
 def programs(pooler, folder):
     effect = os.path.join(folder, "effect")
-    command = ["run", "--key", "program", "--wait", "30s", "--", "sh", "-c", "echo did it; echo x >>" + effect]
+    command = ["run", "--key", "program", "--wait", "10m", "--", "sh", "-c", "echo did it; echo x >>" + effect]
     first, second = once(pooler, *command), once(pooler, *command)
     equal((first[0], first[1]), (0, "did it\n"), "K1 F26: once run executes")
     ok(second[0] == 0 and second[1].startswith("did it\n") and "replay" in second[1], "K4 F26: once run replays",
        second)
-    many = [subprocess.Popen([ONCE, "run", "--store", pooler.url("test"), "--quiet", "--key", "many", "--wait", "30s", "--",
+    many = [subprocess.Popen([ONCE, "run", "--store", pooler.url("test"), "--quiet", "--key", "many", "--wait", "10m", "--",
                               "sh", "-c", "echo did it; echo x >>" + effect], stdout=subprocess.PIPE) for _ in range(6)]
     said = [p.communicate()[0] for p in many]
     equal((said, [p.returncode for p in many]), ([b"did it\n"] * 6, [0] * 6), "K1 F26: six at once answer alike")

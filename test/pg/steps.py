@@ -4,7 +4,7 @@ import select
 import subprocess
 import time
 
-BOUND = 60  # seconds that no answer takes, however busy the machine
+BOUND = 120  # seconds that no answer takes, however busy the machine
 
 
 def until(condition):

@@ -33,6 +33,13 @@ def waiting(user):
     return set(psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = '%s'" % user).split())
 
 
+def persist(client, line):
+    """Asks until it is not for want of time that there is no answer."""
+    said = [""]
+    until(lambda: said.append(client.ask(line)) or "no answer" not in said[-1])
+    return said[-1]
+
+
 def newest(key):
     return psql("SELECT max(fence) FROM once.claim WHERE key = '%s'" % key)
 
@@ -43,8 +50,12 @@ for role in ("loud", "quiet", "short"):
     psql("CREATE ROLE %s LOGIN; GRANT once_ops TO %s" % (role, role))
 psql("ALTER ROLE quiet SET client_min_messages = error")
 clients = {role: Step(sqltest.url("test", role)) for role in ("loud", "quiet")}
-clients["short"] = Step(sqltest.url("test", "short") + "&tcp_user_timeout=600")
-equal([c.opened for c in clients.values()], ["OK"] * 3, "the stores open")
+SHORT = sqltest.url("test", "short") + "&tcp_user_timeout=600"
+clients["short"] = Step(SHORT)
+opened = [c.opened for c in clients.values()]
+if "no answer" in opened[2]:  # in that time, by a server that is busy
+    opened[2] = persist(clients["short"], "open " + SHORT)
+equal(opened, ["OK"] * 3, "the stores open")
 
 ok(standby("nobody"), "commits wait for a standby")
 for role, client in clients.items():
@@ -67,7 +78,7 @@ for role in ("loud", "quiet"):
     answer = clients[role].get()
     ok(says(answer, "OK execute attempt=1") and value(answer, "fence") == newest(role),
        "K10 E6: then the claim is its caller's (%s)" % role, answer)
-answer = clients["short"].ask("claim short nonce=short")
+answer = persist(clients["short"], "claim short nonce=short")
 ok(says(answer, "OK execute attempt=1") and value(answer, "fence") == newest("short"),
    "K10 E6: what was unknown is found when it is asked for again", answer)
 equal(psql("SELECT count(*) FROM once.claim"), "3", "K1 E6: three claims were made")

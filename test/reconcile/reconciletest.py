@@ -13,7 +13,7 @@ import time
 
 ONCE = os.environ["ONCE_BIN"]
 MAKER = os.environ["ONCE_TEST_MAKER"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))
 _number = _failed = 0
 _case = ""

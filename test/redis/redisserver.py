@@ -11,7 +11,7 @@ import sys
 import time
 
 PROGRAM = shutil.which("redis-server") or "/usr/bin/redis-server"
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "30"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 
 
 def available():

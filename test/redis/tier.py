@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "gateway"), os.path.join(HERE, "..")]
 import redisserver
-from gateway import ONCE, SINGLE, Gateway, Location, Suite, expect, expect_equal, new_token, wait_for
+from gateway import BOUND_S, ONCE, SINGLE, Gateway, Location, Suite, expect, expect_equal, new_token, wait_for
 from ports import free_port
 
 LOCATIONS = (Location("/plain/", "once on;", SINGLE),
@@ -36,7 +36,7 @@ def api(path, body=None):
     request = urllib.request.Request("http://127.0.0.1:%d%s" % (http, path), data=body and json.dumps(body).encode(),
                                      headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as answer:
         return answer.code, answer.headers, answer.read()
@@ -174,11 +174,13 @@ def what_expired_unfinished_leaves_no_name():
 
 
 @suite.case
-def what_is_unknown_is_told_with_its_key():
+def what_is_unknown_is_told_without_its_key():
     key = new_token("key")
     answer = gateway.ask("/plain/reset_after_reading", key, new_token())
     expect_equal((answer.get("Idempotency-Outcome"), answer.get("Once-Tier")), ("unknown", "best-effort"), "the answer")
-    wait_for(lambda: "escalated" in gateway.daemon.said() and key in gateway.daemon.said(), "the daemon to tell")
+    shown = subprocess.run([ONCE, "keys", "show", key, "--json", "--store", "once:" + gateway.daemon.socket], stdout=subprocess.PIPE, check=True)
+    wait_for(lambda: "escalated once-%s-" % json.loads(shown.stdout)["record"] in gateway.daemon.said(), "the daemon to tell")
+    expect(key not in gateway.daemon.said(), "its log has the key: %s" % gateway.daemon.said())
 
 
 @suite.case

@@ -23,13 +23,15 @@ import tempfile
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
 import sanitized
 from ports import free_port, free_ports
 
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 MODULE = os.environ.get("ONCE_MODULE")
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "60"))
+SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
+WIDTH = 4  # cases at a time: mostly they wait for processes to come and go
 ROOT = os.getuid() == 0
 ALARMING = re.compile(r"\[(alert|emerg|crit)\]|open socket|Sanitizer|runtime error|Assertion|stack smashing")
 
@@ -376,23 +378,29 @@ def main(module):
     cases = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
     cases = [(n, f) for n, f in cases if not sys.argv[1:] or any(word in n for word in sys.argv[1:])]
     bad = 0
-    for number, (name, function) in enumerate(cases, 1):
-        world = World(name)
-        try:
-            function(world)
-            assert not world.alarms(), "in the log: %s" % world.alarms()[:10]
-            print("ok %d - %s" % (number, name), flush=True)
-        except Skip as why:
-            print("ok %d - %s # SKIP %s" % (number, name, why), flush=True)
-        except Exception:  # pylint: disable=broad-except
-            bad += 1
-            for line in traceback.format_exc().splitlines():
-                print("# " + line)
-            for gateway in world.started:
-                for line in gateway.log().splitlines()[-30:]:
-                    print("# log: " + line)
-            print("not ok %d - %s" % (number, name), flush=True)
-        finally:
-            world.close()
+    with ThreadPoolExecutor(WIDTH) as pool:
+        running = [(name, pool.submit(attempt, name, function)) for name, function in cases]
+        for number, (name, future) in enumerate(running, 1):
+            good, said = future.result()
+            bad += not good
+            print("%s%sok %d - %s%s" % (*(("", "") if good else (said, "not ")), number, name, said if good else ""), flush=True)
     print("1..%d" % len(cases))
     return 1 if bad else 0
+
+
+def attempt(name, function):
+    """A case in a world of its own: whether it holds, and what is to be said about it."""
+    world = World(name)
+    try:
+        function(world)
+        assert not world.alarms(), "in the log: %s" % world.alarms()[:10]
+        return True, ""
+    except Skip as why:
+        return True, " # SKIP %s" % why
+    except Exception:  # pylint: disable=broad-except
+        lines = traceback.format_exc().splitlines()
+        for gateway in world.started:
+            lines += ["log: " + line for line in gateway.log().splitlines()[-30:]]
+        return False, "".join("# %s\n" % line for line in lines)
+    finally:
+        world.close()

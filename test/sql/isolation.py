@@ -3,7 +3,7 @@
 answer when the other has committed or rolled back? Both orders, both endings (K1, K3, K5, K7, K13)."""
 import itertools
 
-from sqltest import Session, equal, finish, migrated, ok, psql
+from sqltest import BOUND, Session, equal, finish, migrated, ok, psql, until
 
 OTHER = {"COMMIT": 0, "ROLLBACK": 1}
 _keys = itertools.count()
@@ -101,9 +101,9 @@ def expired():
 
 
 def expire_all():
-    for _ in range(100):
-        if psql("SELECT more FROM once.expire()") == "f":
-            return
+    """A slot that was closed this moment is out of use only after some periods: till then nothing more is due."""
+    until(lambda: psql("SELECT more FROM once.expire(); SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL")
+          == "f\n0", "all closed slots to be emptied")
 
 
 def run_expiry():
@@ -120,7 +120,7 @@ def run_expiry():
             a.run("BEGIN")
             equal(a.run(first.format(k=key, r=record, f=fence)), said, "%s: the first" % name)
             b.send("SELECT removed FROM once.expire()")
-            ok(b.poll(5), "%s: expire gives way" % name)
+            ok(b.poll(BOUND), "%s: expire gives way" % name)   # while the first holds on
             b.get()
             a.run(end)
             expire_all()
@@ -437,6 +437,104 @@ def run_forgotten():
     equal(psql("SELECT count(*) FROM once.claim WHERE slot = 0 AND takeover & 256 <> 0"), "1", "forgotten: in slot 0")
 
 
+def stand_still(period=86400000):
+    psql("UPDATE once.ring SET period_ms = %d, opened_at = once.now_ms()" % period)
+
+
+def closed_with(*keys):
+    """A slot that was just closed, the only one: of an hour, with 300 lives that are over and these. Its number."""
+    psql("UPDATE once.ring SET period_ms = 1")
+    while psql("SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL") != "0":
+        psql("SELECT once.expire(100000)")
+    stand_still()
+    slot = psql("SELECT current FROM once.ring")
+    psql("DO $$ DECLARE a once.answer; BEGIN FOR i IN 1..300 LOOP a := once.claim('early', '%s' || i, retention => '1 ms'); "
+         "PERFORM once.finish(a.record, a.fence, 200, 'x'); END LOOP; END $$" % slot)
+    for make in keys:
+        make()
+    psql("SELECT pg_sleep(0.01); UPDATE once.ring SET opened_at = opened_at - 86400000; SELECT once.expire()")
+    ok(psql("SELECT closed_at > 0 FROM once.slot WHERE slot = %s" % slot) == "t", "early: closed")
+    return slot
+
+
+def rows_of(slot):
+    return int(psql("SELECT count(*) FROM once.claim WHERE slot = %s" % slot))
+
+
+def run_early():
+    """A closed slot of which all is over is emptied before it is out of use; where anything lives, nothing is moved, and
+    nothing is lost (K7, K8). Nobody looks at it again before that is over."""
+    outliving = "SELECT count(*) FROM once.claim WHERE slot = 0"
+    slot = closed_with()
+    ok(rows_of(slot) >= 300, "early: they are there")
+    expire_all()
+    equal(rows_of(slot), 0, "early: all of it over, it goes")
+    for name, retention, then in (("wanted for a day", "1 day", None), ("for ever", None, None), ("for an hour", "1 hour", 0)):
+        key = "early %s" % name
+        told = "NULL" if retention is None else "'%s'" % retention
+        slot = closed_with(lambda: psql("SELECT once.finish(c.record, c.fence, 200, 'x') FROM once.claim('', '%s', retention => %s) c" % (key, told)))
+        before, moved = rows_of(slot), psql(outliving)
+        psql("SELECT once.expire(64)")
+        ok(int(psql("SELECT blocks FROM once.slot WHERE slot = %s" % slot)) == 1, "early: one %s: a block is gone through" % name)
+        expire_all()
+        equal(rows_of(slot), before, "early: one %s: it stays" % name)
+        equal(psql("SELECT state FROM once.lookup('', '%s')" % key), "succeeded", "early: one %s: is there" % name)
+        waits = int(psql("SELECT look_from - once.now_ms() FROM once.slot WHERE slot = %s" % slot))
+        ok({"1 day": 86000000, None: 43000000, "1 hour": 3000000}[retention] < waits <= {"1 day": 86400000, None: 43200000, "1 hour": 3600000}[retention],
+           "early: one %s: when it may be over" % name, waits)
+        if then is not None:
+            psql("UPDATE once.result SET finished_at = 0 WHERE slot = %s; UPDATE once.slot SET look_from = 0" % slot)   # as an hour later
+            expire_all()
+            equal(rows_of(slot), then, "early: one %s: goes when that is over" % name)
+        equal(psql(outliving), moved, "early: one %s: nothing is moved" % name)
+    look = "UPDATE once.slot SET look_from = 0"   # as half a period later
+    for name, make, end in (("running", held, lambda k, r, f: psql(finishing(r, f))), ("retryable", failed, lambda k, r, f: None)):
+        made = []
+        slot = closed_with(lambda: made.append(make()))
+        before = rows_of(slot)
+        expire_all()
+        equal(rows_of(slot), before, "early: one %s: it stays" % name)
+        end(*made[0])
+        psql(look)
+        expire_all()
+        equal(rows_of(slot), before, "early: one %s: and when that has ended, and is wanted" % name)
+        psql("UPDATE once.ring SET period_ms = 1")
+        expire_all()
+        stand_still()
+        equal(rows_of(slot), 0, "early: one %s: it goes when it is out of use" % name)
+        equal(psql("SELECT slot FROM once.claim WHERE record = '%s'" % made[0][1]), "0", "early: one %s: and that is moved" % name)
+    # What is forgotten may be in a block behind: then it is not before its time.
+    slot = closed_with()
+    psql("INSERT INTO once.leftover (record, fresh) VALUES (gen_random_uuid(), true)")
+    expire_all()
+    ok(rows_of(slot) > 0, "early: something was forgotten: it stays")
+    psql("DELETE FROM once.leftover; " + look)
+    expire_all()
+    equal(rows_of(slot), 0, "early: and goes")
+    # A clock that was set back: what was over is not, and is looked at again.
+    slot = closed_with(lambda: psql("SELECT once.finish(c.record, c.fence, 200, 'x') FROM once.claim('', 'early back', retention => '1 hour') c"))
+    psql("UPDATE once.store SET test_clock = true")
+    later = int(psql("SELECT once.now_ms()")) + 2 * 3600000
+    for _ in range(2):
+        psql("SET once.now_ms = '%d'; SELECT once.expire(64 * 5)" % later)
+    ok(int(psql("SELECT blocks FROM once.slot WHERE slot = %s" % slot)) >= 5, "early: gone through by a clock that is ahead")
+    psql("UPDATE once.store SET test_clock = false")
+    expire_all()
+    equal(psql("SELECT state FROM once.lookup('', 'early back')"), "succeeded", "early: set back, what is wanted stays")
+    ok(rows_of(slot) > 0, "early: set back, its slot too")
+
+
+def run_far_apart():
+    """Fences of a block that are far apart are looked for one by one; what is found is the same (K7)."""
+    made = []
+    slot = closed_with(lambda: made.append(over()), lambda: psql("SELECT setval('once.fence', nextval('once.fence') + 16 * 1000000::bigint)"),
+                       lambda: psql(claim(made[0][0])))
+    equal(psql("SELECT (max(fence) - min(fence)) / 16 > 1000000, count(*) > 300 FROM once.claim_%s" % slot), "t|t", "far apart: they are")
+    size = psql("SELECT once.blocks_of(%s::smallint)" % slot)
+    equal(psql("SELECT over, others, until FROM once.look_through(%s::smallint, 0, %s)" % (slot, size)),
+          "%d|{%s}|" % (rows_of(slot) - 2, made[0][1]), "far apart: one record is not over")
+
+
 migrated()
 run_pairs()
 run_expiry()
@@ -449,6 +547,8 @@ run_large()
 run_at_the_end_of_retention()
 run_gaps()
 run_forgotten()
+run_early()
+run_far_apart()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")
 finish()

@@ -3,7 +3,7 @@
 however many there are; a second migration, an edited one, missing rights, --print.
 
 Where a migrator is to be caught at work, an event trigger waits for an advisory lock that the
-test holds; or a crash point stops it before a statement. Every eighth command is tried; SIZE=8
+test holds; or a crash point stops it before a statement. Every 24th command is tried; SIZE=24
 in the environment tries all."""
 import difflib
 import os
@@ -16,7 +16,7 @@ import sqltest
 from sqltest import Session, equal, finish, ok, once, psql, restart, until, url
 
 NEXT, BROKEN, EDITED = sys.argv[1:4]
-STEP = max(1, 8 // int(os.environ.get("SIZE") or 1))
+STEP = max(1, 24 // int(os.environ.get("SIZE") or 1))
 VERSION_1 = "the PostgreSQL store is at version 1\n"
 
 # All that a migration makes, except what is random or a time.
@@ -68,7 +68,7 @@ def start(database, program=None, **environment):
 
 
 def end(process):
-    said = process.communicate(timeout=60)[0]
+    said = process.communicate(timeout=sqltest.BOUND)[0]
     return process.returncode, said
 
 
@@ -83,10 +83,10 @@ def waiting(database):
                     "postgres"))
 
 
-def gone(database, but=()):
-    """Has everybody left?"""
-    return psql("SELECT count(*) FROM pg_stat_activity WHERE datname = '%s' AND pid NOT IN (%s)" %
-                (database, ", ".join(["0", *but])), "postgres") == "0"
+def gone(database):
+    """Has everybody left, but us?"""
+    return psql("SELECT count(*) FROM pg_stat_activity WHERE datname = '%s' AND application_name <> '%s'" %
+                (database, sqltest.OURS), "postgres") == "0"
 
 
 # ------------------------------------------------------------------ roles, which belong to the cluster
@@ -182,7 +182,8 @@ def walk_commands(reference):
         status, _ = end(process)
         others = holder.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'once'")
         release(holder)
-        until(lambda: holder.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'commands'") == "1",
+        until(lambda: holder.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'commands' AND application_name NOT IN "
+                                 "('%s', current_setting('application_name'))" % sqltest.OURS) == "0",
               "the killed one's server process to end")
         left = holder.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'once'")
         tried += 1

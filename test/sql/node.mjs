@@ -17,13 +17,14 @@ async function connect() {
   return client;
 }
 
-const [a, b] = [await connect(), await connect()];
+const [a, b, watch] = [await connect(), await connect(), await connect()];
 const row = async (client, sql, ...values) => (await client.query(sql, values)).rows[0];
 const claim = (client, key) => row(client, 'SELECT * FROM once.claim($1, $2)', 'shop', key);
 const finish = (client, c, body) =>
   row(client, 'SELECT * FROM once.finish($1, $2, $3, $4)', c.record, c.fence, 201, body);
 
 await a.query('CREATE TABLE effect (key text)');
+const { pid } = await row(b, 'SELECT pg_backend_pid() AS pid');
 
 // The handler: one transaction with key, work and outcome.
 async function handle(client, key, end = 'COMMIT') {
@@ -56,7 +57,8 @@ for (const [end, arm] of [['COMMIT', 'replay'], ['ROLLBACK', 'execute']]) {
   await finish(a, first, 'x');
   let answered = false;
   const second = handle(b, key).then((c) => { answered = true; return c; });
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  const waits = () => row(watch, 'SELECT count(*) > 0 AS yes FROM pg_locks WHERE NOT granted AND pid = $1', pid);
+  while (!answered && !(await waits()).yes);
   equal(answered, false, 'a second claimer waits while the first is at it');
   await a.query(end);
   equal((await second).arm, arm, `after ${end} it is answered ${arm}`);
@@ -78,4 +80,5 @@ equal([(await row(a, "SELECT once.consume('c', 'm') AS fresh")).fresh,
 console.log(`1..${number}`);
 await a.end();
 await b.end();
+await watch.end();
 process.exit(failed ? 1 : 0);

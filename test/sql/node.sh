@@ -9,7 +9,7 @@ done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cp "$here/node.mjs" "$folder/test.mjs"
-if ! (cd "$folder" && timeout 30 npm install --no-save --no-audit --no-fund --ignore-scripts --cache "$folder/cache" \
+if ! (cd "$folder" && timeout 120 npm install --no-save --no-audit --no-fund --ignore-scripts --cache "$folder/cache" \
       pg@8 >"$folder/npm.log" 2>&1); then
     echo "1..0 # SKIP the npm registry did not give us 'pg': $(tail -n 1 "$folder/npm.log" | tr -d '#')"
     exit 0

@@ -1,5 +1,6 @@
 """What the tests of the SQL functions are written with: a migrated database in the cluster
 that ONCE_TEST_POSTGRES names, psql sessions, TAP."""
+import collections
 import os
 import re
 import select
@@ -8,7 +9,9 @@ import sys
 import time
 
 PSQL = os.path.join(os.environ.get("ONCE_TEST_POSTGRES_BIN", ""), "psql")
-ENV = dict(os.environ, PGCONNECT_TIMEOUT="10", PGOPTIONS="-c client_min_messages=error")
+ENV = dict(os.environ, PGCONNECT_TIMEOUT="120", PGOPTIONS="-c client_min_messages=error")
+OURS = "sqltest"  # the application_name of what psql() below keeps connected
+BOUND = 120  # seconds that no answer takes, however busy the machine
 _number = _failed = 0
 
 
@@ -33,18 +36,85 @@ def finish():
 
 
 def url(database, user="postgres"):
+    """The store's own limit for connecting, 10 s, is for servers that are not there."""
     return (os.environ["ONCE_TEST_POSTGRES"].replace("///postgres?", "///%s?" % database)
-            .replace("user=postgres", "user=" + user))
+            .replace("user=postgres", "user=" + user) + "&connect_timeout=300")
+
+
+class _Psql:
+    """A psql that answers one text after the other. A new server process for each would load all
+    that it needs of the catalogue anew, which takes longer than most of what is asked."""
+    def __init__(self, database, user):
+        self.p = subprocess.Popen([PSQL, "-XqAt", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-d", url(database, user)],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=dict(ENV, PGAPPNAME=OURS))
+        self.count = 0
+
+    def say(self, sql):
+        """What it printed, or None: it ended, as it does at the first error."""
+        self.count += 1
+        mark = "--end %d\n" % self.count
+        end = "" if re.search(r"\\(gset|!|set|echo)\b", sql.rstrip().rsplit("\n", 1)[-1]) else ";"
+        said = []
+        try:
+            self.p.stdin.write("%s%s\n\\echo --end %d\n" % (sql, end, self.count))
+            self.p.stdin.flush()
+        except BrokenPipeError:
+            return None
+        for line in self.p.stdout:
+            if line == mark:
+                return "".join(said)
+            said.append(line)
+        return None
+
+    def is_fit(self):
+        """Is its server still there?"""
+        return self.say("SELECT") is not None
+
+    def reset(self):
+        """As if it had just connected, but for plans: DISCARD ALL would forget those, too."""
+        return self.say("\\set VERBOSITY verbose\n\\set ON_ERROR_STOP 1\nROLLBACK; RESET SESSION AUTHORIZATION; RESET ALL; "
+                        "DEALLOCATE ALL; DISCARD TEMP; SELECT pg_advisory_unlock_all()") is not None
+
+    def close(self):
+        """What it complained about."""
+        try:
+            self.p.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.p.stdout.read()
+        said = self.p.stderr.read()
+        self.p.wait()
+        self.p.stdout.close()
+        self.p.stderr.close()
+        return said
+
+
+_idle = collections.defaultdict(list)  # (database, user): those that nobody uses just now
 
 
 def psql(sql, database="test", user="postgres"):
-    """Values of all rows, as psql -At prints them; or the first error."""
-    done = subprocess.run([PSQL, "-XqAt", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-d",
-                           url(database, user), "-f", "-"], input=sql, text=True, capture_output=True, env=ENV)
-    if done.returncode != 0:
-        error = re.search(r"ERROR:  (.*)", done.stderr)
-        return error.group(1) if error else done.stderr
-    return done.stdout.rstrip("\n")
+    """Values of all rows, as psql -At prints them; or the first error. Nothing of an earlier call is left in its
+    session: no setting, no transaction, no temporary table."""
+    idle = _idle[database, user]
+    try:
+        session = idle.pop()
+    except IndexError:
+        session = None
+    if session and not session.is_fit():
+        session.close()
+        session = None
+    session = session or _Psql(database, user)
+    said = session.say(sql)
+    if said is None:
+        complaint = session.close()
+        error = re.search(r"ERROR:  (.*)", complaint)
+        return error.group(1) if error else complaint
+    if session.reset():
+        idle.append(session)
+    else:
+        session.close()
+    return said.rstrip("\n")
 
 
 def migrated(database="test"):
@@ -72,12 +142,12 @@ class Session:
         mark = "--end %d\n" % self.count
         until = time.monotonic() + seconds
         while mark not in self.seen and time.monotonic() < until:
-            if select.select([self.p.stdout], [], [], 0.01)[0]:
+            if select.select([self.p.stdout], [], [], min(seconds, 0.01))[0]:
                 self.seen += (self.p.stdout.read() or b"").decode()
         return mark in self.seen
 
     def get(self):
-        if not self.poll(120):
+        if not self.poll(BOUND):
             return "(no answer)"
         answer, self.seen = self.seen.split("--end %d\n" % self.count, 1)
         answer = re.sub(r"(?m)^(LINE|DETAIL|CONTEXT|HINT|SQL |PL/pgSQL|at )[^\n]*\n?", "", answer)
@@ -88,12 +158,13 @@ class Session:
         return self.get()
 
     def blocks(self):
-        """Does what was sent wait for a lock?"""
-        for _ in range(200):
-            if self.poll(0.01):
-                return False
+        """Does what was sent wait for a lock? Or it is answered."""
+        end = time.monotonic() + BOUND
+        while not self.poll(0.001):
             if psql("SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted" % self.pid) == "1":
                 return True
+            if time.monotonic() > end:
+                return "(neither)"
         return False
 
     def close(self):
@@ -109,7 +180,7 @@ def once(*arguments, **environment):
     return done.returncode, done.stdout
 
 
-def until(condition, what, seconds=120, pause=0.005):
+def until(condition, what, seconds=BOUND, pause=0.005):
     """Waits for it. No answer in all that time ends the test."""
     end = time.monotonic() + seconds
     while not condition():
@@ -122,7 +193,7 @@ def until(condition, what, seconds=120, pause=0.005):
 def server(*action):
     """pg_ctl with this cluster. The server refuses to run as root."""
     command = [os.path.join(os.path.dirname(PSQL), "pg_ctl"), "-D", os.environ["ONCE_TEST_POSTGRES_DATA"], "-s", "-w",
-               *action]
+               "-t", str(BOUND), *action]
     if os.geteuid() == 0:
         command = ["runuser", "-u", "postgres", "--"] + command
     subprocess.run(command, check=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

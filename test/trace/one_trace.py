@@ -208,7 +208,7 @@ def send_alone():
     outer = "00-%s-%s-01" % ("c" * 32, "d" * 16)
     for env in ({}, {"TRACEPARENT": outer}, {"TRACEPARENT": "nonsense"}):
         subprocess.run([ONCE, "send", "POST", "http://127.0.0.1:%d/" % service.port, "--trace", "--backoff", "1ms", "--quiet", "--state", os.path.join(folder, "alone")],
-                       env={**{k: v for k, v in os.environ.items() if k != "TRACEPARENT"}, **env}, check=True, timeout=60)
+                       env={**{k: v for k, v in os.environ.items() if k != "TRACEPARENT"}, **env}, check=True, timeout=120)
     equal([len(set(seen[i:i + 3])) for i in (0, 3, 6)], [1, 1, 1], "the same on every try")
     equal((seen[3][:36], seen[3] == outer), (outer[:36], False), "a span of its own in the trace around it")
     equal(len({t[3:35] for t in seen}), 3, "else a new trace")
@@ -218,8 +218,8 @@ def send_alone():
     del seen[:]
     again = [ONCE, "send", "POST", "http://127.0.0.1:%d/" % service.port, "--trace", "--key", "k1", "--backoff", "1ms", "--quiet", "--state",
              os.path.join(folder, "alone")]
-    subprocess.run(again, env=dict(os.environ, ONCE_CRASH="client.answered:1"), timeout=60)
-    subprocess.run(again, check=True, timeout=60)
+    subprocess.run(again, env=dict(os.environ, ONCE_CRASH="client.answered:1"), timeout=120)
+    subprocess.run(again, check=True, timeout=120)
     equal((len(seen), len(set(seen))), (3, 1), "also over a crash and the same command again")
 
 

@@ -48,13 +48,13 @@ class Daemon:
             return file.read().splitlines()
 
     def metric(self, name):
-        text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.port, timeout=30).read().decode()
+        text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.port, timeout=120).read().decode()
         found = re.search(r"^%s (\d+)$" % name, text, re.M)
         return int(found.group(1)) if found else None
 
     def end(self):
         self.p.terminate()
-        code = self.p.wait(60)
+        code = self.p.wait(120)
         self.p.stdout.close()
         self.log.close()
         shutil.rmtree(self.folder)

@@ -64,7 +64,7 @@ static void keeper__renews_at_once_what_was_asked_for_long_ago(void)
     CHECK(keeper_add(once->keeper, &kept, reply.record.grant, LEASE_MS, once_os_lease_ms() - LEASE_MS, NULL) ==
           ONCE_OK);
     bool held = false;
-    for (int i = 0; !held && i < 10000; i++) {
+    for (int i = 0; !held && i < 100000; i++) {
         held = keeper_is_held(&kept);
         usleep(1000);
     }

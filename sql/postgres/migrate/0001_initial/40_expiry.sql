@@ -8,6 +8,9 @@
 -- exclusive lock, with the TRUNCATE: its length does not depend on that of the slot, and it waits
 -- for nobody longer than its lock_timeout.
 --
+-- A closed slot is looked into by every fresh claim, which is most of what a ring costs. So one of which all is over goes
+-- before its time (once.sweep_early): then nothing is moved at all. Where something in it lives, it waits until it is out of use.
+--
 -- Who begins a turn of an existing record locks its newest claim's row. So what is moved or
 -- deleted beside the traffic is chosen in two statements: the first locks the rows that were
 -- newest when it began, the second keeps those that still are, and now stay so. In one
@@ -89,23 +92,73 @@ END $$;
 -- Most of a slot that is out of use are lives that are over: a turn that ended for good, past its
 -- retention or released. One look at the row and its result tells, block by block, in the order
 -- of the disk. Counts them, and names the records of all other rows, of turns that were superseded too:
--- their newest may be in a block that was looked at before.
-CREATE FUNCTION once.look_through(of_slot smallint, first_block bigint, end_block bigint, OUT over bigint, OUT others uuid[])
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+-- their newest may be in a block that was looked at before. `until`: when all of those are over, where that is known.
+--
+-- Fences grow in the order of the disk, and results are found by fence. So those of a few blocks are next to each other:
+-- they are read in one go and hashed (look_near). Where fences are far apart (a turn that was begun much later, in a
+-- block with room) that could be all of the slot: there each is searched for (look_far). Each slot has its own
+-- statements, whose plans are kept: making them costs as much as looking at a thousand rows.
+DO $do$
+DECLARE
+    spans text := '';
+    looks text := '';
+    kind  record;
 BEGIN
-    EXECUTE format($q$
-        SELECT count(*) FILTER (WHERE over), array_agg(DISTINCT record) FILTER (WHERE NOT over)
-          FROM (SELECT c.record,
-                       coalesce(r.state & 15 = 5 OR
-                                r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND
-                                coalesce(c.retention_ms, 86400000) >= 0 AND
-                                r.finished_at + coalesce(c.retention_ms, 86400000) <= $3, false) AS over
-                  FROM once.claim_%s c LEFT JOIN once.result_%s r ON r.fence = c.fence
-                 WHERE c.ctid >= $1 AND c.ctid < $2) w$q$, of_slot, of_slot)
-       INTO over, others
-      USING format('(%s,0)', first_block)::tid, format('(%s,0)', end_block)::tid, once.now_ms();
-END $$;
+    FOR slot IN 1..6 LOOP
+        spans := spans || format($template$
+        WHEN %1$s THEN
+            SELECT min(c.fence), max(c.fence), count(*) INTO low, high, rows FROM once.claim_%1$s c
+             WHERE c.ctid >= first AND c.ctid < after;$template$, slot);
+        looks := looks || format($template$
+        WHEN %1$s THEN
+            SELECT count(*) FILTER (WHERE w.over), array_agg(DISTINCT w.record) FILTER (WHERE NOT w.over),
+                   CASE WHEN bool_and(w.ends IS NOT NULL) FILTER (WHERE NOT w.over) THEN max(w.ends) FILTER (WHERE NOT w.over) END
+              INTO over, others, until
+              FROM (SELECT e.record, e.ends, coalesce(e.released OR e.ends <= now_ms, false) AS over
+                      FROM (SELECT c.record, r.state & 15 = 5 AS released,
+                                   CASE WHEN r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 0) >= 0
+                                        THEN r.finished_at + coalesce(c.retention_ms, 86400000) END AS ends
+                              FROM once.claim_%1$s c
+                              LEFT JOIN once.result_%1$s r ON r.fence = c.fence AND r.fence BETWEEN low AND high
+                             WHERE c.ctid >= first AND c.ctid < after) e) w;$template$, slot);
+    END LOOP;
+    FOR kind IN VALUES ('near', 'off', 'on'), ('far', 'on', 'off') LOOP
+        EXECUTE format($template$
+CREATE FUNCTION once.look_%s(of_slot smallint, first tid, after tid, low bigint, high bigint, now_ms bigint,
+                             OUT over bigint, OUT others uuid[], OUT until bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_mergejoin = off SET enable_nestloop = %s SET enable_hashjoin = %s SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    CASE of_slot%s
+    END CASE;
+END $$ $template$, kind.column1, kind.column2, kind.column3, looks);
+    END LOOP;
+    EXECUTE format($template$
+CREATE FUNCTION once.look_through(of_slot smallint, first_block bigint, end_block bigint,
+                                  OUT over bigint, OUT others uuid[], OUT until bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    first tid := ('(' || first_block || ',0)')::tid;
+    after tid := ('(' || end_block || ',0)')::tid;
+    seen  record;
+    low   bigint;
+    high  bigint;
+    rows  bigint;
+BEGIN
+    CASE of_slot%s
+    END CASE;
+    IF (high - low) / 16 > 8 * rows THEN
+        seen := once.look_far(of_slot, first, after, low, high, once.now_ms());
+    ELSE
+        seen := once.look_near(of_slot, first, after, low, high, once.now_ms());
+    END IF;
+    over := seen.over;
+    others := seen.others;
+    until := seen.until;
+END $$ $template$, spans);
+END $do$;
 
 -- Locks those claims that nobody else holds just now. Returns the records of which they are still
 -- the newest, and now stay so.
@@ -194,26 +247,59 @@ BEGIN
         RETURN once.sweep_forgotten(of_slot, most);
     END IF;
     SELECT w.over, w.others INTO over, others FROM once.look_through(of_slot, done, done + step) w;
-    SELECT array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
-           array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
-           array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished),
-           array_agg(w.record) FILTER (WHERE w.here AND w.gone AND w.retryable),
-           array_agg(w.fence) FILTER (WHERE w.here AND w.gone AND w.retryable)
-      INTO finished, fences, open, ended, ends
-      FROM once.look_at(of_slot, others) w;
-    IF finished IS NOT NULL THEN
-        moved := once.lock_still_newest(of_slot, finished, fences);
-        PERFORM once.move_lives(of_slot, moved, once.now_ms());
+    IF others IS NOT NULL THEN
+        SELECT array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
+               array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
+               array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND NOT w.finished),
+               array_agg(w.record) FILTER (WHERE w.here AND w.gone AND w.retryable),
+               array_agg(w.fence) FILTER (WHERE w.here AND w.gone AND w.retryable)
+          INTO finished, fences, open, ended, ends
+          FROM once.look_at(of_slot, others) w;
+        IF finished IS NOT NULL THEN
+            moved := once.lock_still_newest(of_slot, finished, fences);
+            PERFORM once.move_lives(of_slot, moved, once.now_ms());
+        END IF;
+        IF ended IS NOT NULL THEN
+            dropped := once.lock_still_newest(of_slot, ended, ends);
+            PERFORM once.drop_lives(of_slot, dropped);
+        END IF;
+        INSERT INTO once.leftover (record)
+        SELECT l FROM unnest(finished || open || ended) l WHERE l <> ALL (moved || dropped) ON CONFLICT DO NOTHING;
     END IF;
-    IF ended IS NOT NULL THEN
-        dropped := once.lock_still_newest(of_slot, ended, ends);
-        PERFORM once.drop_lives(of_slot, dropped);
-    END IF;
-    INSERT INTO once.leftover (record)
-    SELECT l FROM unnest(finished || open || ended) l WHERE l <> ALL (moved || dropped) ON CONFLICT DO NOTHING;
-    UPDATE once.slot SET blocks = least(done + step, once.blocks_of(of_slot)), swept = swept + over + cardinality(dropped)
+    UPDATE once.slot SET blocks = least(done + step, once.blocks_of(of_slot)), swept = swept + over + cardinality(dropped),
+                         swept_at = once.now_ms()
      WHERE slot = of_slot;
     RETURN false;
+END $$;
+
+-- Goes through the next `most` records or so of a closed slot before it is out of use, as long as all of them are over. Where
+-- one is not, that is looked at again when it may be. Nothing is moved or written down: what is over gets no other turn (a
+-- retryable failure is not over here), and what was forgotten and is in once.leftover waits until the slot is out of use. Returns
+-- whether all of it is over; NULL: not now.
+CREATE FUNCTION once.sweep_early(of_slot smallint, most integer, period_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    done bigint;
+    size bigint := once.blocks_of(of_slot);
+    step bigint := greatest(1, most / 64);
+    now_ms bigint := once.now_ms();
+    seen record;
+BEGIN
+    SELECT s.blocks INTO done FROM once.slot s WHERE s.slot = of_slot;
+    IF done >= size AND NOT EXISTS (SELECT FROM once.leftover) THEN
+        RETURN true;
+    END IF;
+    IF done < size THEN
+        SELECT w.over, w.others, w.until INTO seen FROM once.look_through(of_slot, done, done + step) w;
+        IF seen.others IS NULL THEN
+            UPDATE once.slot SET blocks = least(done + step, size), swept = swept + seen.over, swept_at = now_ms WHERE slot = of_slot;
+            RETURN false;
+        END IF;
+        UPDATE once.slot SET look_from = coalesce(seen.until, now_ms + period_ms / 2) WHERE slot = of_slot;
+    ELSE
+        UPDATE once.slot SET look_from = now_ms + period_ms / 2 WHERE slot = of_slot;
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- Under the exclusive lock, after all of it was gone through: moves what was left over and is
@@ -222,21 +308,29 @@ CREATE FUNCTION once.empty_slot(gone smallint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     removed bigint;
+    name    text;
 BEGIN
     IF EXISTS (SELECT FROM once.slot s WHERE s.slot = gone AND s.blocks < once.blocks_of(gone)) THEN
         RAISE EXCEPTION 'slot % was not gone through', gone;
     END IF;
-    PERFORM once.move_lives(gone, (
-        SELECT array_agg(l.record) FROM once.leftover l
-         CROSS JOIN LATERAL once.newest(l.record) n
-         WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())), once.now_ms());
     SELECT s.swept INTO removed FROM once.slot s WHERE s.slot = gone;
-    removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
-    EXECUTE format('TRUNCATE once.claim_%s, once.result_%s, once.progress_%s, once.request_%s', gone, gone, gone,
-                   gone);
+    IF EXISTS (SELECT FROM once.leftover) THEN
+        PERFORM once.move_lives(gone, (
+            SELECT array_agg(l.record) FROM once.leftover l
+             CROSS JOIN LATERAL once.newest(l.record) n
+             WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())), once.now_ms());
+        removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
+    END IF;
+    -- Everybody waits, and each index that is made anew is synced: not those of tables that have nothing.
+    FOREACH name IN ARRAY ARRAY['claim', 'result', 'progress', 'request'] LOOP
+        name := format('once.%I', name || '_' || gone);
+        IF pg_relation_size(name) > 0 THEN
+            EXECUTE 'TRUNCATE ' || name;
+        END IF;
+    END LOOP;
     DELETE FROM once.leftover;
     -- A holder of one that was moved must not find its slot here any more.
-    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), blocks = 0, swept = 0
+    UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), blocks = 0, swept = 0, look_from = 0
      WHERE slot = gone;
     PERFORM once.note_slots();
     RETURN removed;
@@ -305,7 +399,8 @@ DECLARE
     now_ms bigint;
     ring   once.ring;
     next   smallint;
-    oldest smallint;
+    oldest record;
+    early  boolean;
     due    record;
 BEGIN
     removed := 0;
@@ -320,10 +415,13 @@ BEGIN
     SELECT * INTO ring FROM once.ring;
     next := ring.current % ring.slots + 1;
     -- A slot is out of use when it was closed a full turn of the others ago.
-    SELECT s.slot INTO oldest FROM once.slot s
-     WHERE s.slot > 0 AND s.closed_at IS NOT NULL AND s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms
-     ORDER BY s.closed_at, s.slot LIMIT 1;
-    IF oldest IS NOT NULL THEN
+    SELECT s.slot, s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms AS out_of_use, s.look_from INTO oldest
+      FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY s.closed_at, s.slot LIMIT 1;
+    -- By a clock that was set back what was over may not be, and another slot may be the oldest; once.leftover is one slot's. So
+    -- what was begun begins anew.
+    UPDATE once.slot s SET blocks = 0, swept = 0, look_from = 0
+     WHERE s.slot > 0 AND s.blocks > 0 AND (s.slot <> oldest.slot OR s.swept_at > now_ms);
+    IF oldest.out_of_use THEN
         more := true;
         -- Before anything is moved there everybody must know to look there.
         IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
@@ -332,10 +430,10 @@ BEGIN
             PERFORM once.note_slots();
             RETURN;
         END IF;
-        IF once.sweep_slot(oldest, budget) THEN
+        IF once.sweep_slot(oldest.slot, budget) THEN
             PERFORM pg_advisory_xact_lock(8031153);
-            IF once.sweep_slot(oldest, budget) THEN -- a turn may have begun a block
-                removed := once.empty_slot(oldest);
+            IF once.sweep_slot(oldest.slot, budget) THEN -- a turn may have begun a block
+                removed := once.empty_slot(oldest.slot);
             END IF;
         END IF;
         RETURN;
@@ -349,6 +447,19 @@ BEGIN
         PERFORM once.note_slots();
         more := true;
         RETURN;
+    END IF;
+    IF oldest.look_from <= now_ms THEN
+        early := once.sweep_early(oldest.slot, budget, ring.period_ms);
+        IF early THEN
+            PERFORM pg_advisory_xact_lock(8031153);
+            IF once.sweep_early(oldest.slot, budget, ring.period_ms) THEN
+                removed := once.empty_slot(oldest.slot);
+            END IF;
+        END IF;
+        more := early IS NOT NULL;
+        IF more THEN
+            RETURN;
+        END IF;
     END IF;
     SELECT d.deleted, d.dropped INTO due FROM once.delete_due(budget) d;
     removed := due.deleted + once.inbox_forget(budget);

@@ -1,0 +1,36 @@
+/* url.c - see url.h. */
+#include "core/url.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SCHEME_LEN_MAX = 32 };
+
+/* The scheme with its ':' and the slashes behind it; 0: it has none. */
+static size_t scheme_len(const char *url)
+{
+    size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+    if (len == 0 || len > SCHEME_LEN_MAX || url[len] != ':')
+        return 0;
+    return len + (strncmp(url + len, "://", 3) == 0 ? 3 : 1);
+}
+
+void once_url_scheme(const char *url, char out[ONCE_URL_SHOWN_LEN])
+{
+    snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...", (int)scheme_len(url), url);
+}
+
+void once_url_shown(const char *url, char out[ONCE_URL_SHOWN_LEN])
+{
+    size_t scheme = scheme_len(url);
+    const char *at = strrchr(url, '@'), *query = strchr(url, '?');
+    if (scheme > 0 && url[scheme - 1] == ':' && at != NULL)
+        scheme = 0;                                /* u:p@h */
+    if (at != NULL && query != NULL && query < at) /* whose is the '@': the password's, or the query's? */
+        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...", (int)scheme, url);
+    else if (at != NULL)
+        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...%.*s%s", (int)scheme, url, (int)strcspn(at, "?"), at,
+                 query != NULL ? "?..." : "");
+    else
+        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s%s", (int)strcspn(url, "?"), url, query != NULL ? "?..." : "");
+}
