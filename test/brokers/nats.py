@@ -5,8 +5,9 @@ import os
 import shutil
 import socket
 import time
+import urllib.request
 
-from broker import Broker, free_port
+from broker import Broker, free_ports
 
 SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 
@@ -14,7 +15,7 @@ SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/s
 class Nats(Broker):
     def __init__(self, folder):
         super().__init__(folder)
-        self.port = free_port()
+        self.port = free_ports(2)
         self.url = "nats://127.0.0.1:%d" % self.port
 
     @staticmethod
@@ -22,7 +23,7 @@ class Nats(Broker):
         return None if SERVER is not None else "nats-server is not installed"
 
     def command(self):
-        return [SERVER, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", os.path.join(self.folder, "data")], {}
+        return [SERVER, "-a", "127.0.0.1", "-p", str(self.port), "-m", str(self.port + 1), "-js", "-sd", os.path.join(self.folder, "data")], {}
 
     def answers(self):
         try:
@@ -80,6 +81,11 @@ class Nats(Broker):
         """When the stream has forgotten that it had this id, and with it all that it got before."""
         while self.publish(subject, headers, payload).get("duplicate"):
             time.sleep(0.01)
+
+    def clients(self, name):
+        """How many connections it has of those that call themselves so."""
+        with urllib.request.urlopen("http://127.0.0.1:%d/connz?limit=1000" % (self.port + 1), timeout=120) as answer:
+            return sum(c.get("name") == name for c in json.load(answer)["connections"])
 
     def give_back(self, stream, consumer):
         """What is out with a consumer that is dead is to be delivered again, as after its ack wait, and now. Its ack wait is made short

@@ -45,6 +45,7 @@ class NatsSide:
         return [(headers, payload) for _, headers, payload in self.broker.messages(topic.replace(".", "-"))]
 
     def give_back(self, topic, consumer):
+        until(lambda: self.broker.clients("once-consume") == 0, "the end of a connection")
         self.broker.give_back(topic.replace(".", "-"), consumer)
 
     def forget_ids(self, topic):
@@ -250,7 +251,9 @@ class Endpoint:
 
 
 def end_of(side, topic, consumer="billing"):
-    """All consumers of that name are dead: their leases are over, and the broker knows."""
+    """All consumers are dead: their leases are over, and the broker knows. What they had asked for last may still be under way at the server."""
+    until(lambda: psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'once%'") == "0",
+          "the end of their sessions")
     psql("UPDATE once.claim SET lease_ms = 1; UPDATE once.progress SET lease_until = 1")
     side.give_back(topic, consumer)
 
