@@ -100,6 +100,11 @@ def expired():
     return key, record, fence
 
 
+def expire_due():
+    """As far as there is something to do now."""
+    until(lambda: psql("SELECT more FROM once.expire()") == "f", "nothing more to be due")
+
+
 def expire_all():
     """A slot that was closed this moment is out of use only after some periods: till then nothing more is due."""
     until(lambda: psql("SELECT more FROM once.expire(); SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL")
@@ -467,7 +472,7 @@ def run_early():
     outliving = "SELECT count(*) FROM once.claim WHERE slot = 0"
     slot = closed_with()
     ok(rows_of(slot) >= 300, "early: they are there")
-    expire_all()
+    expire_due()
     equal(rows_of(slot), 0, "early: all of it over, it goes")
     for name, retention, then in (("wanted for a day", "1 day", None), ("for ever", None, None), ("for an hour", "1 hour", 0)):
         key = "early %s" % name
@@ -476,7 +481,7 @@ def run_early():
         before, moved = rows_of(slot), psql(outliving)
         psql("SELECT once.expire(64)")
         ok(int(psql("SELECT blocks FROM once.slot WHERE slot = %s" % slot)) == 1, "early: one %s: a block is gone through" % name)
-        expire_all()
+        expire_due()
         equal(rows_of(slot), before, "early: one %s: it stays" % name)
         equal(psql("SELECT state FROM once.lookup('', '%s')" % key), "succeeded", "early: one %s: is there" % name)
         waits = int(psql("SELECT look_from - once.now_ms() FROM once.slot WHERE slot = %s" % slot))
@@ -484,7 +489,7 @@ def run_early():
            "early: one %s: when it may be over" % name, waits)
         if then is not None:
             psql("UPDATE once.result SET finished_at = 0 WHERE slot = %s; UPDATE once.slot SET look_from = 0" % slot)   # as an hour later
-            expire_all()
+            expire_due()
             equal(rows_of(slot), then, "early: one %s: goes when that is over" % name)
         equal(psql(outliving), moved, "early: one %s: nothing is moved" % name)
     look = "UPDATE once.slot SET look_from = 0"   # as half a period later
@@ -492,11 +497,11 @@ def run_early():
         made = []
         slot = closed_with(lambda: made.append(make()))
         before = rows_of(slot)
-        expire_all()
+        expire_due()
         equal(rows_of(slot), before, "early: one %s: it stays" % name)
         end(*made[0])
         psql(look)
-        expire_all()
+        expire_due()
         equal(rows_of(slot), before, "early: one %s: and when that has ended, and is wanted" % name)
         psql("UPDATE once.ring SET period_ms = 1")
         expire_all()
@@ -506,10 +511,10 @@ def run_early():
     # What is forgotten may be in a block behind: then it is not before its time.
     slot = closed_with()
     psql("INSERT INTO once.leftover (record, fresh) VALUES (gen_random_uuid(), true)")
-    expire_all()
+    expire_due()
     ok(rows_of(slot) > 0, "early: something was forgotten: it stays")
     psql("DELETE FROM once.leftover; " + look)
-    expire_all()
+    expire_due()
     equal(rows_of(slot), 0, "early: and goes")
     # A clock that was set back: what was over is not, and is looked at again.
     slot = closed_with(lambda: psql("SELECT once.finish(c.record, c.fence, 200, 'x') FROM once.claim('', 'early back', retention => '1 hour') c"))
@@ -519,7 +524,7 @@ def run_early():
         psql("SET once.now_ms = '%d'; SELECT once.expire(64 * 5)" % later)
     ok(int(psql("SELECT blocks FROM once.slot WHERE slot = %s" % slot)) >= 5, "early: gone through by a clock that is ahead")
     psql("UPDATE once.store SET test_clock = false")
-    expire_all()
+    expire_due()
     equal(psql("SELECT state FROM once.lookup('', 'early back')"), "succeeded", "early: set back, what is wanted stays")
     ok(rows_of(slot) > 0, "early: set back, its slot too")
 
