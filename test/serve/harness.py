@@ -179,6 +179,12 @@ def request(port, path="/", key=None, body=b"x", method="POST", timeout=None, **
 
 # ---------------------------------------------------------------- a case's world
 
+def put_program(path, text):
+    """By a process of its own: a file that this one has open for writing while another case starts a process cannot be executed for a
+    moment ("text file busy")."""
+    subprocess.run(["install", "-m", "755", "/dev/stdin", path], input=text, text=True, check=True)
+
+
 class World:
     """A private folder, with what was started in it; all of it ends with the case."""
 
@@ -199,9 +205,7 @@ class World:
     def put_before_nginx(self, settings):
         path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
         assign = " ".join("%s=%s" % (name, shlex.quote(value)) for name, value in settings.items())
-        with open(self.bin + "/nginx", "w", encoding="utf-8") as script:
-            script.write("#!/bin/sh\nexec env %s %s \"$@\"\n" % (assign, shutil.which("nginx", path=path)))
-        os.chmod(self.bin + "/nginx", 0o755)
+        put_program(self.bin + "/nginx", "#!/bin/sh\nexec env %s %s \"$@\"\n" % (assign, shutil.which("nginx", path=path)))
         self.env["PATH"] = self.bin + ":" + path
 
     def alarms(self):

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from harness import (MODULE, ONCE, ROOT, Skip, contains, equal, free_port, free_ports, http_off, is_alive, is_refused,
-                     main, need_module, need_plain_user, request, uid_of, wait_for)
+                     main, need_module, need_plain_user, put_program, request, uid_of, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -47,9 +47,7 @@ def test_start__credentials_stay_out_of_nginx(world):
     secret = "a-password-of-the-store"
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     os.mkdir(world.path("bin"))
-    with open(world.path("bin/nginx"), "w", encoding="utf-8") as script:
-        script.write("#!/bin/sh\nenv >>%s\nexec %s \"$@\"\n" % (world.path("seen"), shutil.which("nginx", path=path)))
-    os.chmod(world.path("bin/nginx"), 0o755)
+    put_program(world.path("bin/nginx"), "#!/bin/sh\nenv >>%s\nexec %s \"$@\"\n" % (world.path("seen"), shutil.which("nginx", path=path)))
     world.env.update(ONCE_REDIS_PASSWORD=secret, PGPASSWORD=secret, PATH=world.path("bin") + ":" + path)
     gateway = world.serve().ready()
     with open(world.path("seen"), encoding="utf-8") as seen:
