@@ -182,15 +182,46 @@ static bool has_ports(const PQconninfoOption *o)
     return true;
 }
 
+static bool is_parameter(const PQconninfoOption *known, once_span name)
+{
+    for (const PQconninfoOption *o = known; o != NULL && o->keyword != NULL; o++)
+        if (once_span_equal(once_span_str(o->keyword), name))
+            return true;
+    return false;
+}
+
+/* The first name behind the '?' that looks like one and is none of libpq's. Where an '@' follows, the '?' may be a
+ * password's: then none is told. */
+static once_span unknown_parameter(const char *url)
+{
+    const char *at = strchr(url, '?');
+    if (at == NULL || strchr(at, '@') != NULL)
+        return once_span_of(NULL, 0);
+    PQconninfoOption *known = PQconndefaults();
+    once_span found = once_span_of(NULL, 0);
+    while (known != NULL && found.len == 0 && *at != '\0') {
+        once_span name = once_span_of(at + 1, strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_"));
+        if (name.len > 0 && at[1 + name.len] == '=' && !is_parameter(known, name))
+            found = name;
+        at += 1 + strcspn(at + 1, "&");
+    }
+    PQconninfoFree(known);
+    return found;
+}
+
 /* What libpq would not take is the caller's mistake, not the server's. Its words for that repeat parts of the URL,
  * among them the password, so they are not passed on. */
 static once_result check_url(const char *url, struct once_error *err)
 {
     PQconninfoOption *parsed = PQconninfoParse(url, NULL);
-    bool good = parsed != NULL && !has_stray_at(url) && has_ports(parsed);
+    bool readable = parsed != NULL, stray = has_stray_at(url), good = readable && !stray && has_ports(parsed);
     PQconninfoFree(parsed);
     if (good)
         return ONCE_OK;
+    once_span unknown = unknown_parameter(url);
+    if (!readable && !stray && unknown.len > 0)
+        return once_fail(err, ONCE_INVALID, "the URL cannot be read: '%.*s' is no parameter of libpq's",
+                         ONCE_SPAN_ARGS(unknown));
     return once_fail(err, ONCE_INVALID,
                      "the URL cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, where "
                      "special characters must be percent-encoded and NAME is one of libpq's parameters");

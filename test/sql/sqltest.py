@@ -181,11 +181,11 @@ def once(*arguments, **environment):
 
 
 def until(condition, what, seconds=BOUND, pause=0.005):
-    """Waits for it. No answer in all that time ends the test."""
+    """Waits for it. No answer in all that time ends the test. `what` may be a function: of what there is then."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            print("Bail out! waited %d s for %s" % (seconds, what))
+            print("Bail out! waited %d s for %s" % (seconds, what() if callable(what) else what))
             sys.exit(1)
         time.sleep(pause)
 
