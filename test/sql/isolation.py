@@ -529,6 +529,25 @@ def run_early():
     ok(rows_of(slot) > 0, "early: set back, its slot too")
 
 
+def run_written_anew():
+    """A table that was written anew (VACUUM FULL, a dump that was restored) has its rows elsewhere: nothing that lives goes (K7)."""
+    made = []
+
+    def living():
+        psql("BEGIN; SELECT count(*) FROM generate_series(1, 3000) i, LATERAL once.claim('t', 'aborted' || i) c; ROLLBACK")
+        made.append(psql("SELECT record FROM once.claim('', 'anew', retention => NULL, lease => '24 hours')"))
+    slot = closed_with(living)
+    for _ in range(40):   # as far as it goes early
+        psql("SELECT once.expire(64)")
+    blocks = int(psql("SELECT blocks FROM once.slot WHERE slot = %s" % slot))
+    psql("VACUUM FULL once.claim_%s" % slot)
+    ok(blocks > int(psql("SELECT once.blocks_of(%s::smallint)" % slot)) - 1 > 0, "written anew: it takes fewer blocks than were looked at", blocks)
+    psql("UPDATE once.slot SET look_from = 0")
+    expire_due()
+    equal(psql("SELECT state FROM once.lookup('', 'anew')"), "running", "written anew: what lives is there")
+    equal(psql("SELECT slot FROM once.claim WHERE record = '%s'" % made[0]), slot, "written anew: where it was")
+
+
 def run_far_apart():
     """Fences of a block that are far apart are looked for one by one; what is found is the same (K7)."""
     made = []
@@ -553,6 +572,7 @@ run_at_the_end_of_retention()
 run_gaps()
 run_forgotten()
 run_early()
+run_written_anew()
 run_far_apart()
 equal(psql("SELECT count(*) FROM once.check_rows(0, 100000)"), "0", "no invariant is broken (check_rows)")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "no invariant is broken (check_orphans)")

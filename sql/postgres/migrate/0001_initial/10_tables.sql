@@ -74,6 +74,7 @@ CREATE TABLE once.slot (
     since     bigint NOT NULL DEFAULT 0, -- a fence before all that were granted here after it was emptied
     swept_to  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- slot 0: up to where expiry has looked
     blocks    bigint NOT NULL DEFAULT 0, -- the others: how many blocks of its claims it has looked at
+    file      text NOT NULL DEFAULT '',  -- and of which file (once.file_of): rows of a table that was written anew are elsewhere
     swept     bigint NOT NULL DEFAULT 0, -- lives past their retention so far
     swept_at  bigint NOT NULL DEFAULT 0, -- when it looked at the last of those
     look_from bigint NOT NULL DEFAULT 0  -- before its time: when it may be worth a look again (once.sweep_early)

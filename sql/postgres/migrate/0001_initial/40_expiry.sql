@@ -194,6 +194,14 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_relation_size(format('once.claim_%s', of_slot)) / current_setting('block_size')::bigint
 $$;
 
+-- The file that the claims of a slot are in, unlike that of any other server or database. VACUUM FULL makes another, and so does restoring
+-- a dump: what was looked at is known by its place, which says nothing there.
+CREATE FUNCTION once.file_of(of_slot smallint) RETURNS text
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%s/%s/%s', c.system_identifier, d.oid, pg_relation_filenode(format('once.claim_%s', of_slot)))
+      FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
+$$;
+
 -- Of what was forgotten in closed slots, the next `most` records: those of this one that are finished and still wanted
 -- are moved; what is not finished, or locked just now, is left for when the slot is emptied. A whole tenant may be forgotten
 -- at once: under the exclusive lock that would be long. Returns whether none was left.
@@ -267,7 +275,7 @@ BEGIN
         SELECT l FROM unnest(finished || open || ended) l WHERE l <> ALL (moved || dropped) ON CONFLICT DO NOTHING;
     END IF;
     UPDATE once.slot SET blocks = least(done + step, once.blocks_of(of_slot)), swept = swept + over + cardinality(dropped),
-                         swept_at = once.now_ms()
+                         swept_at = once.now_ms(), file = once.file_of(of_slot)
      WHERE slot = of_slot;
     RETURN false;
 END $$;
@@ -292,7 +300,9 @@ BEGIN
     IF done < size THEN
         SELECT w.over, w.others, w.until INTO seen FROM once.look_through(of_slot, done, done + step) w;
         IF seen.others IS NULL THEN
-            UPDATE once.slot SET blocks = least(done + step, size), swept = swept + seen.over, swept_at = now_ms WHERE slot = of_slot;
+            UPDATE once.slot SET blocks = least(done + step, size), swept = swept + seen.over, swept_at = once.now_ms(),
+                                 file = once.file_of(of_slot)
+             WHERE slot = of_slot;
             RETURN false;
         END IF;
         UPDATE once.slot SET look_from = coalesce(seen.until, now_ms + period_ms / 2) WHERE slot = of_slot;
@@ -417,10 +427,13 @@ BEGIN
     -- A slot is out of use when it was closed a full turn of the others ago.
     SELECT s.slot, s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms AS out_of_use, s.look_from INTO oldest
       FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY s.closed_at, s.slot LIMIT 1;
-    -- By a clock that was set back what was over may not be, and another slot may be the oldest; once.leftover is one slot's. So
-    -- what was begun begins anew.
+    -- By a clock that was set back what was over may not be, and another slot may be the oldest; once.leftover is one slot's; and a
+    -- table that was written anew has its rows elsewhere. So what was begun begins anew. From here on nobody writes it anew.
+    IF oldest.slot IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE once.claim_%s IN ACCESS SHARE MODE', oldest.slot);
+    END IF;
     UPDATE once.slot s SET blocks = 0, swept = 0, look_from = 0
-     WHERE s.slot > 0 AND s.blocks > 0 AND (s.slot <> oldest.slot OR s.swept_at > now_ms);
+     WHERE s.slot > 0 AND s.blocks > 0 AND (s.slot <> oldest.slot OR s.swept_at > now_ms OR s.file <> once.file_of(s.slot));
     IF oldest.out_of_use THEN
         more := true;
         -- Before anything is moved there everybody must know to look there.
