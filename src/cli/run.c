@@ -432,10 +432,10 @@ static int answer_error(const struct run *run, const struct once_error *err)
                              "the command of %s was executed (status %d), but that could not be stored: %s",
                              quoted(run->claim.key), run->end.status, err->text);
     /* Nor is it "nobody knows" where only the claim's answer was lost: whether it was executed is known. */
-    if (err->result == ONCE_UNKNOWN)
+    if (err->result == ONCE_UNKNOWN && !run->executed)
         return once_cli_fail(
             &run->cli, ONCE_EXIT_UNAVAILABLE,
-            "the command of %s was not executed: nobody knows whether its claim was stored (%s); if it "
+            "the command of %s was not executed by this call: nobody knows whether its claim was stored (%s); if it "
             "was, the key is held until its lease ends",
             quoted(run->claim.key), err->text);
     return once_cli_error(&run->cli, err, "run the command");

@@ -2,6 +2,7 @@
 #include "cli/serve_address.h"
 
 #include "core/err.h"
+#include "core/url.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -146,36 +147,41 @@ static once_result parse_unix(const char *text, const char *path, struct once_se
 once_result once_serve_upstream_parse(const char *text, struct once_serve_upstream *out, struct once_error *err)
 {
     *out = (struct once_serve_upstream){ 0 };
+    char shown[ONCE_URL_SHOWN_LEN];
+    once_url_shown(text, shown);
     out->tls = strncmp(text, "https://", 8) == 0;
     if (!out->tls && strncmp(text, "http://", 7) != 0)
         return once_fail(err, ONCE_INVALID, "'%.100s' is no URL of a service: http://HOST:PORT or https://HOST:PORT",
-                         text);
+                         shown);
     const char *rest = text + (out->tls ? 8 : 7);
     if (!out->tls && strncmp(rest, "unix:", 5) == 0)
         return parse_unix(text, rest + 5, out, err);
     char authority[ONCE_SERVE_ADDRESS_LEN];
     size_t len = strcspn(rest, "/?#");
     if (len >= sizeof authority)
-        return once_fail(err, ONCE_INVALID, "'%.100s...' is too long for a URL of a service", text);
+        return once_fail(err, ONCE_INVALID, "'%.100s...' is too long for a URL of a service", shown);
     if (rest[len] != '\0' && strcmp(rest + len, "/") != 0)
         return once_fail(err, ONCE_INVALID, "'%.100s' has a path: the gateway passes on the client's, so give only %s",
-                         text, "SCHEME://HOST:PORT");
+                         shown, "SCHEME://HOST:PORT");
     snprintf(authority, sizeof authority, "%.*s", (int)len, rest);
     if (strchr(authority, '@') != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' has a user in it: credentials are the client's to send", text);
+        return once_fail(err, ONCE_INVALID, "'%.100s' has a user in it: credentials are the client's to send", shown);
     const char *host, *port_text;
     size_t host_len;
     unsigned port = out->tls ? 443 : 80;
     if (!split(authority, &host, &host_len, &port_text) || host_len > ONCE_SERVE_HOST_LEN_MAX)
         return once_fail(err, ONCE_INVALID, "'%.100s' is no URL of a service; an IPv6 address goes into [brackets]",
-                         text);
+                         shown);
     if (port_text != NULL && !parse_port(port_text, strlen(port_text), &port))
-        return once_fail(err, ONCE_INVALID, "'%.100s': '%.20s' is no port from 1 to 65535", text, port_text);
+        return strspn(port_text, "0123456789") == strlen(port_text)
+                   ? once_fail(err, ONCE_INVALID, "'%.100s': '%.20s' is no port from 1 to 65535", shown, port_text)
+                   : once_fail(err, ONCE_INVALID,
+                               "what is behind the ':' is no port from 1 to 65535"); /* a password? */
     snprintf(out->host, sizeof out->host, "%.*s", (int)host_len, host);
     struct in6_addr ipv6;
     bool bracketed = authority[0] == '[';
     if (bracketed ? inet_pton(AF_INET6, out->host, &ipv6) != 1 : !is_name(out->host))
-        return once_fail(err, ONCE_INVALID, "'%.100s': '%.100s' is no name of a host", text, out->host);
+        return once_fail(err, ONCE_INVALID, "'%.100s': '%.100s' is no name of a host", shown, out->host);
     snprintf(out->server, sizeof out->server, bracketed ? "[%s]:%u" : "%s:%u", out->host, port);
     snprintf(out->url, sizeof out->url, "%s://%.*s", out->tls ? "https" : "http", (int)len, rest);
     return ONCE_OK;

@@ -136,7 +136,7 @@ void once_text_store(struct once_buf *out, const char *url)
 {
     const char *authority = strstr(url, "://"), *at = strrchr(url, '@'), *query = strchr(url, '?');
     const char *colon = authority != NULL ? strchr(authority + 3, ':') : NULL;
-    if (at != NULL && colon != NULL && colon < at)
+    if (at != NULL && colon != NULL && colon < at && (query == NULL || colon < query))
         once_buf_addf(out, "%.*s:***%.*s", (int)(colon - url), url,
                       query != NULL && query < at ? 0 : (int)strcspn(at, "?"), at);
     else

@@ -23,14 +23,18 @@ void once_url_scheme(const char *url, char out[ONCE_URL_SHOWN_LEN])
 void once_url_shown(const char *url, char out[ONCE_URL_SHOWN_LEN])
 {
     size_t scheme = scheme_len(url);
-    const char *at = strrchr(url, '@'), *query = strchr(url, '?');
+    const char *at = strrchr(url, '@'), *query = strpbrk(url, "?#");
+    if (scheme == 0 && strpbrk(url, "= ") != NULL) { /* host=h password=p */
+        snprintf(out, ONCE_URL_SHOWN_LEN, "...");
+        return;
+    }
     if (scheme > 0 && url[scheme - 1] == ':' && at != NULL)
         scheme = 0;                                /* u:p@h */
     if (at != NULL && query != NULL && query < at) /* whose is the '@': the password's, or the query's? */
         snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...", (int)scheme, url);
     else if (at != NULL)
-        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...%.*s%s", (int)scheme, url, (int)strcspn(at, "?"), at,
+        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...%.*s%s", (int)scheme, url, (int)strcspn(at, "?#"), at,
                  query != NULL ? "?..." : "");
     else
-        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s%s", (int)strcspn(url, "?"), url, query != NULL ? "?..." : "");
+        snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s%s", (int)strcspn(url, "?#"), url, query != NULL ? "?..." : "");
 }

@@ -3,7 +3,8 @@
  *
  * Messages end in logs, and a URL that is refused is often one with a user and password in it, or with a token in its
  * query, or with a character in the password that had to be escaped and was not. So nothing is told that may be any
- * of these: not what is before the last '@', not what is behind a '?'.
+ * of these: not what is before the last '@', not what is behind a '?' or '#', nothing of what is no URL and has a '='
+ * in it.
  */
 #ifndef ONCE_CORE_URL_H
 #define ONCE_CORE_URL_H

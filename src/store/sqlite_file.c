@@ -116,16 +116,21 @@ static once_result directory_check(const struct sqlite_files *f, struct once_err
     return r;
 }
 
-/* A file that somebody made for us, `touch` say, and that has nothing in it yet, is as one that we made. One of
- * another user keeps its mode; sqlite_files_check_private() has a word about that. */
+/* A file that somebody made for us, `touch` say, and that has nothing in it yet, becomes as one that we made; where
+ * only its group may access it, that was meant. One of another user keeps its mode; sqlite_files_check_private() has a
+ * word about that. By O_PATH: closing any other descriptor would end the locks that a second handle of this process
+ * has. */
 static void make_private(const struct sqlite_files *f)
 {
     struct stat st;
-    int fd = open(f->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char path[32];
+    int fd = open(f->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 && st.st_uid == geteuid())
-        fchmod(fd, 0600);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 && (st.st_mode & 0007) != 0 &&
+        chmod(path, 0600) != 0)
+        errno = 0; /* of another user; or there is no /proc: told later */
     close(fd);
 }
 
@@ -168,8 +173,12 @@ once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, 
         return once_fail(err, ONCE_UNAVAILABLE, "'%s': %s", f->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' is not a regular file", f->path);
-    if (st.st_size == 0)
+    if (st.st_size == 0) { /* before a secret is written into it */
         make_private(f);
+        r = sqlite_files_check_private(f, err);
+        if (r != ONCE_OK)
+            return r;
+    }
     if (access(f->path, R_OK | W_OK) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' cannot be read and written: %s", f->path, strerror(errno));
     return ONCE_OK;

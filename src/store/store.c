@@ -11,6 +11,7 @@
 #include "core/limits.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "core/url.h"
 #include "sqlite_sql.h"
 
 /* ------------------------------------------------------------------ URLs */
@@ -63,12 +64,15 @@ static once_result open_plain(once_span url, const struct once_options *options,
                               struct once_error *err)
 {
     once_span scheme, rest;
-    if (!once_span_cut(url, ':', &scheme, &rest))
-        return once_fail(err, ONCE_INVALID, "'%.*s' is not a store's URL; write sqlite:PATH", ONCE_SPAN_ARGS(url));
+    if (!once_span_cut(url, ':', &scheme, &rest)) {
+        char shown[ONCE_URL_SHOWN_LEN];
+        once_url_shown((const char *)url.ptr, shown); /* url ends where its string does */
+        return once_fail(err, ONCE_INVALID, "'%s' is not a store's URL; write sqlite:PATH", shown);
+    }
     if (once_span_equal(scheme, ONCE_LIT("sqlite")))
         return once_store_sqlite_open(rest, options, out, err);
     if (is_postgres(url))
-        return once_store_postgres_open((const char *)url.ptr, options, out, err); /* url ends where its string does */
+        return once_store_postgres_open((const char *)url.ptr, options, out, err);
     if (is_redis(scheme))
         return once_store_redis_open(url, options, out, err);
     if (once_span_equal(scheme, ONCE_LIT("once")))

@@ -181,6 +181,9 @@ mode__is_the_owners_only() {
         is "$status" 0 "$file, as the message says"
     done
     [ ! -e executed ] || fault 'something was executed'
+    install -m 660 /dev/null group.db
+    run once run --store sqlite:group.db --key k -- true
+    is "$status $(modes group.db)" '0 group.db 660 ' 'an empty file for a group stays one'
     chmod 660 zero.db
     run once run --store sqlite:zero.db --key k2 -- true
     is "$status $(modes zero.db)" '0 zero.db 660 ' 'the group is the operator'"'"'s business'
