@@ -147,7 +147,7 @@ static int serve(void)
 {
     struct MHD_Daemon *daemon = http_listen((uint16_t)options.port, (unsigned)options.threads, handle, NULL);
     if (daemon == NULL) {
-        fprintf(stderr, "orders: cannot listen on port %ld\n", options.port);
+        fprintf(stderr, "orders: cannot listen on port %ld: %m\n", options.port);
         return 1;
     }
     printf("orders: listening on http://127.0.0.1:%ld\n", options.port);

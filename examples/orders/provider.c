@@ -187,10 +187,17 @@ int main(int argc, char **argv)
         }
     }
     http_block_signals();
-    struct MHD_Daemon *daemon = NULL;
-    if (optind < argc || !open_ledger(path) || port < 1 || port > 65535 ||
-        (daemon = http_listen((uint16_t)port, 0, handle, NULL)) == NULL) {
-        fprintf(stderr, "provider: cannot listen on port %ld, or cannot open %s\n", port, path);
+    if (optind < argc || port < 1 || port > 65535) {
+        fputs(usage, stderr);
+        return 64;
+    }
+    if (!open_ledger(path)) {
+        fprintf(stderr, "provider: cannot open %s: %s\n", path, sqlite3_errmsg(db));
+        return 1;
+    }
+    struct MHD_Daemon *daemon = http_listen((uint16_t)port, 0, handle, NULL);
+    if (daemon == NULL) {
+        fprintf(stderr, "provider: cannot listen on port %ld: %m\n", port);
         return 1;
     }
     printf("provider: listening on http://127.0.0.1:%ld\n", port);

@@ -227,8 +227,17 @@ class Case:
         return process.err.read().decode()
 
     def provider(self, *options):
-        process = self.start([PROVIDER, "--listen", str(self.provider_port), "--db", "ledger.db", *options], ready=True)
-        return process
+        """Somebody who is no test may have its port: then, as long as nobody knows it, another will do."""
+        while True:
+            first = not self.started
+            process = self.start([PROVIDER, "--listen", str(self.provider_port), "--db", "ledger.db", *options])
+            line = process.stdout.readline()
+            if "listening" in line:
+                return process
+            expect(first and "cannot listen" in self.said(process), "the provider did not start: %r %s" % (line, self.said(process)))
+            process.wait(timeout=BOUND_S)
+            self.started.remove(process)
+            self.provider_port = free_port()
 
     def mode(self, name):
         answer = request(self.provider_port, "PUT", "/mode/" + name)
