@@ -36,7 +36,7 @@ run: deps all ## the gateway, a demo service behind it, and a list of things to 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once
 
-test: deps all jars ## the tests (under 5 minutes)
+test: deps all jars ## the tests (about 5 minutes)
 	@tools/run-tests $(BUILD) --no-suite slow
 
 slow: deps all jars ## those that take their time
