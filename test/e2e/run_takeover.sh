@@ -2,7 +2,8 @@
 # `once` dies, or sleeps past its lease: what happens to the command, to the key, to the next.
 . "$(dirname "$0")/lib.sh"
 
-LEASE=400ms # nothing here may depend on its being live: on a busy machine it is over before the next line
+LEASE=400ms # of who dies: on a busy machine it is over before the next line. Who takes over has the usual one: under rerun it ends its
+            # command when it comes too late to renew
 
 kill_9__takes_all_descendants_along() {
     # A child, a grandchild whose parent is gone, one in a session of its own that ignores signals.
@@ -130,7 +131,7 @@ rerun__executes_again_from_the_recovery_point() {
         : >ready; exec sleep 1000'
     head -c 60000 /dev/urandom >blob
     die_running --takeover rerun
-    run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
+    run once run --wait 60s --takeover rerun --key k -- sh -c "$command"
     is "$status" 0 'exit status'
     is "$(tr '\n' , <attempts)" '1 ,2 second,' 'attempts and points'
     same found blob 'checkpoint'
@@ -169,7 +170,7 @@ zombie__is_fenced_and_reports_the_stored_outcome() {
     first=$!
     await '[ -e ready.1 ] && halted $first'
     : >go.2 # the second attempt does not wait
-    run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
+    run once run --wait 60s --takeover rerun --key k -- sh -c "$command"
     is "$status:$out" $'0:from 2\nend 2\n' 'the second attempt'
     : >go.1
     kill -CONT $first
@@ -214,7 +215,7 @@ zombie__command_gets_sigterm_under_rerun() {
     ONCE_CRASH=$halting spawn sh -c 'exec "$0" run --takeover rerun --lease '$LONGER' --key k -- sh -c "$1" 2>err.1' "$ONCE" "$command"
     first=$!
     await '[ -e ready.1 ] && halted $first'
-    run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "$command"
+    run once run --wait 60s --takeover rerun --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
     kill -CONT $first
     expect_exit $first 0 'exit status of the first: the stored one'
@@ -243,7 +244,7 @@ zombie__key_with_another_life_is_not_its_answer() {
     first=$!
     await '[ -e ready.1 ] && halted $first'
     : >go.2
-    run once run --wait 60s --takeover rerun --lease $LEASE --retention 1ms --key k -- sh -c "$command"
+    run once run --wait 60s --takeover rerun --retention 1ms --key k -- sh -c "$command"
     is "$status" 0 'the second attempt'
     await 'run once run --key k -- echo other; [ "$status" != 65 ]'
     is "$status:$out" $'0:other\n' 'the next life of the key'
@@ -261,7 +262,7 @@ zombie__advance_is_refused() {
     first=$!
     await '[ -e ready.1 ] && halted $first'
     : >go.2
-    run once run --wait 60s --takeover rerun --lease $LEASE --key k -- sh -c "trap \"\" TERM; $command"
+    run once run --wait 60s --takeover rerun --key k -- sh -c "trap \"\" TERM; $command"
     is "$(cat advance.2)" 0 'advance of the second'
     : >go.1
     await '[ -s advance.1 ]'
