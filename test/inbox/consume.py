@@ -289,6 +289,14 @@ def a_letter_without_an_id():
     equal(p.returncode, 0, "delivered")
 
 
+def break_off(*connections):
+    for connection in connections:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
 class Cut(threading.Thread):
     """A proxy to the server that lets through only the first messages of its first connection, and then breaks it."""
     def __init__(self, messages):
@@ -318,11 +326,7 @@ class Cut(threading.Thread):
                 target.sendall(line)
         except OSError:
             pass
-        for s in (source, target):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        break_off(source, target)
 
 
 @case
@@ -364,11 +368,7 @@ class Late(Cut):
                     target.sendall(line)
         except OSError:
             pass
-        for s in (source, target):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        break_off(source, target)
 
 
 @case
