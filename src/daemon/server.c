@@ -47,6 +47,7 @@ struct server {
     struct sockaddr_un address;
     struct stat socket;   /* the file of our own, to know it again */
     once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
+    bool completed;       /* calls of the engine's wait to be answered */
     int signal;           /* that ended it */
 };
 
@@ -110,6 +111,14 @@ static void on_completions(struct source *source, uint32_t events)
 {
     struct server *s = ((struct own_source *)source)->server;
     (void)events;
+    s->completed = true;
+}
+
+/* After what the sockets said: a grant for somebody who is gone is known to be unheard only where that was
+ * seen before it is written to him. */
+static void answer_completed(struct server *s)
+{
+    s->completed = false;
     once_dispatch(s->options.once, DISPATCH_MAX);
     go_on_all(s);
 }
@@ -147,6 +156,8 @@ static void turn(struct server *s, int wait_ms)
         struct source *source = events[i].data.ptr;
         source->ready(source, events[i].events);
     }
+    if (s->completed)
+        answer_completed(s);
     if (s->hub.roomier) {
         s->hub.roomier = false;
         go_on_all(s);

@@ -596,13 +596,12 @@ static void *writer(void *arg)
             return NULL;
         if (count == 0)
             continue;
-        if (lane->batch[0]->kind != JOB_PULSE)
-            ONCE_POINT("engine.taken");
         if (lane->batch[0]->kind != JOB_OPERATION) {
             run_alone(lane, lane->batch[0]);
             answer_all(e, lane->batch, 1);
             continue;
         }
+        ONCE_POINT("engine.taken"); /* operations only: what else there is comes when a clock says so */
         uint64_t start = once_os_monotonic_ns();
         lane_run(lane, lane->batch, count);
         uint64_t end = once_os_monotonic_ns();
