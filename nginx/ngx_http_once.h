@@ -145,7 +145,7 @@ typedef struct {
     ngx_uint_t  late;  /* how often it was */
 } ngx_http_once_due_t;
 
-void ngx_http_once_due(ngx_http_once_due_t *due, ngx_event_t *ev, ngx_msec_t ms);
+void ngx_http_once_due(ngx_http_once_due_t *due, ngx_event_t *ev, ngx_event_handler_pt handler, void *data, ngx_msec_t ms);
 /* In the timer's handler. NGX_AGAIN: it was late, and begins anew. */
 ngx_int_t ngx_http_once_due_late(ngx_http_once_due_t *due, ngx_event_t *ev);
 

@@ -14,8 +14,11 @@
 #define NGX_HTTP_ONCE_LATE_MAX  3
 
 void
-ngx_http_once_due(ngx_http_once_due_t *due, ngx_event_t *ev, ngx_msec_t ms)
+ngx_http_once_due(ngx_http_once_due_t *due, ngx_event_t *ev, ngx_event_handler_pt handler, void *data, ngx_msec_t ms)
 {
+    ev->handler = handler;
+    ev->data = data;
+    ev->log = ngx_cycle->log;
     due->at = ngx_current_msec + ms;
     due->late = 0;
     ngx_add_timer(ev, ms);

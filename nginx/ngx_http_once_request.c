@@ -516,10 +516,7 @@ ngx_http_once_begin(void *data)
         ctx->state = NGX_HTTP_ONCE_WAITING;
         ctx->waiter.handler = ngx_http_once_begin;
         ctx->waiter.data = ctx;
-        ctx->timer.handler = ngx_http_once_wait_timeout;
-        ctx->timer.data = ctx;
-        ctx->timer.log = ngx_cycle->log;
-        ngx_http_once_due(&ctx->due, &ctx->timer, NGX_HTTP_ONCE_CLAIM_MS);
+        ngx_http_once_due(&ctx->due, &ctx->timer, ngx_http_once_wait_timeout, ctx, NGX_HTTP_ONCE_CLAIM_MS);
         ngx_http_once_daemon_wait(ctx->conf->daemon, &ctx->waiter);
         return;
 
