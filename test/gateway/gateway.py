@@ -698,7 +698,8 @@ def attempt(function, arguments):
         function(*arguments)
         return None
     except Failed as failure:
-        return str(failure)
+        first = failure.__context__  # what ending it in spite of that brought to light is not the cause
+        return str(failure) + ("\nafter: %r" % first if first else "")
     except Exception:  # whatever it is, it is this case's
         return traceback.format_exc()
 
