@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../outbox")]
-from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, until, url
+from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, terminate, until, url
 from ports import free_port
 
 
@@ -189,8 +189,7 @@ class Consumer:
         return self.p.wait(), said
 
     def stop(self):
-        if self.alive():
-            self.p.terminate()
+        terminate(self.p)
         return self.wait()
 
 
