@@ -153,8 +153,8 @@ class KafkaSide:
         c = confluent_kafka.Consumer({"bootstrap.servers": self.broker.servers, "group.id": consumer, "log_level": 0})
         places = [confluent_kafka.TopicPartition(topic, n) for n in range(3)]
         left = 0
-        for place in c.committed(places, timeout=120):
-            left += c.get_watermark_offsets(place, timeout=120)[1] - max(place.offset, 0)
+        for place in self.broker.patiently(lambda: c.committed(places, timeout=120)):
+            left += self.broker.patiently(lambda: c.get_watermark_offsets(place, timeout=120))[1] - max(place.offset, 0)
         c.close()
         return left
 
