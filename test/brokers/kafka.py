@@ -158,7 +158,18 @@ class Kafka(Broker):
     def create_topic(self, name, partitions=3, **config):
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         new = confluent_kafka.admin.NewTopic(name, partitions, 1, config={k.replace("_", "."): str(v) for k, v in config.items()})
-        self.patiently(lambda: admin.create_topics([new], request_timeout=120)[name].result() or True)
+        error, unanswered = confluent_kafka.KafkaError, []
+
+        def create():
+            try:
+                admin.create_topics([new], request_timeout=120)[name].result()
+            except confluent_kafka.KafkaException as e:
+                if e.args[0].code() == error._TIMED_OUT:
+                    return unanswered.append(e)
+                if not unanswered or e.args[0].code() != error.TOPIC_ALREADY_EXISTS:
+                    raise
+            return True
+        self.patiently(create)
 
     def end_members(self, group):
         """A consumer that is dead leaves its group, as after its session's end, and now."""
