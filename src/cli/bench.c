@@ -258,7 +258,9 @@ static void tell_callers(const struct bench *b, unsigned callers, const struct m
     tell(b, b->naive != NULL ? "naive, 64 connections" : "one commit per operation", callers, &m->yardstick, 1);
     tell(b, "group commit", callers, &m->grouped, base > 0 ? load_rate(&m->grouped) / base : 0);
     tell(b, "replay", callers, &m->replay, base > 0 ? load_rate(&m->replay) / base : 0);
-    if (!b->cli.json)
+    if (b->cli.json)
+        printf("{\"what\":\"commits\",\"callers\":%u,\"operations_per_commit\":%.1f}\n", callers, m->batch);
+    else
         printf("         (%.0f operations per commit)\n", m->batch);
 }
 
