@@ -270,14 +270,15 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
     const struct flow_ops *ops = a->db->ops;
     if (!ops->is_idle(a->db))
         flow_bug("a transaction is open before call '%s'", step->name);
+    ONCE_POINT(
+        "flow.calling"); /* here and at flow.called no renewal is under way: who is stopped there holds nothing */
     if (flow_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
         return false;
     a->report->calls++;
-    ONCE_POINT("flow.calling");
     struct once_probe_http url = { .url = step->probe_url };
     once_step_end end = function != NULL ? function(&s->call, a->arg) : once_call_probe_http(&s->call, &url);
-    ONCE_POINT("flow.called");
     flow_keeper_stop(&a->db->keeper);
+    ONCE_POINT("flow.called");
     if (s->how == 0 || end.how != s->how)
         flow_bug("call '%s' did not return what a once_call_...() returned", step->name);
     if (!ops->is_idle(a->db))

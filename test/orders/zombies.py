@@ -16,10 +16,7 @@ fenced, lock = [0], threading.Lock()
 
 def stop_at(case, point, options):
     """A shop that stops at the point, with a client that waits for its answer."""
-    # Renewed while the call is made, and stopped in the middle of that, it would hold the database: a third of the lease is
-    # enough for the call, also on a busy machine.
-    lease_ms = "9000" if point.startswith("flow.called") else "1500"
-    first = case.orders("--lease", lease_ms, "--threads", "1", *options, env={"ONCE_CRASH": point + ":stop"})
+    first = case.orders("--lease", "1500", "--threads", "1", *options, env={"ONCE_CRASH": point + ":stop"})
     answers = []
     client = threading.Thread(target=lambda: answers.append(case.post(first)))
     client.start()
@@ -112,7 +109,6 @@ def conclude():
 def main():
     skip_without_points()
     # committed:1 claim, :2 order, :3 the outcome. After the outcome there is nothing left to fence.
-    # Those at flow.called take longest: they come first.
     free = [("flow.called:1", 1), ("flow.committed:1", 1), ("flow.committed:2", 1), ("flow.calling:1", 1),
             ("flow.committed:3", 0)]
     in_transaction = ["flow.worked:1", "flow.written:2", "flow.worked:2", "flow.written:3"]

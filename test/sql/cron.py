@@ -78,13 +78,16 @@ def on_and_off():
 
 
 def it_runs():
-    """A record that expired, in a slot that is closed and out of use: cron empties it."""
+    """A record that expired, in a slot that is closed and out of use: cron empties it. There is no job before all of that is
+    there: a minute that ends meanwhile would be too early."""
+    equal(migrate("--pg-cron=off", user="keeper"), (0, ""), "off, for a while")
     psql("UPDATE once.ring SET period_ms = 1", "postgres")
     record, fence = psql("SELECT record, fence FROM once.claim('', 'k', retention => '1 ms')", "postgres").split("|")
     slot = psql("SELECT slot FROM once.claim WHERE record = '%s'" % record, "postgres")
     psql("SELECT once.finish('%s', %s, 200)" % (record, fence), "postgres")
     until(lambda: psql("SELECT more FROM once.expire()", "postgres") == "t", "the ring to turn")
     before = int(psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres"))
+    equal(migrate("--pg-cron", user="keeper"), (0, ""), "on again")
     was = float(psql("SELECT extract(epoch FROM clock_timestamp())", "postgres"))
     set_ahead(os.environ["SHIFT_CLOCK"], 60 + int(58 - time.time()) % 60)
     ok(float(psql("SELECT extract(epoch FROM clock_timestamp())", "postgres")) > was + 59, "the server's clock is ours")
