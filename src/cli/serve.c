@@ -262,13 +262,13 @@ static bool parse_methods(struct serve *serve)
     serve->config.method_count = 0;
     char *rest = serve->methods_text;
     for (char *method; good && (method = strsep(&rest, ",")) != NULL;) {
-        good = once_serve_config_is_token(method) && serve->config.method_count < METHODS_MAX &&
-               strpbrk(method, "'`\"\\;{}$#") == NULL;
+        good = once_serve_config_has_keys(method) && serve->config.method_count < METHODS_MAX;
         if (good)
             serve->methods[serve->config.method_count++] = method;
     }
     if (!good)
-        once_cli_usage(&serve->cli, "--methods: '%.60s' is no list of methods such as POST,PATCH", optarg);
+        once_cli_usage(&serve->cli, "--methods: '%.60s' is no list of POST, PATCH, PUT and DELETE, with commas",
+                       optarg);
     return good;
 }
 
