@@ -139,6 +139,16 @@ typedef struct {
     void                      *data;
 } ngx_http_once_waiter_t;
 
+/* How long the daemon has (ngx_http_once_due.c). */
+typedef struct {
+    ngx_msec_t  at;
+    ngx_uint_t  late;  /* how often it was */
+} ngx_http_once_due_t;
+
+void ngx_http_once_due(ngx_http_once_due_t *due, ngx_event_t *ev, ngx_event_handler_pt handler, void *data, ngx_msec_t ms);
+/* In the timer's handler. NGX_AGAIN: it was late, and begins anew. */
+ngx_int_t ngx_http_once_due_late(ngx_http_once_due_t *due, ngx_event_t *ev);
+
 ngx_http_once_daemon_t *ngx_http_once_daemon_add(ngx_conf_t *cf,
     ngx_http_once_main_conf_t *omcf, ngx_str_t *path);
 void ngx_http_once_daemon_start(ngx_http_once_daemon_t *d);
@@ -204,6 +214,7 @@ struct ngx_http_once_ctx_s {
     ngx_http_once_call_t      *renewal;    /* extend under way */
     ngx_http_once_waiter_t     waiter;
     ngx_event_t                timer;      /* waiting: for how long; held: the next renewal */
+    ngx_http_once_due_t        due;        /* waiting */
     ngx_queue_t                queue;      /* of what this worker holds */
 
     ngx_str_t                  key;

@@ -126,6 +126,10 @@ ngx_http_once_call_timeout(ngx_event_t *ev)
     ngx_http_once_done_pt   handler = call->handler;
     void                   *data = call->data;
 
+    if (handler != NULL && ngx_http_once_due_late(&call->due, ev) == NGX_AGAIN) {
+        return;
+    }
+
     if (handler == NULL && !ev->cancelable) {
         ev->cancelable = 1;  /* exiting gives it a last chance */
         ngx_add_timer(ev, NGX_HTTP_ONCE_ORPHAN_MS);
@@ -198,17 +202,14 @@ ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request
     call->data = data;
     call->node.key = d->next_id++;
 
-    call->timer.handler = ngx_http_once_call_timeout;
-    call->timer.data = call;
-    call->timer.log = ngx_cycle->log;
-
     ngx_rbtree_insert(&d->calls, &call->node);
     ngx_queue_insert_tail(&d->all, &call->all);
     d->count++;
     d->bytes += call->frame.len;
 
     /* also what keeps a worker that is to quit until the answer is there */
-    ngx_add_timer(&call->timer, handler != NULL ? timeout : NGX_HTTP_ONCE_STAY_MS);
+    ngx_http_once_due(&call->due, &call->timer, ngx_http_once_call_timeout, call,
+                      handler != NULL ? timeout : NGX_HTTP_ONCE_STAY_MS);
 
     ngx_http_once_call_unsent(call);
     ngx_http_once_post_write(d);
@@ -612,7 +613,9 @@ ngx_http_once_timer_handler(ngx_event_t *ev)
         break;
 
     case NGX_HTTP_ONCE_GREETING:
-        ngx_http_once_disconnect(d, "it does not say welcome");
+        if (ngx_http_once_due_late(&d->due, ev) != NGX_AGAIN) {
+            ngx_http_once_disconnect(d, "it does not say welcome");
+        }
         break;
 
     case NGX_HTTP_ONCE_READY:  /* something is to be asked again */
@@ -661,7 +664,7 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
                    &(struct wire_hello){ .version = WIRE_VERSION, .name = ONCE_LIT("nginx") });
 
     d->state = NGX_HTTP_ONCE_GREETING;
-    ngx_add_timer(&d->timer, NGX_HTTP_ONCE_GREET_MS);
+    ngx_http_once_due(&d->due, &d->timer, ngx_http_once_timer_handler, d, NGX_HTTP_ONCE_GREET_MS);
 
     ngx_post_event(c->write, &ngx_posted_events);
 }

@@ -23,6 +23,7 @@ struct ngx_http_once_daemon_s {
     ngx_peer_connection_t   peer;
     ngx_log_t               quiet;      /* connecting may fail: it is said once, by us */
     ngx_event_t             timer;      /* connecting again; greeting: for how long */
+    ngx_http_once_due_t     due;        /* greeting */
     ngx_msec_t              backoff;
     ngx_msec_t              tried;      /* when connecting was last tried */
     struct once_mac         secret;
@@ -59,6 +60,7 @@ struct ngx_http_once_call_s {
     once_span                frame;     /* behind this structure, or in again */
     struct once_buf          again;     /* one that is large, or marked as sent before */
     ngx_event_t              timer;     /* until the asker is told; then, until it is forgotten */
+    ngx_http_once_due_t      due;       /* likewise, while there is an asker */
     ngx_msec_t               again_at;  /* the store was busy: not before */
     ngx_http_once_done_pt    handler;   /* NULL: nobody asks any more */
     void                    *data;

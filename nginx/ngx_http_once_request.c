@@ -451,6 +451,10 @@ ngx_http_once_wait_timeout(ngx_event_t *ev)
 {
     ngx_http_once_ctx_t  *ctx = ev->data;
 
+    if (ngx_http_once_due_late(&ctx->due, ev) == NGX_AGAIN) {
+        return;
+    }
+
     if (ctx->waiter.queue.next != NULL) {
         ngx_queue_remove(&ctx->waiter.queue);
         ctx->waiter.queue.next = NULL;
@@ -512,10 +516,7 @@ ngx_http_once_begin(void *data)
         ctx->state = NGX_HTTP_ONCE_WAITING;
         ctx->waiter.handler = ngx_http_once_begin;
         ctx->waiter.data = ctx;
-        ctx->timer.handler = ngx_http_once_wait_timeout;
-        ctx->timer.data = ctx;
-        ctx->timer.log = ngx_cycle->log;
-        ngx_add_timer(&ctx->timer, NGX_HTTP_ONCE_CLAIM_MS);
+        ngx_http_once_due(&ctx->due, &ctx->timer, ngx_http_once_wait_timeout, ctx, NGX_HTTP_ONCE_CLAIM_MS);
         ngx_http_once_daemon_wait(ctx->conf->daemon, &ctx->waiter);
         return;
 

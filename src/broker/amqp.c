@@ -340,7 +340,7 @@ static void amqp_turn(struct sink *sink, int ms)
     serve(s, ms);
     once_time now = once_os_monotonic_ms();
     size_t ended = s->flights.ended;
-    flights_expire(&s->flights, now);
+    flights_expire(&s->flights, now, 0);
     /* A broker that was silent all the time is not asked on this connection again. */
     if (s->flights.ended > ended && now - s->heard_ms >= s->base.options.timeout_ms)
         lose(s, "timeout");

@@ -100,14 +100,20 @@ void flights_refuse(struct flights *flights, struct flight *flight, const char *
     flights->waiting++;
 }
 
-void flights_expire(struct flights *flights, once_time now)
+void flights_expire(struct flights *flights, once_time now, int64_t late_ms)
 {
     for (size_t i = 0; i < flights->max; i++) {
         struct flight *f = &flights->slots[i];
-        if (f->state == FLIGHT_SENT && now >= f->until)
-            flights_end(flights, f, SINK_REFUSED, "no confirmation: timeout");
-        else if (f->state == FLIGHT_WAITING && now >= f->until)
+        if (now < f->until)
+            continue;
+        if (f->state == FLIGHT_WAITING) {
             flights_end(flights, f, SINK_UNREACHED, "there was no time to send it alone");
+        } else if (f->state == FLIGHT_SENT && late_ms > 0 && !f->late) {
+            f->late = true;
+            f->until = now + late_ms;
+        } else if (f->state == FLIGHT_SENT) {
+            flights_end(flights, f, SINK_REFUSED, "no confirmation: timeout");
+        }
     }
 }
 

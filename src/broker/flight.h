@@ -7,7 +7,9 @@
  * Invariants: F1 a message ends exactly once, and is reported after that, by flights_report() only.
  *             F2 REFUSED for what a broker refused is said only of a message that was alone: an innocent one is never
  *                counted towards the dead letters because of its neighbour.
- *             F3 every message ends by its deadline.
+ *             F3 every message ends by its deadline. Where a library that has threads of its own says what became of
+ * one that was sent, it has a while for that after it was seen here that the deadline is over: if this process stood
+ * still, so did those threads, and what they are about to say is better than a guess.
  *
  * A message that was refused some times before is sent alone from the start: it cost its neighbours rounds already. Not
  * after the first time: a broker that crashes leaves everything unconfirmed, and one by one that would take long.
@@ -29,6 +31,7 @@ struct flight {
     enum flight_state state;
     bool alone;      /* nothing else may be, or is, SENT at the same time */
     bool returned;   /* RabbitMQ: no queue took it; the confirmation is still to come */
+    bool late;       /* its deadline was seen to be over, and is a later one now */
     once_time until; /* monotonic */
     uint64_t tag;    /* RabbitMQ's delivery tag; for Kafka it tells a slot's uses apart */
     enum sink_result result;
@@ -58,8 +61,8 @@ __attribute__((format(printf, 4, 5))) void flights_end(struct flights *flights, 
                                                        enum sink_result result, const char *format, ...);
 /* The broker refused it, or something that was sent with it: its end if it was alone, else it waits to be. */
 void flights_refuse(struct flights *flights, struct flight *flight, const char *reason);
-/* Ends what is over time. */
-void flights_expire(struct flights *flights, once_time now);
+/* Ends what is over time; what was sent, only when it is seen `late_ms` after that was seen first (0: at once). */
+void flights_expire(struct flights *flights, once_time now, int64_t late_ms);
 /* Reports everything that has ended, and frees it. */
 void flights_report(struct flights *flights, struct sink *sink);
 

@@ -29,7 +29,7 @@
 enum {
     TIMEOUT_MS_MIN = 3000, /* a producer needs a second to begin, and another to see that time is over */
     SCAN_MS = 1000,
-    LATE_MS = 5000,            /* what the library then still says nothing about is over */
+    LATE_MS = 5000,            /* what the library then still says nothing about is over; as long, if it stood still */
     PROPAGATION_MS_MAX = 3000, /* how long a topic that is not there may be one that was just made */
     MESSAGE_BYTES_MAX = ONCE_PAYLOAD_LEN_MAX + (1 << 20), /* never what decides: the broker's limit does */
     QUEUE_KBYTES_MAX = 128 << 10,
@@ -339,7 +339,7 @@ static void kafka_turn(struct sink *sink, int ms)
             rd_kafka_purge(s->producer,
                            RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
     }
-    flights_expire(&s->flights, once_os_monotonic_ms());
+    flights_expire(&s->flights, once_os_monotonic_ms(), LATE_MS);
     pump(s);
     flights_report(&s->flights, &s->base);
 }

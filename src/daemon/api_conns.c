@@ -38,6 +38,15 @@ static void close_late(struct api_conns *conns, once_time now)
     }
 }
 
+/* Time in which this process stood still counts for nobody: what they sent meanwhile has not been read. */
+static void postpone(struct api_conns *conns, int64_t ms)
+{
+    for (struct api_conn *conn = conns->first; conn != NULL; conn = conn->next) {
+        if (conn->deadline != ONCE_NEVER)
+            conn->deadline += ms;
+    }
+}
+
 static void *watch(void *arg)
 {
     struct api_conns *conns = arg;
@@ -51,7 +60,10 @@ static void *watch(void *arg)
         once_time next = once_os_monotonic_ms() + step_ms;
         for (int64_t left = step_ms; left > 0 && !conns->ending; left = next - once_os_monotonic_ms())
             wait_ms(conns, left);
-        close_late(conns, once_os_monotonic_ms());
+        once_time now = once_os_monotonic_ms();
+        if (now - next > step_ms)
+            postpone(conns, now - next);
+        close_late(conns, now);
     }
     pthread_mutex_unlock(&conns->lock);
     return NULL;

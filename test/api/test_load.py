@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import re
+import signal
 import socket
 import threading
 import time
@@ -156,6 +157,18 @@ case("who is slow")
 LIMIT = 4.0  # long enough for a small request of a busy machine
 server = Server("request_ms=%d" % (LIMIT * 1000))
 other = Server("answer_ms=%d" % (LIMIT * 1000))  # it may take its time with requests: one is large
+still = Server("request_ms=%d" % (LIMIT * 1000))
+
+
+def ask_in_time(request):
+    """The answer to a request that was sent sooner than it has to be: where this machine took longer, to be closed is right, and it
+    is sent anew. What was sent is read before the time is looked at."""
+    while True:
+        begin = time.monotonic()
+        with server.connect() as connection:
+            connection.sendall(request)
+            if time.monotonic() - begin < LIMIT / 2:
+                return raw_answer(connection)[2]
 
 
 def stops_sending(begun):
@@ -179,26 +192,50 @@ def trickles():
 
 def comes_back():
     """A pause of a fourth of what it may be, six times; then for ever. Where this machine made more of a pause than it
-    may be, being closed is right: begun anew."""
-    connection, got = server.connect(), []
+    may be, being closed is right: begun anew. For the server it began when it sent its last answer, which is after that was asked for."""
+    last, connection, got = time.monotonic(), server.connect(), []
     while len(got) < 6:
-        last = time.monotonic()
         time.sleep(LIMIT / 4 if got else 0)
+        now = time.monotonic()
         try:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             got.append(raw_answer(connection)[0])
+            last = now
         except (ConnectionError, http.client.HTTPException) as error:
             if time.monotonic() - last < LIMIT:
                 return got + [error], False
-            connection, got = server.connect(), []
+            last, connection, got = time.monotonic(), server.connect(), []
     return got, is_closed(connection)
 
 
+def finds_it_as_it_was():
+    """The server stands still for longer than a request may take, and the client speaks when it goes on: that was not the client's
+    pause. Where this machine was slow beside that, it is done again."""
+    while True:
+        begin = time.monotonic()
+        with still.connect() as connection:
+            until(lambda: still.metrics()["once_http_connections"] == "2", "it is accepted")
+            still.process.send_signal(signal.SIGSTOP)
+            over = time.monotonic() + LIMIT + 1
+            until(lambda: time.monotonic() > over, "it is late")
+            still.process.send_signal(signal.SIGCONT)
+            for _ in range(5):
+                still.metrics()
+            try:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                answer = raw_answer(connection)[0]
+            except (ConnectionError, http.client.HTTPException) as error:
+                answer = error
+            if time.monotonic() - begin < LIMIT + 1 + LIMIT / 2:
+                return answer
+
+
 def waits_for_the_store():
-    server.post("claim", key="w")
+    ask_in_time(head("/v1/claim", 11) + b'{"key":"w"}')
     begin = time.monotonic()
     wait = LIMIT + 0.5
-    return server.post("claim", key="w", wait_ms=int(wait * 1000))["arm"], time.monotonic() - begin >= wait
+    body = b'{"key":"w","wait_ms":%d}' % (wait * 1000)
+    return ask_in_time(head("/v1/claim", len(body)) + body)["arm"], time.monotonic() - begin >= wait
 
 
 def takes_no_answer():
@@ -221,18 +258,21 @@ def takes_no_answer():
 
 
 begun = [b"", b"GET /he", b"GET /healthz HTTP/1.1\r\nHost: lo", head("/v1/claim", 100) + b'{"key":"slow"']
-work = [lambda b=b: stops_sending(b) for b in begun] + [trickles, comes_back, waits_for_the_store, takes_no_answer]
-*stopped, trickled, came_back, waited, received = together(len(work), lambda i: work[i]())
+work = [lambda b=b: stops_sending(b) for b in begun] + [trickles, comes_back, finds_it_as_it_was, waits_for_the_store, takes_no_answer]
+*stopped, trickled, came_back, found, waited, received = together(len(work), lambda i: work[i]())
 equal(stopped, [True] * 4, "who stops sending is closed")
 equal(trickled, "closed", "who sends a byte now and then, too")
-ok(int(server.metrics()["once_http_timeouts_total"]) >= 6, "they are counted")
+metrics = ask_in_time(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+ok(int(re.search(r"^once_http_timeouts_total (\d+)$", metrics, re.M)[1]) >= 6, "they are counted")
 equal(came_back[0], [200] * 6, "who comes back in time is not, however long it stays")
 ok(came_back[1], "until it is silent")
+equal(found, 200, "nor who had to wait for a server that stood still")
 equal(waited, ("in progress", True), "who waits for the store is not slow")
 ok(received < 8 << 20, "who does not take its answer is closed", received)
-equal(server.look("slow")["arm"], "absent", "a claim that did not come claims nothing")
+equal(ask_in_time(b"GET /v1/records?key=slow HTTP/1.1\r\nHost: localhost\r\n\r\n")["arm"], "absent", "a claim that did not come claims nothing")
 server.stop()
 other.stop()
+still.stop()
 
 # ----------------------------------------------------------------
 case("bounds")

@@ -12,8 +12,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
-from broker import Broker, free_ports, listens
+from broker import Broker, free_ports, listens, START_SECONDS
 import certificates
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -134,22 +135,58 @@ class Kafka(Broker):
         except confluent_kafka.KafkaException:
             return False
 
+    @staticmethod
+    def patiently(ask):
+        """What `ask` says. Where the whole machine stood still for longer than a broker's session, the controller takes the broker, in the same
+        process, for gone: for a moment it leads nothing, coordinates nothing, and gets no new topics. None from `ask` is that, too."""
+        error = confluent_kafka.KafkaError
+        passing = (error.INVALID_REPLICATION_FACTOR, error.BROKER_NOT_AVAILABLE, error.LEADER_NOT_AVAILABLE, error.NOT_LEADER_FOR_PARTITION,
+                   error.COORDINATOR_NOT_AVAILABLE, error.COORDINATOR_LOAD_IN_PROGRESS, error.NOT_COORDINATOR, error._UNKNOWN_PARTITION)
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            try:
+                answer = ask()
+            except confluent_kafka.KafkaException as e:
+                if e.args[0].code() not in passing:
+                    raise
+                answer = None
+            if answer is not None:
+                return answer
+            time.sleep(0.05)
+        raise RuntimeError("Kafka does not come back to itself")
+
     def create_topic(self, name, partitions=3, **config):
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         new = confluent_kafka.admin.NewTopic(name, partitions, 1, config={k.replace("_", "."): str(v) for k, v in config.items()})
-        admin.create_topics([new], request_timeout=120)[name].result()
+        error, unanswered = confluent_kafka.KafkaError, []
+
+        def create():
+            try:
+                admin.create_topics([new], request_timeout=120)[name].result()
+            except confluent_kafka.KafkaException as e:
+                if e.args[0].code() == error._TIMED_OUT:
+                    return unanswered.append(e)
+                if not unanswered or e.args[0].code() != error.TOPIC_ALREADY_EXISTS:
+                    raise
+            return True
+        self.patiently(create)
 
     def end_members(self, group):
         """A consumer that is dead leaves its group, as after its session's end, and now."""
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         for found in admin.list_groups(group, timeout=120):
             for member in found.members:
-                text = lambda t: struct.pack(">h", len(t)) + t.encode()
-                leave = struct.pack(">hhi", 13, 0, 1) + text("once-test") + text(group) + text(member.id)  # LeaveGroup
-                with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
-                    s.sendall(struct.pack(">i", len(leave)) + leave)
-                    answer = s.makefile("rb").read(10)
-                assert struct.unpack(">iih", answer)[2] in (0, 25), answer  # 25: it is gone already
+                code = self.patiently(lambda: self.leave(group, member.id))
+                assert code in (0, 25), code  # 25: it is gone already
+
+    def leave(self, group, member):
+        """LeaveGroup: the answer's code, or None where there is no coordinator just now."""
+        text = lambda t: struct.pack(">h", len(t)) + t.encode()
+        leave = struct.pack(">hhi", 13, 0, 1) + text("once-test") + text(group) + text(member)
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as s:
+            s.sendall(struct.pack(">i", len(leave)) + leave)
+            code = struct.unpack(">iih", s.makefile("rb").read(10))[2]
+        return None if code in (14, 15, 16) else code
 
     def messages(self, topic):
         """[(partition, key, headers, value)] of all that is in a topic, each partition in its order. Headers: a list of pairs."""
@@ -159,7 +196,7 @@ class Kafka(Broker):
             partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
             left, assigned = {}, []
             for n in partitions:
-                low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, n), timeout=120)
+                low, high = self.patiently(lambda: consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, n), timeout=120))
                 if high > low:
                     left[n] = high
                     assigned.append(confluent_kafka.TopicPartition(topic, n, low))

@@ -22,7 +22,7 @@ async function ask(word) {
     return (await lines.next()).value;
 }
 
-const browser = await chromium.launch({ executablePath: settings.chromium, args: ['--no-sandbox', '--disable-background-networking'] });
+const browser = await chromium.launch({ executablePath: settings.chromium, timeout: 120000, args: ['--no-sandbox', '--disable-background-networking'] });
 const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce' });
 const page = await context.newPage();
 page.setDefaultTimeout(120000);

@@ -9,12 +9,14 @@ import collections
 import json
 import os
 import signal
+import socket
 import threading
 import time
 
 from gateway import (BOUND_S, Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, children_of, expect, expect_equal,
                      new_token, request_bytes, wait_for)
 from abandoned import hold
+import wireclient as w
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),
              Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"),
@@ -385,6 +387,65 @@ def a_daemon_that_is_silent_does_not_hang_clients():
         gateway.ask_until(lambda a: a.status not in (409, 503), "/on/normal", new_token(), new_token())
         retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/on/normal", token, token)
         expect(retry.replayed, "the retry is no replay: %s" % retry)
+
+
+class Holding:
+    """nginx's way to the daemon, on which claims stay until the event says otherwise."""
+
+    def __init__(self, gateway):
+        self.inner, self.path = gateway.daemon.socket, gateway.path("holding.sock")
+        self.claimed, self.go_on = threading.Event(), threading.Event()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(64)
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            outer, inner = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+            inner.connect(self.inner)
+            for one, other, kept in ((outer, inner, True), (inner, outer, False)):
+                threading.Thread(target=self.pass_on, args=(one, other, kept), daemon=True).start()
+
+    def pass_on(self, one, other, kept):
+        peer = w.Client.of(one, None)
+        try:
+            while frame := peer.get():
+                if kept and frame.kind == w.CALL and frame.payload[0] == w.CLAIM:
+                    self.claimed.set()
+                    self.go_on.wait()
+                other.sendall(w.frame(frame.kind, frame.payload, frame.number))
+            other.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+@suite.case
+def a_worker_that_stood_still_does_not_blame_the_daemon():
+    """As on a machine that was paused for longer than a daemon may take: it gets its time anew."""
+    gateway = Gateway(LOCATIONS, workers=1)
+    try:
+        gateway.daemon.start()
+        held = Holding(gateway)
+        gateway.front = held.path
+        gateway.start_nginx()
+        token = new_token()
+        client = begin(gateway, "/on/normal", token)
+        wait_for(held.claimed.is_set, "the claim")
+        worker, = gateway.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        overdue = time.monotonic() + 6
+        wait_for(lambda: time.monotonic() > overdue, "the worker to be late")
+        os.kill(worker, signal.SIGCONT)
+        for _ in range(3):  # it looks at its timers before it answers
+            expect_equal(gateway.ask("/plain/normal", None, new_token()).status, 201, "a request without a key")
+        held.go_on.set()
+        expect_equal((client.read().status, gateway.effects(token)), (201, 1), "the status and effects of the one that waited")
+        client.close()
+        gateway.stop()
+        expect(not gateway.alarms(), "in nginx's log: %s" % gateway.alarms()[:5])
+    finally:
+        gateway.remove()
 
 
 @suite.case

@@ -86,8 +86,11 @@ def key_time__other_keys_are_taken():
 @suite.case
 def key_time__a_record_is_replayed_to_its_end_and_never_executed_again():
     """Its retention is as long as a busy machine may take for the first request: the other cases run meanwhile."""
-    token, key = new_token(), uuid7(0)
-    first = gateway.ask("/brief/normal", key, token)
+    while True:
+        made, token, key = time.monotonic(), new_token(), uuid7(0)
+        first = gateway.ask("/brief/normal", key, token)
+        if first.status != 410 or time.monotonic() - made < 8:  # else it was too old when it came, and rightly refused
+            break
     expect_equal(first.status, 201, "the status")
     seen = []
 
@@ -129,7 +132,7 @@ def main():
         subprocess.run([ONCE, "migrate", "--store", database], check=True, stdout=subprocess.DEVNULL)
     gateway = Gateway(LOCATIONS, store=database).start()
     gateway.patient = True
-    suite.run(width=4, gateways=[("the gateway", gateway)])
+    suite.run(width=4, gateways=[("the gateway", gateway)], again=True)
 
 
 main()

@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../outbox")]
-from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, until, url
+from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, terminate, until, url
 from ports import free_port
 
 
@@ -153,8 +153,8 @@ class KafkaSide:
         c = confluent_kafka.Consumer({"bootstrap.servers": self.broker.servers, "group.id": consumer, "log_level": 0})
         places = [confluent_kafka.TopicPartition(topic, n) for n in range(3)]
         left = 0
-        for place in c.committed(places, timeout=120):
-            left += c.get_watermark_offsets(place, timeout=120)[1] - max(place.offset, 0)
+        for place in self.broker.patiently(lambda: c.committed(places, timeout=120)):
+            left += self.broker.patiently(lambda: c.get_watermark_offsets(place, timeout=120))[1] - max(place.offset, 0)
         c.close()
         return left
 
@@ -189,8 +189,7 @@ class Consumer:
         return self.p.wait(), said
 
     def stop(self):
-        if self.alive():
-            self.p.terminate()
+        terminate(self.p)
         return self.wait()
 
 

@@ -9,7 +9,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../sql"), os.path.join(HERE, "../broke
 from receiver import Receiver
 from standing import forget, psql
 import sqltest
-from sqltest import equal, finish, migrated, ok, once, Session, until, url
+from sqltest import equal, finish, migrated, ok, once, Session, terminate, until, url
 
 ONCE = os.environ["ONCE_BIN"]
 # Times that do not run out, however busy the machine is: a receiver that is slow has not refused, a relay that is slow is not dead.
@@ -51,8 +51,7 @@ class Relay:
 
     def stop(self):
         """Its exit status, and what it said."""
-        if self.alive():
-            self.p.send_signal(signal.SIGTERM)
+        terminate(self.p)
         said = self.p.stdout.read()
         code = self.p.wait()
         self.p.stdout.close()

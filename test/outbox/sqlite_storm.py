@@ -20,7 +20,8 @@ SIZE = int(os.environ.get("SIZE", "1"))
 SEED = int(os.environ.get("SEED", random.randrange(10 ** 6)))
 WHAT = sys.argv[1:] or ["points", "storm"]
 # Nobody is dead who was not refused for good: a machine that is too busy to confirm in time, or to keep a lease, makes repeats only.
-RELAY = ["--backoff", "20ms", "--backoff-max", "200ms", "--timeout", "5s", "--lease", "10s", "--attempts", "100000", "--crashes", "1000", "--quiet"]
+RELAY = ["--backoff", "20ms", "--backoff-max", "200ms", "--timeout", "60s", "--lease", "120s", "--attempts", "100000", "--crashes", "1000",
+         "--quiet"]
 POINTS = ("taken", "sent", "confirmed", "marked", "settled")
 
 

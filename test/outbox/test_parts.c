@@ -280,14 +280,45 @@ static void flights__everything_ends_in_time(void)
     flights_add(&f, &m[1], 100);
     EXPECT(flights_next(&f) == NULL);      /* it was refused before, and has to be alone */
     EXPECT(!flights_have_room(&f, &m[2])); /* and is not kept waiting by others */
-    flights_expire(&f, 99);
+    flights_expire(&f, 99, 0);
     EXPECT(f.ended == 0);
-    flights_expire(&f, 100);
+    flights_expire(&f, 100, 0);
     flights_report(&f, &sink);
     CHECK(said_count == 2);
     EXPECT(said[0].result == SINK_REFUSED);   /* it was sent: nobody knows */
     EXPECT(said[1].result == SINK_UNREACHED); /* it was not */
     EXPECT(f.sent == 0 && f.waiting == 0 && f.bytes == 0 && sink.busy == 0);
+    flights_release(&f);
+}
+
+/* Everything stood still for long after the deadlines: whoever knows what became of the first has its time to say so.
+ */
+static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
+{
+    struct outbox_message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 } };
+    struct sink sink = { .options = { .done = note }, .busy = 3 };
+    struct flights f;
+    struct flight *slots[2];
+    said_count = 0;
+    CHECK(flights_init(&f, 3, SIZE_MAX));
+    for (size_t i = 0; i < 2; i++) {
+        slots[i] = flights_add(&f, &m[i], 100);
+        flights_sent(&f, slots[i], i + 1);
+    }
+    flights_add(&f, &m[2], 100);
+    flights_expire(&f, 9000, 5);
+    flights_report(&f, &sink);
+    EXPECT(said_count == 1 && said[0].message == &m[2] &&
+           said[0].result == SINK_UNREACHED); /* not sent: nothing to learn */
+    flights_expire(&f, 9004, 5);
+    CHECK(f.sent == 2 && f.ended == 0);
+    flights_end(&f, slots[0], SINK_UNREACHED, "not sent");
+    flights_expire(&f, 9005, 5); /* once only */
+    flights_report(&f, &sink);
+    CHECK(said_count == 3);
+    EXPECT(said[1].message == &m[0] && said[1].result == SINK_UNREACHED);
+    EXPECT(said[2].message == &m[1] && said[2].result == SINK_REFUSED);
+    EXPECT(f.sent == 0 && sink.busy == 0);
     flights_release(&f);
 }
 
@@ -324,6 +355,7 @@ int main(int argc, char **argv)
         TEST(headers__what_is_no_line_is_left_out),
         TEST(flights__an_innocent_is_not_refused),
         TEST(flights__everything_ends_in_time),
+        TEST(flights__what_was_sent_is_not_guessed_at_after_a_standstill),
         TEST(flights__bytes_have_a_bound_but_one_always_goes),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);

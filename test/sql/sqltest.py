@@ -4,6 +4,7 @@ import collections
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -188,6 +189,19 @@ def until(condition, what, seconds=BOUND, pause=0.005):
             print("Bail out! waited %d s for %s" % (seconds, what() if callable(what) else what))
             sys.exit(1)
         time.sleep(pause)
+
+
+def terminate(process):
+    """SIGTERM, as soon as it is not just the end of it: who was started a moment ago may not have come so far as to take it as a wish."""
+    def takes_it():
+        if process.poll() is not None:
+            return True
+        with open("/proc/%d/status" % process.pid, encoding="ascii", errors="replace") as status:
+            masks = re.findall(r"^Sig(?:Blk|Cgt):\s*([0-9a-f]+)", status.read(), re.M)
+        return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+    until(takes_it, "a process that can be asked to end")
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
 
 
 def server(*action):

@@ -17,6 +17,7 @@ import upstream
 suite = Suite()
 suite.require()
 TENANT = "once_tenant $http_x_tenant;"
+LEASE = "once_lease 600s;"  # under rerun it ends with its worker; by itself it might before the service has been asked
 LOG = ("log_format once '$once_status|$once_key_hash|$once_fence|$once_age|$once_trace_id|$once_arm|$once_attempt|$status|$http_x_test|$once_record';")
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_trace on;"),
              Location("/off/", "once on;", SINGLE, "once_trace off;"),
@@ -24,10 +25,10 @@ LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_trace on;"),
              Location("/required/", "once required;", SINGLE, "once_trace on;"),
              Location("/tenant/", "once on;", TENANT, "once_trace 1;"),
              Location("/wait/", "once on;", SINGLE, "once_trace on;", "once_wait 120s;"),
-             Location("/rerun/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", "once_lease 1s;"),
+             Location("/rerun/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", LEASE),
              Location("/refused/", "once on;", SINGLE, "once_trace on;", to="refusing"),
              Location("/observe/", "once observe;", SINGLE, "once_trace on;"),
-             Location("/complete/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", "once_lease 1s;", "once_complete app header=X-Test;"))
+             Location("/complete/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", LEASE, "once_complete app header=X-Test;"))
 collector = Collector()
 gateway = Gateway(LOCATIONS, http=LOG, tolerate=r"exited on signal 9|worker process \d+ exited")
 gateway.server = "access_log %s once;" % gateway.path("access.log")
@@ -255,7 +256,7 @@ def after_a_kill_the_hash_is_the_same():
     answer = gateway.ask_until(lambda a: a.status == 201, "/rerun/held", key=token, token=token, headers=[parent_of(second, span)])
     expect_equal(answer.status, 201, "tried again")
     found = wait_for(lambda: [s for s in collector.of(second) if s.name == "once.upstream"], "the spans of the second")
-    claim, = decisions(trace_id=first, op="claim")
+    claim, = wait_for(lambda: decisions(trace_id=first, op="claim"), "the line of the first")
     expect_equal((claim["key_hash"], claim["attempt"], claim["arm"]), (found[0].key_hash, 1, "execute"), "the first attempt's line")
     expect_equal(found[0].attributes["once.attempt"], 2, "the second attempt's span")
 
@@ -277,7 +278,7 @@ def the_completer_goes_on_with_the_trace():
     in_parallel(lambda f: f(0), [one, two], 2)
     gateway.upstream.open_gate(token)
     done = wait_for(lambda: collector.of(trace, "once.complete"), "the completer's span")[0]
-    claim, = decisions(trace_id=trace, op="claim")
+    claim, = wait_for(lambda: decisions(trace_id=trace, op="claim"), "the line of the claim")
     expect_equal(done.key_hash, claim["key_hash"], "the key's hash")
     expect_equal((done.attributes["once.attempt"], done.attributes["http.response.status_code"], done.failed), (2, 201, False), "its attempt")
     sent = [dict((k.lower(), v) for k, v in e["headers"]) for e in gateway.upstream.ledger.of(token)][-1]
@@ -391,4 +392,4 @@ def the_receiver_found_nothing_wrong():
 
 
 if __name__ == "__main__":
-    suite.run(gateways=[("the gateway", gateway)])
+    suite.run(gateways=[("the gateway", gateway)], again=True)
