@@ -15,6 +15,7 @@
 
 struct reaper {
     struct once *once;
+    bool rests;
     struct expiry_counters counters;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -90,6 +91,8 @@ static void step(struct reaper *p, uint32_t budget)
 /* What is due now. How long to wait after it. */
 static once_time turn(struct reaper *p)
 {
+    if (p->rests)
+        return PACE_IDLE_MS;
     struct once_insight insight;
     once_insight(p->once, &insight);
     struct pace_load load = { insight.queued, insight.queue_max };
@@ -142,12 +145,13 @@ void reaper_accept_clock(struct reaper *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-once_result reaper_start(struct once *once, struct reaper **out, struct once_error *err)
+once_result reaper_start(struct once *once, bool rests, struct reaper **out, struct once_error *err)
 {
     struct reaper *p = calloc(1, sizeof *p);
     if (p == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     p->once = once;
+    p->rests = rests;
     p->counters.caught_up_ms = once_os_monotonic_ms();
     pace_init(&p->pace, once_os_monotonic_ms());
     pthread_mutex_init(&p->lock, NULL);

@@ -27,7 +27,8 @@ struct expiry_counters {
 
 struct reaper;
 
-once_result reaper_start(struct once *once, struct reaper **out, struct once_error *err);
+/* `rests`: it takes no turn by itself. */
+once_result reaper_start(struct once *once, bool rests, struct reaper **out, struct once_error *err);
 void reaper_stop(struct reaper *reaper);
 /* An operator removes expired records by hand: who does that has looked at the clock. From any thread. */
 void reaper_accept_clock(struct reaper *reaper);

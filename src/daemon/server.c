@@ -328,7 +328,7 @@ once_result server_open(const struct server_options *options, struct server **ou
     if (r == ONCE_OK)
         r = watch(s, &s->answers, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), on_answers, err);
     if (r == ONCE_OK)
-        r = reaper_start(options->once, &s->reaper, err);
+        r = reaper_start(options->once, options->keeps_expired, &s->reaper, err);
     if (r == ONCE_OK)
         r = slow_start(options->once, s->reaper, s->answers.fd, &s->hub.slow, err);
     if (r == ONCE_OK)

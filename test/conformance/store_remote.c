@@ -5,6 +5,10 @@
  * store loses answers. Each store is a SQLite file, served by a daemon: the code of
  * src/daemon/ in a process of its own, on the suite's clock, which lies in shared memory.
  *
+ * A daemon here gives no space back by itself. Its reaper comes every few seconds of the machine's clock: on a slow one
+ * into the middle of a case, where what is counted, or a release that is repeated, tells. test/daemon shows the reaper
+ * at work.
+ *
  * The daemons are children of one process, the keeper, that was forked before the suite had a
  * thread. It starts and ends them as it is told, and ends when the suite does.
  */
@@ -63,7 +67,9 @@ static _Noreturn void be_daemon(int number, bool real_clock, int ready)
     struct once_options options = { .poll = true,
                                     .clock = real_clock ? NULL : &suite_clock,
                                     .seal_keys = suite_seal_keys() };
-    struct server_options serving = { .socket_path = socket_path, .signals = signalfd(-1, &term, SFD_CLOEXEC) };
+    struct server_options serving = { .socket_path = socket_path,
+                                      .signals = signalfd(-1, &term, SFD_CLOEXEC),
+                                      .keeps_expired = true };
     struct server *server = NULL;
     struct once_error err;
     if (once_open(url, &options, &serving.once, &err) != ONCE_OK || server_open(&serving, &server, &err) != ONCE_OK) {

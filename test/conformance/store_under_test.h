@@ -25,7 +25,7 @@ struct store_under_test {
     bool loses_answers; /* every third step has to be settled: do less of the same */
     bool reopens;       /* what was stored is there after closing */
     bool expires_later; /* once_expire() gives space back in generations, not record by record */
-    bool served;        /* by a daemon, which settles and expires by itself, and has the suite's clock
+    bool served;        /* by a daemon, which settles by itself, and has the suite's clock
                            whatever options.clock says */
     bool no_never;      /* retention 'never' is refused */
     bool unordered;     /* a listing has an order within a page only, and may repeat and add */

@@ -89,24 +89,23 @@ def while_running(faked, keep):
 
 
 def lease_of(case):
-    """When the lease ends, by a clock that did not jump; "" if it is over."""
+    """When the lease ends, by a clock that did not jump."""
     shown = json.loads(case.once("keys", "show", "--json", "k")[1])
-    return shown["lease_until"] if shown["lease_live"] and shown["state"] == "running" else ""
+    expect(shown["state"] == "running", f"it is {shown['state']}")
+    return shown["lease_until"]
 
 
 def see_renewal(case):
     before = lease_of(case)
-    expect(before, "the lease is over")
-    wait_for(lambda: lease_of(case) != before, "the lease to be renewed")
+    wait_for(lambda: lease_of(case) > before, "the lease to be renewed")
 
 
 def jump_within(faked, keep):
     """The clock of a process jumps while its command runs, longer than its lease."""
-    def function(case):
+    def attempt(case, lease):
         case.write("clock", "+0")
-        env = faked.env(case)
-        lease = ("--lease", "300ms" if faked.steady else "9s", *keep)
-        holder = case.start("run", "--key", "k", *lease, "--", "sh", "-c", LONG, env=env)
+        lease = ("--lease", lease, *keep)
+        holder = case.start("run", "--key", "k", *lease, "--", "sh", "-c", LONG, env=faked.env(case))
         wait_for(lambda: os.path.exists(case.path("started")), "the command to run")
         case.write("clock.new", faked.jump)
         os.rename(case.path("clock.new"), case.path("clock"))
@@ -114,16 +113,27 @@ def jump_within(faked, keep):
         if not faked.steady:
             for _ in range(2):
                 see_renewal(case)
-        status, _, err = run(case, "--wait", "900ms" if faked.steady else "1ms", *lease, command=LONG)
-        allowed = (75, 70) if faked.steady else (75,)
-        expect(status in allowed, f"asked meanwhile: {status} {err}")
+        asked, _, err = run(case, "--wait", "900ms" if faked.steady else "1ms", *lease, command=LONG)
+        expect(asked in (75, 70), f"asked meanwhile: {asked} {err}")
         case.write("go", "")
         ended = case.end(holder)
-        expect(ended[0] == (70 if status == 70 else 0), f"the holder: {ended}")
+        expect(ended[0] == (70 if asked == 70 else 0), f"the holder: {ended}")
         once_executed(case, faked, "afterwards")
         status, _, err = run(case, *lease, command=LONG)
         expect(status == ended[0], f"tried again: {status} {err}")
         once_executed(case, faked, "and tried again")
+        return asked
+
+    def function(case):
+        if faked.steady:
+            attempt(case, "300ms")
+            return None
+        if attempt(case, "9s") == 75:
+            return None
+        # A machine that stood still may have been too late to renew it, and then a person must look. Not twice.
+        case.clear()
+        expect(attempt(case, "120s") == 75, "asked meanwhile: it was said to be over")
+        return "done again, with a longer lease"
     return function
 
 

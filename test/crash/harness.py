@@ -40,7 +40,7 @@ class Case:
     """A directory with a store of its own, and the processes started in it."""
 
     def __init__(self, root, name):
-        self.folder = tempfile.mkdtemp(prefix=name.replace(" ", "-").replace("/", "-") + ".", dir=root)
+        self.home = self.folder = tempfile.mkdtemp(prefix=name.replace(" ", "-").replace("/", "-") + ".", dir=root)
         self.started = []
 
     def path(self, name):
@@ -63,6 +63,10 @@ class Case:
     def clear(self):
         for name in os.listdir(self.folder):
             os.unlink(self.path(name))
+
+    def anew(self):
+        """Another directory: whatever still goes on in the one before changes nothing here."""
+        self.folder = tempfile.mkdtemp(prefix="again.", dir=self.home)
 
     def environment(self, more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("ONCE_", "FAKETIME")) and k != "LD_PRELOAD"}
@@ -101,7 +105,7 @@ class Case:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.communicate()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def tap(cases):

@@ -37,7 +37,7 @@ list__table_and_filters() {
     is "$status" 0 'exit status'
     like "${out%%$'\n'*}" '^KEY +STATE +TENANT +AGE +ATTEMPTS +EXPIRES$' 'head'
     is "$(sed 1d out | awk '{ print $1 }' | tr '\n' ' ')" 'b2 b1 a2 a1 ' 'newest first'
-    like "$out" 'a1 +succeeded +- +[0-9]+m?s +1 +23h' 'a row'
+    like "$out" 'a1 +succeeded +- +[0-9]+[a-z0-9]+ +1 +23h' 'a row'
     like "$out" 'a2 +failed +shop ' 'a tenant'
     like "$out" 'b1 +failed, to be retried' 'retryable'
     like "$out" 'b2 +unknown +- .* never'$'\n' 'unknown does not expire'

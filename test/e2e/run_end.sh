@@ -85,15 +85,17 @@ background__output_is_awaited() {
 }
 
 background__signal_ends_the_waiting() {
-    spawn sh -c 'exec "$0" run --key k -- sh -c "sleep 1000 & echo \$! >child; echo early; exec 3>done" >out' "$ONCE"
+    spawn sh -c 'exec "$0" run --key k -- sh -c "sleep 1000 & echo \$! >child; echo \$\$ >pid; echo early; exec 3>done" >out' "$ONCE"
     once=$!
     await '[ -e done ] && grep -q early out'
     read -r child <child
+    read -r command <pid
+    await "! is_alive $command" # else a signal would be the command's
     spawned+=("$child")
     await '! grep -qs . /proc/$once/task/$once/children || kill -TERM $once 2>/dev/null || true; ! is_alive $once'
     expect_exit $once 0 'exit status'
     is_alive "$child" || fault 'the background process was killed'
-    run once run --quiet --key k -- sh -c 'sleep 1000 & echo $! >child; echo early; exec 3>done'
+    run once run --quiet --key k -- sh -c 'sleep 1000 & echo $! >child; echo $$ >pid; echo early; exec 3>done'
     is "$out" $'early\n' 'replay'
 }
 
