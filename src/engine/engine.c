@@ -101,8 +101,9 @@ static struct job *take_finished(struct engine *e, size_t max, bool *more)
     return first;
 }
 
-/* The one whose callback runs on this thread. */
+/* The one whose callback runs on this thread, and whose it is. */
 static _Thread_local const struct job *dispatched;
+static _Thread_local const struct engine *dispatching;
 
 bool engine_dispatched_waited(void)
 {
@@ -121,6 +122,8 @@ size_t engine_dispatch(struct engine *e, size_t max)
     if (more)
         signal_dispatch(e); /* stay readable */
     size_t count = 0;
+    const struct engine *outer = dispatching;
+    dispatching = e;
     while (job != NULL) {
         struct job *next = job->next;
         dispatched = job;
@@ -130,6 +133,8 @@ size_t engine_dispatch(struct engine *e, size_t max)
         job = next;
         count++;
     }
+    dispatching = outer;
+    engine_kick(e);
     return count;
 }
 
@@ -642,6 +647,11 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
 once_result engine_submit(struct engine *e, struct job *job, struct once_error *err)
 {
     return put(e, job, false, err);
+}
+
+once_result engine_submit_async(struct engine *e, struct job *job, struct once_error *err)
+{
+    return put(e, job, dispatching == e, err);
 }
 
 once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)

@@ -106,6 +106,8 @@ void engine_end_waits(struct engine *engine);
 
 /* The job belongs to the engine until it is answered. ONCE_BUSY: the queue is full. */
 once_result engine_submit(struct engine *engine, struct job *job, struct once_error *err);
+/* The same; from a callback of engine_dispatch() quietly, as below: it kicks when they all have run. */
+once_result engine_submit_async(struct engine *engine, struct job *job, struct once_error *err);
 /* The same, without waking a writer that rests: engine_kick() does, when all that there is was
  * submitted. One wake for many jobs, and they are one batch. */
 once_result engine_submit_quietly(struct engine *engine, struct job *job, struct once_error *err);

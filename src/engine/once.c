@@ -349,7 +349,7 @@ static once_result submit(struct once *once, const struct once_request *request,
 once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done, void *arg,
                         struct once_error *err)
 {
-    return submit(once, request, NULL, false, engine_submit, done, arg, err);
+    return submit(once, request, NULL, false, engine_submit_async, done, arg, err);
 }
 
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,

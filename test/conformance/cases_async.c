@@ -429,6 +429,20 @@ static void async__exact_dispatch_leaves_no_stale_readiness_for_long(void)
     EXPECT(!is_readable());
 }
 
+static void async__what_a_dispatch_submitted_is_taken_up_when_it_ends(void)
+{
+    enum { COUNT = 5 };
+    heard_reset();
+    reopen_with((struct once_options){ .poll = true });
+    for (int i = 0; i < COUNT; i++) {
+        struct once_request claim = { .verb = ONCE_VERB_CLAIM, .claim = { .key = numbered("k", i) } };
+        CHECK(once_submit(suite.once, &claim, finish_it, NULL, NULL) == ONCE_OK);
+    }
+    for (size_t count = 1; heard_count() < COUNT && count > 0;) /* nobody else wakes the engine */
+        count = dispatch_some();
+    EXPECT(heard_count() == COUNT && count_arm(ONCE_ARM_DONE) == COUNT);
+}
+
 /* ------------------------------------------------------------------ closing */
 
 static void close_and_forget(void)
@@ -691,6 +705,7 @@ const struct suite_case async_cases[] = {
     CASE(async__callback_may_submit_more),
     CASE(async__polled_completions_wait_for_dispatch),
     CASE(async__exact_dispatch_leaves_no_stale_readiness_for_long),
+    CASE(async__what_a_dispatch_submitted_is_taken_up_when_it_ends),
     CASE(async__close_answers_everything),
     CASE(async__close_dispatches_what_nobody_polled),
     CASE(async__close_answers_claims_that_wait),
