@@ -262,25 +262,6 @@ static once_result run_tally(struct lane *lane, struct once_tally *tally, struct
     return ONCE_OK;
 }
 
-static void add_nothing(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
-{
-    (void)arg, (void)tenant, (void)records, (void)bytes;
-}
-
-/* A count of nothing tells the time, without going through what is there as the store's own numbers do. */
-static once_result read_clock(struct lane *lane, once_time *now, struct once_error *err)
-{
-    struct once_tally none = { .after = INT64_MAX / 2, .last = 1, .each = add_nothing };
-    struct once_stats stats = { .now = 0 };
-    once_result r = once_store_tally(lane->store, &none, err);
-    *now = none.now;
-    if (r != ONCE_INVALID)
-        return r;
-    r = once_store_stats(lane->store, &stats, err);
-    *now = stats.now;
-    return r;
-}
-
 static once_result run_other(struct lane *lane, struct job *job, struct once_error *err)
 {
     switch (job->kind) {
@@ -302,7 +283,7 @@ static once_result run_other(struct lane *lane, struct job *job, struct once_err
     case JOB_TALLY:
         return run_tally(lane, job->tally, err);
     case JOB_CLOCK:
-        return read_clock(lane, &job->clock, err);
+        return once_store_clock(lane->store, &job->clock, err);
     case JOB_PULSE: {
         struct once_op *op = &job->op;
         once_result r = once_store_apply(lane->store, &op, 1, err);

@@ -152,6 +152,8 @@ once_result once_store_seals(struct once_store *store, const struct once_seal_ma
                              struct once_error *err);
 /* ONCE_INVALID: this store cannot. */
 once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err);
+/* What time it is there. */
+once_result once_store_clock(struct once_store *store, once_time *now, struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
 once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
 
