@@ -132,8 +132,6 @@ class Closed(Exception):
 class Client:
     """One connection to the gateway. Sends exactly the bytes it is given."""
 
-    turned_away = 0  # answers, to all of them, that say that the daemon did not answer in time
-
     def __init__(self, port, tls=None, bound=None):
         self.connection = socket.create_connection(("127.0.0.1", port), timeout=bound or BOUND_S)
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -188,12 +186,6 @@ class Client:
 
     def read(self, method="POST"):
         """The next final answer on this connection."""
-        answer = self._read(method)
-        if answer.status == 503 and answer.code() == "store-unavailable":
-            Client.turned_away += 1
-        return answer
-
-    def _read(self, method):
         interim = []
         head = self._until(b"\r\n\r\n")
         while head.split(b" ")[1][:1] == b"1" and head.split(b" ")[1] != b"101":
@@ -663,15 +655,13 @@ class Suite:
         if not MODULE or not os.path.exists(MODULE):
             self.skip("the nginx module is not built")
 
-    def run(self, width=1, gateways=(), again=False):
-        """`again`: the daemon is up all the time, so that a 503 says how busy this machine is. A case that failed beside one is done
-        again."""
+    def run(self, width=1, gateways=()):
         words = sys.argv[1:]
         chosen = [c for c in self.cases if not words or any(word in c[0] for word in words)]
         print("1..%d" % (len(chosen) + len(gateways)), flush=True)
         failed = 0
         with ThreadPoolExecutor(width) as pool:
-            running = [(case[0], pool.submit(attempt_again if again else attempt, case[1], case[2])) for case in chosen]
+            running = [(case[0], pool.submit(attempt, case[1], case[2])) for case in chosen]
             for number, (name, future) in enumerate(running, 1):
                 failed += self.report(number, name, future.result())
         for number, (name, gateway) in enumerate(gateways, len(chosen) + 1):
@@ -702,16 +692,6 @@ def attempt(function, arguments):
         return str(failure) + ("\nafter: %r" % first if first else "")
     except Exception:  # whatever it is, it is this case's
         return traceback.format_exc()
-
-
-def attempt_again(function, arguments):
-    until = time.monotonic() + BOUND_S
-    while True:
-        before = Client.turned_away
-        problem = attempt(function, arguments)
-        if problem is None or Client.turned_away == before or time.monotonic() > until:
-            return problem
-        print("# done again, as the daemon was not asked in time: %s" % problem.splitlines()[-1], flush=True)
 
 
 @atexit.register

@@ -321,7 +321,7 @@ def main():
     gateway = Gateway(LOCATIONS, workers=2)
     http = free_http(gateway)
     gateway.start()
-    suite.run(width=1, gateways=[("the gateway", gateway)], again=True)
+    suite.run(width=1, gateways=[("the gateway", gateway)])
 
 
 main()

@@ -132,7 +132,7 @@ def main():
         subprocess.run([ONCE, "migrate", "--store", database], check=True, stdout=subprocess.DEVNULL)
     gateway = Gateway(LOCATIONS, store=database).start()
     gateway.patient = True
-    suite.run(width=4, gateways=[("the gateway", gateway)], again=True)
+    suite.run(width=4, gateways=[("the gateway", gateway)])
 
 
 main()

@@ -203,7 +203,7 @@ def main():
     for state, prepare in STATES.items():
         for request, path in REQUESTS.items():
             suite.add("another's key, %s: %s" % (state, request), same_as_never_used, prepare, path)
-    suite.run(width=8, gateways=[("the gateway", gateway)], again=True)
+    suite.run(width=8, gateways=[("the gateway", gateway)])
 
 
 main()

@@ -392,4 +392,4 @@ def the_receiver_found_nothing_wrong():
 
 
 if __name__ == "__main__":
-    suite.run(gateways=[("the gateway", gateway)], again=True)
+    suite.run(gateways=[("the gateway", gateway)])
