@@ -4,6 +4,7 @@
  *     ngx_http_once_module.c    registration, variables
  *     ngx_http_once_conf.c      directives, and what is refused when they are read
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
+ *     ngx_http_once_due.c       how long the daemon has, where it may be this worker that was late
  *     ngx_http_once_nonce.c     random bytes that name a call
  *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
@@ -14,6 +15,7 @@
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
+ *     ngx_http_once_tier.c      how much an answer of a best-effort store is worth
  *     ngx_http_once_trace.c     whose trace a request is part of, and its spans
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
@@ -165,8 +167,8 @@ ngx_uint_t ngx_http_once_daemon_best_effort(ngx_http_once_daemon_t *d);
 const struct once_mac *ngx_http_once_daemon_salt(ngx_http_once_daemon_t *d);
 
 /*
- * Asks the daemon. The handler is called once: with the answer, or after `timeout` with
- * ONCE_UNAVAILABLE. The call itself goes on: what changes the store is repeated over new
+ * Asks the daemon. The handler is called once: with the answer, or after `timeout` (later, where this
+ * worker was late) with ONCE_UNAVAILABLE. The call itself goes on: what changes the store is repeated over new
  * connections until it is answered, and a claim that is granted to nobody is released.
  * NULL: no memory, or too many calls are under way; the handler is not called then.
  */

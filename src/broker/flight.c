@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { ALONE_AFTER = 3 }; /* refusals */
+static const char no_time[] = "there was no time to send it alone";
 
 bool flights_init(struct flights *flights, size_t max, size_t bytes_max)
 {
@@ -94,6 +95,10 @@ void flights_refuse(struct flights *flights, struct flight *flight, const char *
         flights_end(flights, flight, SINK_REFUSED, "%.200s", reason);
         return;
     }
+    if (flight->late) {
+        flights_end(flights, flight, SINK_UNREACHED, "%s", no_time);
+        return;
+    }
     leave(flights, flight);
     flight->state = FLIGHT_WAITING;
     flight->alone = true;
@@ -107,7 +112,7 @@ void flights_expire(struct flights *flights, once_time now, int64_t late_ms)
         if (now < f->until)
             continue;
         if (f->state == FLIGHT_WAITING) {
-            flights_end(flights, f, SINK_UNREACHED, "there was no time to send it alone");
+            flights_end(flights, f, SINK_UNREACHED, "%s", no_time);
         } else if (f->state == FLIGHT_SENT && late_ms > 0 && !f->late) {
             f->late = true;
             f->until = now + late_ms;

@@ -51,7 +51,7 @@ bool once_serve_config_is_plain(const char *path);
 /* A path with {key} or {client-key} in it, and nothing that nginx.conf or a URL would take for something else. */
 bool once_serve_config_is_probe(const char *path);
 
-/* A method that the module looks at keys for; the others have no effect that could come twice. */
+/* One of the methods that the module looks at keys for. */
 bool once_serve_config_has_keys(const char *method);
 
 #endif

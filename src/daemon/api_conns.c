@@ -38,12 +38,14 @@ static void close_late(struct api_conns *conns, once_time now)
     }
 }
 
-/* Time in which this process stood still counts for nobody: what they sent meanwhile has not been read. */
-static void postpone(struct api_conns *conns, int64_t ms)
+/* Time in which this process stood still counts for nobody: what they sent meanwhile has not been read. Nobody gets
+ * more than one who begins now: a deadline may have been set since. */
+static void postpone(struct api_conns *conns, once_time now, int64_t ms)
 {
+    once_time last = now + (conns->request_ms > conns->answer_ms ? conns->request_ms : conns->answer_ms);
     for (struct api_conn *conn = conns->first; conn != NULL; conn = conn->next) {
         if (conn->deadline != ONCE_NEVER)
-            conn->deadline += ms;
+            conn->deadline = conn->deadline + ms < last ? conn->deadline + ms : last;
     }
 }
 
@@ -62,7 +64,7 @@ static void *watch(void *arg)
             wait_ms(conns, left);
         once_time now = once_os_monotonic_ms();
         if (now - next > step_ms)
-            postpone(conns, now - next);
+            postpone(conns, now, now - next);
         close_late(conns, now);
     }
     pthread_mutex_unlock(&conns->lock);

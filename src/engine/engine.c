@@ -101,9 +101,12 @@ static struct job *take_finished(struct engine *e, size_t max, bool *more)
     return first;
 }
 
-/* The one whose callback runs on this thread, and whose it is. */
+/* The one whose callback runs on this thread; whose it is, and whether callbacks submitted more. */
 static _Thread_local const struct job *dispatched;
-static _Thread_local const struct engine *dispatching;
+static _Thread_local struct dispatching {
+    const struct engine *engine; /* NULL: none, or it was closed by a callback */
+    bool owes_kick;
+} dispatching;
 
 bool engine_dispatched_waited(void)
 {
@@ -122,8 +125,8 @@ size_t engine_dispatch(struct engine *e, size_t max)
     if (more)
         signal_dispatch(e); /* stay readable */
     size_t count = 0;
-    const struct engine *outer = dispatching;
-    dispatching = e;
+    const struct dispatching outer = dispatching;
+    dispatching = (struct dispatching){ .engine = e };
     while (job != NULL) {
         struct job *next = job->next;
         dispatched = job;
@@ -133,8 +136,10 @@ size_t engine_dispatch(struct engine *e, size_t max)
         job = next;
         count++;
     }
+    bool kick = dispatching.owes_kick;
     dispatching = outer;
-    engine_kick(e);
+    if (kick)
+        engine_kick(e);
     return count;
 }
 
@@ -614,8 +619,12 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     if (!full && !stopped) {
         struct lane *lane = lane_of(e, job);
         append(lane, job);
-        if (!quietly)
+        if (!quietly || lane->queued >= e->batch_max) /* a whole batch waits for nobody */
             wake(lane);
+    }
+    if (full) { /* all of it may have been submitted quietly */
+        wake(&e->lanes[0]);
+        wake(&e->lanes[1]);
     }
     pthread_mutex_unlock(&e->lock);
     if (stopped)
@@ -632,7 +641,9 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
 
 once_result engine_submit_async(struct engine *e, struct job *job, struct once_error *err)
 {
-    return put(e, job, dispatching == e, err);
+    bool quietly = dispatching.engine == e;
+    dispatching.owes_kick = dispatching.owes_kick || quietly;
+    return put(e, job, quietly, err);
 }
 
 once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)
@@ -774,6 +785,8 @@ void engine_count_step(struct engine *e, once_span route)
 
 static void engine_free(struct engine *e)
 {
+    if (dispatching.engine == e)
+        dispatching = (struct dispatching){ .engine = NULL };
     if (e->eventfd >= 0)
         close(e->eventfd);
     for (unsigned i = 0; i < LANES_MAX; i++) {

@@ -270,8 +270,8 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
     const struct flow_ops *ops = a->db->ops;
     if (!ops->is_idle(a->db))
         flow_bug("a transaction is open before call '%s'", step->name);
-    ONCE_POINT(
-        "flow.calling"); /* here and at flow.called no renewal is under way: who is stopped there holds nothing */
+    /* Here and at flow.called no renewal is under way: who is stopped there holds nothing. */
+    ONCE_POINT("flow.calling");
     if (flow_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
         return false;
     a->report->calls++;

@@ -4,7 +4,8 @@
  * Invariants (K12): R1 a message is started only after the one before it of its key, in this batch, was
  *                      confirmed; a failure ends its key's turn.
  *                   R2 a message is removed only after its sink confirmed it.
- *                   R3 nothing is started after half of the lease: what was started ends within it.
+ *                   R3 nothing is started after half of the lease: what was started ends within it, unless this
+ *                      process stood still.
  *                   R4 an outbox that did not hear of a batch is told again, until the lease is over. What it never
  *                      hears of is published again, under the same id.
  *

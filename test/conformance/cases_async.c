@@ -443,6 +443,39 @@ static void async__what_a_dispatch_submitted_is_taken_up_when_it_ends(void)
     EXPECT(heard_count() == COUNT && count_arm(ONCE_ARM_DONE) == COUNT);
 }
 
+static void claim_another(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
+{
+    (void)result, (void)err;
+    int number = *(const int *)arg;
+    once_result r = ONCE_BUSY;
+    for (int tries = 0; r == ONCE_BUSY && tries < 120000; tries++) {
+        if (tries > 0)
+            usleep(1000);
+        r = submit_claim(numbered("more", number), 0, number);
+    }
+    EXPECT(r == ONCE_OK);
+    once_reply_release(reply);
+}
+
+/* Who finds the queue full may try again: somebody is at work on it, also while the callbacks of a dispatch run. */
+static void async__a_dispatch_may_submit_more_than_the_queue_holds(void)
+{
+    enum { QUEUE = 4, COUNT = 3 * QUEUE };
+    int numbers[COUNT];
+    heard_reset();
+    reopen_with((struct once_options){ .poll = true, .queue_len = QUEUE });
+    for (int i = 0; i < COUNT; i++) {
+        numbers[i] = i;
+        struct once_request claim = { .verb = ONCE_VERB_CLAIM, .claim = { .key = numbered("k", i) } };
+        CHECK(once_submit(suite.once, &claim, claim_another, &numbers[i], NULL) == ONCE_OK);
+        do_lookup(A);
+        do_lookup(A); /* in a later step than it was: it is answered, and waits for the dispatch */
+    }
+    for (size_t count = 1; heard_count() < COUNT && count > 0;)
+        count = dispatch_some();
+    EXPECT(heard_count() == COUNT && count_arm(ONCE_ARM_EXECUTE) == COUNT);
+}
+
 /* ------------------------------------------------------------------ closing */
 
 static void close_and_forget(void)
@@ -706,6 +739,7 @@ const struct suite_case async_cases[] = {
     CASE(async__polled_completions_wait_for_dispatch),
     CASE(async__exact_dispatch_leaves_no_stale_readiness_for_long),
     CASE(async__what_a_dispatch_submitted_is_taken_up_when_it_ends),
+    CASE(async__a_dispatch_may_submit_more_than_the_queue_holds),
     CASE(async__close_answers_everything),
     CASE(async__close_dispatches_what_nobody_polled),
     CASE(async__close_answers_claims_that_wait),

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from consoletest import *
@@ -98,14 +99,15 @@ equal([s.get("/api/keys")[0] for s in sessions], [200] * 16, "sixteen sessions")
 equal(other.get("/api/keys")[0], 401, "the one that was idle longest made room")
 
 # ---------------------------------------------------------------- guessing
+begin, answers = time.monotonic(), []
 equal([daemon.login("%064x" % i)[0] for i in range(3)], [401] * 3, "a wrong token, three times")
-answers = []
 for first in range(3, 803, 40):  # ten are free, and there is another one every second: a machine that stood still has many
     with ThreadPoolExecutor(8) as pool:
         answers += pool.map(lambda i: daemon.login("%064x" % i)[0], range(first, first + 40))
     if 429 in answers:
         break
 ok(429 in answers and set(answers) <= {401, 429}, "guessing is slowed down", answers)
+ok(3 + answers.count(401) <= 11 + time.monotonic() - begin, "ten are heard, and one more each second", answers)
 equal(sessions[0].get("/api/keys")[0], 200, "who is in stays in")
 until(lambda: isinstance(daemon.login(), Session), "and the right token works again, a little later")
 ok("a wrong token" in daemon.log and "%064x" % 3 not in daemon.log, "the log tells of it, without the guess")

@@ -174,7 +174,12 @@ class Story:
         it does come to it."""
         for times in (1, 2 if self.policy == "rerun" else 1):
             self.ask()
-            wait_for(lambda: gateway.effects(self.token) >= times * self.row.effects, "the effect")
+            if self.error:
+                return
+            try:
+                wait_for(lambda: gateway.effects(self.token) >= times * self.row.effects, "the effect")
+            except Failed as failed:
+                self.error = str(failed)
             self.look(gateway.records())
 
     def look(self, records):

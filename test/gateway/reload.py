@@ -420,32 +420,41 @@ class Holding:
             pass
 
 
-@suite.case
-def a_worker_that_stood_still_does_not_blame_the_daemon():
-    """As on a machine that was paused for longer than a daemon may take: it gets its time anew."""
+def stood_still():
+    """Status and effects of a request whose worker stood still for longer than a daemon may take. None: this machine was slow
+    beside that, so that 503 is right."""
     gateway = Gateway(LOCATIONS, workers=1)
     try:
         gateway.daemon.start()
         held = Holding(gateway)
         gateway.front = held.path
         gateway.start_nginx()
-        token = new_token()
+        token, asked = new_token(), time.monotonic()
         client = begin(gateway, "/on/normal", token)
         wait_for(held.claimed.is_set, "the claim")
         worker, = gateway.worker_pids()
         os.kill(worker, signal.SIGSTOP)
-        overdue = time.monotonic() + 6
-        wait_for(lambda: time.monotonic() > overdue, "the worker to be late")
+        stopped = time.monotonic()
+        wait_for(lambda: time.monotonic() > stopped + 6, "the worker to be late")
         os.kill(worker, signal.SIGCONT)
+        again = time.monotonic()
         for _ in range(3):  # it looks at its timers before it answers
             expect_equal(gateway.ask("/plain/normal", None, new_token()).status, 201, "a request without a key")
         held.go_on.set()
-        expect_equal((client.read().status, gateway.effects(token)), (201, 1), "the status and effects of the one that waited")
+        slow = max(stopped - asked, time.monotonic() - again) > 4
+        status = client.read().status
         client.close()
         gateway.stop()
         expect(not gateway.alarms(), "in nginx's log: %s" % gateway.alarms()[:5])
+        return None if slow and status == 503 else (status, gateway.effects(token))
     finally:
         gateway.remove()
+
+
+@suite.case
+def a_worker_that_stood_still_does_not_blame_the_daemon():
+    """As on a machine that was paused: the daemon gets its time anew."""
+    expect_equal(wait_for(stood_still, "a machine that is not slow"), (201, 1), "the status and effects")
 
 
 @suite.case

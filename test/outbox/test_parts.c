@@ -295,29 +295,35 @@ static void flights__everything_ends_in_time(void)
  */
 static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
 {
-    struct outbox_message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 } };
-    struct sink sink = { .options = { .done = note }, .busy = 3 };
+    struct outbox_message m[4] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 }, { .id = "d" } };
+    struct sink sink = { .options = { .done = note }, .busy = 4 };
     struct flights f;
     struct flight *slots[2];
     said_count = 0;
-    CHECK(flights_init(&f, 3, SIZE_MAX));
+    CHECK(flights_init(&f, 4, SIZE_MAX));
     for (size_t i = 0; i < 2; i++) {
         slots[i] = flights_add(&f, &m[i], 100);
         flights_sent(&f, slots[i], i + 1);
     }
     flights_add(&f, &m[2], 100);
+    struct flight *refused = flights_add(&f, &m[3], 100);
+    flights_sent(&f, refused, 3);
     flights_expire(&f, 9000, 5);
     flights_report(&f, &sink);
     EXPECT(said_count == 1 && said[0].message == &m[2] &&
            said[0].result == SINK_UNREACHED); /* not sent: nothing to learn */
+    flights_refuse(&f, refused, "no");
+    flights_report(&f, &sink);
+    EXPECT(said_count == 2 && said[1].message == &m[3] &&
+           said[1].result == SINK_UNREACHED); /* it is too late to send it again */
     flights_expire(&f, 9004, 5);
     CHECK(f.sent == 2 && f.ended == 0);
     flights_end(&f, slots[0], SINK_UNREACHED, "not sent");
     flights_expire(&f, 9005, 5); /* once only */
     flights_report(&f, &sink);
-    CHECK(said_count == 3);
-    EXPECT(said[1].message == &m[0] && said[1].result == SINK_UNREACHED);
-    EXPECT(said[2].message == &m[1] && said[2].result == SINK_REFUSED);
+    CHECK(said_count == 4);
+    EXPECT(said[2].message == &m[0] && said[2].result == SINK_UNREACHED);
+    EXPECT(said[3].message == &m[1] && said[3].result == SINK_REFUSED);
     EXPECT(f.sent == 0 && sink.busy == 0);
     flights_release(&f);
 }
