@@ -15,7 +15,7 @@
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
- *     ngx_http_once_tier.c      how much an answer of a best-effort store is worth
+ *     ngx_http_once_tier.c      what a route may ask of a store that promises less
  *     ngx_http_once_trace.c     whose trace a request is part of, and its spans
  *
  * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent

@@ -13,8 +13,6 @@ import http.server
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import threading
 import urllib.request
@@ -25,6 +23,7 @@ from abandoned import Completing
 from leases import LEASE, end_leases
 import upstream
 import wireclient as w
+from way import Way, is_call
 
 STORED = "once_complete app header=X-Test;"
 KNOWN = "once_complete app identity header=X-Test;"
@@ -127,51 +126,19 @@ class Case(Completing):
         return [{name.lower(): value for name, value in effect["headers"]} for effect in self.gateway.upstream.ledger.of(token)]
 
 
-class Between:
-    """nginx's way to the daemon, which ends before the first mark (ADVANCE): that one is heard of, and goes nowhere."""
+class Between(Way):
+    """One that ends before the first mark (ADVANCE): that one is heard of, and goes nowhere."""
 
     def __init__(self, gateway):
-        self.path, self.inner = gateway.path("between.sock"), gateway.daemon.socket
         self.marked = threading.Event()
         gateway.between = self
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(64)
-        threading.Thread(target=self.run, daemon=True).start()
+        super().__init__(gateway)
 
-    def run(self):
-        while True:
-            outer, inner = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
-            try:
-                inner.connect(self.inner)
-            except OSError:
-                outer.close()
-                continue
-            threading.Thread(target=self.answers, args=(inner, outer), daemon=True).start()
-            threading.Thread(target=self.questions, args=(outer, inner), daemon=True).start()
-
-    def answers(self, inner, outer):
-        try:
-            while data := inner.recv(65536):
-                outer.sendall(data)
-            outer.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-    def questions(self, outer, inner):
-        buffer = b""
-        try:
-            while data := outer.recv(65536):
-                buffer += data
-                while len(buffer) >= 4 and len(buffer) >= (size := 4 + struct.unpack_from("!I", buffer)[0]):
-                    if (buffer[8], buffer[9]) == (w.CALL, w.ADVANCE):
-                        self.marked.set()
-                        return
-                    inner.sendall(buffer[:size])
-                    buffer = buffer[size:]
-            inner.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+    def passes(self, frame):
+        if not is_call(frame, w.ADVANCE):
+            return True
+        self.marked.set()
+        return False
 
 
 # A store that two daemons may use: PostgreSQL, or Redis.

@@ -9,7 +9,6 @@ import collections
 import json
 import os
 import signal
-import socket
 import threading
 import time
 
@@ -17,6 +16,7 @@ from gateway import (BOUND_S, Client, Closed, Gateway, Location, SINGLE, SIZE, S
                      new_token, request_bytes, wait_for)
 from abandoned import hold
 import wireclient as w
+from way import Way, is_call
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),
              Location("/rerun/", "once on;", SINGLE, "once_lease 1s;", "once_takeover rerun;"),
@@ -389,35 +389,18 @@ def a_daemon_that_is_silent_does_not_hang_clients():
         expect(retry.replayed, "the retry is no replay: %s" % retry)
 
 
-class Holding:
-    """nginx's way to the daemon, on which claims stay until the event says otherwise."""
+class Holding(Way):
+    """One on which claims stay until the event says otherwise."""
 
     def __init__(self, gateway):
-        self.inner, self.path = gateway.daemon.socket, gateway.path("holding.sock")
         self.claimed, self.go_on = threading.Event(), threading.Event()
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(64)
-        threading.Thread(target=self.run, daemon=True).start()
+        super().__init__(gateway)
 
-    def run(self):
-        while True:
-            outer, inner = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
-            inner.connect(self.inner)
-            for one, other, kept in ((outer, inner, True), (inner, outer, False)):
-                threading.Thread(target=self.pass_on, args=(one, other, kept), daemon=True).start()
-
-    def pass_on(self, one, other, kept):
-        peer = w.Client.of(one, None)
-        try:
-            while frame := peer.get():
-                if kept and frame.kind == w.CALL and frame.payload[0] == w.CLAIM:
-                    self.claimed.set()
-                    self.go_on.wait()
-                other.sendall(w.frame(frame.kind, frame.payload, frame.number))
-            other.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+    def passes(self, frame):
+        if is_call(frame, w.CLAIM):
+            self.claimed.set()
+            self.go_on.wait()
+        return True
 
 
 def stood_still():
