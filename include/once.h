@@ -523,7 +523,8 @@ ONCE_API ONCE_CHECKED once_result once_submit(struct once *once, const struct on
 
 /* With options.poll: a descriptor that is readable while completions wait, and the
  * call that runs at most `max` of their callbacks on this thread (returns how many).
- * What those submit is taken up together, when the last of them has run. Without: -1 and 0. */
+ * What those submit is taken up together, when the last of them has run, or sooner where
+ * it is a whole batch or fills the queue. Without: -1 and 0. */
 ONCE_API int once_eventfd(const struct once *once);
 ONCE_API size_t once_dispatch(struct once *once, size_t max);
 
