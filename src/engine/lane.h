@@ -9,6 +9,7 @@
 #define ONCE_ENGINE_LANE_H
 
 #include "engine/engine.h"
+#include "engine/muster.h"
 #include "engine/parking.h"
 
 #include <pthread.h>
@@ -30,12 +31,9 @@ struct lane {
     struct job *ready; /* woken claims, for the next batch */
 
     /* the thread's own */
-    struct job **batch;     /* as many as a batch may have */
-    struct once_op **ops;   /* theirs */
-    size_t expected;        /* callers that are, or will soon be, waiting */
-    uint64_t last_step_ns;  /* what the last step took */
-    unsigned gather_rest;   /* batches to come that are not gathered for */
-    unsigned gather_pause;  /* how many those were at first; 0: gathering was worth it */
+    struct job **batch;   /* as many as a batch may have */
+    struct once_op **ops; /* theirs */
+    struct muster muster;
     bool needs_reopen;      /* the store failed and has not been reopened since */
     uint64_t settled;       /* operations whose lost answer was found, since it was last asked for */
     _Atomic uint64_t turns; /* calls of the store that came back, however; read by others */

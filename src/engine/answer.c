@@ -1,0 +1,213 @@
+/*
+ * answer.c - what comes out of an engine: answers, callbacks, and the numbers about them.
+ *
+ * An answer leaves after its step is durable (K4): to a caller that waits, to a callback on the writer's thread, or,
+ * for those who poll, into a list for engine_dispatch().
+ */
+#include "engine/admission.h"
+#include "engine/inner.h"
+#include "os/os.h"
+#include "os/point.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ answering */
+
+static void signal_dispatch(struct engine *e)
+{
+    uint64_t one = 1;
+    while (write(e->eventfd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+void engine_answer(struct engine *e, struct job **jobs, size_t count)
+{
+    struct job *first = NULL, **last = &first;
+    for (size_t i = 0; i < count; i++) {
+        struct job *job = jobs[i];
+        if (job->answered != NULL) {
+            sem_post(job->answered); /* the job is its caller's again: do not touch it */
+        } else if (!e->poll) {
+            job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
+            free(job);
+        } else {
+            job->next = NULL;
+            *last = job;
+            last = &job->next;
+        }
+    }
+    if (first == NULL)
+        return;
+    pthread_mutex_lock(&e->lock);
+    *e->finished_last = first;
+    e->finished_last = last;
+    pthread_mutex_unlock(&e->lock);
+    signal_dispatch(e);
+}
+
+/* At most `max` finished jobs, as a list. */
+static struct job *take_finished(struct engine *e, size_t max, bool *more)
+{
+    pthread_mutex_lock(&e->lock);
+    struct job *first = e->finished, **at = &e->finished;
+    for (size_t n = 0; n < max && *at != NULL; n++)
+        at = &(*at)->next;
+    e->finished = *at;
+    *more = e->finished != NULL;
+    if (!*more)
+        e->finished_last = &e->finished;
+    if (at == &e->finished) /* none was taken */
+        first = NULL;
+    else
+        *at = NULL;
+    pthread_mutex_unlock(&e->lock);
+    return first;
+}
+
+/* The one whose callback runs on this thread; whose it is, and whether callbacks submitted more. */
+static _Thread_local const struct job *dispatched;
+static _Thread_local struct dispatching {
+    const struct engine *engine; /* NULL: none, or it was closed by a callback */
+    bool owes_kick;
+} dispatching;
+
+bool engine_promises_kick(const struct engine *e)
+{
+    bool inside = dispatching.engine == e;
+    dispatching.owes_kick = dispatching.owes_kick || inside;
+    return inside;
+}
+
+void engine_forget_dispatching(const struct engine *e)
+{
+    if (dispatching.engine == e)
+        dispatching = (struct dispatching){ .engine = NULL };
+}
+
+bool engine_dispatched_waited(void)
+{
+    return dispatched != NULL && dispatched->ask_at != 0;
+}
+
+size_t engine_dispatch(struct engine *e, size_t max)
+{
+    if (!e->poll)
+        return 0;
+    uint64_t drained;
+    if (read(e->eventfd, &drained, sizeof drained) < 0)
+        drained = 0; /* nothing was signalled; look all the same */
+    bool more = false;
+    struct job *job = take_finished(e, max, &more);
+    if (more)
+        signal_dispatch(e); /* stay readable */
+    size_t count = 0;
+    const struct dispatching outer = dispatching;
+    dispatching = (struct dispatching){ .engine = e };
+    while (job != NULL) {
+        struct job *next = job->next;
+        dispatched = job;
+        job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
+        dispatched = NULL;
+        free(job);
+        job = next;
+        count++;
+    }
+    bool kick = dispatching.owes_kick;
+    dispatching = outer;
+    if (kick)
+        engine_kick(e);
+    return count;
+}
+
+/* ------------------------------------------------------------------ operations */
+
+/* Did this operation end a record's run, so that those who wait for it should look? */
+static bool ends_record(const struct once_op *op)
+{
+    bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
+                  op->request->verb == ONCE_VERB_RESOLVE || op->request->verb == ONCE_VERB_FORGET;
+    bool escalated = op->request->verb == ONCE_VERB_TAKE_OVER && op->reply.arm == ONCE_ARM_UNKNOWN;
+    return op->result == ONCE_OK && (escalated || (ending && op->reply.arm == ONCE_ARM_DONE));
+}
+
+static void count_operation(struct once_stats *c, const struct once_op *op)
+{
+    c->executions += op->reply.arm == ONCE_ARM_EXECUTE || op->reply.arm == ONCE_ARM_PROBE;
+    c->replays += op->reply.arm == ONCE_ARM_REPLAY;
+    c->fenced += op->reply.arm == ONCE_ARM_FENCED;
+}
+
+/* Of what is answered now; once, however often it came. */
+static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
+{
+    struct once_insight *i = &e->insight;
+    const struct once_op *op = &job->op;
+    enum once_verb verb = op->request->verb;
+    i->verbs[verb]++;
+    if (op->result == ONCE_QUOTA) /* counted by kind */
+        return;
+    if (op->result != ONCE_OK)
+        i->errors++;
+    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
+        return;
+    if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+        op->result != ONCE_OK)
+        return;
+    count_operation(&e->counters, op);
+    if (e->moments != NULL)
+        moments_note(e->moments, op, once_os_clock.wall(NULL));
+    if (verb == ONCE_VERB_CLAIM)
+        i->claims[op->reply.arm]++;
+    if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
+        i->outcomes[op->request->outcome.state]++;
+    if (job->ask_at == 0 && verb == ONCE_VERB_CLAIM)
+        insight_add_time(&i->claim, now_ns - job->submitted_ns);
+    else if (verb == ONCE_VERB_FINISH)
+        insight_add_time(&i->finish, now_ns - job->submitted_ns);
+}
+
+/* Claims that may wait for another's outcome do; those that are left are answered now. */
+static size_t park(struct lane *lane, struct job **jobs, size_t count, once_time now)
+{
+    struct engine *e = lane->engine;
+    size_t answered = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool waits = !e->impatient && parking_wants(&lane->parking, jobs[i], now) &&
+                     (e->quota == NULL || admission_wait(e->quota, jobs[i]));
+        if (waits)
+            parking_take(&lane->parking, jobs[i], now);
+        else
+            jobs[answered++] = jobs[i];
+    }
+    return answered;
+}
+
+void engine_answer_step(struct lane *lane, struct job **jobs, size_t count)
+{
+    struct engine *e = lane->engine;
+    ONCE_POINT("engine.durable");
+    uint64_t now_ns = once_os_monotonic_ns();
+    once_time now = (once_time)(now_ns / 1000000);
+    pthread_mutex_lock(&e->lock);
+    lane->muster.expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
+    e->counters.batches++;
+    insight_add_batch(&e->insight, count);
+    e->counters.settled += lane->settled;
+    lane->settled = 0;
+    if (e->quota != NULL)
+        count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &lane->ready);
+    size_t answered = park(lane, jobs, count, now);
+    e->counters.operations += answered;
+    /* After parking: one that waits may have come in the same batch as what it waits for. */
+    for (size_t i = 0; i < answered; i++) {
+        count_answer(e, jobs[i], now_ns);
+        if (e->quota != NULL)
+            admission_answered(e->quota, jobs[i]);
+        if (ends_record(&jobs[i]->op))
+            parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
+    }
+    pthread_mutex_unlock(&e->lock);
+    engine_answer(e, jobs, answered);
+    ONCE_POINT("engine.answered");
+}
