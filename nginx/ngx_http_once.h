@@ -13,6 +13,7 @@
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
+ *     ngx_http_once_withheld.c  its bytes meanwhile, in memory or in a file
  *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
  *     ngx_http_once_answer.c    problem documents, replays, the policy document
  *     ngx_http_once_tier.c      what a route may ask of a store that promises less
@@ -91,6 +92,7 @@ typedef struct {
     int64_t                    probe_after_ms; /* how soon after a broken answer */
     u_char                    *final;          /* [status]: this answer ends it */
     size_t                     max_response;
+    size_t                     response_memory; /* of it, while it is withheld; more is in a file */
     ngx_array_t               *replay_headers; /* ngx_str_t */
     ngx_flag_t                 forward;
     ngx_flag_t                 intent;
@@ -208,6 +210,14 @@ typedef enum {
     NGX_HTTP_ONCE_NOT_SENT      /* nothing was: released, then nginx's own answer is sent */
 } ngx_http_once_capture_e;
 
+/* ngx_http_once_withheld.c */
+typedef struct {
+    struct once_buf            memory;
+    ngx_file_t                *file;       /* NULL: it is in memory */
+    size_t                     len;        /* in the file */
+    void                      *mapped;
+} ngx_http_once_withheld_t;
+
 struct ngx_http_once_ctx_s {
     ngx_http_request_t        *request;
     ngx_http_once_loc_conf_t  *conf;       /* of the location that claimed */
@@ -235,7 +245,7 @@ struct ngx_http_once_ctx_s {
     ngx_http_once_capture_e    capture;
     ngx_uint_t                 status;     /* of the answer that is withheld */
     ngx_uint_t                 http_version; /* the client's: nginx forgets it over a bad answer */
-    struct once_buf            body;       /* the answer so far */
+    ngx_http_once_withheld_t   withheld;   /* the answer so far */
     ngx_http_once_trace_t     *trace;      /* NULL: once_trace is off here */
     ngx_chain_t               *rest;       /* what did not fit */
 
@@ -318,6 +328,15 @@ ngx_uint_t ngx_http_once_is_handed(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_watch_upstreams(ngx_conf_t *cf);
 /* before a claimed request goes on to its content */
 void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
+
+/* The bytes of the answer that is withheld. */
+void ngx_http_once_withhold_begin(ngx_http_once_ctx_t *ctx);
+/* Takes more in, all of these or none. NGX_DECLINED: they are too many, or there is no room for them. */
+ngx_int_t ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len);
+size_t ngx_http_once_withheld_len(ngx_http_once_ctx_t *ctx);
+/* All of them as one piece, until they are released. Nothing is taken in any more then. */
+ngx_int_t ngx_http_once_withheld(ngx_http_once_ctx_t *ctx, once_span *bytes);
+void ngx_http_once_withheld_release(ngx_http_once_ctx_t *ctx);
 
 /* ---------------------------------------------------------------- traces */
 

@@ -356,11 +356,11 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
         ctx->unknown = request.outcome.state == ONCE_STATE_UNKNOWN
                        && ctx->takeover != ONCE_TAKEOVER_COMPLETER;
 
-        request.outcome.body_dropped = ctx->dropped;
-
-        if (!ctx->dropped) {
-            request.outcome.body = once_buf_span(&ctx->body);
+        if (!ctx->dropped && ngx_http_once_withheld(ctx, &request.outcome.body) != NGX_OK) {
+            ctx->dropped = 1;
         }
+
+        request.outcome.body_dropped = ctx->dropped;
     }
 
     if (request.verb == ONCE_VERB_FINISH && ngx_http_once_is_left(ctx, &request.outcome)) {
@@ -516,16 +516,13 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 static ngx_int_t
 ngx_http_once_take(ngx_http_once_ctx_t *ctx, ngx_buf_t *b)
 {
-    if (ngx_buf_in_memory(b) && ctx->capture != NGX_HTTP_ONCE_FAILURE) {
+    ngx_int_t  rc;
 
-        if ((size_t) (b->last - b->pos) > ctx->conf->max_response - ctx->body.len) {
-            return NGX_DECLINED;
-        }
+    if (ngx_buf_in_memory(b) && b->last > b->pos && ctx->capture != NGX_HTTP_ONCE_FAILURE) {
+        rc = ngx_http_once_withhold(ctx, b->pos, b->last - b->pos);
 
-        once_buf_add(&ctx->body, once_span_of(b->pos, b->last - b->pos));
-
-        if (ctx->body.result != ONCE_OK) {
-            return NGX_ERROR;
+        if (rc != NGX_OK) {
+            return rc;
         }
     }
 
@@ -611,6 +608,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 static ngx_int_t
 ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
 {
+    once_span            bytes;
     ngx_int_t            rc;
     ngx_buf_t           *b;
     ngx_chain_t         *out, *cl;
@@ -632,19 +630,23 @@ ngx_http_once_send_withheld(ngx_http_once_ctx_t *ctx)
         return rc;
     }
 
+    if (ngx_http_once_withheld(ctx, &bytes) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     out = ctx->rest;
     ctx->rest = NULL;
 
-    if (ctx->body.len > 0 || out == NULL) {
+    if (bytes.len > 0 || out == NULL) {
         b = ngx_calloc_buf(r->pool);
         cl = ngx_alloc_chain_link(r->pool);
         if (b == NULL || cl == NULL) {
             return NGX_ERROR;
         }
 
-        if (ctx->body.len > 0) {
-            b->start = b->pos = ctx->body.ptr;
-            b->end = b->last = ctx->body.ptr + ctx->body.len;
+        if (bytes.len > 0) {
+            b->start = b->pos = (u_char *) bytes.ptr;
+            b->end = b->last = b->pos + bytes.len;
             b->memory = 1;
         }
 

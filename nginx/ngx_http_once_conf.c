@@ -11,6 +11,9 @@
 #include "core/span.h"
 
 #define NGX_HTTP_ONCE_SOCKET  "/run/once/once.sock"
+/* of an answer: what is kept at most, and how much of it is in memory while it is withheld */
+#define NGX_HTTP_ONCE_RESPONSE_MAX     (1024 * 1024)
+#define NGX_HTTP_ONCE_RESPONSE_MEMORY  (64 * 1024)
 
 static char *ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -69,7 +72,7 @@ ngx_command_t  ngx_http_once_commands[] = {
     ngx_http_once_enum("once_takeover", takeover, ngx_http_once_takeovers),
     ngx_http_once_command("once_probe", NGX_CONF_TAKE12, ngx_http_once_set_probe, probe),
     ngx_http_once_command("once_final", NGX_CONF_1MORE, ngx_http_once_set_final, final),
-    ngx_http_once_command("once_max_response", NGX_CONF_TAKE1, ngx_http_once_set_max_response, max_response),
+    ngx_http_once_command("once_max_response", NGX_CONF_TAKE12, ngx_http_once_set_max_response, max_response),
     ngx_http_once_command("once_replay_headers", NGX_CONF_1MORE, ngx_http_once_set_replay_headers, replay_headers),
     ngx_http_once_command("once_forward", NGX_CONF_FLAG, ngx_conf_set_flag_slot, forward),
     ngx_http_once_command("once_intent", NGX_CONF_FLAG, ngx_conf_set_flag_slot, intent),
@@ -383,7 +386,7 @@ static char *
 ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ssize_t                    size;
-    ngx_str_t                 *value = cf->args->elts;
+    ngx_str_t                 *value = cf->args->elts, memory;
     ngx_http_once_loc_conf_t  *olcf = conf;
 
     if (olcf->max_response != NGX_CONF_UNSET_SIZE) {
@@ -397,6 +400,26 @@ ngx_http_once_set_max_response(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     olcf->max_response = size;
+    olcf->response_memory = NGX_HTTP_ONCE_RESPONSE_MEMORY;
+
+    if (cf->args->nelts == 3) {
+        memory = value[2];
+
+        if (memory.len < 7 || ngx_strncmp(memory.data, "memory=", 7) != 0) {
+            return ngx_http_once_bad(cf, &value[2], "it is memory=SIZE");
+        }
+
+        memory.data += 7;
+        memory.len -= 7;
+        size = ngx_parse_size(&memory);
+
+        if (size == NGX_ERROR || size > ONCE_BODY_LEN_MAX) {
+            return ngx_http_once_bad(cf, &value[2], "it is memory=SIZE, a size of at most 16m");
+        }
+
+        olcf->response_memory = size;
+    }
+
     return NGX_CONF_OK;
 }
 
@@ -821,7 +844,11 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         ngx_http_once_final_default(conf->final);
     }
 
-    ngx_conf_merge_size_value(conf->max_response, prev->max_response, 1024 * 1024);
+    if (conf->max_response == NGX_CONF_UNSET_SIZE) {
+        conf->max_response = prev->max_response != NGX_CONF_UNSET_SIZE ? prev->max_response : NGX_HTTP_ONCE_RESPONSE_MAX;
+        conf->response_memory = prev->max_response != NGX_CONF_UNSET_SIZE ? prev->response_memory
+                                                                          : NGX_HTTP_ONCE_RESPONSE_MEMORY;
+    }
 
     if (conf->replay_headers == NULL) {
         conf->replay_headers = prev->replay_headers;

@@ -113,7 +113,7 @@ ngx_http_once_cleanup(void *data)
 
     ngx_http_once_unhold(ctx);
     ngx_http_once_trace_end(ctx);
-    once_buf_release(&ctx->body);
+    ngx_http_once_withheld_release(ctx);
 }
 
 /* exiting without finishing requests (SIGTERM): no pool is destroyed then */
@@ -179,7 +179,7 @@ ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
     ctx->conf = olcf;
     ctx->http_version = r->http_version;
     ctx->observed = olcf->mode == NGX_HTTP_ONCE_OBSERVE;
-    once_buf_init(&ctx->body, olcf->max_response);
+    ngx_http_once_withhold_begin(ctx);
     cln->handler = ngx_http_once_cleanup;
     ngx_http_set_ctx(r, ctx, ngx_http_once_module);
 

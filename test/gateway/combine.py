@@ -275,13 +275,13 @@ BAD_VALUES = ["once maybe;", "once;", "once on off;", "once_daemon;", "once_tena
               "once_lease abc;", "once_lease -1s;", "once_retention 0;", "once_retention 101y;", "once_retention soon;", "once_body_retention 0;", "once_body_retention 101y;", "once_body_retention soon;",
               "once_key_time maybe;", "once_wait 25h;",
               "once_wait x;", "once_takeover sometimes;", "once_final 99;", "once_final 700;", "once_final x;", "once_max_response 17m;",
-              "once_max_response x;", "once_store_down maybe;", "once_forward maybe;", "once_intent maybe;", "once_pass nowhere;"]
+              "once_max_response x;", "once_max_response 1m 2m;", "once_max_response 1m memory=;", "once_max_response 1m memory=17m;", "once_max_response 1m memory=1k 2k;", "once_store_down maybe;", "once_forward maybe;", "once_intent maybe;", "once_pass nowhere;"]
 
 
 @suite.case
 def conf__good_values_are_accepted():
     accepted, said, _ = tested(Location("/a/", *ON, "once_lease 5s;", "once_retention 7d;", "once_wait 10s;", "once_takeover rerun;",
-                                        "once_max_response 2m;", "once_key_format sf;", "once_methods POST PUT;"))
+                                        "once_max_response 2m memory=0;", "once_key_format sf;", "once_methods POST PUT;"))
     expect(accepted, said)
 
 

@@ -1,0 +1,128 @@
+/*
+ * ngx_http_once_withheld.c - the bytes of an answer for as long as it is withheld.
+ *
+ * Model:      in memory up to the location's limit; a longer answer is in a temporary file that has no name any more, as
+ *             nginx does it with what does not fit its buffers. So neither a slow upstream nor a slow client makes a worker
+ *             hold much. Who reads it maps the file: it is one piece of memory either way.
+ * Invariants: what was taken in stays whole: where there is no room for more, the bytes before are as they were.
+ * Not here:   when an answer is complete, and what becomes of it (ngx_http_once_capture.c).
+ */
+#include "ngx_http_once.h"
+
+#include "core/span.h"
+
+#include <sys/mman.h>
+
+void
+ngx_http_once_withhold_begin(ngx_http_once_ctx_t *ctx)
+{
+    once_buf_init(&ctx->withheld.memory, ctx->conf->response_memory);
+}
+
+size_t
+ngx_http_once_withheld_len(ngx_http_once_ctx_t *ctx)
+{
+    return ctx->withheld.file != NULL ? ctx->withheld.len : ctx->withheld.memory.len;
+}
+
+/* From memory into a file. */
+static ngx_int_t
+ngx_http_once_spill(ngx_http_once_ctx_t *ctx)
+{
+    ngx_file_t                *file;
+    ngx_http_request_t        *r = ctx->request;
+    ngx_http_once_withheld_t  *w = &ctx->withheld;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    file = ngx_pcalloc(r->pool, sizeof(ngx_file_t));
+    if (file == NULL) {
+        return NGX_ERROR;
+    }
+
+    file->fd = NGX_INVALID_FILE;
+    file->log = r->connection->log;
+
+    /* neither to stay nor to be seen: it is closed with the pool, and gone then */
+    if (ngx_create_temp_file(file, clcf->client_body_temp_path, r->pool, 0, 0, 0) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (w->memory.len > 0 && ngx_write_file(file, w->memory.ptr, w->memory.len, 0) == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    w->file = file;
+    w->len = w->memory.len;
+    once_buf_release(&w->memory);
+
+    return NGX_OK;
+}
+
+ngx_int_t
+ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len)
+{
+    size_t                     have = ngx_http_once_withheld_len(ctx);
+    ngx_http_once_withheld_t  *w = &ctx->withheld;
+
+    if (len > ctx->conf->max_response - have) {
+        return NGX_DECLINED;
+    }
+
+    if (w->file == NULL && have + len <= ctx->conf->response_memory) {
+        once_buf_add(&w->memory, once_span_of(bytes, len));
+        return w->memory.result == ONCE_OK ? NGX_OK : NGX_ERROR;
+    }
+
+    if ((w->file == NULL && ngx_http_once_spill(ctx) != NGX_OK)
+        || ngx_write_file(w->file, bytes, len, w->len) == NGX_ERROR)
+    {
+        ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                      "once: no room to withhold an answer, it is not kept");
+        return NGX_DECLINED;
+    }
+
+    w->len += len;
+
+    return NGX_OK;
+}
+
+ngx_int_t
+ngx_http_once_withheld(ngx_http_once_ctx_t *ctx, once_span *bytes)
+{
+    ngx_http_once_withheld_t  *w = &ctx->withheld;
+
+    if (w->file == NULL || w->len == 0) {
+        *bytes = once_buf_span(&w->memory);
+        return NGX_OK;
+    }
+
+    if (w->mapped == NULL) {
+        w->mapped = mmap(NULL, w->len, PROT_READ, MAP_SHARED, w->file->fd, 0);
+
+        if (w->mapped == MAP_FAILED) {
+            w->mapped = NULL;
+            ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, ngx_errno,
+                          "once: an answer of %uz bytes cannot be mapped", w->len);
+            return NGX_ERROR;
+        }
+    }
+
+    *bytes = once_span_of(w->mapped, w->len);
+
+    return NGX_OK;
+}
+
+void
+ngx_http_once_withheld_release(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_withheld_t  *w = &ctx->withheld;
+
+    once_buf_release(&w->memory);
+
+    if (w->mapped != NULL) {
+        munmap(w->mapped, w->len);
+        w->mapped = NULL;
+    }
+}
