@@ -135,6 +135,31 @@ def withheld__in_memory_where_that_is_allowed():
         expect(client.read().body == numbered(2 << 20), "other bytes")
 
 
+def own_memory():
+    """Bytes of the workers that are no file's."""
+    total = 0
+    for pid in gateway.worker_pids():
+        with open("/proc/%d/status" % pid, encoding="ascii") as file:
+            total += sum(1024 * int(line.split()[1]) for line in file if line.startswith("RssAnon:"))
+    return total
+
+
+@suite.case
+def withheld__long_answers_are_not_a_workers_memory():
+    """Each has its limit in memory, and nginx's own buffers: far less than what it is."""
+    many, size, buffers = 32, 2 << 20, 8 * (16 << 10)
+    before = own_memory()
+    tokens = [new_token() for _ in range(many)]
+    clients = [begin("/usual/long_held?%d" % size, token) for token in tokens]
+    wait_for(lambda: sum(files_of_workers()) >= many * (size - 2 * buffers), lambda: "the files: %s" % files_of_workers())
+    grown = own_memory() - before
+    expect(grown < many * size // 2, "the worker has %d bytes more, for %d answers of %d bytes" % (grown, many, size))
+    for token, client in zip(tokens, clients):
+        gateway.upstream.open_gate(token)
+        with client:
+            expect(client.read().body == numbered(size), "other bytes")
+
+
 @suite.case
 def withheld__a_client_that_leaves_loses_nothing():
     token = new_token()
