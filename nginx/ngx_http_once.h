@@ -215,7 +215,8 @@ typedef struct {
     struct once_buf            memory;
     ngx_file_t                *file;       /* NULL: it is in memory */
     size_t                     len;        /* in the file */
-    void                      *mapped;
+    u_char                    *bytes;      /* all of that, as memory; NULL: not yet */
+    unsigned                   mapped:1;
 } ngx_http_once_withheld_t;
 
 struct ngx_http_once_ctx_s {

@@ -1,7 +1,7 @@
 /*
  * ngx_http_once_withheld.c - the bytes of an answer for as long as it is withheld.
  *
- * Model:      in memory up to the location's limit; a longer answer is in a temporary file that has no name any more, as
+ * Model:      in memory up to the location's limit; a longer answer is in a temporary file whose name is gone, as
  *             nginx does it with what does not fit its buffers. So neither a slow upstream nor a slow client makes a worker
  *             hold much. Who reads it maps the file: it is one piece of memory either way.
  * Invariants: what was taken in stays whole: where there is no room for more, the bytes before are as they were.
@@ -88,6 +88,32 @@ ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len)
     return NGX_OK;
 }
 
+/* The file as memory: mapped, and for its own, since filters may write to what they send; copied where it cannot be mapped. */
+static ngx_int_t
+ngx_http_once_map(ngx_http_once_ctx_t *ctx)
+{
+    ngx_log_t                 *log = ctx->request->connection->log;
+    ngx_http_once_withheld_t  *w = &ctx->withheld;
+
+    w->bytes = mmap(NULL, w->len, PROT_READ|PROT_WRITE, MAP_PRIVATE, w->file->fd, 0);
+
+    if (w->bytes != MAP_FAILED) {
+        w->mapped = 1;
+        return NGX_OK;
+    }
+
+    w->bytes = ngx_alloc(w->len, log);
+
+    if (w->bytes == NULL || ngx_read_file(w->file, w->bytes, w->len, 0) != (ssize_t) w->len) {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "once: an answer of %uz bytes cannot be read back", w->len);
+        ngx_free(w->bytes);
+        w->bytes = NULL;
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
 ngx_int_t
 ngx_http_once_withheld(ngx_http_once_ctx_t *ctx, once_span *bytes)
 {
@@ -98,18 +124,11 @@ ngx_http_once_withheld(ngx_http_once_ctx_t *ctx, once_span *bytes)
         return NGX_OK;
     }
 
-    if (w->mapped == NULL) {
-        w->mapped = mmap(NULL, w->len, PROT_READ, MAP_SHARED, w->file->fd, 0);
-
-        if (w->mapped == MAP_FAILED) {
-            w->mapped = NULL;
-            ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, ngx_errno,
-                          "once: an answer of %uz bytes cannot be mapped", w->len);
-            return NGX_ERROR;
-        }
+    if (w->bytes == NULL && ngx_http_once_map(ctx) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    *bytes = once_span_of(w->mapped, w->len);
+    *bytes = once_span_of(w->bytes, w->len);
 
     return NGX_OK;
 }
@@ -121,8 +140,12 @@ ngx_http_once_withheld_release(ngx_http_once_ctx_t *ctx)
 
     once_buf_release(&w->memory);
 
-    if (w->mapped != NULL) {
-        munmap(w->mapped, w->len);
-        w->mapped = NULL;
+    if (w->mapped) {
+        munmap(w->bytes, w->len);
+
+    } else if (w->bytes != NULL) {
+        ngx_free(w->bytes);
     }
+
+    w->bytes = NULL;
 }

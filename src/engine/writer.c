@@ -204,7 +204,6 @@ static size_t take_batch(struct lane *lane)
 {
     struct engine *e = lane->engine;
     size_t count = 0, max = e->batch_max;
-    parking_due(&lane->parking, once_os_monotonic_ms(), e->stopping || e->impatient, &lane->ready);
     while (lane->ready != NULL && count < max) {
         lane->batch[count++] = lane->ready;
         lane->ready = lane->ready->next;
@@ -243,6 +242,7 @@ static size_t next_batch(struct lane *lane, bool *stop)
         use_lanes(e, 1);
     if (!stopping)
         gather(lane);
+    parking_due(&lane->parking, once_os_monotonic_ms(), stopping || e->impatient, &lane->ready);
     size_t count = take_batch(lane);
     *stop = count == 0 && stopping;
     if (leads)

@@ -18,12 +18,23 @@ LOCATIONS = (
     Location("/file/", *ON, "once_max_response 4m memory=0;"),
     Location("/inner/", *ON, "once_max_response 4m;", to=None, more=("location /inner/tight/ { proxy_pass http://app; once_max_response 100k memory=1k; }",)),
     Location("/unbuffered/", *ON, "once_max_response 4m;", more=("proxy_buffering off;",)),
+    Location("/charset/", *ON, "once_max_response 4m;", more=("charset two;", "source_charset one;")),
     Location("/gzip/", *ON, "once_max_response 4m;", more=("gzip on;", "gzip_types *;")),
     Location("/no-room/", *ON, "once_max_response 4m;", more=("client_body_temp_path removed;",)),
 )
 
+CHARSETS = "charset_map one two { 30 78; }"  # 0 is x there
+
 suite = Suite()
-gateway = None
+gateway = limited = None
+
+
+class Limited(Gateway):
+    """No file of nginx's gets longer than this: a disk that is full in the middle of a write."""
+    longest = 586 * 512
+
+    def nginx_command(self, *more):
+        return ["sh", "-c", "trap '' XFSZ; ulimit -f %d; exec \"$@\"" % (self.longest // 512), "sh", *super().nginx_command(*more)]
 
 
 def numbered(size):
@@ -39,6 +50,12 @@ def size_of(c):
 def long(c):
     c.work()
     c.answer(200, [], numbered(size_of(c)))
+
+
+@behaviour
+def long_html(c):
+    c.work()
+    c.answer(200, ["Content-Type: text/html"], numbered(size_of(c)))
 
 
 @behaviour
@@ -76,46 +93,57 @@ def begin(path, token):
 
 
 def files_of_workers():
-    """The sizes of files without a name that the workers have open in the folder of temporary files."""
+    """The sizes of files without a name that the workers have open in the folder of temporary files. One that was just made has
+    its name for a moment."""
     sizes = []
     for pid in gateway.worker_pids():
         for fd in os.listdir("/proc/%d/fd" % pid):
             path = "/proc/%d/fd/%s" % (pid, fd)
             try:
-                if os.readlink(path).startswith(gateway.path("body")):
-                    expect(os.readlink(path).endswith(" (deleted)"), "a file with a name: %s" % os.readlink(path))
+                name = os.readlink(path)
+                if name.startswith(gateway.path("body")) and name.endswith(" (deleted)"):
                     sizes.append(os.stat(path).st_size)
             except FileNotFoundError:
                 pass
     return sizes
 
 
-def kept(path, size):
+def kept(path, size, of=None):
+    g = of or gateway
     token = new_token()
-    first = gateway.ask("%s?%d" % (path, size), token, token)
-    retry = gateway.ask("%s?%d" % (path, size), token, token)
+    first = g.ask("%s?%d" % (path, size), token, token)
+    retry = g.ask("%s?%d" % (path, size), token, token)
     expect_equal((first.status, retry.status, retry.replayed), (200, 200, True), "the answers")
     expect(first.body == numbered(size), "the answer has other bytes: %d of them" % len(first.body))
     expect(retry.body == first.body, "the replay has other bytes: %d of them" % len(retry.body))
-    expect_equal((gateway.effects(token), gateway.state(token)), (1, "succeeded"), "effects, state")
+    expect_equal((g.effects(token), g.state(token)), (1, "succeeded"), "effects, state")
 
 
-def not_kept(path, size):
+def not_kept(path, size, of=None):
+    g = of or gateway
     token = new_token()
-    first = gateway.ask("%s?%d" % (path, size), token, token)
+    first = g.ask("%s?%d" % (path, size), token, token)
     expect_equal((first.status, first.body == numbered(size)), (200, True), "the answer: %d bytes" % len(first.body))
-    retry = gateway.ask("%s?%d" % (path, size), token, token)
-    expect_equal((retry.status, retry.code(), gateway.effects(token)), (410, "answer-not-kept", 1), "the retry, effects")
+    retry = g.ask("%s?%d" % (path, size), token, token)
+    expect_equal((retry.status, retry.code(), g.effects(token)), (410, "answer-not-kept", 1), "the retry, effects")
 
 
-def waits(path, size, in_file):
-    """Where it waits, while its last byte is missing; and that the file goes with the request."""
+def nothing_to_read(client):
+    client.connection.setblocking(False)
+    try:
+        return client.connection.recv(1) is None
+    except BlockingIOError:
+        return True
+    finally:
+        client.connection.setblocking(True)
+
+
+def waits(path, size):
+    """It is in a file while its last byte is missing, nothing of it is sent (K4), and the file goes with the request."""
     token = new_token()
     with begin("%s/long_held?%d" % (path, size), token) as client:
-        if in_file:
-            wait_for(lambda: sum(files_of_workers()) >= size - MEMORY, lambda: "the file: %s" % files_of_workers())
-        else:
-            wait_for(lambda: gateway.effects(token), "the effect")
+        wait_for(lambda: sum(files_of_workers()) >= size - MEMORY, lambda: "the file: %s" % files_of_workers())
+        expect(nothing_to_read(client), "bytes of an answer that has not ended")
         gateway.upstream.open_gate(token)
         answer = client.read()
         expect(answer.body == numbered(size), "other bytes: %d of them" % len(answer.body))
@@ -126,13 +154,15 @@ def waits(path, size, in_file):
 
 @suite.case
 def withheld__in_memory_where_that_is_allowed():
-    token = new_token()
-    with begin("/memory/long_held?%d" % (2 << 20), token) as client:
-        wait_for(lambda: gateway.effects(token), "the effect")
-        gateway.ask("/memory/long?%d" % (2 << 20), new_token(), new_token())
-        expect_equal(files_of_workers(), [], "files")
+    """The first of all: what was in memory and given back would not be seen to grow."""
+    before, tokens = own_memory(), [new_token() for _ in range(8)]
+    clients = [begin("/memory/long_held?%d" % KEPT, token) for token in tokens]
+    wait_for(lambda: own_memory() - before > 6 * KEPT, lambda: "%d bytes in memory: there are %d more" % (8 * KEPT, own_memory() - before))
+    expect_equal(files_of_workers(), [], "files")
+    for token, client in zip(tokens, clients):
         gateway.upstream.open_gate(token)
-        expect(client.read().body == numbered(2 << 20), "other bytes")
+        with client:
+            expect(client.read().body == numbered(KEPT), "other bytes")
 
 
 def own_memory():
@@ -192,6 +222,16 @@ def withheld__filters_see_all_of_it():
 
 
 @suite.case
+def withheld__filters_may_write_to_it():
+    """The one that recodes does, in place: to what is sent, not to what is stored."""
+    token = new_token()
+    for _ in range(2):
+        answer = gateway.ask("/charset/long_html?%d" % (2 << 20), token, token)
+        expect(answer.body == numbered(2 << 20).replace(b"0", b"x"), "other bytes")
+    expect_equal((gateway.effects(token), gateway.state(token)), (1, "succeeded"), "effects, state")
+
+
+@suite.case
 def withheld__over_http_2():
     token = new_token()
     for _ in range(2):
@@ -203,18 +243,30 @@ def withheld__over_http_2():
 
 @suite.case
 def withheld__without_room_it_is_passed_on_and_not_kept():
-    """The folder of the files is gone, as on a full disk."""
+    """The folder of the files is gone."""
     kept("/no-room/long", MEMORY)
     not_kept("/no-room/long", MEMORY + 1)
     not_kept("/no-room/long_chunked", 2 << 20)
     expect("once: no room to withhold an answer" in gateway.text("error.log"), "the log does not say so")
 
 
+@suite.case
+def withheld__a_disk_that_gets_full_costs_the_replay_only():
+    kept("/usual/long", Limited.longest - 1, of=limited)
+    for path in ("/usual/long", "/usual/long_chunked", "/file/long_chunked", "/unbuffered/long"):
+        for size in (Limited.longest + 1, 2 << 20):
+            not_kept(path, size, of=limited)
+    kept("/memory/long", 2 << 20, of=limited)
+    expect("File too large" in limited.text("error.log"), "its disk was never full")
+
+
 def main():
-    global gateway
+    global gateway, limited
     suite.require()
-    gateway = Gateway(LOCATIONS, listen="listen 127.0.0.1:PORT2 http2;", tolerate=r"open\(\) .*/removed/.* failed \(2: ")
+    gateway = Gateway(LOCATIONS, http=CHARSETS, listen="listen 127.0.0.1:PORT2 http2;", tolerate=r"open\(\) .*/removed/.* failed \(2: ")
     gateway.start()
+    limited = Limited(LOCATIONS, http=CHARSETS, tolerate=r"pwrite\(\) .* failed \(27: |pwrite\(\) .* has written only")
+    limited.start()
     os.rmdir(gateway.path("removed"))
     for size in (1, MEMORY - 1, MEMORY, MEMORY + 1, 3 << 20, KEPT):
         for path in ("/usual/long", "/usual/long_chunked", "/file/long", "/memory/long", "/unbuffered/long_chunked"):
@@ -225,9 +277,8 @@ def main():
     suite.add("a location of its own: kept", kept, "/inner/tight/long", 100 << 10)
     suite.add("a location of its own: too large", not_kept, "/inner/tight/long", (100 << 10) + 1)
     for path in ("/usual", "/file", "/unbuffered"):
-        suite.add("waits in a file, %s" % path, waits, path, 2 << 20, True)
-    suite.add("a small one waits in memory", waits, "/usual", 1000, False)
-    suite.run(gateways=[("the gateway", gateway)])
+        suite.add("waits in a file, %s" % path, waits, path, 2 << 20)
+    suite.run(gateways=[("the gateway", gateway), ("the one with a full disk", limited)])
 
 
 main()
