@@ -29,9 +29,8 @@ struct pulse {
     int users; /* of this structure: its owner, and a look-up under way */
     bool stopping, ending;
     once_time asked_ms; /* 0: no look-up is under way */
-    bool answered;      /* ever */
     uint64_t answers;
-    once_result result; /* of the last one */
+    once_result result; /* of the last one; at first that of opening the store, a moment ago */
     char text[500];
 
     uint64_t fed_answers, fed_turns; /* the thread's own: as of the last WATCHDOG=1 */
@@ -56,7 +55,6 @@ static void leave(struct pulse *p)
 static void note(struct pulse *p, once_result result, const struct once_error *err)
 {
     p->asked_ms = 0;
-    p->answered = true;
     p->result = result;
     snprintf(p->text, sizeof p->text, "%s", result != ONCE_OK ? err->text : "");
     pthread_cond_signal(&p->changed);
@@ -99,15 +97,13 @@ void pulse_look(struct pulse *p, struct pulse_view *v)
     *v = (struct pulse_view){ .queued = insight.queued, .queue_max = p->queue_max, .up_ms = now - p->started_ms };
     pthread_mutex_lock(&p->lock);
     bool silent = p->asked_ms != 0 && now - p->asked_ms > SILENCE_MS;
-    bool full = v->queued >= p->queue_max || (p->answered && p->result == ONCE_BUSY);
-    v->store = p->answered && !silent && (p->result == ONCE_OK || p->result == ONCE_BUSY);
+    bool full = v->queued >= p->queue_max || p->result == ONCE_BUSY;
+    v->store = !silent && (p->result == ONCE_OK || p->result == ONCE_BUSY);
     if (p->ending)
         snprintf(v->reason, sizeof v->reason, "it was told to end");
     else if (silent)
         snprintf(v->reason, sizeof v->reason, "the store has not answered for %lld s",
                  (long long)(now - p->asked_ms) / 1000);
-    else if (!p->answered)
-        snprintf(v->reason, sizeof v->reason, "the store was not asked yet");
     else if (full)
         snprintf(v->reason, sizeof v->reason, "the queue is full: %u operations wait", v->queued);
     else if (p->result != ONCE_OK)
@@ -184,6 +180,7 @@ once_result pulse_start(struct once *once, uint32_t queue_max, struct pulse **ou
     p->queue_max = queue_max;
     p->started_ms = once_os_monotonic_ms();
     p->watchdog_ms = once_os_watchdog_ms();
+    p->result = ONCE_OK;
     p->users = 1;
     pthread_mutex_init(&p->lock, NULL);
     once_cond_init(&p->changed);

@@ -6,7 +6,7 @@
  * /readyz and `once status` cost the store nothing, however often they are asked, and are a second old at most.
  *
  * Ready:    the store answered the last look-up, that was not long ago, the queue has room, and nobody told the daemon
- *           to end.
+ *           to end. From the beginning: the store was opened just now.
  * Watchdog: the service manager is told that we live (WATCHDOG=1) only while a writer gets on: a call of the store came
  *           back, whatever it said. A store that is away is no reason to restart us; a writer that hangs is.
  */
