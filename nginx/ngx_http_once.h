@@ -334,7 +334,6 @@ void ngx_http_once_guard(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_withhold_begin(ngx_http_once_ctx_t *ctx);
 /* Takes more in, all of these or none. NGX_DECLINED: they are too many, or there is no room for them. */
 ngx_int_t ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len);
-size_t ngx_http_once_withheld_len(ngx_http_once_ctx_t *ctx);
 /* All of them as one piece, until they are released. Nothing is taken in any more then. */
 ngx_int_t ngx_http_once_withheld(ngx_http_once_ctx_t *ctx, once_span *bytes);
 void ngx_http_once_withheld_release(ngx_http_once_ctx_t *ctx);

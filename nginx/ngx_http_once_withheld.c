@@ -19,12 +19,6 @@ ngx_http_once_withhold_begin(ngx_http_once_ctx_t *ctx)
     once_buf_init(&ctx->withheld.memory, ctx->conf->response_memory);
 }
 
-size_t
-ngx_http_once_withheld_len(ngx_http_once_ctx_t *ctx)
-{
-    return ctx->withheld.file != NULL ? ctx->withheld.len : ctx->withheld.memory.len;
-}
-
 /* From memory into a file. */
 static ngx_int_t
 ngx_http_once_spill(ngx_http_once_ctx_t *ctx)
@@ -63,8 +57,8 @@ ngx_http_once_spill(ngx_http_once_ctx_t *ctx)
 ngx_int_t
 ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len)
 {
-    size_t                     have = ngx_http_once_withheld_len(ctx);
     ngx_http_once_withheld_t  *w = &ctx->withheld;
+    size_t                     have = w->file != NULL ? w->len : w->memory.len;
 
     if (len > ctx->conf->max_response - have) {
         return NGX_DECLINED;
