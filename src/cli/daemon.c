@@ -322,10 +322,13 @@ static void put_more(void *arg, FILE *file)
         relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
 }
 
-static void on_escalated(void *arg, struct once_grant grant, const char *why)
+static void on_escalated(void *arg, struct once_grant grant, once_time since, const char *why)
 {
     struct daemon *d = arg;
-    escalate_note(d->escalations, grant, why);
+    if (since == 0)
+        escalate_note(d->escalations, grant, why);
+    else
+        escalate_found(d->escalations, grant, since, why);
 }
 
 /* Such a record is in progress for its clients until somebody completes it: that must not be found out from them.

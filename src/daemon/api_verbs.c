@@ -105,9 +105,10 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
 static void note_unknown(const struct api_call *call, enum once_verb verb, once_result result,
                          const struct once_reply *reply)
 {
-    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply) : NULL;
+    once_time since;
+    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply, &since) : NULL;
     if (why != NULL)
-        call->escalated(call->escalated_arg, reply->record.grant, why);
+        call->escalated(call->escalated_arg, reply->record.grant, since, why);
 }
 
 /* A decision that the library is about to be asked for. */

@@ -145,9 +145,10 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
 static void note_unknown(const struct call *call, const struct once_reply *reply)
 {
     struct hub *hub = call->conn->hub;
-    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply) : NULL;
+    once_time since;
+    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply, &since) : NULL;
     if (why != NULL)
-        hub->escalated(hub->escalated_arg, reply->record.grant, why);
+        hub->escalated(hub->escalated_arg, reply->record.grant, since, why);
 }
 
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks

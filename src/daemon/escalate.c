@@ -10,6 +10,7 @@
 #include "os/os.h"
 #include "os/thread.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <nettle/base64.h>
 #include <pthread.h>
@@ -22,6 +23,8 @@ enum {
     TRIES_MAX = 8,     /* about four minutes */
     TIMEOUT_MS = 10000,
     PAUSE_MS = 1000, /* before the second try; then doubled each time */
+    FRESH_MS = 10 * 1000,
+    CLOCK_MS = 10 * 1000, /* between two looks at the store's clock */
     SECRET_LEN_MAX = 256,
 };
 
@@ -36,6 +39,7 @@ struct escalations {
     struct once_mac secret;
     bool is_signed;
     struct escalate_counters counters;
+    _Atomic once_time ahead; /* the store's clock, of this machine's steady one */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
@@ -67,11 +71,34 @@ void escalate_note(struct escalations *e, struct once_grant grant, const char *w
         atomic_fetch_add(&e->counters.dropped, 1);
 }
 
+void escalate_found(struct escalations *e, struct once_grant grant, once_time since, const char *why)
+{
+    if (once_os_lease_ms() + atomic_load(&e->ahead) - since < FRESH_MS)
+        escalate_note(e, grant, why);
+}
+
+/* A database's clock need not be ours, and may be set, or become another server's. One that cannot be asked is where it
+ * was. */
+static void look_at_clock(struct escalations *e)
+{
+    once_time now;
+    if (once_read_clock(e->once, &now, NULL) == ONCE_OK)
+        atomic_store(&e->ahead, now - once_os_lease_ms());
+}
+
+/* Waits for the next one, with a look at the clock now and then. False: the daemon ends. */
 static bool take(struct escalations *e, struct note *note)
 {
     pthread_mutex_lock(&e->lock);
-    while (e->count == 0 && !e->stopping)
-        pthread_cond_wait(&e->work, &e->lock);
+    while (e->count == 0 && !e->stopping) {
+        once_time until = once_os_monotonic_ms() + CLOCK_MS;
+        struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+        if (pthread_cond_timedwait(&e->work, &e->lock, &at) != ETIMEDOUT)
+            continue;
+        pthread_mutex_unlock(&e->lock);
+        look_at_clock(e);
+        pthread_mutex_lock(&e->lock);
+    }
     bool taken = !e->stopping;
     if (taken) {
         *note = e->queue[e->first];
@@ -289,6 +316,8 @@ once_result escalate_start(const struct escalate_options *options, struct escala
         r = read_secret(e, options->secret_file, err);
     pthread_mutex_init(&e->lock, NULL);
     once_cond_init(&e->work);
+    atomic_store(&e->ahead, once_os_clock.wall(NULL) - once_os_lease_ms());
+    look_at_clock(e);
     if (r == ONCE_OK && once_thread_start(&e->thread, work, e) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");
     if (r != ONCE_OK) {

@@ -34,8 +34,11 @@ once_result escalate_start(const struct escalate_options *options, struct escala
 /* What waits is not waited for. After it, noting only counts. */
 void escalate_stop(struct escalations *e);
 void escalate_free(struct escalations *e);
-/* From any thread; does not block. `why` is a constant. */
+/* From any thread; neither blocks. `why` is a constant. */
 void escalate_note(struct escalations *e, struct once_grant grant, const char *why);
+/* The same, of one that was found unknown since then, if that is not long ago by the store's clock: else somebody was
+ * told at the time, perhaps by another daemon. */
+void escalate_found(struct escalations *e, struct once_grant grant, once_time since, const char *why);
 const struct escalate_counters *escalate_counters(const struct escalations *e);
 
 #endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Daemons on one PostgreSQL database: quotas of what all of them made, and a server whose clock is set.
+"""Daemons on one PostgreSQL database: quotas of what all of them made, a server whose clock is set, and a daemon whose
+own clock is wrong.
 
 usage: test_shared.py WITH_POSTGRES SHIFT_CLOCK    (which runs this again, beside a server with a clock that can be set)"""
 import os
@@ -58,10 +59,18 @@ def wait_for(condition, what):
     raise TimeoutError(what)
 
 
+def sql(text):
+    psql = os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "psql")
+    subprocess.run([psql, "-XqAt", "-d", os.environ["ONCE_TEST_POSTGRES"], "-c", text], check=True)
+
+
 class Daemon:
-    def __init__(self, folder, name, *options):
+    def __init__(self, folder, name, *options, clock=None):
+        """Its clock is right, or ahead by what a file says."""
         self.path, self.file = os.path.join(folder, name + ".sock"), os.path.join(folder, name + ".log")
-        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "SHIFT_CLOCK")}  # its clock is right
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "SHIFT_CLOCK")}
+        if clock:
+            environment.update(LD_PRELOAD=os.environ["LD_PRELOAD"], SHIFT_CLOCK=clock)
         self.p = subprocess.Popen([ONCE, "daemon", "--store", os.environ["ONCE_TEST_POSTGRES"], "--socket", self.path, "--quiet",
                                    "--http", "127.0.0.1:0", *options],
                                   stdout=subprocess.PIPE, stderr=open(self.file, "a"), env=environment, text=True)
@@ -90,6 +99,7 @@ class Daemon:
         self.p.stdout.close()
 
 
+SHORT_MS = 200
 LEASE_MS = 12 * 3600 * 1000  # the other case sets the server's clock ahead by 2 h meanwhile: none of these ends by that
 
 
@@ -136,6 +146,35 @@ def a_clock_that_is_set_is_not_deleted_by(folder):
     d.end()
 
 
+def ask_until_unknown(d, key):
+    """Of one whose holder is gone: claims are told that it is in progress until its lease is over."""
+    d.client.ask(w.claim(key, lease_ms=SHORT_MS))
+    wait_for(lambda: d.client.ask(w.claim(key, lease_ms=SHORT_MS)).arm == w.UNKNOWN, "the lease to end")
+
+
+def told(d):
+    return d.log().count("once daemon: escalated")
+
+
+def what_becomes_unknown_is_told_by_the_stores_clock(folder):
+    clock = os.path.join(folder, "clock")
+    for ahead, name in (120, "ahead of"), (-120, "behind"):
+        with open(clock, "wb") as file:
+            file.write(struct.pack("l", ahead))
+        d = Daemon(folder, name[:5], clock=clock)
+        ask_until_unknown(d, "gone, " + name)
+        wait_for(lambda: told(d) == 1, "the escalation")
+        ok(True, "a daemon whose clock is 2 min %s the store's tells what became unknown" % name)
+        d.end()
+        sql("UPDATE once.result SET finished_at = finished_at - 60000 WHERE state & 15 = 4")
+        d = Daemon(folder, name[:5] + "-2", clock=clock)
+        again = d.client.ask(w.claim("gone, " + name)).arm
+        ask_until_unknown(d, "gone later, " + name)
+        wait_for(lambda: told(d) >= 1, "the escalation")
+        ok(again == w.UNKNOWN and told(d) == 1, "and not again what was a minute ago, after a restart", d.log())
+        d.end()
+
+
 def run_case(case, folder):
     try:
         case(folder)
@@ -151,6 +190,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="once-shared-")
     with ThreadPoolExecutor() as pool:  # mostly they wait
         list(pool.map(lambda case: run_case(case, folder), (quotas_are_of_the_store, a_clock_that_is_set_is_not_deleted_by)))
+    run_case(what_becomes_unknown_is_told_by_the_stores_clock, folder)  # when nobody sets the server's any more
     shutil.rmtree(folder)
     print("1..%d" % _number)
     sys.exit(_failed != 0)
