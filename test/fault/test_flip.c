@@ -501,12 +501,12 @@ static void flip_bits(const char *with, bool shared, int file, unsigned long cou
 
 static void database__never_a_wrong_answer_unreported(void)
 {
-    flip_bits("", false, 0, 200 * env_number("SIZE", 1), true);
+    flip_bits("", false, 0, 100 * env_number("SIZE", 1), true);
 }
 
 static void database_without_key_texts__the_same(void)
 {
-    flip_bits("&keytext=off", false, 0, 80 * env_number("SIZE", 1), true);
+    flip_bits("&keytext=off", false, 0, 40 * env_number("SIZE", 1), true);
 }
 
 static void small_tables__every_bit(void)
@@ -516,7 +516,7 @@ static void small_tables__every_bit(void)
 
 static void log__never_a_wrong_replay(void)
 {
-    flip_bits("", true, 1, 30 * env_number("SIZE", 1), false);
+    flip_bits("", true, 1, 15 * env_number("SIZE", 1), false);
 }
 
 int main(int argc, char **argv)

@@ -424,7 +424,7 @@ static void record_and_try(bool shared)
     printf("# %zu finished, %zu checkpoints\n", finished, checkpoints);
     EXPECT(finished == answer_count);
     EXPECT(checkpoints > 1);
-    try_moments(shared, 30 * size);
+    try_moments(shared, 15 * size);
     forget();
 }
 

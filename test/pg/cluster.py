@@ -1,7 +1,9 @@
 """A PostgreSQL cluster in a folder of its own: make it, copy it to a standby, start, stop,
 promote. with-postgres makes clusters for tests with this; tests that stop servers and start
 them again take hold of theirs with it. A server is reached, and stopped, by its folder only."""
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
@@ -33,7 +35,29 @@ class Cluster:
         return self.program("pg_ctl", verb, "-D", self.data, "-w", "-t", "300", "-s", *arguments)
 
     def make(self):
-        return self.program("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+        """Where a run of tests has a shelf (tools/run-tests), a copy of the first one that it made."""
+        shelf = os.environ.get("ONCE_TEST_SHELF")
+        template = self.template(shelf) if shelf else None
+        return quietly(["cp", "-R", template, self.data]) if template else self.initdb(self.data)
+
+    def template(self, shelf):
+        """The shelf's cluster, which nobody starts. None: there is none to be had."""
+        template = os.path.join(shelf, self.bin_dir.strip("/").replace("/", "-"))
+        with open(template + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.isdir(template):
+                workshop = template + ".half"
+                shutil.rmtree(workshop, ignore_errors=True)  # whoever was at it was killed
+                os.mkdir(workshop, 0o755)
+                if os.geteuid() == 0:
+                    shutil.chown(workshop, "postgres")
+                if not self.initdb(os.path.join(workshop, "data")):
+                    return None
+                os.rename(os.path.join(workshop, "data"), template)
+        return template
+
+    def initdb(self, data):
+        return self.program("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                             "--locale=C.UTF-8", "--no-sync")
 
     def copy_of(self, socket_folder, port):
