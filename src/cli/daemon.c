@@ -399,6 +399,7 @@ static void on_ending(void *arg)
 {
     struct daemon *d = arg;
     pulse_end(d->status.pulse);
+    escalate_end(d->escalations);
 }
 
 /* What `once status` is told of. */
@@ -489,11 +490,6 @@ static int serve(struct daemon *d)
 {
     struct once_error err;
     struct server *server = NULL;
-    d->escalate.once = d->options.once;
-    if (http_call_init(&err) != ONCE_OK || escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
-        once_close(d->options.once);
-        return once_cli_error(&d->cli, &err, "escalate");
-    }
     d->options.escalated = on_escalated;
     d->options.escalated_arg = d;
     d->options.deferred = on_deferred;
@@ -506,10 +502,12 @@ static int serve(struct daemon *d)
     d->options.log = d->log;
     d->options.exporter = d->otlp.tracer.exporter;
     d->relay.relay.exporter = d->otlp.tracer.exporter;
-    if (server_open(&d->options, &server, &err) != ONCE_OK) {
-        escalate_stop(d->escalations); /* nothing was noted: it does not ask the store, which is closed */
-        escalate_free(d->escalations);
+    if (server_open(&d->options, &server, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve");
+    d->escalate.once = d->options.once;
+    if (http_call_init(&err) != ONCE_OK || escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
+        server_close(server);
+        return once_cli_error(&d->cli, &err, "escalate");
     }
     int exit = serve_all(d, server);
     escalate_stop(d->escalations);

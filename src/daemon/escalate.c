@@ -22,9 +22,10 @@ enum {
     RECENT_MAX = 4096, /* fences that were told, so that a retry's claim does not tell them again */
     TRIES_MAX = 8,     /* about four minutes */
     TIMEOUT_MS = 10000,
-    PAUSE_MS = 1000, /* before the second try; then doubled each time */
-    FRESH_MS = 10 * 1000,
-    CLOCK_MS = 10 * 1000, /* between two looks at the store's clock */
+    PAUSE_MS = 1000,          /* before the second try; then doubled each time */
+    FRESH_MS = 5 * 60 * 1000, /* more than a store takes for an answer, with all that is tried before it is given up */
+    CLOCK_MS = 10 * 1000,     /* between two looks at the store's clock */
+    CLOCK_SLACK_MS = 1000,    /* an answer that took longer says little */
     SECRET_LEN_MAX = 256,
 };
 
@@ -46,7 +47,8 @@ struct escalations {
     struct note queue[QUEUE_MAX];
     size_t first, count;
     uint64_t recent[RECENT_MAX];
-    bool stopping;
+    bool ending, stopping;
+    once_time look_at; /* the thread's own, monotonic: when the store's clock is looked at again */
 };
 
 /* ------------------------------------------------------------------ noting */
@@ -77,27 +79,37 @@ void escalate_found(struct escalations *e, struct once_grant grant, once_time si
         escalate_note(e, grant, why);
 }
 
-/* A database's clock need not be ours, and may be set, or become another server's. One that cannot be asked is where it
- * was. */
+/* A database's clock need not be ours, and may be set, or become another server's. One that cannot be asked is where
+ * it was. */
 static void look_at_clock(struct escalations *e)
 {
-    once_time now;
-    if (once_read_clock(e->once, &now, NULL) == ONCE_OK)
-        atomic_store(&e->ahead, now - once_os_lease_ms());
+    once_time before = once_os_lease_ms(), now;
+    if (once_read_clock(e->once, &now, NULL) == ONCE_OK && once_os_lease_ms() - before <= CLOCK_SLACK_MS)
+        atomic_store(&e->ahead, now - before);
+    e->look_at = once_os_monotonic_ms() + CLOCK_MS;
+}
+
+/* With the lock, given up in between. */
+static void look_if_due(struct escalations *e)
+{
+    if (e->stopping || e->ending || once_os_monotonic_ms() < e->look_at)
+        return;
+    pthread_mutex_unlock(&e->lock);
+    look_at_clock(e);
+    pthread_mutex_lock(&e->lock);
 }
 
 /* Waits for the next one, with a look at the clock now and then. False: the daemon ends. */
 static bool take(struct escalations *e, struct note *note)
 {
     pthread_mutex_lock(&e->lock);
+    look_if_due(e);
     while (e->count == 0 && !e->stopping) {
-        once_time until = once_os_monotonic_ms() + CLOCK_MS;
-        struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
-        if (pthread_cond_timedwait(&e->work, &e->lock, &at) != ETIMEDOUT)
-            continue;
-        pthread_mutex_unlock(&e->lock);
-        look_at_clock(e);
-        pthread_mutex_lock(&e->lock);
+        struct timespec at = { .tv_sec = e->look_at / 1000, .tv_nsec = e->look_at % 1000 * 1000000 };
+        if (e->ending)
+            pthread_cond_wait(&e->work, &e->lock);
+        else if (pthread_cond_timedwait(&e->work, &e->lock, &at) == ETIMEDOUT)
+            look_if_due(e);
     }
     bool taken = !e->stopping;
     if (taken) {
@@ -317,7 +329,8 @@ once_result escalate_start(const struct escalate_options *options, struct escala
     pthread_mutex_init(&e->lock, NULL);
     once_cond_init(&e->work);
     atomic_store(&e->ahead, once_os_clock.wall(NULL) - once_os_lease_ms());
-    look_at_clock(e);
+    if (r == ONCE_OK)
+        look_at_clock(e);
     if (r == ONCE_OK && once_thread_start(&e->thread, work, e) != 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start a thread");
     if (r != ONCE_OK) {
@@ -326,6 +339,14 @@ once_result escalate_start(const struct escalate_options *options, struct escala
     }
     *out = e;
     return ONCE_OK;
+}
+
+void escalate_end(struct escalations *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->ending = true;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
 }
 
 void escalate_stop(struct escalations *e)

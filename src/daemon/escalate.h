@@ -8,8 +8,9 @@
  * itself is the truth and stays until a person resolves it (`once keys list --state unknown`); what waits here to be
  * told is lost with the process.
  *
- * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered; every try has
- *         the same webhook-id and Idempotency-Key.
+ * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered: after a
+ * restart, or by another daemon, within five minutes perhaps again. Every try has the same webhook-id and
+ *         Idempotency-Key.
  */
 #ifndef ONCE_DAEMON_ESCALATE_H
 #define ONCE_DAEMON_ESCALATE_H
@@ -31,13 +32,15 @@ struct escalate_options {
 struct escalations;
 
 once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err);
+/* The daemon was told to end: the store is not asked for its time any more. */
+void escalate_end(struct escalations *e);
 /* What waits is not waited for. After it, noting only counts. */
 void escalate_stop(struct escalations *e);
 void escalate_free(struct escalations *e);
 /* From any thread; neither blocks. `why` is a constant. */
 void escalate_note(struct escalations *e, struct once_grant grant, const char *why);
-/* The same, of one that was found unknown since then, if that is not long ago by the store's clock: else somebody was
- * told at the time, perhaps by another daemon. */
+/* The same, of one that was found unknown since then, if that is less than five minutes ago by the store's clock: no
+ * answer that made it so takes longer. Else somebody was told at the time, perhaps by another daemon. */
 void escalate_found(struct escalations *e, struct once_grant grant, once_time since, const char *why);
 const struct escalate_counters *escalate_counters(const struct escalations *e);
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from threading import Lock
 
 import wireclient as w
@@ -93,6 +94,17 @@ class Daemon:
         before = self.metrics()["once_quota_walks_total"]
         wait_for(lambda: self.metrics()["once_quota_walks_total"] >= before + 2, "two walks")
 
+    def wall(self):
+        """The time that it takes it to be."""
+        answer = urllib.request.urlopen("http://%s/metrics" % self.http, timeout=SECONDS)
+        return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
     def end(self):
         self.p.send_signal(signal.SIGTERM)
         self.p.wait()
@@ -158,21 +170,31 @@ def told(d):
 
 def what_becomes_unknown_is_told_by_the_stores_clock(folder):
     clock = os.path.join(folder, "clock")
-    for ahead, name in (120, "ahead of"), (-120, "behind"):
+    for ahead, name in (1200, "ahead of"), (-1200, "behind"):
         with open(clock, "wb") as file:
             file.write(struct.pack("l", ahead))
-        d = Daemon(folder, name[:5], clock=clock)
-        ask_until_unknown(d, "gone, " + name)
-        wait_for(lambda: told(d) == 1, "the escalation")
-        ok(True, "a daemon whose clock is 2 min %s the store's tells what became unknown" % name)
-        d.end()
-        sql("UPDATE once.result SET finished_at = finished_at - 60000 WHERE state & 15 = 4")
-        d = Daemon(folder, name[:5] + "-2", clock=clock)
-        again = d.client.ask(w.claim("gone, " + name)).arm
-        ask_until_unknown(d, "gone later, " + name)
-        wait_for(lambda: told(d) >= 1, "the escalation")
-        ok(again == w.UNKNOWN and told(d) == 1, "and not again what was a minute ago, after a restart", d.log())
-        d.end()
+        with Daemon(folder, name[:5], clock=clock) as d:
+            off = d.wall() - time.time()
+            ok(abs(off - ahead) < abs(ahead) / 2, "a daemon whose clock is 20 min %s the store's" % name, off)
+            ask_until_unknown(d, "gone, " + name)
+            wait_for(lambda: told(d) == 1, "the escalation")
+            ok(True, "tells what became unknown")
+        sql("UPDATE once.result SET finished_at = finished_at - 600000 WHERE state & 15 = 4")
+        with Daemon(folder, name[:5] + "-2", clock=clock) as d:
+            again = d.client.ask(w.claim("gone, " + name)).arm
+            ask_until_unknown(d, "gone later, " + name)
+            wait_for(lambda: told(d) >= 1, "the escalation")
+            ok(again == w.UNKNOWN and told(d) == 1, "and not again what was ten minutes ago, after a restart", d.log())
+
+
+def a_clock_that_is_set_is_noticed(folder):
+    """Until its next look the daemon takes what is dated by it for old."""
+    with Daemon(folder, "noticed") as d:
+        set_ahead(os.environ["SHIFT_CLOCK"], -3600)
+        keys = iter(range(1000000))
+        wait_for(lambda: ask_until_unknown(d, "set back, %d" % next(keys)) or told(d) >= 1, "the escalation")
+        ok(True, "a server's clock is set back: what becomes unknown is told before long")
+        set_ahead(os.environ["SHIFT_CLOCK"], 0)
 
 
 def run_case(case, folder):
@@ -190,7 +212,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="once-shared-")
     with ThreadPoolExecutor() as pool:  # mostly they wait
         list(pool.map(lambda case: run_case(case, folder), (quotas_are_of_the_store, a_clock_that_is_set_is_not_deleted_by)))
-    run_case(what_becomes_unknown_is_told_by_the_stores_clock, folder)  # when nobody sets the server's any more
+    for case in what_becomes_unknown_is_told_by_the_stores_clock, a_clock_that_is_set_is_noticed:
+        run_case(case, folder)  # by themselves: the server's clock is everybody's
     shutil.rmtree(folder)
     print("1..%d" % _number)
     sys.exit(_failed != 0)
