@@ -4,6 +4,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 SEED ?= 1
 SIZE ?= 1
+CHECK_SEED ?= 3
 FUZZ_SECONDS ?= 60
 # of `make run`: the gateway, the ports of the services, where the JSON API and the console listen
 LISTEN ?= 127.0.0.1:8080
@@ -45,12 +46,12 @@ slow: deps all jars ## those that take their time
 check: deps jars ## the tests under ASan and UBSan, the threaded ones under TSan
 	@CC=clang meson setup -Db_sanitize=address,undefined -Db_lundef=false build-asan >/dev/null 2>&1 || true
 	@ninja -C build-asan
-	@SEED=2 ONCE_TEST_SECONDS=300 tools/run-tests build-asan --timeout-multiplier 5 --no-suite plain --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
+	@SEED=$(CHECK_SEED) ONCE_TEST_SECONDS=300 tools/run-tests build-asan --timeout-multiplier 5 --no-suite plain --no-suite sql --no-suite docs --no-suite model --no-suite postgres --no-suite slow
 	@$(MAKE) --no-print-directory tsan
 
 tsan: deps
 	@CC=clang meson setup -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
-	@SEED=2 ONCE_TEST_SECONDS=300 tools/run-tests build-tsan --timeout-multiplier 5 --suite conformance --suite daemon --suite unit --no-suite plain --no-suite postgres --no-suite slow
+	@ONCE_TEST_SECONDS=300 tools/run-tests build-tsan --timeout-multiplier 5 --suite conformance --suite daemon --suite unit --no-suite plain --no-suite postgres --no-suite slow
 
 clang: deps ## does clang build it without a warning? (the tests: make check)
 	@CC=clang meson setup -Dtests=none build-clang >/dev/null 2>&1 || true

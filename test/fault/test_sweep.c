@@ -230,6 +230,7 @@ int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     inject_init();
+    printf("# SEED=%lu SIZE=%lu\n", env_number("SEED", 0), env_number("SIZE", 1));
     const char *tmp = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/once-fault.XXXXXX", tmp != NULL ? tmp : "/tmp");
     if (mkdtemp(folder) == NULL)

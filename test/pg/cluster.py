@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 
 def as_server_user(command):
@@ -35,7 +36,8 @@ class Cluster:
         return self.program("pg_ctl", verb, "-D", self.data, "-w", "-t", "300", "-s", *arguments)
 
     def make(self):
-        """Where a run of tests has a shelf (tools/run-tests), a copy of the first one that it made."""
+        """Where a run of tests has a shelf (tools/run-tests), a copy of the first one that it made: then all of them have
+        one system identifier, which no test may mind."""
         shelf = os.environ.get("ONCE_TEST_SHELF")
         template = self.template(shelf) if shelf else None
         return quietly(["cp", "-R", template, self.data]) if template else self.initdb(self.data)
@@ -43,17 +45,18 @@ class Cluster:
     def template(self, shelf):
         """The shelf's cluster, which nobody starts. None: there is none to be had."""
         template = os.path.join(shelf, self.bin_dir.strip("/").replace("/", "-"))
-        with open(template + ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.isdir(template):
-                workshop = template + ".half"
-                shutil.rmtree(workshop, ignore_errors=True)  # whoever was at it was killed
-                os.mkdir(workshop, 0o755)
-                if os.geteuid() == 0:
-                    shutil.chown(workshop, "postgres")
-                if not self.initdb(os.path.join(workshop, "data")):
-                    return None
-                os.rename(os.path.join(workshop, "data"), template)
+        try:
+            with open(template + ".lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.path.isdir(template):
+                    workshop = tempfile.mkdtemp(dir=shelf)
+                    if os.geteuid() == 0:
+                        shutil.chown(workshop, "postgres")
+                    if not self.initdb(os.path.join(workshop, "data")):
+                        return None
+                    os.rename(os.path.join(workshop, "data"), template)
+        except OSError:
+            return None
         return template
 
     def initdb(self, data):
