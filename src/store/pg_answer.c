@@ -242,6 +242,76 @@ once_result pg_read_usual(const PGresult *r, const struct pg_usual *usual, struc
     return result;
 }
 
+/* The columns of once.replayed. */
+enum {
+    REPLAYED_I,
+    REPLAYED_FENCE,
+    REPLAYED_ATTEMPT,
+    REPLAYED_STATE,
+    REPLAYED_STATUS,
+    REPLAYED_HEADERS,
+    REPLAYED_BODY,
+    REPLAYED_IS_BURIED,
+    REPLAYED_POINT,
+    REPLAYED_CHECKPOINT,
+    REPLAYED_TAKEOVER,
+    REPLAYED_CREATED,
+    REPLAYED_CLAIMED,
+    REPLAYED_FINISHED,
+    REPLAYED_RETENTION,
+    REPLAYED_BODY_RETENTION,
+    REPLAYED_IS_NAMED,
+    REPLAYED_COLUMNS
+};
+enum { STATE_BITS = 15, STATE_DROPPED = 32, TAKEOVER_BITS = 15, TAKEOVER_FORGOTTEN = 256 };
+
+/* As once.replay_answers has it; whose it is, the asker said himself. */
+static once_result replay(const PGresult *r, int row, struct once_op *op, struct once_error *err)
+{
+    const struct once_claim *claim = &op->request->claim;
+    int64_t state = pg_int(r, row, REPLAYED_STATE), takeover = pg_int(r, row, REPLAYED_TAKEOVER);
+    bool is_buried = pg_bool(r, row, REPLAYED_IS_BURIED), forgotten = (takeover & TAKEOVER_FORGOTTEN) != 0;
+    once_span none = once_span_of(NULL, 0);
+    struct once_record record = {
+        .grant.fence = (uint64_t)pg_int(r, row, REPLAYED_FENCE),
+        .tenant = forgotten ? none : claim->tenant,
+        .key = pg_bool(r, row, REPLAYED_IS_NAMED) ? claim->key : none,
+        .state = (enum once_state)(state & STATE_BITS),
+        .body_dropped = (state & STATE_DROPPED) != 0 || is_buried,
+        .body_expired = is_buried,
+        .takeover = (enum once_takeover)(takeover & TAKEOVER_BITS),
+        .attempt = (uint32_t)pg_int(r, row, REPLAYED_ATTEMPT),
+        .status = (int32_t)pg_int(r, row, REPLAYED_STATUS),
+        .retention_ms = pg_int(r, row, REPLAYED_RETENTION),
+        .body_retention_ms = pg_int(r, row, REPLAYED_BODY_RETENTION),
+        .created_at = pg_int(r, row, REPLAYED_CREATED),
+        .claimed_at = pg_int(r, row, REPLAYED_CLAIMED),
+        .finished_at = pg_int(r, row, REPLAYED_FINISHED),
+        .fingerprint = claim->fingerprint,
+        .recovery_point = pg_bytes(r, row, REPLAYED_POINT),
+        .checkpoint = pg_bytes(r, row, REPLAYED_CHECKPOINT),
+        .headers = pg_bytes(r, row, REPLAYED_HEADERS),
+        .body = pg_bytes(r, row, REPLAYED_BODY),
+        .forgotten = forgotten,
+    };
+    record.expires_at = record.retention_ms >= 0 ? record.finished_at + record.retention_ms : ONCE_NEVER;
+    memcpy(record.grant.record, op->record, sizeof op->record);
+    op->result = ONCE_OK;
+    return once_reply_set(&op->reply, ONCE_ARM_REPLAY, &record, err);
+}
+
+once_result pg_read_replays(const PGresult *r, struct once_op *const *ops, size_t count, bool *all,
+                            struct once_error *err)
+{
+    *all = (size_t)PQntuples(r) == count;
+    once_result result = PQnfields(r) == REPLAYED_COLUMNS ? ONCE_OK : not_ours(err);
+    for (int row = 0; *all && row < PQntuples(r) && result == ONCE_OK; row++) {
+        int64_t i = pg_int(r, row, REPLAYED_I);
+        result = i >= 1 && (size_t)i <= count ? replay(r, row, ops[i - 1], err) : not_ours(err);
+    }
+    return result;
+}
+
 once_result pg_read_other(const PGresult *r, struct once_op *op, struct once_error *err)
 {
     return has_columns(r, 0) ? read_answer(r, 0, 0, op, err) : not_ours(err);

@@ -2,7 +2,8 @@
  * pg_answer.h - what the database's functions answer, as replies.
  *
  * A call for many answers what went as usual in rows of arrays, in the order of records
- * or fences, and everything else in rows of once.answer (sql/postgres, 35_many.sql).
+ * or fences, replays that were expected in rows of once.replayed, and everything else in rows of once.answer
+ * (sql/postgres, 35_many.sql).
  */
 #ifndef ONCE_STORE_PG_ANSWER_H
 #define ONCE_STORE_PG_ANSWER_H
@@ -55,6 +56,9 @@ struct once_record pg_read_record(const PGresult *result, int row, int at);
 once_result pg_read_claims(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_read_finishes(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_read_usual(const PGresult *result, const struct pg_usual *usual, struct once_error *err);
+/* *all is false: one at least is no replay. */
+once_result pg_read_replays(const PGresult *result, struct once_op *const *ops, size_t count, bool *all,
+                            struct once_error *err);
 once_result pg_read_other(const PGresult *result, struct once_op *op, struct once_error *err);
 
 #endif

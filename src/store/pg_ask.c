@@ -93,20 +93,30 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         pg_array_int(p, PG_INT4, stored_code(ops[i], as_they_are));
 }
 
-static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+static void add_records(struct pg_params *p, struct once_op *const *ops, size_t count)
 {
     pg_array_begin(p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(p, record_span(ops[i]));
+}
+
+static void add_fingerprints(struct pg_params *p, struct once_op *const *ops, size_t count)
+{
+    pg_array_begin(p, PG_BYTEA, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
+}
+
+static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+{
+    add_records(p, ops, count);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(p, ops[i]->request->claim.tenant);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
         add_key(p, ops[i]->request->claim.key, as_they_are);
-    pg_array_begin(p, PG_BYTEA, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
+    add_fingerprints(p, ops, count);
     add_terms(p, ops, count, as_they_are);
     pg_array_begin(p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
@@ -193,9 +203,7 @@ once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size
 {
     struct pg_params p;
     pg_params_init(&p);
-    pg_array_begin(&p, PG_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&p, record_span(ops[i]));
+    add_records(&p, ops, count);
     add_fences(&p, ops, count);
     add_outcomes(&p, ops, count);
     pg_add_int(&p, PG_INT4, ops[0]->again); /* as all of them */
@@ -231,6 +239,17 @@ once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struc
         add_absent(&p, finish, sizeof finish / sizeof *finish);
     }
     once_result r = pg_conn_call(pg, PG_STATEMENT_USUAL, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+once_result pg_ask_replays(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    add_records(&p, ops, count);
+    add_fingerprints(&p, ops, count);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_REPLAYS, &p, err);
     pg_params_release(&p);
     return r;
 }

@@ -21,6 +21,8 @@ struct pg_usual {
     const struct pg_grant *granted; /* of the finishes */
 };
 once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struct once_error *err);
+/* Claims, all of which are expected to be replays: likewise. */
+once_result pg_ask_replays(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err);
 
 #endif

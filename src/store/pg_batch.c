@@ -68,8 +68,9 @@ struct batch {
     struct once_op **ops;     /* of the items */
     struct pg_grant *granted; /* likewise */
     size_t count;
-    bool twice; /* two claims of one record go into one statement */
-    bool usual; /* this try expects the usual */
+    bool twice;   /* two claims of one record go into one statement */
+    bool usual;   /* this try expects the usual */
+    bool replays; /* this try expects nothing but replays: it is one statement, and writes nothing */
 };
 
 /* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
@@ -226,6 +227,8 @@ static struct pg_usual batch_usual(const struct batch *b, size_t at)
 /* How many operations, from `at` on, go into one statement. */
 static size_t batch_statement(const struct batch *b, size_t at)
 {
+    if (b->replays)
+        return b->count;
     struct pg_usual usual = batch_usual(b, at);
     size_t count = usual.claims + usual.finishes;
     return count > 0 ? count : batch_run(b, at);
@@ -234,6 +237,8 @@ static size_t batch_statement(const struct batch *b, size_t at)
 static once_result send_statement(struct pg_conn *pg, const struct batch *b, size_t at, size_t count,
                                   struct once_error *err)
 {
+    if (b->replays)
+        return pg_ask_replays(pg, b->ops, b->count, err);
     struct pg_usual usual = batch_usual(b, at);
     if (usual.claims + usual.finishes > 0)
         return pg_ask_usual(pg, &usual, err);
@@ -265,6 +270,7 @@ struct receipt {
     once_result result;      /* the first failure of our own */
     enum pg_failure failure; /* of the server */
     bool failed, rolled_back;
+    bool unusual; /* it was not what this try expected, and wrote nothing */
 };
 
 static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *receipt, struct once_error *err)
@@ -298,9 +304,15 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
     PQclear(receive(pg, receipt, err));
 }
 
-static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count,
+static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *unusual,
                                   struct once_error *err)
 {
+    if (b->replays) {
+        bool all = false;
+        once_result result = pg_read_replays(r, b->ops, b->count, &all, err);
+        *unusual = !all;
+        return result;
+    }
     struct pg_usual usual = batch_usual(b, at);
     if (usual.claims + usual.finishes > 0)
         return pg_read_usual(r, &usual, err);
@@ -315,7 +327,7 @@ static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at
 {
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
-        receipt->result = read_statement(r, b, at, count, err);
+        receipt->result = read_statement(r, b, at, count, &receipt->unusual, err);
     PQclear(r);
 }
 
@@ -420,26 +432,64 @@ static void note_clock(struct pg_conn *pg, const struct batch *b)
 
 /* ------------------------------------------------------------------ the usual */
 
-enum { USUAL_BATCH_MIN = 8, USUAL_WANTED_MIN = 2, USUAL_WANTED_MAX = 64 };
+enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, HABIT_WANTED_MAX = 64 };
 
-/* Keys that nobody has, grants that nobody else finished: the functions that expect just this are much cheaper, but
- * where they are wrong the whole batch has to be done again. So all has to be as usual for a few batches first, and
- * for more of them after each time that it was not. Small batches have nothing to gain: there the disk is what costs.
+/* Keys that nobody has, grants that nobody else finished; or keys that were all finished: the functions that expect
+ * just this are much cheaper, but where they are wrong the whole batch has to be done again. So it has to be that way
+ * for a few batches first, and for more of them after each time that it was not. Small batches have nothing to gain:
+ * there the disk is what costs.
  */
-static unsigned usual_wanted(const struct pg_conn *pg)
+static unsigned habit_wanted(const struct pg_habit *habit)
 {
-    return pg->usual_wanted > USUAL_WANTED_MIN ? pg->usual_wanted : USUAL_WANTED_MIN;
+    return habit->wanted > HABIT_WANTED_MIN ? habit->wanted : HABIT_WANTED_MIN;
 }
 
-static bool expects_usual(const struct pg_conn *pg, const struct batch *b)
+static bool habit_holds(const struct pg_habit *habit)
 {
-    return b->count >= USUAL_BATCH_MIN && !b->twice && pg->usual_for >= usual_wanted(pg);
+    return habit->lasted >= habit_wanted(habit);
 }
 
-static void note_unusual(struct pg_conn *pg)
+/* It was expected, in vain. */
+static void habit_fails(struct pg_habit *habit)
 {
-    pg->usual_for = 0;
-    pg->usual_wanted = usual_wanted(pg) < USUAL_WANTED_MAX / 2 ? 2 * usual_wanted(pg) : USUAL_WANTED_MAX;
+    habit->lasted = 0;
+    habit->wanted = habit_wanted(habit) < HABIT_WANTED_MAX / 2 ? 2 * habit_wanted(habit) : HABIT_WANTED_MAX;
+}
+
+/* A batch was that way, or not. */
+static void habit_note(struct pg_habit *habit, bool held, size_t batch)
+{
+    if (!held)
+        habit->lasted = 0;
+    else if (batch < HABIT_BATCH_MIN)
+        return;
+    else if (habit->lasted < HABIT_WANTED_MAX)
+        habit->lasted++;
+    else
+        habit->wanted = HABIT_WANTED_MIN;
+}
+
+static bool is_all_claims(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->items[i].kind != KIND_CLAIM)
+            return false;
+    return true;
+}
+
+static void expect(const struct pg_conn *pg, struct batch *b)
+{
+    bool may = b->count >= HABIT_BATCH_MIN && !b->twice;
+    b->replays = may && habit_holds(&pg->replaying) && is_all_claims(b);
+    b->usual = may && !b->replays && habit_holds(&pg->usual);
+}
+
+static void note_failed_expectation(struct pg_conn *pg, const struct batch *b)
+{
+    if (b->usual)
+        habit_fails(&pg->usual);
+    if (b->replays)
+        habit_fails(&pg->replaying);
 }
 
 /* Are claims replays for the most part? Then the next are looked for as such first. */
@@ -450,27 +500,20 @@ static void note_replays(struct pg_conn *pg, const struct batch *b)
         claims += is_claim(b->items[i].kind);
         replays += is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_REPLAY;
     }
-    if (claims > 0)
+    if (claims > 0) {
         pg->replays = 2 * replays >= claims;
+        habit_note(&pg->replaying, replays == claims, claims);
+    }
 }
 
 static void note_answers(struct pg_conn *pg, const struct batch *b)
 {
     note_replays(pg, b);
-    for (size_t i = 0; i < b->count; i++) {
-        bool usual = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
-                     b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
-        if (!usual) {
-            pg->usual_for = 0;
-            return;
-        }
-    }
-    if (b->count < USUAL_BATCH_MIN)
-        return;
-    if (pg->usual_for < USUAL_WANTED_MAX)
-        pg->usual_for++;
-    else
-        pg->usual_wanted = USUAL_WANTED_MIN;
+    bool usual = true;
+    for (size_t i = 0; i < b->count && usual; i++)
+        usual = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+                b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
+    habit_note(&pg->usual, usual, b->count);
 }
 
 /* One try. *again: the same transaction may succeed if repeated. */
@@ -504,6 +547,10 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
     if (pg_conn_meet_server(pg, err) != ONCE_OK)
         return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
+    if (receipt.unusual) {
+        *again = true;
+        return ONCE_BUSY;
+    }
     *wrote = has_written(b);
     remember_grants(pg, b);
     note_clock(pg, b);
@@ -521,15 +568,15 @@ once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_
     *wrote = false;
     once_result r = ONCE_OK;
     bool again = true;
-    b.usual = expects_usual(pg, &b);
+    expect(pg, &b);
     for (int i = 0; again && i < RETRIES_MAX; i++) {
-        if (i > 0 && !b.usual)
+        if (i > 0 && !b.usual && !b.replays)
             usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
         if (i > 0)
-            b.usual = false;
+            b.usual = b.replays = false;
         r = try_batch(pg, &b, wrote, &again, err);
-        if (again && b.usual)
-            note_unusual(pg);
+        if (again)
+            note_failed_expectation(pg, &b);
         if (r != ONCE_OK)
             drop_replies(&b);
     }

@@ -34,6 +34,11 @@ struct pg_session {
     int64_t began_us;
 };
 
+/* What batches were like for a while: so many of them; and how many it takes for the next to be expected so. */
+struct pg_habit {
+    unsigned lasted, wanted;
+};
+
 struct pg_conn {
     PGconn *conn;
     struct pg_session session; /* the last one, also when it is lost */
@@ -51,7 +56,7 @@ struct pg_conn {
     size_t met_count;
     once_time seen_at;                /* pg_batch.c: the database's clock, as it last told it; 0: it has not */
     once_time seen_steady;            /* our own steady clock then */
-    unsigned usual_for, usual_wanted; /* pg_batch.c: batches in which all was as usual; how many it takes */
+    struct pg_habit usual, replaying; /* pg_batch.c: all was as usual; all were replays */
     bool replays;                     /* pg_batch.c: of the last batch's claims, half at least */
 };
 

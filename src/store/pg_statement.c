@@ -10,5 +10,6 @@ const struct pg_statement_text pg_statement_texts[PG_STATEMENTS] = {
                                                  "FROM once.finish_many($1, $2, $3, $4, $5, $6, $7 = 1) m" },
     [PG_STATEMENT_USUAL] = { "once_usual", "SELECT at, fences FROM once.usual($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "
                                            "$11, $12, $13, $14)" },
+    [PG_STATEMENT_REPLAYS] = { "once_replays", "SELECT * FROM once.usual_replays($1, $2)" },
     [PG_STATEMENT_COMMIT] = { "once_commit", "COMMIT" },
 };

@@ -5,7 +5,7 @@
  * one batch: they are handed in together, while the writer is busy with a look-up before them.
  *
  *     open URL                                 close
- *     claim KEY [takeover=NAME] [lease=MS] [nonce=TEXT]
+ *     claim KEY [takeover=NAME] [lease=MS] [retention=MS] [nonce=TEXT]
  *     finish KEY BODY [succeeded|failed|retryable|unknown] [again]
  *     advance KEY POINT CHECKPOINT             extend KEY MS
  *     release KEY                              lookup KEY
@@ -13,7 +13,8 @@
  *     stats
  *
  * Grants are remembered by key, from the answers to claims. An answer is
- * "OK execute fence=3 attempt=1 state=running ...", or "BUSY text".
+ * "OK execute fence=3 attempt=1 state=running ...", or "BUSY text". With ONCE_STEP_WHOLE it has all that there is of a
+ * record.
  */
 #include "engine/handle.h"
 #include "once.h"
@@ -75,6 +76,8 @@ static void read_claim(struct operation *o, char *const *words)
         const char *value;
         if ((value = value_of(words[i], "lease")) != NULL)
             o->request.claim.lease_ms = strtoll(value, NULL, 10);
+        else if ((value = value_of(words[i], "retention")) != NULL)
+            o->request.claim.retention_ms = strtoll(value, NULL, 10);
         else if ((value = value_of(words[i], "nonce")) != NULL)
             memcpy(o->request.claim.nonce, value, strnlen(value, sizeof o->request.claim.nonce));
         else if ((value = value_of(words[i], "takeover")) != NULL)
@@ -153,6 +156,24 @@ static void add_bytes(char *line, size_t len, const char *name, once_span bytes)
         snprintf(line + used, len - used, " %s=%.*s", name, (int)bytes.len, (const char *)bytes.ptr);
 }
 
+/* All else that there is of a record: for who compares. */
+static void add_rest(char *line, size_t len, const struct once_record *r)
+{
+    add_bytes(line, len, "tenant", r->tenant);
+    add_bytes(line, len, "key", r->key);
+    add_bytes(line, len, "headers", r->headers);
+    add_bytes(line, len, "request", r->request);
+    add_bytes(line, len, "route", r->route);
+    size_t used = strlen(line);
+    snprintf(line + used, len - used,
+             " record=%02x%02x fingerprint=%02x%02x flags=%d%d%d%d%d status=%d takeover=%s kept=%lld/%lld"
+             " at=%lld/%lld/%lld/%lld/%lld",
+             r->grant.record[0], r->grant.record[15], r->fingerprint.bytes[0], r->fingerprint.bytes[31], r->retryable,
+             r->body_dropped, r->body_expired, r->has_request, r->forgotten, r->status, once_takeover_name(r->takeover),
+             (long long)r->retention_ms, (long long)r->body_retention_ms, (long long)r->created_at,
+             (long long)r->claimed_at, (long long)r->lease_until, (long long)r->finished_at, (long long)r->expires_at);
+}
+
 static void tell(struct operation *o, once_result result, const struct once_reply *reply, const struct once_error *err)
 {
     if (result != ONCE_OK) {
@@ -166,6 +187,8 @@ static void tell(struct operation *o, once_result result, const struct once_repl
     add_bytes(o->answer, sizeof o->answer, "point", r->recovery_point);
     add_bytes(o->answer, sizeof o->answer, "checkpoint", r->checkpoint);
     add_bytes(o->answer, sizeof o->answer, "body", r->body);
+    if (getenv("ONCE_STEP_WHOLE") != NULL)
+        add_rest(o->answer, sizeof o->answer, r);
     if (reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE)
         o->grant->grant = r->grant;
 }

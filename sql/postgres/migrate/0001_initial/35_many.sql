@@ -21,8 +21,26 @@
 -- retention is not the usual one.
 CREATE TYPE once.closing AS (done bigint[], odd bigint[], times bigint[], retentions bigint[]);
 
--- An answer to the i-th operation.
-CREATE TYPE once.replayed AS (i integer, answer once.answer);
+-- A replay for the i-th claim: what the caller cannot know of it.
+CREATE TYPE once.replayed AS (
+    i            integer,
+    fence        bigint,
+    attempt      integer,
+    state        smallint,    -- as in once.result
+    status       integer,
+    headers      bytea,
+    body         bytea,
+    is_buried    boolean,     -- they are not kept any more
+    point        text,
+    checkpoint   bytea,
+    takeover     smallint,    -- as in once.claim
+    created_at   bigint,
+    claimed_at   bigint,
+    finished_at  bigint,
+    retention_ms bigint,
+    body_retention_ms bigint,
+    is_named     boolean      -- its key's text is kept
+);
 
 -- The short ways, for each slot of the ring. They run inside claim_many and finish_many only, as
 -- the owner and with their settings. NULL: not one of them, see above.
@@ -66,36 +84,6 @@ EXCEPTION
         RETURN NULL;
 END $$ $template$, slot);
 
-        -- Those that are finished for good, by their newest turn, and not past their retention (K8).
-        EXECUTE format($template$
-CREATE FUNCTION once.replays_%1$s(at bigint, records uuid[], fingerprints bytea[])
-RETURNS SETOF once.replayed
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-        SELECT u.i, ROW('replay', c.record, c.fence, coalesce(c.attempt, 1),
-                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status,
-                        CASE WHEN t.buried THEN NULL ELSE r.headers END, CASE WHEN t.buried THEN NULL ELSE r.body END,
-                        r.state & 32 <> 0 OR t.buried, p.point, p.checkpoint, NULL,
-                        CASE c.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
-                             ELSE 'escalate' END,
-                        coalesce(c.created_at, c.claimed_at), c.claimed_at, NULL, NULL, r.finished_at,
-                        CASE WHEN coalesce(c.retention_ms, 86400000) >= 0
-                             THEN r.finished_at + coalesce(c.retention_ms, 86400000) END,
-                        coalesce(c.retention_ms, 86400000), c.fingerprint, c.tenant,
-                        CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END,
-                        NULL, c.body_retention_ms, t.buried, c.takeover & 256 <> 0, NULL)::once.answer
-          FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
-                       generate_subscripts(records, 1) AS i OFFSET 0) u
-         CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
-                              ORDER BY w.turn DESC LIMIT 1) c
-         CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
-         CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS buried) t
-          LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
-         WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
-           AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);
-END $$ $template$, slot);
-
         -- A fence names the slot that its claim was made in.
         EXECUTE format($template$
 CREATE FUNCTION once.close_claimed_%1$s(now_ms bigint, records uuid[], held bigint[], states integer[],
@@ -130,18 +118,55 @@ END $$ $template$, slot);
     END LOOP;
 END $do$;
 
-CREATE FUNCTION once.replays(of_slot smallint, at bigint, records uuid[], fingerprints bytea[])
-RETURNS SETOF once.replayed
+-- Those that are finished for good, by their newest turn, and not past their retention (K8).
+DO $do$
+DECLARE
+    replays text := '';
+BEGIN
+    FOR slot IN 1..6 LOOP
+        replays := replays || format($template$
+        WHEN %1$s THEN RETURN QUERY
+            SELECT u.i, c.fence, coalesce(c.attempt, 1), r.state, r.status,
+                   CASE WHEN t.is_buried THEN NULL ELSE r.headers END, CASE WHEN t.is_buried THEN NULL ELSE r.body END, t.is_buried,
+                   p.point, p.checkpoint, c.takeover, coalesce(c.created_at, c.claimed_at), c.claimed_at, r.finished_at,
+                   coalesce(c.retention_ms, 86400000), c.body_retention_ms, c.key IS NOT NULL
+              FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
+                           generate_subscripts(records, 1) AS i OFFSET 0) u
+             CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
+                                  ORDER BY w.turn DESC LIMIT 1) c
+             CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
+             CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS is_buried) t
+              LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
+             WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
+               AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);$template$, slot);
+    END LOOP;
+    EXECUTE format($template$
+CREATE FUNCTION once.replays(of_slot smallint, at bigint, records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    CASE of_slot
-        WHEN 1 THEN RETURN QUERY SELECT r.* FROM once.replays_1(at, records, fingerprints) r;
-        WHEN 2 THEN RETURN QUERY SELECT r.* FROM once.replays_2(at, records, fingerprints) r;
-        WHEN 3 THEN RETURN QUERY SELECT r.* FROM once.replays_3(at, records, fingerprints) r;
-        WHEN 4 THEN RETURN QUERY SELECT r.* FROM once.replays_4(at, records, fingerprints) r;
-        WHEN 5 THEN RETURN QUERY SELECT r.* FROM once.replays_5(at, records, fingerprints) r;
-        WHEN 6 THEN RETURN QUERY SELECT r.* FROM once.replays_6(at, records, fingerprints) r;
+    CASE of_slot%s
     END CASE;
+END $$ $template$, replays);
+END $do$;
+
+-- The same, as answers.
+CREATE FUNCTION once.replay_answers(of_slot smallint, at bigint, records uuid[], tenants bytea[], keys bytea[],
+                                    fingerprints bytea[])
+RETURNS TABLE (i integer, answer once.answer)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        SELECT r.i, ROW('replay', records[r.i], r.fence, r.attempt,
+                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
+                        r.state & 32 <> 0 OR r.is_buried, r.point, r.checkpoint, NULL,
+                        CASE r.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
+                             ELSE 'escalate' END,
+                        r.created_at, r.claimed_at, NULL, NULL, r.finished_at,
+                        CASE WHEN r.retention_ms >= 0 THEN r.finished_at + r.retention_ms END,
+                        r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & 256 <> 0 THEN '' ELSE tenants[r.i] END,
+                        CASE WHEN r.is_named THEN keys[r.i] END,
+                        NULL, r.body_retention_ms, r.is_buried, r.takeover & 256 <> 0, NULL)::once.answer
+          FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 
 -- Leases, retentions, takeovers, body retentions and births may be NULL: all the usual. births: the times that keys carry,
@@ -171,7 +196,7 @@ BEGIN
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (closed));
     END IF;
     IF expects THEN
-        FOR rest IN SELECT r.* FROM once.replays(current, at, records, fingerprints) r LOOP
+        FOR rest IN SELECT r.* FROM once.replay_answers(current, at, records, tenants, keys, fingerprints) r LOOP
             n := rest.i;
             answer := rest.answer;
             RETURN NEXT;
@@ -237,7 +262,7 @@ BEGIN
     granted := NULL;
     fences := NULL;
     IF NOT expects THEN
-        FOR rest IN SELECT r.* FROM once.replays(current, at, records, fingerprints) r LOOP
+        FOR rest IN SELECT r.* FROM once.replay_answers(current, at, records, tenants, keys, fingerprints) r LOOP
             n := rest.i;
             answer := rest.answer;
             RETURN NEXT;

@@ -94,3 +94,19 @@ BEGIN
     END IF;
 END $$ $template$, claims, finishes);
 END $do$;
+
+-- Claims of keys that were finished, nothing else: those that are not come without a row, and the caller asks again for all of
+-- them with claim_many. Nothing is written.
+CREATE FUNCTION once.usual_replays(records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    at      bigint;
+    current smallint;
+BEGIN
+    at := once.hold_ring();
+    SELECT r.current INTO current FROM once.ring r;
+    RETURN QUERY SELECT r.* FROM once.replays(current, at, records, fingerprints) r;
+END $$;

@@ -53,6 +53,7 @@ GRANT EXECUTE ON FUNCTION
     once.finish_many(uuid[], bigint[], integer[], integer[], bytea[], bytea[], boolean),
     once.usual(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[],
                bigint[], bigint[], integer[], integer[], bytea[], bytea[]),
+    once.usual_replays(uuid[], bytea[]),
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint),
