@@ -22,10 +22,10 @@ enum {
     RECENT_MAX = 4096, /* fences that were told, so that a retry's claim does not tell them again */
     TRIES_MAX = 8,     /* about four minutes */
     TIMEOUT_MS = 10000,
-    PAUSE_MS = 1000,          /* before the second try; then doubled each time */
-    FRESH_MS = 5 * 60 * 1000, /* more than a store takes for an answer, with all that is tried before it is given up */
-    CLOCK_MS = 10 * 1000,     /* between two looks at the store's clock */
-    CLOCK_SLACK_MS = 1000,    /* an answer that took longer says little */
+    PAUSE_MS = 1000,            /* before the second try; then doubled each time */
+    FRESH_MS = 60 * 60 * 1000,  /* longer than most outages, in which answers are lost and retries come late */
+    CLOCK_MS = 10 * 1000,       /* between two looks at the store's clock */
+    CLOCK_SLACK_MS = 60 * 1000, /* an answer that took longer says little */
     SECRET_LEN_MAX = 256,
 };
 

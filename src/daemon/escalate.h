@@ -9,7 +9,7 @@
  * told is lost with the process.
  *
  * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered: after a
- * restart, or by another daemon, within five minutes perhaps again. Every try has the same webhook-id and
+ * restart, or by another daemon, within an hour perhaps again. Every try has the same webhook-id and
  *         Idempotency-Key.
  */
 #ifndef ONCE_DAEMON_ESCALATE_H
@@ -39,8 +39,8 @@ void escalate_stop(struct escalations *e);
 void escalate_free(struct escalations *e);
 /* From any thread; neither blocks. `why` is a constant. */
 void escalate_note(struct escalations *e, struct once_grant grant, const char *why);
-/* The same, of one that was found unknown since then, if that is less than five minutes ago by the store's clock: no
- * answer that made it so takes longer. Else somebody was told at the time, perhaps by another daemon. */
+/* The same, of one that was found unknown since then, if that is less than an hour ago by the store's clock. Else
+ * somebody was told at the time, perhaps by another daemon; or a store was away for so long that nobody was. */
 void escalate_found(struct escalations *e, struct once_grant grant, once_time since, const char *why);
 const struct escalate_counters *escalate_counters(const struct escalations *e);
 

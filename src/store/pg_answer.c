@@ -303,11 +303,12 @@ static once_result replay(const PGresult *r, int row, struct once_op *op, struct
 once_result pg_read_replays(const PGresult *r, struct once_op *const *ops, size_t count, bool *all,
                             struct once_error *err)
 {
-    *all = (size_t)PQntuples(r) == count;
     once_result result = PQnfields(r) == REPLAYED_COLUMNS ? ONCE_OK : not_ours(err);
+    *all = result != ONCE_OK || (size_t)PQntuples(r) == count;
     for (int row = 0; *all && row < PQntuples(r) && result == ONCE_OK; row++) {
         int64_t i = pg_int(r, row, REPLAYED_I);
-        result = i >= 1 && (size_t)i <= count ? replay(r, row, ops[i - 1], err) : not_ours(err);
+        bool ours = i >= 1 && (size_t)i <= count && ops[i - 1]->reply.arm == ONCE_ARM_NONE;
+        result = ours ? replay(r, row, ops[i - 1], err) : not_ours(err);
     }
     return result;
 }

@@ -70,7 +70,7 @@ struct batch {
     size_t count;
     bool twice;   /* two claims of one record go into one statement */
     bool usual;   /* this try expects the usual */
-    bool replays; /* this try expects nothing but replays: it is one statement, and writes nothing */
+    bool replays; /* this try expects nothing but replays: it is one statement, and changes nothing */
 };
 
 /* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
@@ -432,13 +432,12 @@ static void note_clock(struct pg_conn *pg, const struct batch *b)
 
 /* ------------------------------------------------------------------ the usual */
 
-enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, HABIT_WANTED_MAX = 64 };
+enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, USUAL_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
 
 /* Keys that nobody has, grants that nobody else finished; or keys that were all finished: the functions that expect
  * just this are much cheaper, but where they are wrong the whole batch has to be done again. So it has to be that way
- * for a few batches first, and for more of them after each time that it was not. Small batches have nothing to gain:
- * there the disk is what costs.
- */
+ * for a few batches first, and for more of them after each time that it was not: up to so many, fewer where being
+ * wrong writes nothing. Small batches have little to gain. */
 static unsigned habit_wanted(const struct pg_habit *habit)
 {
     return habit->wanted > HABIT_WANTED_MIN ? habit->wanted : HABIT_WANTED_MIN;
@@ -450,10 +449,10 @@ static bool habit_holds(const struct pg_habit *habit)
 }
 
 /* It was expected, in vain. */
-static void habit_fails(struct pg_habit *habit)
+static void habit_fails(struct pg_habit *habit, unsigned wanted_max)
 {
     habit->lasted = 0;
-    habit->wanted = habit_wanted(habit) < HABIT_WANTED_MAX / 2 ? 2 * habit_wanted(habit) : HABIT_WANTED_MAX;
+    habit->wanted = habit_wanted(habit) < wanted_max / 2 ? 2 * habit_wanted(habit) : wanted_max;
 }
 
 /* A batch was that way, or not. */
@@ -463,7 +462,7 @@ static void habit_note(struct pg_habit *habit, bool held, size_t batch)
         habit->lasted = 0;
     else if (batch < HABIT_BATCH_MIN)
         return;
-    else if (habit->lasted < HABIT_WANTED_MAX)
+    else if (habit->lasted < USUAL_WANTED_MAX)
         habit->lasted++;
     else
         habit->wanted = HABIT_WANTED_MIN;
@@ -472,24 +471,24 @@ static void habit_note(struct pg_habit *habit, bool held, size_t batch)
 static bool is_all_claims(const struct batch *b)
 {
     for (size_t i = 0; i < b->count; i++)
-        if (b->items[i].kind != KIND_CLAIM)
+        if (!is_claim(b->items[i].kind))
             return false;
     return true;
 }
 
 static void expect(const struct pg_conn *pg, struct batch *b)
 {
-    bool may = b->count >= HABIT_BATCH_MIN && !b->twice;
-    b->replays = may && habit_holds(&pg->replaying) && is_all_claims(b);
-    b->usual = may && !b->replays && habit_holds(&pg->usual);
+    bool worth_it = b->count >= HABIT_BATCH_MIN;
+    b->replays = worth_it && habit_holds(&pg->replaying) && is_all_claims(b);
+    b->usual = worth_it && !b->replays && !b->twice && habit_holds(&pg->usual);
 }
 
 static void note_failed_expectation(struct pg_conn *pg, const struct batch *b)
 {
     if (b->usual)
-        habit_fails(&pg->usual);
+        habit_fails(&pg->usual, USUAL_WANTED_MAX);
     if (b->replays)
-        habit_fails(&pg->replaying);
+        habit_fails(&pg->replaying, REPLAYS_WANTED_MAX);
 }
 
 /* Are claims replays for the most part? Then the next are looked for as such first. */
@@ -537,7 +536,8 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         roll_back(pg);
         if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
             return ONCE_UNKNOWN;
-        *again = receipt.failure == PG_FAILURE_RETRY || (b->usual && receipt.failure == PG_FAILURE_UNUSUAL);
+        *again = receipt.failure == PG_FAILURE_RETRY || (b->usual && receipt.failure == PG_FAILURE_UNUSUAL) ||
+                 b->replays; /* whatever it was: the others may do */
         return result_of(receipt.failure);
     }
     PQexitPipelineMode(pg->conn);

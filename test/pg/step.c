@@ -5,7 +5,7 @@
  * one batch: they are handed in together, while the writer is busy with a look-up before them.
  *
  *     open URL                                 close
- *     claim KEY [takeover=NAME] [lease=MS] [retention=MS] [nonce=TEXT]
+ *     claim KEY [tenant=NAME] [takeover=NAME] [lease=MS] [retention=MS] [nonce=TEXT]
  *     finish KEY BODY [succeeded|failed|retryable|unknown] [again]
  *     advance KEY POINT CHECKPOINT             extend KEY MS
  *     release KEY                              lookup KEY
@@ -76,6 +76,8 @@ static void read_claim(struct operation *o, char *const *words)
         const char *value;
         if ((value = value_of(words[i], "lease")) != NULL)
             o->request.claim.lease_ms = strtoll(value, NULL, 10);
+        else if ((value = value_of(words[i], "tenant")) != NULL)
+            o->request.claim.tenant = span_of(value);
         else if ((value = value_of(words[i], "retention")) != NULL)
             o->request.claim.retention_ms = strtoll(value, NULL, 10);
         else if ((value = value_of(words[i], "nonce")) != NULL)

@@ -96,7 +96,7 @@ END $$ $template$, claims, finishes);
 END $do$;
 
 -- Claims of keys that were finished, nothing else: those that are not come without a row, and the caller asks again for all of
--- them with claim_many. Nothing is written.
+-- them with claim_many. Nothing is changed.
 CREATE FUNCTION once.usual_replays(records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
