@@ -36,7 +36,7 @@ struct remote_store {
     struct once_store base;
     struct sockaddr_un address;
     int fd;      /* -1: not connected */
-    bool opened; /* the secret is known: callers read it, it never changes */
+    bool opened; /* secret and tier are known: callers read them, they never change */
     uint32_t next_id;
     struct once_buf out, in;
     size_t sent;   /* of out */
@@ -137,16 +137,18 @@ static once_result greet(struct remote_store *s, struct once_error *err)
     struct wire_welcome welcome;
     if (frame.type != WIRE_WELCOME || wire_get_welcome(frame.payload, &welcome, NULL) != ONCE_OK)
         return lost(s, err, "it does not say welcome");
-    bool other = s->opened && memcmp(s->base.secret.key, welcome.secret, sizeof welcome.secret) != 0;
-    if (!s->opened)
+    bool other = s->opened && (memcmp(s->base.secret.key, welcome.secret, sizeof welcome.secret) != 0 ||
+                               s->base.best_effort != welcome.best_effort);
+    if (!s->opened) {
         once_mac_init(&s->base.secret, once_span_of(welcome.secret, sizeof welcome.secret));
+        s->base.best_effort = welcome.best_effort;
+    }
     explicit_bzero(welcome.secret, sizeof welcome.secret);
     if (other) {
         disconnect(s);
         return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it anew",
                          s->address.sun_path);
     }
-    s->base.best_effort = welcome.best_effort;
     s->opened = true;
     return ONCE_OK;
 }
