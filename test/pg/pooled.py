@@ -21,6 +21,7 @@ from operations import ROWS
 from pgbouncer import Pooler
 from pgproxy import Proxy
 from sqltest import PSQL, equal, ok, psql
+from standby import standby, waiting
 from steps import Step, until, value
 
 ONCE = os.environ["ONCE_BIN"]
@@ -95,18 +96,6 @@ def locks_are_not_waited_for_long(pooler, a):
     holder.close()
     answer = a.ask("claim held")
     ok(says(answer, "OK execute"), "F25: and free when that is over", answer)
-
-
-def standby(name):
-    """Commits wait for this standby; for none if it is empty."""
-    psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
-    psql("SELECT pg_reload_conf()")
-    until(lambda: psql("SHOW synchronous_standby_names") == name)
-
-
-def waiting():
-    """The server processes that wait for a standby."""
-    return set(psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").split())
 
 
 def barrier_waits(pooler):

@@ -11,7 +11,7 @@ from sqltest import equal, finish, migrated, ok, psql, url
 from steps import Step, until
 
 migrated()
-psql("ALTER SYSTEM SET track_functions = 'all'; SELECT pg_reload_conf()")
+psql("ALTER DATABASE test SET track_functions = 'all'")
 a, b = Step(url("test")), Step(url("test"))
 number = 0
 

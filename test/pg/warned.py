@@ -18,19 +18,8 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 import sqltest
 from cutcase import says
 from sqltest import equal, ok, psql
+from standby import standby, waiting
 from steps import Step, until, value
-
-
-def standby(name):
-    """Commits wait for this standby; for none if it is empty."""
-    psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
-    psql("SELECT pg_reload_conf()")
-    return until(lambda: psql("SHOW synchronous_standby_names") == name)
-
-
-def waiting(user):
-    """The server processes of this role that wait for a standby."""
-    return set(psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = '%s'" % user).split())
 
 
 def persist(client, line):
