@@ -213,7 +213,7 @@ export class Key {
     response() {
         const r = this.record;
         if (r.state === 'running' || r.state === 'unknown') return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
-        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : 'It was larger than what is kept, or the key that sealed it is gone'}: further tries are told that it was done.`));
+        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : r.body_sealed ? 'The key that it is sealed with is gone' : 'It was larger than what is kept'}: further tries are told that it was done.`));
         const type = bytesOf(r, 'content_type');
         return this.hidden('response', 'Response', ['Status ', h('b', {}, r.status), ', ', format.size(r.body_len), type.length > 0 ? [' of ', shown(type)] : ''], textOf(type) ?? '');
     }

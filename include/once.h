@@ -195,6 +195,7 @@ struct once_record {
     bool retryable;
     bool body_dropped; /* executed, but the answer is not kept: headers and body are empty */
     bool body_expired; /* likewise, because its body retention is over: a tombstone */
+    bool body_sealed;  /* likewise: it is there, sealed with a key that whoever read it does not have */
     bool lease_live;   /* RUNNING only: the holder's lease is not over */
     bool has_request;  /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
     bool forgotten;    /* by once_forget(): its names, answers, requests and checkpoints were erased */

@@ -103,7 +103,7 @@ ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *rec
         record->body_expired ? "it was executed once and is not executed again; its answer was kept for a shorter "
                                "time than this fact"
                              : "it was executed once and is not executed again; its answer was too large to keep, was "
-                               "erased, or its end was not certain", 0, 0 });
+                               "erased or shredded, or its end was not certain", 0, 0 });
 }
 
 ngx_int_t

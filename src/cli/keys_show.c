@@ -147,6 +147,7 @@ static void print_body(const struct show *show, const struct once_record *record
         print_line("body", "%s",
                    record->forgotten      ? "executed, and forgotten"
                    : record->body_expired ? "executed, no longer kept"
+                   : record->body_sealed  ? "executed; it is sealed, and its key is not here (--seal-keys)"
                                           : "executed, but it is not kept");
         return;
     }
@@ -296,6 +297,7 @@ static void print_json(const struct show *show)
         once_record_listed_json(&json, &record, show->now);
         once_json_bool(&json, "body_dropped", record.body_dropped);
         once_json_bool(&json, "body_expired", record.body_expired);
+        once_json_bool(&json, "body_sealed", record.body_sealed);
         once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);
@@ -322,7 +324,9 @@ static int print_raw(const struct show *show)
     }
     if (record->body_dropped)
         return once_cli_fail(&show->cli, ONCE_EXIT_FOUND,
-                             record->body_expired ? "its body is no longer kept" : "its body is not kept");
+                             record->body_expired  ? "its body is no longer kept"
+                             : record->body_sealed ? "its body is sealed, and its key is not here (--seal-keys)"
+                                                   : "its body is not kept");
     once_span body = record->body, bytes;
     if (strcmp(show->raw, "body") == 0) {
         fwrite(body.ptr, 1, body.len, stdout);

@@ -206,7 +206,9 @@ enum reconcile_kind reconcile_terms_compare(const struct reconcile_terms *terms,
     size_t count = 0;
     if (terms->needs_body && record->body_dropped) {
         snprintf(text, text_len, "%s",
-                 record->body_expired ? "the answer is no longer kept" : "the answer is not kept");
+                 record->body_expired  ? "the answer is no longer kept"
+                 : record->body_sealed ? "the answer is sealed, and its key is not here"
+                                       : "the answer is not kept");
         return RECONCILE_NOT_ASKED;
     }
     for (size_t i = 0; i < terms->value_count; i++)

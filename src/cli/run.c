@@ -359,6 +359,7 @@ static int answer_replay(const struct run *run, const struct once_record *record
                 in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished,
                 record->forgotten      ? "; its output was forgotten"
                 : record->body_expired ? "; its output is no longer kept"
+                : record->body_sealed  ? "; the key that its output is sealed with is gone"
                 : record->body_dropped ? "; its output is not kept"
                                        : "");
     return report_write_errors(run, write_error, once_replay_status(record));

@@ -63,6 +63,7 @@ static void put_record(struct once_json *json, const struct once_record *record,
     once_record_json(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
     once_json_bool(json, "body_expired", record->body_expired);
+    once_json_bool(json, "body_sealed", record->body_sealed);
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);

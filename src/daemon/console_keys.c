@@ -254,6 +254,7 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     console_put_record(json, record);
     once_json_bool(json, "body_dropped", record->body_dropped);
     once_json_bool(json, "body_expired", record->body_expired);
+    once_json_bool(json, "body_sealed", record->body_sealed);
     once_json_uint(json, "body_len", record->body.len);
     once_json_uint(json, "headers_len", record->headers.len);
     once_json_uint(json, "checkpoint_len", record->checkpoint.len);

@@ -326,7 +326,7 @@ static enum opened open_outcome(const struct seal_store *s, struct opening *o, s
     enum opened how = open_bytes(s, r->grant.record, ONCE_SEAL_OUTCOME, r->body, &o->outcome, err);
     if (how == SHREDDED) { /* S4 */
         r->headers = r->body = once_span_of(NULL, 0);
-        r->body_dropped = true;
+        r->body_dropped = r->body_sealed = true;
     } else if (how == OPENED) {
         once_result result =
             once_outcome_decode(once_buf_span(&o->outcome), 0, &o->body, &r->headers, &r->body, &r->body_dropped, err);

@@ -323,6 +323,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_u8(b, r->retryable);
     put_u8(b, r->body_dropped);
     put_u8(b, r->body_expired);
+    put_u8(b, r->body_sealed);
     put_u8(b, r->lease_live);
     put_u8(b, r->has_request);
     put_u8(b, r->forgotten);
@@ -356,6 +357,7 @@ static void take_record(struct source *s, struct once_record *r)
     r->retryable = take_bool(s);
     r->body_dropped = take_bool(s);
     r->body_expired = take_bool(s);
+    r->body_sealed = take_bool(s);
     r->lease_live = take_bool(s);
     r->has_request = take_bool(s);
     r->forgotten = take_bool(s);

@@ -31,6 +31,11 @@ static bool is_told(const struct once_reply *reply)
            reply->record.body.len == 0 && reply->record.body_dropped;
 }
 
+static bool is_told_why(const struct once_reply *reply)
+{
+    return is_told(reply) && reply->record.body_sealed;
+}
+
 static void S3__what_was_sealed_is_as_it_was(void)
 {
     if (cannot_choose_keys())
@@ -53,7 +58,7 @@ static void S3__what_was_sealed_is_as_it_was(void)
         EXPECT(is_whole(do_claim(.tenant = tenant, .key = A)));
     }
     CHECK(reopen_with_keys(K1) == ONCE_OK); /* acme's line is dropped: it was sealed with that */
-    EXPECT(is_told(do_claim(.tenant = ACME, .key = A)) && is_whole(do_claim(.key = A)));
+    EXPECT(is_told_why(do_claim(.tenant = ACME, .key = A)) && is_whole(do_claim(.key = A)));
 }
 
 static void S4__a_tenant_whose_key_is_gone_is_told_and_not_executed_again(void)
@@ -70,7 +75,7 @@ static void S4__a_tenant_whose_key_is_gone_is_told_and_not_executed_again(void)
     CHECK(reopen_with_keys(K1) == ONCE_OK);
     clock_advance(1000);
     for (int again = 0; again < 2; again++) {
-        EXPECT(is_told(do_claim(.tenant = ACME, .key = ONCE_LIT("done"))));
+        EXPECT(is_told_why(do_claim(.tenant = ACME, .key = ONCE_LIT("done"))));
         EXPECT(is_whole(do_claim(.tenant = ONCE_LIT("other"), .key = ONCE_LIT("done"))));
         const struct once_reply *half =
             do_claim(.tenant = ACME, .key = ONCE_LIT("half"), .takeover = ONCE_TAKEOVER_RERUN, .lease_ms = 1000);
@@ -115,7 +120,7 @@ static void rotation__the_last_key_seals_and_the_others_open(void)
     CHECK(reopen_with_keys(K2 K1) == ONCE_OK); /* as it is spread over machines: first there, then last */
     EXPECT(is_whole(do_claim(.key = numbered("k", 1))) && is_whole(do_claim(.key = numbered("k", 2))));
     CHECK(reopen_with_keys(K2 "k1 gone\n") == ONCE_OK);
-    EXPECT(is_told(do_claim(.key = numbered("k", 1))) && is_whole(do_claim(.key = numbered("k", 2))));
+    EXPECT(is_told_why(do_claim(.key = numbered("k", 1))) && is_whole(do_claim(.key = numbered("k", 2))));
 }
 
 static void open__without_its_keys_a_sealed_store_is_refused(void)
@@ -146,6 +151,7 @@ static void open__without_keys_one_can_look_and_forget_only(void)
     CHECK(reopen_with_keys(NULL) == ONCE_OK);
     const struct once_reply *found = do_lookup(A);
     EXPECT(found->arm == ONCE_ARM_FOUND && found->record.status == 201 && found->record.body_dropped);
+    EXPECT(found->record.body_sealed);
     EXPECT(do_list((struct once_filter){ 0 })->count == 2);
     struct once_reply reply;
     EXPECT(once_claim(suite.once, &(struct once_claim){ .key = A }, &reply, NULL) == ONCE_INVALID);
@@ -154,7 +160,8 @@ static void open__without_keys_one_can_look_and_forget_only(void)
     once_reply_release(&reply);
     EXPECT(do_forget(.key = A, .reason = ONCE_LIT("r"))->arm == ONCE_ARM_DONE);
     CHECK(reopen_with_keys(K1) == ONCE_OK);
-    EXPECT(is_told(do_claim(.key = A)) && do_claim(.key = A)->record.forgotten);
+    EXPECT(is_told(do_claim(.key = A)) && do_claim(.key = A)->record.forgotten &&
+           !do_claim(.key = A)->record.body_sealed);
     EXPECT(do_finish(grant, ANSWER)->arm == ONCE_ARM_DONE);
 }
 

@@ -190,13 +190,14 @@ static bool same_record(const struct once_record *a, const struct once_record *b
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
            a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
            a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
-           a->lease_live == b->lease_live && a->has_request == b->has_request && a->forgotten == b->forgotten &&
-           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
-           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
-           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
-           once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
-           once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
-           once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route);
+           a->body_sealed == b->body_sealed && a->lease_live == b->lease_live && a->has_request == b->has_request &&
+           a->forgotten == b->forgotten && a->takeover == b->takeover && a->attempt == b->attempt &&
+           a->status == b->status && a->retention_ms == b->retention_ms && a->created_at == b->created_at &&
+           a->claimed_at == b->claimed_at && a->lease_until == b->lease_until && a->finished_at == b->finished_at &&
+           a->expires_at == b->expires_at && once_span_equal(a->recovery_point, b->recovery_point) &&
+           once_span_equal(a->checkpoint, b->checkpoint) && once_span_equal(a->headers, b->headers) &&
+           once_span_equal(a->body, b->body) && once_span_equal(a->request, b->request) &&
+           once_span_equal(a->route, b->route);
 }
 
 static void round_trip__a_reply_arrives_with_all_its_fields(void)
@@ -455,6 +456,7 @@ static void format__is_the_one_of_version_1(void)
     reply.record = (struct once_record){ .grant = { .fence = 9 },
                                          .state = ONCE_STATE_RUNNING,
                                          .lease_live = true,
+                                         .body_sealed = true,
                                          .takeover = ONCE_TAKEOVER_ESCALATE,
                                          .attempt = 2,
                                          .status = -1,
@@ -468,7 +470,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000af"
+               "000000b0"
                "00000004"
                "04"
                "05"
@@ -482,6 +484,7 @@ static void format__is_the_one_of_version_1(void)
                "00"
                "00"
                "00"
+               "01"
                "01"
                "00"
                "00"
