@@ -6,7 +6,8 @@ SEED ?= 1
 SIZE ?= 1
 CHECK_SEED ?= 3
 FUZZ_SECONDS ?= 60
-# of `make run`: the gateway, the ports of the services, where the JSON API and the console listen
+# of `make run`: the folder of its stores, the gateway, the ports of the services, where the JSON API and the console listen
+RUN ?= $(BUILD)/run
 LISTEN ?= 127.0.0.1:8080
 SERVICE ?= 9000
 SHOP ?= 9001
@@ -32,7 +33,7 @@ $(BUILD)/build.ninja:
 	@meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
 
 run: deps all ## the gateway, a demo service behind it, and a list of things to try
-	@demo/run $(BUILD)/src/cli/once $(BUILD)/run --listen "$(LISTEN)" --service "$(SERVICE)" --shop "$(SHOP)" $(if $(HTTP),--http "$(HTTP)") --console "$(CONSOLE)"
+	@demo/run $(BUILD)/src/cli/once $(RUN) --listen "$(LISTEN)" --service "$(SERVICE)" --shop "$(SHOP)" $(if $(HTTP),--http "$(HTTP)") --console "$(CONSOLE)"
 
 tour: deps all ## a tour of `once run` on the embedded store
 	@tools/tour $(BUILD)/src/cli/once

@@ -327,7 +327,7 @@ public class OrdersSql {
             try {
                 answer = handler.handle(key, body);
             } catch (Refused e) {
-                answer = problem(400, "This is no such thing");
+                answer = problem(400, "It takes a JSON object: an item and an amount for an order, an item and a count for stock");
             } catch (Exception e) {
                 // Also where the answer to a COMMIT was lost: whether it took effect is what the next request finds out.
                 System.err.println("orders: " + key + ": " + e);

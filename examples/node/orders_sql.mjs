@@ -222,7 +222,7 @@ async function respond(request) {
     try {
         return await handler(key, body);
     } catch (error) {
-        if (error instanceof Refused) return problem(400, 'This is no such thing');
+        if (error instanceof Refused) return problem(400, 'It takes a JSON object: an item and an amount for an order, an item and a count for stock');
         // Also where the answer to a COMMIT was lost: whether it took effect is what the next request finds out.
         console.error(`orders: ${key}: ${error.message}`);
         return problem(503, 'Ask again under the same key', { 'Retry-After': '1' });

@@ -233,7 +233,7 @@ class Shop(BaseHTTPRequestHandler):
         try:
             return handler(key, body)
         except Refused:
-            return problem(400, "This is no such thing")
+            return problem(400, "It takes a JSON object: an item and an amount for an order, an item and a count for stock")
         except psycopg.Error as error:
             # Also where the answer to a COMMIT was lost: whether it took effect is what the next request finds out.
             print(f"orders: {key}: {error}", file=sys.stderr, flush=True)

@@ -540,16 +540,26 @@ def test_quota__is_the_daemons(world):
 
 # ---------------------------------------------------------------- the demo
 
-def demo(world, *options):
+def demo(world, *options, log="demo.log"):
     module = ["--module", MODULE] if MODULE else []
-    log = open(world.path("demo.log"), "wb")
+    log = open(world.path(log), "wb")
     return subprocess.Popen([sys.executable, os.path.join(HERE, "../../demo/run"), ONCE, world.path("demo"), *options,
                              *http_off(), *module], env=world.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def demo_log(world):
-    with open(world.path("demo.log"), encoding="utf-8", errors="replace") as f:
+def demo_log(world, name="demo.log"):
+    with open(world.path(name), encoding="utf-8", errors="replace") as f:
         return f.read()
+
+
+def start_another(world):
+    """In the same folder: it says so, and leaves what is there alone."""
+    files = sorted(os.listdir(world.path("demo")))
+    other = demo(world, "--service", "0", "--shop", str(free_ports(2)), log="other.log")
+    wait_for("the other one's end", lambda: other.poll() is not None)
+    assert other.returncode != 0, "two in one folder"
+    contains(demo_log(world, "other.log"), "demo is another run's: make run RUN=", "what it says")
+    equal(sorted(os.listdir(world.path("demo"))), files, "what is in the folder")
 
 
 def kill_the_shop(world, shop):
@@ -580,6 +590,7 @@ def test_demo__runs_and_ends(world):
         wait_for("the list", lambda: "Things to try" in demo_log(world) or process.poll() is not None)
         contains(demo_log(world), "The same in a browser: http://127.0.0.1:%d/#token=" % console, "where the console is")
         equal(request(console, "/", method="GET", body=None)[0], 200, "the console")
+        start_another(world)
         equal(request(port, "/orders")[0], 201, "an order")
         equal(request(port, "/flaky")[0], 502, "a dropped connection")
         equal(request(port, "/count", method="GET", body=None)[2], b'{"charges": 2}\n', "the count")

@@ -314,7 +314,7 @@ func serve(handler func(context.Context, string, []byte) (answer, error)) http.H
 			// Not the request's context: what was begun is finished also when the client hangs up.
 			a, err = handler(context.Background(), key, body)
 			if errors.Is(err, errRefused) {
-				a = problem(400, "This is no such thing")
+				a = problem(400, "It takes a JSON object: an item and an amount for an order, an item and a count for stock")
 			} else if err != nil {
 				// Also where the answer to a COMMIT was lost: whether it took effect is what the next request finds out.
 				log.Printf("orders: %s: %v", key, err)
