@@ -348,7 +348,7 @@ server.stop()
 
 # ----------------------------------------------------------------
 case("stopping")
-server = Server()
+server = Server("drain_ms=600000")  # as long as it takes to be read, on any machine
 server.post("claim", key="s")
 server.post("finish", **grant(server.post("claim", key="large")), state="succeeded", body="x" * (8 << 20))
 waiting, idle, half, taking = (server.connect() for _ in range(4))

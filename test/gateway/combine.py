@@ -251,6 +251,7 @@ def streamed_requests_are_read_before_the_claim():
 def tested(*locations, http="", server=""):
     """(it is accepted, what it said, the lines of the configuration)"""
     other = Gateway(locations, http=http, server=server, upstream=gateway.upstream)
+    other.patient = True
     other.port = 1
     other.write_configuration()
     run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -311,6 +312,7 @@ def main():
     global gateway
     suite.require()
     gateway = Gateway(LOCATIONS, http=ZONE)
+    gateway.patient = True
     os.mkdir(gateway.path("files"))
     gateway.start()
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):

@@ -510,8 +510,9 @@ http {
 
     # -------- asking
 
-    def ask(self, path, key=None, token=None, method="POST", headers=(), body=b'{"amount":25}', client=None, port=None, tls=None):
-        """One request. `key` is put between quotes; None sends none, bytes are sent as they are."""
+    def ask(self, path, key=None, token=None, method="POST", headers=(), body=b'{"amount":25}', client=None, port=None, tls=None,
+            patient=None):
+        """One request. `key` is put between quotes; None sends none, bytes are sent as they are. `patient`: if not as the gateway."""
         lines = [("Host", "gateway.test")]
         if key is not None:
             lines.append(("Idempotency-Key", key if isinstance(key, bytes) else '"%s"' % key))
@@ -522,7 +523,7 @@ http {
             lines.append(("Content-Length", str(len(body))))
         data = request_bytes(method, path, lines, body or b"")
         answer = self._answer(data, method, client, port, tls)
-        if self.patient and answer.code() == "store-unavailable":
+        if (self.patient if patient is None else patient) and answer.code() == "store-unavailable":
             again = time.monotonic() + BOUND_S
             while answer.code() in ("store-unavailable", "in-progress") and time.monotonic() < again:
                 time.sleep(0.1)

@@ -68,8 +68,7 @@ def lasting(record, token):
 def both(gateway, name):
     one, two = new_token("same"), new_token("same")
     try:
-        while gateway.ask("/escalate/" + name, one, one, headers=[("Content-Type", "application/json")]).code() == "store-unavailable":
-            pass  # nothing was sent; its worker has not found the daemon yet
+        gateway.ask("/escalate/" + name, one, one, headers=[("Content-Type", "application/json")], patient=True)
     except Closed:
         pass
     client = w.Client(gateway.daemon.socket)

@@ -264,6 +264,7 @@ def main():
     global gateway, limited
     suite.require()
     gateway = Gateway(LOCATIONS, http=CHARSETS, listen="listen 127.0.0.1:PORT2 http2;", tolerate=r"open\(\) .*/removed/.* failed \(2: ")
+    gateway.patient = True
     gateway.start()
     limited = Limited(LOCATIONS, http=CHARSETS, tolerate=r"pwrite\(\) .* failed \(27: |pwrite\(\) .* has written only")
     limited.start()

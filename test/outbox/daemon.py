@@ -159,9 +159,13 @@ def it_drains_when_the_daemon_ends(folder):
 def is_closed(address):
     try:
         urllib.request.urlopen("http://%s/healthz" % address, timeout=5).close()
+    except urllib.error.HTTPError:
         return False
-    except (urllib.error.URLError, OSError):
-        return True
+    except urllib.error.URLError as error:
+        return isinstance(error.reason, ConnectionRefusedError)
+    except OSError:  # it was late, or closed this one: the next one tells
+        return False
+    return False
 
 
 @case

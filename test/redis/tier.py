@@ -194,6 +194,7 @@ def main():
     global gateway, full
     suite.require()
     gateway = Gateway(LOCATIONS, store="redis+unix:%s?tier=best-effort" % os.environ["ONCE_TEST_REDIS"])
+    gateway.patient = True
     gateway.daemon.arguments = ["--http", "127.0.0.1:%d" % http]
     gateway.start()
     full = Gateway(LOCATIONS).start()
