@@ -371,7 +371,8 @@ ngx_int_t ngx_http_once_key_hash(ngx_http_once_ctx_t *ctx, uint8_t hash[16]);
 /* Each sends a whole answer, and returns what is to be given to ngx_http_finalize_request(). */
 ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t *problem);
 ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
-ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
+/* of `record` only what was stored of an outcome counts */
+ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
 ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);

@@ -695,7 +695,7 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
         return ngx_http_once_send_in_progress(r, 1000);
 
     case ONCE_STATE_UNKNOWN:
-        return ngx_http_once_send_unknown(r, record->status);
+        return ngx_http_once_send_unknown(r, record);
 
     default:
         if (record->retryable) {  /* no outcome, and perhaps nothing that was ever answered */
@@ -741,7 +741,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
         }
 
         if (ctx->conf->takeover != ONCE_TAKEOVER_RERUN) {
-            return ngx_http_once_send_unknown(r, ctx->status);
+            return ngx_http_once_send_unknown(r, &(struct once_record){ .status = ctx->status });
         }
 
         return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){

@@ -882,7 +882,7 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
         break;
 
     case ONCE_ARM_UNKNOWN:
-        rc = ngx_http_once_send_unknown(r, record->status);
+        rc = ngx_http_once_send_unknown(r, record);
         break;
 
     case ONCE_ARM_EXPIRED:
