@@ -504,6 +504,8 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
                   olcf->body == NGX_HTTP_ONCE_BODY_EXACT ? "exact"
                   : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json where the type says so, else exact");
     ngx_http_once_json_strings(json, olcf->headers);
+    once_buf_addf(json, ",\"credentials\":");
+    ngx_http_once_json_strings(json, olcf->credentials);
     once_buf_addf(json, ",\"excluded_members\":%u}",
                   (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
 

@@ -17,7 +17,6 @@
 
 static char *ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -154,26 +153,7 @@ ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return olcf->daemon != NULL ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
-static char *
-ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    char                      *rv;
-    ngx_str_t                 *value = cf->args->elts;
-    ngx_http_once_loc_conf_t  *olcf = conf;
-
-    if (value[1].len == 0) {
-        return ngx_http_once_bad(cf, &value[1], "say where a caller's name comes from, or - for a single tenant");
-    }
-
-    rv = ngx_http_set_complex_value_slot(cf, cmd, conf);
-    if (rv == NGX_CONF_OK) {
-        olcf->tenant_single = value[1].len == 1 && value[1].data[0] == '-';
-    }
-
-    return rv;
-}
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *name)
 {
     size_t  i;
@@ -238,6 +218,7 @@ ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_int_t                  rc;
     once_span                 *pointer, sorted;
     ngx_str_t                 *name, word, *value = cf->args->elts;
     ngx_uint_t                 i;
@@ -263,6 +244,11 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         } else if (ngx_strcmp(word.data, "json") == 0) {
             olcf->body = NGX_HTTP_ONCE_BODY_JSON;
+
+        } else if ((rc = ngx_http_once_set_credentials(cf, olcf, &word)) != NGX_DECLINED) {
+            if (rc != NGX_OK) {
+                return NGX_CONF_ERROR;
+            }
 
         } else if (word.len > 7 && ngx_strncmp(word.data, "header=", 7) == 0) {
             word.data += 7;
@@ -290,12 +276,15 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             }
 
         } else {
-            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME or exclude=/json/pointer");
+            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME, exclude=/json/pointer, credentials "
+                                     "or credential=NAME");
         }
     }
 
-    if (olcf->headers->nelts > 32 || olcf->exclude->nelts > 32) {
-        return "has more than 32 headers or pointers";
+    if (olcf->headers->nelts > 32 || olcf->exclude->nelts > 32
+        || (olcf->credentials != NULL && olcf->credentials->nelts > 32))
+    {
+        return "has more than 32 headers, credentials or pointers";
     }
 
     if (olcf->exclude->nelts > 0 && olcf->body == NGX_HTTP_ONCE_BODY_EXACT) {
@@ -821,6 +810,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->body = prev->body != NGX_CONF_UNSET_UINT ? prev->body : NGX_HTTP_ONCE_BODY_AUTO;
         conf->headers = prev->headers;
         conf->exclude = prev->exclude;
+        conf->credentials = prev->credentials;
     }
 
     ngx_http_once_merge_ms(&conf->lease_ms, prev->lease_ms, ONCE_LEASE_MS_DEFAULT);
