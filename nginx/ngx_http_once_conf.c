@@ -438,6 +438,31 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
            || ngx_strncasecmp(name->data, (u_char *) "X-RateLimit", 11) == 0;
 }
 
+/* Those that describe the answer. */
+static ngx_int_t
+ngx_http_once_usual_headers(ngx_array_t *headers)
+{
+    size_t      i;
+    ngx_str_t  *name;
+
+    static ngx_str_t  usual[] = {
+        ngx_string("Content-Type"), ngx_string("Content-Encoding"), ngx_string("Content-Language"),
+        ngx_string("Content-Disposition"), ngx_string("Content-Location"), ngx_string("Location"),
+        ngx_string("ETag"), ngx_string("Last-Modified"), ngx_string("Link"), ngx_string("Preference-Applied")
+    };
+
+    for (i = 0; i < sizeof usual / sizeof *usual; i++) {
+        name = ngx_array_push(headers);
+        if (name == NULL) {
+            return NGX_ERROR;
+        }
+        *name = usual[i];
+    }
+
+    return NGX_OK;
+}
+
+/* once_replay_headers [default] NAME... */
 static char *
 ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -455,6 +480,13 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_strcmp(value[i].data, "default") == 0) {
+            if (ngx_http_once_usual_headers(olcf->replay_headers) != NGX_OK) {
+                return NGX_CONF_ERROR;
+            }
+            continue;
+        }
+
         if (!ngx_http_once_is_token(&value[i])) {
             return ngx_http_once_bad(cf, &value[i], "this is no header's name");
         }
@@ -714,34 +746,6 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 }
 
 static ngx_int_t
-ngx_http_once_default_headers(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
-{
-    size_t      i;
-    ngx_str_t  *name;
-
-    static ngx_str_t  defaults[] = {
-        ngx_string("Content-Type"), ngx_string("Content-Encoding"), ngx_string("Content-Language"),
-        ngx_string("Content-Disposition"), ngx_string("Content-Location"), ngx_string("Location"),
-        ngx_string("ETag"), ngx_string("Last-Modified"), ngx_string("Link"), ngx_string("Preference-Applied")
-    };
-
-    olcf->replay_headers = ngx_array_create(cf->pool, 10, sizeof(ngx_str_t));
-    if (olcf->replay_headers == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        name = ngx_array_push(olcf->replay_headers);
-        if (name == NULL) {
-            return NGX_ERROR;
-        }
-        *name = defaults[i];
-    }
-
-    return NGX_OK;
-}
-
-static ngx_int_t
 ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
     ngx_http_once_place_t      *place;
@@ -844,8 +848,11 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->replay_headers = prev->replay_headers;
     }
 
-    if (conf->replay_headers == NULL && ngx_http_once_default_headers(cf, conf) != NGX_OK) {
-        return NGX_CONF_ERROR;
+    if (conf->replay_headers == NULL) {
+        conf->replay_headers = ngx_array_create(cf->pool, 10, sizeof(ngx_str_t));
+        if (conf->replay_headers == NULL || ngx_http_once_usual_headers(conf->replay_headers) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
     }
 
     ngx_conf_merge_value(conf->forward, prev->forward, 1);
