@@ -81,9 +81,16 @@ export class Key {
         return this.record.state === 'unknown' || (this.record.state === 'running' && !this.record.lease_live);
     }
 
+    /** Unknown, although an answer came: a 500, say, which does not tell how it ended. */
+    get wasAnswered() {
+        const r = this.record;
+        return r.state === 'unknown' && (r.body_len > 0 || r.headers_len > 0 || r.body_dropped);
+    }
+
     advice() {
         const r = this.record;
-        if (r.state === 'unknown') return h('p', { class: 'notice warn' }, h('b', {}, 'Nobody knows how this ended. '), 'Something was sent, and no complete answer came back. Look at the other side, with the child key if it keeps that, then say what happened.');
+        const happened = this.wasAnswered ? `The answer was ${r.status}, which does not say whether it was done.` : 'Something was sent, and no complete answer came back.';
+        if (r.state === 'unknown') return h('p', { class: 'notice warn' }, h('b', {}, 'Nobody knows how this ended. '), happened, ' Look at the other side, with the child key if it keeps that, then say what happened.');
         if (this.isOpen) return h('p', { class: 'notice warn' }, h('b', {}, 'Its holder is gone. '), r.takeover === 'escalate' ? 'The next try makes it unknown. You can say now what happened.' : `The next try takes over (${r.takeover}), or you say now what happened.`);
         return null;
     }
@@ -212,7 +219,7 @@ export class Key {
 
     response() {
         const r = this.record;
-        if (r.state === 'running' || r.state === 'unknown') return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
+        if (r.state === 'running' || (r.state === 'unknown' && !this.wasAnswered)) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
         if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : r.body_sealed ? 'The key that it is sealed with is gone' : 'It was larger than what is kept'}: further tries are told that it was done.`));
         const type = bytesOf(r, 'content_type');
         return this.hidden('response', 'Response', ['Status ', h('b', {}, r.status), ', ', format.size(r.body_len), type.length > 0 ? [' of ', shown(type)] : ''], textOf(type) ?? '');

@@ -112,7 +112,7 @@ export class Keys {
     nothing(answer) {
         const searching = Object.values(this.filter).some((v) => v !== null && v !== '' && v !== false);
         if (answer.next !== null) return empty('None so far', 'Nothing among the rows that were looked at. The search goes on where it stopped.');
-        if (this.fixed !== null) return empty('Nothing is unknown', 'When something was sent and no complete answer came back, the record is kept as unknown: nobody guesses. It waits here until somebody has looked at the other side and says what happened.');
+        if (this.fixed !== null) return empty('Nothing is unknown', 'When something was sent, and no answer came back that says how it ended, the record is kept as unknown: nobody guesses. It waits here until somebody has looked at the other side and says what happened.');
         if (this.filter.before !== null) return empty('That was all', 'There is nothing older.');
         if (searching) return empty('No key matches', 'The search is by the beginning of a key, to the letter. Try a shorter one, or fewer conditions.');
         return empty('No keys yet', 'The first request with an Idempotency-Key makes a record. Try one:', h('pre', { class: 'code' }, "once run --key order-17 -- ./charge 25\ncurl -H 'Idempotency-Key: \"order-17\"' -d '{}' http://127.0.0.1:8080/orders"));

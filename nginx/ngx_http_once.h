@@ -6,7 +6,8 @@
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
  *     ngx_http_once_due.c       how long the daemon has, where it may be this worker that was late
  *     ngx_http_once_nonce.c     random bytes that name a call
- *     ngx_http_once_request.c   a request: its key and tenant; the claim; what follows
+ *     ngx_http_once_request.c   a request: its key; the claim; what follows
+ *     ngx_http_once_caller.c    who asks: tenant, credentials
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_resend.c    the request as it is stored for the completer
  *     ngx_http_once_route.c     what a request is counted as
@@ -81,6 +82,7 @@ typedef struct {
     ngx_uint_t                 methods;        /* NGX_HTTP_POST|... */
     ngx_uint_t                 body;           /* ngx_http_once_body_e */
     ngx_array_t               *headers;        /* ngx_str_t: fingerprinted */
+    ngx_array_t               *credentials;    /* ngx_str_t: fingerprinted, and never stored; NULL: none */
     ngx_array_t               *exclude;        /* once_span: JSON pointers */
     int64_t                    lease_ms;
     int64_t                    retention_ms;   /* or ONCE_NEVER */
@@ -260,6 +262,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   unknown:1;  /* stored so, though the answer is complete: 5xx */
     unsigned                   ended:1;    /* the last byte of the answer was seen */
     unsigned                   replayed:1;
+    unsigned                   stranger:1; /* not let in by the service: its key is free again */
     unsigned                   turned_away:1; /* no key, or no tenant, as they have to be */
     unsigned                   fenced:1;   /* another attempt's outcome counts */
     unsigned                   queued:1;
@@ -275,6 +278,7 @@ extern ngx_command_t  ngx_http_once_commands[];
 
 /* says which value of which directive is wrong, and why */
 char *ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *why);
+ngx_uint_t ngx_http_once_is_token(ngx_str_t *name);
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
@@ -282,6 +286,17 @@ char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 /* the request's context, also after internal redirects; NULL: not ours */
 ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);
+/* before anything is asked. NGX_OK: it is refused when its body was read */
+ngx_int_t ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *problem);
+char *ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* NGX_OK: ctx->tenant, or it will be refused.  Else: it was. */
+ngx_int_t ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx);
+/* a word of once_fingerprint; NGX_DECLINED: it is not about credentials */
+ngx_int_t ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_str_t *word);
+/* `list`: ngx_str_t, names of headers; NULL: none */
+ngx_uint_t ngx_http_once_is_listed(const ngx_str_t *name, const ngx_array_t *list);
+/* does the service not admit the caller, so that his key is not his? */
+ngx_uint_t ngx_http_once_is_stranger(ngx_http_once_ctx_t *ctx);
 /* how many field lines of that name, and the first (NULL: not wanted) */
 ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value);
 ngx_int_t ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count);
@@ -371,7 +386,8 @@ ngx_int_t ngx_http_once_key_hash(ngx_http_once_ctx_t *ctx, uint8_t hash[16]);
 /* Each sends a whole answer, and returns what is to be given to ngx_http_finalize_request(). */
 ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t *problem);
 ngx_int_t ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record);
-ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status);
+/* of `record` only what was stored of an outcome counts */
+ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
 ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);

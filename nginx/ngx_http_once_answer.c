@@ -225,10 +225,23 @@ ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms)
         "the same request is being executed: ask again later for its answer", 1, seconds });
 }
 
-ngx_int_t
-ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status)
+/* Did the service answer, and did only not say what became of it? 502 and 504 are also what is stored where it did not. */
+static ngx_uint_t
+ngx_http_once_was_answered(const struct once_record *record)
 {
+    return record->headers.len > 0 || record->body.len > 0 || record->body_dropped
+           || (record->status > 0 && record->status != NGX_HTTP_BAD_GATEWAY
+               && record->status != NGX_HTTP_GATEWAY_TIME_OUT);
+}
+
+ngx_int_t
+ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_record *record)
+{
+    char                  detail[256];
+    ngx_uint_t            status = record->status;
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
+
+    static const char  then[] = "it is not sent again. Somebody must find out and resolve the key";
 
     if (ctx != NULL) {
         ctx->expires_at = ONCE_NEVER;  /* it waits for a person */
@@ -242,10 +255,18 @@ ngx_http_once_send_unknown(ngx_http_request_t *r, ngx_uint_t status)
         return NGX_ERROR;
     }
 
+    if (ngx_http_once_was_answered(record)) {
+        snprintf(detail, sizeof detail, "the service answered %d, which does not say whether it was executed; %s",
+                 (int) record->status, then);
+
+    } else {
+        snprintf(detail, sizeof detail, "%s; %s",
+                 record->status == 0 ? "who executed it is gone, and its end was not seen"
+                                     : "the request was sent to the service and no complete answer came back", then);
+    }
+
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
-        status, "outcome-unknown", "It is not known whether this was executed",
-        "the request was sent to the service and no complete answer came back; it is not sent again. "
-        "Somebody must find out and resolve the key", 0, 0 });
+        status, "outcome-unknown", "It is not known whether this was executed", detail, 0, 0 });
 }
 
 ngx_int_t
@@ -354,6 +375,21 @@ ngx_http_once_copy(ngx_http_request_t *r, once_span bytes)
     return once_span_of(p, p != NULL ? bytes.len : 0);
 }
 
+/* An operator's verdict may have any status, a command's say; whoever asks by HTTP is answered nevertheless. */
+static ngx_uint_t
+ngx_http_once_replayed_status(const struct once_record *record)
+{
+    if (record->status >= 200 && record->status <= 999) {
+        return record->status;
+    }
+
+    if (record->state == ONCE_STATE_FAILED) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return record->body.len > 0 ? NGX_HTTP_OK : NGX_HTTP_NO_CONTENT;
+}
+
 ngx_int_t
 ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *record)
 {
@@ -371,14 +407,14 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
     lines = ngx_http_once_copy(r, record->headers);
     body = ngx_http_once_copy(r, record->body);
 
-    if (lines.ptr == NULL || body.ptr == NULL || record->status < 200 || record->status > 999
+    if (lines.ptr == NULL || body.ptr == NULL
         || ngx_http_once_stored_headers(r, lines) != NGX_OK
         || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
 
-    r->headers_out.status = record->status;
+    r->headers_out.status = ngx_http_once_replayed_status(record);
     r->headers_out.status_line.len = 0;
 
     return ngx_http_once_send(r, (u_char *) body.ptr, body.len);
@@ -468,6 +504,8 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
                   olcf->body == NGX_HTTP_ONCE_BODY_EXACT ? "exact"
                   : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json where the type says so, else exact");
     ngx_http_once_json_strings(json, olcf->headers);
+    once_buf_addf(json, ",\"credentials\":");
+    ngx_http_once_json_strings(json, olcf->credentials);
     once_buf_addf(json, ",\"excluded_members\":%u}",
                   (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
 

@@ -130,8 +130,7 @@ ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *headers)
 {
-    ngx_str_t            *wanted;
-    ngx_uint_t            i, j, counts;
+    ngx_uint_t            i, counts;
     ngx_list_part_t      *part = &ctx->request->headers_in.headers.part;
     ngx_table_elt_t      *h = part->elts;
     struct once_header   *header;
@@ -148,14 +147,9 @@ ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *heade
 
         counts = (h[i].key.len == 12 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Type", 12) == 0)
                  || (h[i].key.len == 16
-                     && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding", 16) == 0);
-
-        wanted = ctx->conf->headers != NULL ? ctx->conf->headers->elts : NULL;
-
-        for (j = 0; !counts && wanted != NULL && j < ctx->conf->headers->nelts; j++) {
-            counts = h[i].key.len == wanted[j].len
-                     && ngx_strncasecmp(h[i].key.data, wanted[j].data, wanted[j].len) == 0;
-        }
+                     && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding", 16) == 0)
+                 || ngx_http_once_is_listed(&h[i].key, ctx->conf->headers)
+                 || ngx_http_once_is_listed(&h[i].key, ctx->conf->credentials);
 
         if (counts) {
             header = ngx_array_push(headers);

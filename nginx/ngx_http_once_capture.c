@@ -335,7 +335,9 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     request.grant = ctx->grant;
     once_buf_init(&lines, ONCE_HEADERS_LEN_MAX);
 
-    if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT) {
+    ctx->stranger = ngx_http_once_is_stranger(ctx);
+
+    if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT || ctx->stranger) {
         request.verb = ONCE_VERB_RELEASE;
 
     } else {
@@ -343,7 +345,7 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
         ngx_http_once_judge(ctx, &request.outcome);
     }
 
-    if (ctx->capture == NGX_HTTP_ONCE_OUTCOME) {
+    if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->stranger) {
         ngx_http_once_header_lines(ctx, &lines);
 
         if (lines.result != ONCE_OK || ctx->refused) {
@@ -695,7 +697,7 @@ ngx_http_once_send_stored(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *reply
         return ngx_http_once_send_in_progress(r, 1000);
 
     case ONCE_STATE_UNKNOWN:
-        return ngx_http_once_send_unknown(r, record->status);
+        return ngx_http_once_send_unknown(r, record);
 
     default:
         if (record->retryable) {  /* no outcome, and perhaps nothing that was ever answered */
@@ -718,7 +720,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
         return ngx_http_once_send_stored(ctx, reply);
     }
 
-    if (reply->result != ONCE_OK && ctx->capture != NGX_HTTP_ONCE_NOT_SENT && !ctx->left) {
+    if (reply->result != ONCE_OK && ctx->capture != NGX_HTTP_ONCE_NOT_SENT && !ctx->left && !ctx->stranger) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: an outcome could not be stored: %s",
                       reply->err.text);
         ngx_http_clean_header(r);
@@ -730,7 +732,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
     switch (ctx->capture) {
 
     case NGX_HTTP_ONCE_OUTCOME:
-        ctx->expires_at = reply->record.expires_at;
+        ctx->expires_at = ctx->stranger ? 0 : reply->record.expires_at;
         return ngx_http_once_send_withheld(ctx);
 
     case NGX_HTTP_ONCE_FAILURE:
@@ -741,7 +743,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
         }
 
         if (ctx->conf->takeover != ONCE_TAKEOVER_RERUN) {
-            return ngx_http_once_send_unknown(r, ctx->status);
+            return ngx_http_once_send_unknown(r, &(struct once_record){ .status = ctx->status });
         }
 
         return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
@@ -799,7 +801,7 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     /* too large: the upstream still sends, and goes on when the client has taken some */
     streaming = !ctx->ended && !ctx->failed;
 
-    if (streaming && !ctx->left && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
+    if (streaming && !ctx->left && !ctx->stranger && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "once: a large answer is cut off: its outcome was not stored");
         ngx_http_finalize_request(r, NGX_ERROR);
         ngx_http_run_posted_requests(c);

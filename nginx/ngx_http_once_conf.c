@@ -17,7 +17,6 @@
 
 static char *ngx_http_once_set_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -154,26 +153,7 @@ ngx_http_once_set_daemon(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return olcf->daemon != NULL ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
-static char *
-ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    char                      *rv;
-    ngx_str_t                 *value = cf->args->elts;
-    ngx_http_once_loc_conf_t  *olcf = conf;
-
-    if (value[1].len == 0) {
-        return ngx_http_once_bad(cf, &value[1], "say where a caller's name comes from, or - for a single tenant");
-    }
-
-    rv = ngx_http_set_complex_value_slot(cf, cmd, conf);
-    if (rv == NGX_CONF_OK) {
-        olcf->tenant_single = value[1].len == 1 && value[1].data[0] == '-';
-    }
-
-    return rv;
-}
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *name)
 {
     size_t  i;
@@ -238,6 +218,7 @@ ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_int_t                  rc;
     once_span                 *pointer, sorted;
     ngx_str_t                 *name, word, *value = cf->args->elts;
     ngx_uint_t                 i;
@@ -263,6 +244,11 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         } else if (ngx_strcmp(word.data, "json") == 0) {
             olcf->body = NGX_HTTP_ONCE_BODY_JSON;
+
+        } else if ((rc = ngx_http_once_set_credentials(cf, olcf, &word)) != NGX_DECLINED) {
+            if (rc != NGX_OK) {
+                return NGX_CONF_ERROR;
+            }
 
         } else if (word.len > 7 && ngx_strncmp(word.data, "header=", 7) == 0) {
             word.data += 7;
@@ -290,12 +276,15 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             }
 
         } else {
-            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME or exclude=/json/pointer");
+            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME, exclude=/json/pointer, credentials "
+                                     "or credential=NAME");
         }
     }
 
-    if (olcf->headers->nelts > 32 || olcf->exclude->nelts > 32) {
-        return "has more than 32 headers or pointers";
+    if (olcf->headers->nelts > 32 || olcf->exclude->nelts > 32
+        || (olcf->credentials != NULL && olcf->credentials->nelts > 32))
+    {
+        return "has more than 32 headers, credentials or pointers";
     }
 
     if (olcf->exclude->nelts > 0 && olcf->body == NGX_HTTP_ONCE_BODY_EXACT) {
@@ -449,6 +438,31 @@ ngx_http_once_is_never_replayed(ngx_str_t *name)
            || ngx_strncasecmp(name->data, (u_char *) "X-RateLimit", 11) == 0;
 }
 
+/* Those that describe the answer. */
+static ngx_int_t
+ngx_http_once_usual_headers(ngx_array_t *headers)
+{
+    size_t      i;
+    ngx_str_t  *name;
+
+    static ngx_str_t  usual[] = {
+        ngx_string("Content-Type"), ngx_string("Content-Encoding"), ngx_string("Content-Language"),
+        ngx_string("Content-Disposition"), ngx_string("Content-Location"), ngx_string("Location"),
+        ngx_string("ETag"), ngx_string("Last-Modified"), ngx_string("Link"), ngx_string("Preference-Applied")
+    };
+
+    for (i = 0; i < sizeof usual / sizeof *usual; i++) {
+        name = ngx_array_push(headers);
+        if (name == NULL) {
+            return NGX_ERROR;
+        }
+        *name = usual[i];
+    }
+
+    return NGX_OK;
+}
+
+/* once_replay_headers [default] NAME... */
 static char *
 ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -466,6 +480,13 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_strcmp(value[i].data, "default") == 0) {
+            if (ngx_http_once_usual_headers(olcf->replay_headers) != NGX_OK) {
+                return NGX_CONF_ERROR;
+            }
+            continue;
+        }
+
         if (!ngx_http_once_is_token(&value[i])) {
             return ngx_http_once_bad(cf, &value[i], "this is no header's name");
         }
@@ -725,34 +746,6 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 }
 
 static ngx_int_t
-ngx_http_once_default_headers(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
-{
-    size_t      i;
-    ngx_str_t  *name;
-
-    static ngx_str_t  defaults[] = {
-        ngx_string("Content-Type"), ngx_string("Content-Encoding"), ngx_string("Content-Language"),
-        ngx_string("Content-Disposition"), ngx_string("Content-Location"), ngx_string("Location"),
-        ngx_string("ETag"), ngx_string("Last-Modified"), ngx_string("Link"), ngx_string("Preference-Applied")
-    };
-
-    olcf->replay_headers = ngx_array_create(cf->pool, 10, sizeof(ngx_str_t));
-    if (olcf->replay_headers == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        name = ngx_array_push(olcf->replay_headers);
-        if (name == NULL) {
-            return NGX_ERROR;
-        }
-        *name = defaults[i];
-    }
-
-    return NGX_OK;
-}
-
-static ngx_int_t
 ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
     ngx_http_once_place_t      *place;
@@ -821,6 +814,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->body = prev->body != NGX_CONF_UNSET_UINT ? prev->body : NGX_HTTP_ONCE_BODY_AUTO;
         conf->headers = prev->headers;
         conf->exclude = prev->exclude;
+        conf->credentials = prev->credentials;
     }
 
     ngx_http_once_merge_ms(&conf->lease_ms, prev->lease_ms, ONCE_LEASE_MS_DEFAULT);
@@ -854,8 +848,11 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->replay_headers = prev->replay_headers;
     }
 
-    if (conf->replay_headers == NULL && ngx_http_once_default_headers(cf, conf) != NGX_OK) {
-        return NGX_CONF_ERROR;
+    if (conf->replay_headers == NULL) {
+        conf->replay_headers = ngx_array_create(cf->pool, 10, sizeof(ngx_str_t));
+        if (conf->replay_headers == NULL || ngx_http_once_usual_headers(conf->replay_headers) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
     }
 
     ngx_conf_merge_value(conf->forward, prev->forward, 1);

@@ -201,10 +201,9 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
     ngx_http_run_posted_requests(c);
 }
 
-/* ---------------------------------------------------------------- key, tenant */
+/* ---------------------------------------------------------------- key */
 
-/* NGX_OK: it is refused when its body was read. */
-static ngx_int_t
+ngx_int_t
 ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_problem_t *problem)
 {
     char                     *detail;
@@ -294,43 +293,6 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     }
 
     ngx_memcpy(ctx->key.data, key, len);
-    return NGX_OK;
-}
-
-/* Longer than a tenant's name may be, it is named by its hash: a token, say. */
-static ngx_int_t
-ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
-{
-    u_char               digest[ONCE_MAC_LEN];
-    ngx_http_request_t  *r = ctx->request;
-
-    if (ctx->conf->tenant_single) {
-        return NGX_OK;
-    }
-
-    if (ngx_http_complex_value(r, ctx->conf->tenant, &ctx->tenant) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (ctx->tenant.len == 0) {
-        return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
-            NGX_HTTP_UNAUTHORIZED, "tenant-missing", "The caller is not known",
-            "a request with a key must say whose it is: no identity was found in it", 0, 0 });
-    }
-
-    if (ctx->tenant.len > ONCE_TENANT_LEN_MAX
-        || (ctx->tenant.len >= 7 && ngx_strncmp(ctx->tenant.data, "sha256:", 7) == 0)) /* nobody takes such a name */
-    {
-        once_sha256(once_span_of(ctx->tenant.data, ctx->tenant.len), digest);
-        ctx->tenant.data = ngx_pnalloc(r->pool, sizeof("sha256:") - 1 + 2 * sizeof(digest));
-        if (ctx->tenant.data == NULL) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        ctx->tenant.len = ngx_hex_dump(ngx_cpymem(ctx->tenant.data, "sha256:", 7), digest, sizeof(digest))
-                          - ctx->tenant.data;
-    }
-
     return NGX_OK;
 }
 
@@ -874,7 +836,10 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
     case ONCE_ARM_MISMATCH:
         rc = ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
             422, "key-reused", "Idempotency-Key is already used",
-            "the key was used for another request: take a new key, or send the same request", 0, 0 });
+            ctx->conf->credentials == NULL
+            ? "the key was used for another request: take a new key, or send the same request"
+            : "the key was used for another request, or with other credentials: take a new key, or send the same "
+              "request with the same credentials", 0, 0 });
         break;
 
     case ONCE_ARM_IN_PROGRESS:
@@ -882,7 +847,7 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
         break;
 
     case ONCE_ARM_UNKNOWN:
-        rc = ngx_http_once_send_unknown(r, record->status);
+        rc = ngx_http_once_send_unknown(r, record);
         break;
 
     case ONCE_ARM_EXPIRED:

@@ -17,27 +17,6 @@
 #define NGX_HTTP_ONCE_STORED_BODY_MAX  (1 << 20)
 
 static ngx_uint_t
-ngx_http_once_is_listed(ngx_str_t *name, ngx_array_t *list)
-{
-    ngx_str_t   *names;
-    ngx_uint_t   i;
-
-    if (list == NULL) {
-        return 0;
-    }
-
-    names = list->elts;
-
-    for (i = 0; i < list->nelts; i++) {
-        if (names[i].len == name->len && ngx_strncasecmp(names[i].data, name->data, name->len) == 0) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-static ngx_uint_t
 ngx_http_once_is_stored(ngx_http_once_ctx_t *ctx, ngx_str_t *name)
 {
     ngx_uint_t  i;
@@ -77,7 +56,7 @@ ngx_http_once_stored_headers(ngx_http_once_ctx_t *ctx, struct once_buf *lines, b
 
         name = once_span_of(h[i].key.data, h[i].key.len);
 
-        if (once_header_is_secret(name)) {
+        if (once_header_is_secret(name) || ngx_http_once_is_listed(&h[i].key, ctx->conf->credentials)) {
             *credentials = true;
 
         } else if (!once_header_is_of_one_hop(name) && ngx_http_once_is_stored(ctx, &h[i].key)) {

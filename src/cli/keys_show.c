@@ -168,7 +168,9 @@ static void print_outcome(const struct show *show, const struct once_record *rec
 {
     if (record->state == ONCE_STATE_RUNNING)
         return;
-    if (record->state != ONCE_STATE_UNKNOWN)
+    /* Of an unknown one: what was said without saying how it ended, a 500 perhaps; for whoever has to find out. */
+    bool known = record->state != ONCE_STATE_UNKNOWN;
+    if (known || record->status != 0)
         print_line("status", "%" PRId32, record->status);
     if (record->headers.len > 0) {
         print_line("headers", "%s", "");
@@ -179,7 +181,7 @@ static void print_outcome(const struct show *show, const struct once_record *rec
             print_bytes_line("   ", line, "");
         }
     }
-    if (record->state != ONCE_STATE_UNKNOWN)
+    if (known || record->body.len > 0 || record->body_dropped)
         print_body(show, record);
 }
 

@@ -11,6 +11,7 @@
 #include "cli/serve_address.h"
 #include "cli/serve_config.h"
 #include "cli/serve_place.h"
+#include "cli/serve_policy.h"
 #include "cli/serve_supervisor.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
@@ -42,16 +43,8 @@ static const char help[] =
     "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
     "                     a daemon that runs already\n"
     ONCE_CLI_HELP_SEAL
-    "  --tenant-header H  the request header that says whose key it is; who can set it must\n"
-    "                     be trusted; default: one tenant\n"
+    SERVE_POLICY_HELP
     "  --required         refuse requests without a key\n"
-    "  --methods LIST     those that keys are looked at for, with commas: POST,PATCH\n"
-    "  --takeover HOW     after a request whose end nobody saw: 'escalate' (the default)\n"
-    "                     leaves it to a person, 'rerun' sends it again: for services that\n"
-    "                     honour the derived key; 'probe' asks the service: see --probe\n"
-    "  --probe PATH       with --takeover probe and --complete: where the daemon asks, by GET,\n"
-    "                     whether it happened: 200 is the answer, 404 no. {key} in it is the\n"
-    "                     derived key, as in the header Once-Key, {client-key} the client's\n"
     "  --intent           store before each request that it is about to be sent: what was not\n"
     "                     sent when a gateway died is sent by a retry, also with 'escalate'\n"
     "  --complete         store requests (never their credentials), and let the daemon finish\n"
@@ -116,11 +109,7 @@ static const char help[] =
 enum {
     OPTION_UPSTREAM = ONCE_CLI_OWN,
     OPTION_LISTEN,
-    OPTION_TENANT_HEADER,
     OPTION_REQUIRED,
-    OPTION_METHODS,
-    OPTION_TAKEOVER,
-    OPTION_PROBE,
     OPTION_INTENT,
     OPTION_COMPLETE,
     OPTION_IDENTITY,
@@ -149,7 +138,8 @@ enum {
     OPTION_TRACE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
-    OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
+    OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve_policy.h's */
+    OPTION_RELAY = OPTION_POLICY + SERVE_POLICY_COUNT,   /* the first of relay_setup.h's */
 };
 
 static const struct option options[] = {
@@ -158,11 +148,8 @@ static const struct option options[] = {
     ONCE_CLI_OPTION_SEAL,
     { "upstream", required_argument, NULL, OPTION_UPSTREAM },
     { "listen", required_argument, NULL, OPTION_LISTEN },
-    { "tenant-header", required_argument, NULL, OPTION_TENANT_HEADER },
+    SERVE_POLICY_OPTIONS(OPTION_POLICY),
     { "required", no_argument, NULL, OPTION_REQUIRED },
-    { "methods", required_argument, NULL, OPTION_METHODS },
-    { "takeover", required_argument, NULL, OPTION_TAKEOVER },
-    { "probe", required_argument, NULL, OPTION_PROBE },
     { "intent", no_argument, NULL, OPTION_INTENT },
     { "complete", no_argument, NULL, OPTION_COMPLETE },
     { "complete-identity", required_argument, NULL, OPTION_IDENTITY },
@@ -197,8 +184,6 @@ static const struct option options[] = {
 };
 
 enum {
-    METHODS_MAX = 16,
-    METHODS_LEN_MAX = 255,
     FILES_MAX = 8192,
     CONFIG_LEN_MAX = 256 << 10,
     RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + QUOTA_RULES_MAX + 32),
@@ -213,8 +198,8 @@ struct serve {
     struct once_serve_wishes wishes;
     struct once_serve_place place;
     struct once_serve_config config;
-    char methods_text[METHODS_LEN_MAX + 1], tls_cert[PATH_MAX], tls_key[PATH_MAX];
-    const char *methods[METHODS_MAX];
+    struct once_serve_policy policy;
+    char tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *identity, *webhook;                               /* NULL: none */
     struct console_options console;                               /* as said; listen NULL: off */
     char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
@@ -252,55 +237,6 @@ static bool parse_upstream(struct serve *serve)
     if (once_serve_upstream_parse(optarg, &serve->upstream, &err) == ONCE_OK)
         return true;
     once_cli_usage(&serve->cli, "--upstream: %s", err.text);
-    return false;
-}
-
-static bool parse_methods(struct serve *serve)
-{
-    int n = snprintf(serve->methods_text, sizeof serve->methods_text, "%s", optarg);
-    bool good = n > 0 && n <= METHODS_LEN_MAX;
-    serve->config.method_count = 0;
-    char *rest = serve->methods_text;
-    for (char *method; good && (method = strsep(&rest, ",")) != NULL;) {
-        good = once_serve_config_has_keys(method) && serve->config.method_count < METHODS_MAX;
-        if (good)
-            serve->methods[serve->config.method_count++] = method;
-    }
-    if (!good)
-        once_cli_usage(&serve->cli, "--methods: '%.60s' is no list of POST, PATCH, PUT and DELETE, with commas",
-                       optarg);
-    return good;
-}
-
-/* A header's name as $http_NAME has it: letters, digits and '-'. */
-static bool parse_tenant_header(struct serve *serve)
-{
-    size_t len = strspn(optarg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
-    serve->config.tenant_header = optarg;
-    if (len > 0 && len <= 128 && optarg[len] == '\0')
-        return true;
-    once_cli_usage(&serve->cli, "--tenant-header: '%.60s' is no name of a header (letters, digits and -)", optarg);
-    return false;
-}
-
-static bool parse_takeover(struct serve *serve)
-{
-    serve->config.takeover = optarg;
-    if (strcmp(optarg, "escalate") == 0 || strcmp(optarg, "rerun") == 0 || strcmp(optarg, "probe") == 0)
-        return true;
-    once_cli_usage(&serve->cli, "--takeover: '%.60s' is none of 'escalate', 'rerun' and 'probe'", optarg);
-    return false;
-}
-
-static bool parse_probe(struct serve *serve)
-{
-    serve->config.probe = optarg;
-    if (once_serve_config_is_probe(optarg))
-        return true;
-    once_cli_usage(
-        &serve->cli,
-        "--probe: '%.60s' is no path of the service with {key} or {client-key} in it, like /orders/by-key/{key}",
-        optarg);
     return false;
 }
 
@@ -431,6 +367,9 @@ static bool parse_option(struct serve *serve, int c)
     uint64_t number;
     if (c >= OPTION_RELAY)
         return parse_relay(serve, (enum relay_option)(c - OPTION_RELAY));
+    if (c >= OPTION_POLICY)
+        return once_serve_policy_option(&serve->cli, &serve->policy,
+                                        (enum once_serve_policy_option)(c - OPTION_POLICY));
     if (c >= OPTION_OTLP)
         return parse_otlp(serve, (enum otlp_option)(c - OPTION_OTLP));
     if (c >= OPTION_CONSOLE)
@@ -446,14 +385,6 @@ static bool parse_option(struct serve *serve, int c)
         return parse_upstream(serve);
     case OPTION_LISTEN:
         return parse_listen(serve, "--listen", &serve->listen);
-    case OPTION_TENANT_HEADER:
-        return parse_tenant_header(serve);
-    case OPTION_METHODS:
-        return parse_methods(serve);
-    case OPTION_TAKEOVER:
-        return parse_takeover(serve);
-    case OPTION_PROBE:
-        return parse_probe(serve);
     case OPTION_RETENTION:
         return parse_duration(serve, "--retention", true, 1, 36500LL * DAY_MS, &serve->config.retention_ms);
     case OPTION_BODY_RETENTION:
@@ -538,10 +469,9 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
     else if (is_kept_longer(&serve->config))
         cli->exit = once_cli_usage(cli, "--body-retention is longer than --retention: an answer goes with its record");
-    else if ((serve->config.probe != NULL) !=
-             (serve->config.takeover != NULL && strcmp(serve->config.takeover, "probe") == 0))
-        cli->exit = once_cli_usage(cli, "--takeover probe and --probe PATH go together");
-    else if (serve->config.probe != NULL && !serve->config.complete)
+    else if (!once_serve_policy_check(cli, &serve->policy))
+        cli->exit = ONCE_EXIT_USAGE;
+    else if (serve->policy.probe != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
@@ -587,7 +517,7 @@ static int write_config(struct serve *serve, struct once_buf *text)
     config->socket = place->socket;
     config->pid_file = place->pid_file;
     config->temp_dir = place->temp;
-    config->methods = serve->methods;
+    config->policy = &serve->policy;
     config->ca_file = CA_FILE;
     config->files_max = files_max();
     if (place->root) {
@@ -710,6 +640,23 @@ static int check_start(struct serve *serve)
 
 /* ---------------------------------------------------------------- what is told */
 
+/* Who gets whose answers. */
+static void tell_scope(const struct once_serve_policy *policy, struct once_buf *text)
+{
+    const struct once_serve_words *names = &policy->credentials;
+    if (policy->tenant_header != NULL)
+        once_buf_addf(text, "of the account in %s, which something before the gateway must check or set",
+                      policy->tenant_header);
+    else
+        once_buf_addf(text, "of all clients together");
+    if (once_serve_policy_is_guarded(policy))
+        once_buf_addf(text, "; a retry needs the same credentials (Authorization, Cookie and the like)");
+    for (size_t i = 0; i < names->count; i++)
+        once_buf_addf(text, "%s%s", i == 0 ? "; a retry needs the same " : ", ", names->at[i]);
+    if (policy->tenant_header == NULL && policy->no_credentials)
+        once_buf_addf(text, ": whoever knows a key gets its answer (--credentials none)");
+}
+
 static void tell_places(const struct serve *serve)
 {
     const struct once_serve_place *place = &serve->place;
@@ -718,6 +665,8 @@ static void tell_places(const struct serve *serve)
     once_buf_addf(&text, "configuration %s\n", place->config);
     once_buf_addf(&text, "once serve: store         ");
     once_text_store(&text, place->store);
+    once_buf_addf(&text, "\nonce serve: keys          ");
+    tell_scope(&serve->policy, &text);
     once_buf_addf(&text, "\nonce serve: daemon        socket %s", place->socket);
     if (place->root)
         once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
@@ -733,8 +682,10 @@ static void tell_ready(void *arg, const char *http)
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
     once_buf_addf(&text, "ready: %s://%s -> %s\n", scheme, serve->listen.near, serve->upstream.url);
-    once_buf_addf(&text, "once serve: try this twice: curl -i -X POST -H 'Idempotency-Key: \"try-1\"' %s://%s/\n",
-                  scheme, serve->listen.near);
+    once_buf_addf(&text, "once serve: try this twice: curl -i -X POST -H 'Idempotency-Key: \"try-1\"' ");
+    if (serve->policy.tenant_header != NULL)
+        once_buf_addf(&text, "-H '%s: me' ", serve->policy.tenant_header);
+    once_buf_addf(&text, "%s://%s/\n", scheme, serve->listen.near);
     once_buf_addf(&text, "once serve: see the keys:   once keys list --store ");
     char url[PATH_MAX + 8];
     snprintf(url, sizeof url, "once:%s", serve->place.socket);

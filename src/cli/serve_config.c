@@ -131,15 +131,47 @@ static void add_duration(struct once_buf *out, const char *indent, const char *d
 
 static void add_tenant(const struct once_serve_config *config, struct once_buf *out)
 {
-    if (config->tenant_header == NULL) {
+    if (config->policy->tenant_header == NULL) {
         add(out, "        once_tenant -;          # one tenant: all clients share the keys\n");
         return;
     }
     add(out, "        # Whose key it is. Whoever can set this header chooses the tenant: something\n"
              "        # before this gateway must check or set it.\n"
              "        once_tenant $http_");
-    for (const char *p = config->tenant_header; *p != '\0'; p++)
+    for (const char *p = config->policy->tenant_header; *p != '\0'; p++)
         once_buf_add_byte(out, (uint8_t)(*p == '-' ? '_' : tolower((unsigned char)*p)));
+    add(out, ";\n");
+}
+
+/* What makes a request the same as another. */
+static void add_fingerprint(const struct once_serve_policy *policy, struct once_buf *out)
+{
+    bool guarded = once_serve_policy_is_guarded(policy);
+    if (!guarded && policy->credentials.count == 0 && policy->exclude.count == 0)
+        return;
+    if (guarded || policy->credentials.count > 0)
+        add(out, "        # The service is not asked about a retry: with other credentials, or none, it is another\n"
+                 "        # request, and refused (422). They are in a keyed hash, and stored nowhere.\n");
+    add(out, "        once_fingerprint");
+    if (guarded)
+        add(out, " credentials");
+    for (size_t i = 0; i < policy->credentials.count; i++)
+        once_buf_addf(out, " credential=%s", policy->credentials.at[i]);
+    for (size_t i = 0; i < policy->exclude.count; i++) {
+        once_buf_add_byte(out, ' ');
+        add_path(out, "exclude=", policy->exclude.at[i]);
+    }
+    add(out, ";\n");
+}
+
+/* A directive and its words; nothing where there are none. */
+static void add_words(struct once_buf *out, const char *directive, const struct once_serve_words *words)
+{
+    if (words->count == 0)
+        return;
+    once_buf_addf(out, "        %s", directive);
+    for (size_t i = 0; i < words->count; i++)
+        once_buf_addf(out, " %s", words->at[i]);
     add(out, ";\n");
 }
 
@@ -192,20 +224,21 @@ static void add_probe(const char *path, struct once_buf *out)
 static void add_once(const struct once_serve_config *config, struct once_buf *out)
 {
     static const char indent[] = "        ";
+    const struct once_serve_policy *policy = config->policy;
     add(out, "\n        # Requests with an Idempotency-Key are executed once and answered alike.\n");
     add(out, config->required ? "        once required;          # without a key: 400\n"
                               : "        once on;                # without a key: passed on as they are\n");
     add_tenant(config, out);
-    if (config->method_count > 0) {
-        add(out, "        once_methods");
-        for (size_t i = 0; i < config->method_count; i++)
-            once_buf_addf(out, " %s", config->methods[i]);
-        add(out, ";\n");
-    }
-    if (config->takeover != NULL)
-        once_buf_addf(out, "        once_takeover %s;\n", config->takeover);
-    if (config->probe != NULL)
-        add_probe(config->probe, out);
+    add_fingerprint(policy, out);
+    add_words(out, "once_methods", &policy->methods);
+    if (policy->takeover != NULL)
+        once_buf_addf(out, "        once_takeover %s;\n", policy->takeover);
+    if (policy->probe != NULL)
+        add_probe(policy->probe, out);
+    add_words(out, "once_final", &policy->final);
+    add_words(out, "once_replay_headers default", &policy->replay_headers);
+    if (policy->max_response != NULL)
+        once_buf_addf(out, "        once_max_response %s;\n", policy->max_response);
     if (config->intent)
         add(out, "        once_intent on;         # stored before it is sent\n");
     if (config->complete)

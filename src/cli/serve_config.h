@@ -8,6 +8,7 @@
 #define ONCE_CLI_SERVE_CONFIG_H
 
 #include "cli/serve_address.h"
+#include "cli/serve_policy.h"
 #include "core/buf.h"
 
 /* The first line; a file that begins otherwise is somebody else's and is not overwritten. */
@@ -20,16 +21,12 @@
 struct once_serve_config {
     const struct once_serve_listen *listen;
     const struct once_serve_upstream *upstream;
-    const char *module;         /* ngx_http_once_module.so */
-    const char *socket;         /* the daemon's */
-    const char *pid_file;       /* nginx's */
-    const char *temp_dir;       /* for bodies that do not fit into memory */
-    const char *user, *group;   /* of the workers; NULL: nginx is not root and keeps its user */
-    const char *tenant_header;  /* NULL: one tenant */
-    const char *takeover;       /* NULL: the module's default, as all that follows */
-    const char *probe;          /* has passed once_serve_config_is_probe() */
-    const char *const *methods; /* method_count of them */
-    size_t method_count;
+    const char *module;       /* ngx_http_once_module.so */
+    const char *socket;       /* the daemon's */
+    const char *pid_file;     /* nginx's */
+    const char *temp_dir;     /* for bodies that do not fit into memory */
+    const char *user, *group; /* of the workers; NULL: nginx is not root and keeps its user */
+    const struct once_serve_policy *policy;
     int64_t lease_ms, retention_ms, body_retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
     const char *tls_cert, *tls_key;
     const char *ca_file; /* whom to trust, if the service is reached by TLS */

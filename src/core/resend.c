@@ -58,6 +58,33 @@ bool once_header_is_secret(once_span name)
     return is_one_of(name, names);
 }
 
+const char *const *once_header_credentials(void)
+{
+    static const char *const names[] = {
+        "Authorization",
+        "Proxy-Authorization",
+        "Cookie",
+        "Api-Key",
+        "X-Api-Key",
+        "X-Api-Token",
+        "X-Access-Token",
+        "X-Auth-Token",
+        "X-Authorization",
+        "X-Amz-Security-Token",
+        "X-Goog-Iap-Jwt-Assertion",
+        "X-Session-Token",
+        "X-Forwarded-Access-Token",
+        "X-Forwarded-Client-Cert",
+        "X-SSL-Client-Cert",
+        "X-Client-Cert",
+        "Client-Cert",
+        "X-Vault-Token",
+        "Private-Token",
+        NULL,
+    };
+    return names;
+}
+
 bool once_header_is_of_one_hop(once_span name)
 {
     static const char *const names[] = {

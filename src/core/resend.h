@@ -45,6 +45,9 @@ static inline bool once_resend_is_final(const struct once_resend *r, int status)
 
 /* Does a header of this name say who somebody is? */
 bool once_header_is_secret(once_span name);
+/* The names, up to a NULL, of headers by which a service knows its caller, and which are the same when he asks
+ * again. So neither tokens against forgery nor proofs of possession, which are new with every request. */
+const char *const *once_header_credentials(void);
 /* Is it about one connection, or made anew for every request? */
 bool once_header_is_of_one_hop(once_span name);
 

@@ -229,6 +229,9 @@ ok(await page.isVisible('text=Executed, answer not kept') && (await page.locator
 ok((await texts('.timeline li')).at(-1).includes('erasure request 4711'), 'and the timeline says why');
 equal(await ask('claim pay-1'), 'replay 201 ', 'a retry is told that it was done');
 await keyPage('pay-2', 'acme');
+ok((await page.innerText('.notice')).includes('The answer was 500, which does not say whether it was done.'), 'unknown, and answered: what was said');
+await page.click('[data-reveal=response]');
+equal(await page.innerText('.hidden-part pre:not([hidden])'), 'out of paper', 'and all of it, for who has to find out');
 await page.click('text=Run again…');
 await page.fill('dialog [name=reason]', 'the provider has no such charge');
 await page.click('dialog button.primary');

@@ -77,7 +77,8 @@ def seed(daemon):
     for key in HOSTILE.values():
         daemon.record(key, tenant="hostile", finish="succeeded", status=200, headers="Content-Type: text/html\r\n", body_base64=b64(HOSTILE["a script"] + b"\0\x1b[31m" + key))
     for i in range(1, UNKNOWNS + 1):
-        daemon.record("pay-%d" % i, tenant="acme", finish="unknown", point="charged")
+        answered = {"status": 500, "headers": "Content-Type: text/plain\r\n", "body": "out of paper"} if i == 2 else {}
+        daemon.record("pay-%d" % i, tenant="acme", finish="unknown", point="charged", **answered)
     daemon.record("stored", tenant="acme", finish="failed", retryable=True, status=503, point="charged")
     daemon.record("declined", tenant="acme", finish="failed", status=402, headers="Content-Type: application/json\r\n", body='{"error": "card declined"}')
     daemon.record("gone", tenant="acme", lease_ms=1)

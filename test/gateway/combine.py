@@ -272,7 +272,7 @@ def refused(directive, location):
 
 
 BAD_VALUES = ["once maybe;", "once;", "once on off;", "once_daemon;", "once_tenant;", "once_key_header;", 'once_key_header "a b";',
-              "once_key_format json;", "once_methods;", "once_methods GETT;", "once_fingerprint sometimes;", "once_lease 0;", "once_lease 25h;",
+              "once_key_format json;", "once_methods;", "once_methods GETT;", "once_fingerprint sometimes;", "once_fingerprint credential=;", "once_fingerprint 'credential=a b';", "once_lease 0;", "once_lease 25h;",
               "once_lease abc;", "once_lease -1s;", "once_retention 0;", "once_retention 101y;", "once_retention soon;", "once_body_retention 0;", "once_body_retention 101y;", "once_body_retention soon;",
               "once_key_time maybe;", "once_wait 25h;",
               "once_wait x;", "once_takeover sometimes;", "once_final 99;", "once_final 700;", "once_final x;", "once_max_response 17m;",
@@ -300,6 +300,20 @@ def conf__an_answer_goes_with_its_record_at_the_latest():
 def conf__a_tenant_must_be_said():
     """Never a shared bucket by accident."""
     refused("once", Location("/a/", "once on;"))
+
+
+@suite.case
+def conf__credentials_are_no_tenant():
+    """They would be stored, and shown wherever keys are."""
+    for value in ("$http_authorization", "$http_proxy_authorization", "$http_cookie", "$cookie_session", "$http_x_api_key", "a-${HTTP_Authorization}", "$remote_user$cookie_s",
+                  "$http_x_session_token"):
+        accepted, said, lines = tested(Location("/a/", "once on;", 'once_tenant "%s";' % value))
+        expect(not accepted and "credentials would be stored as a tenant's name" in said, "%s: %s" % (value, said))
+        number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
+        expect("once_tenant" in lines[number - 1], "line %d: %s" % (number, said))
+    for value in ("$http_x_account", "$remote_user", "http_authorization", "$http_authorization_of"):
+        accepted, said, _ = tested(Location("/a/", "once on;", 'once_tenant "%s";' % value))
+        expect(accepted, "%s: %s" % (value, said))
 
 
 @suite.case

@@ -3,6 +3,8 @@
 that another tenant used, finished, has in flight, or left unknown, and with one that nobody used:
 status, headers and body must be equal, but for what is the request's own.
 """
+import json
+import os
 import re
 
 from gateway import (Client, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
@@ -13,7 +15,9 @@ LOCATIONS = (Location("/t/", "once on;", TENANT),
              Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
              Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
-             Location("/other/", "once on;", "once_tenant -;"))
+             Location("/other/", "once on;", "once_tenant -;"),
+             Location("/known/", "once on;", "once_tenant -;", "once_fingerprint credentials;"),
+             Location("/own/", "once on;", "once_tenant -;", "once_fingerprint json credential=X-Shop-Key exclude=/at;", "once_complete nobody;"))
 
 suite = Suite()
 gateway = None
@@ -191,6 +195,89 @@ def refused_requests_claim_nothing():
     expect_equal(gateway.effects(token), 0, "effects")
 
 
+# ------------------------------------------------------------------ one tenant, and credentials that count
+
+ANN, BOB = [("Authorization", "Bearer of-ann")], [("Authorization", "Bearer of-bob")]
+
+
+def is_refused(answer, what):
+    expect_equal((answer.status, answer.code(), answer.replayed), (422, "key-reused", False), what)
+
+
+@suite.case
+def who_has_other_credentials_gets_no_answer():
+    """Nor is it executed for him. What is missing, empty and there are three things; so are two lines and one."""
+    for mine, others in ((ANN, (BOB, [], [("Authorization", "")], ANN + [("Cookie", "a=1")])),
+                         ([], (ANN, [("Authorization", "")], [("Cookie", "")], [("X-Api-Key", "k")])),
+                         ([("Cookie", "")], ([], [("Cookie", "a=1")], [("Authorization", "")])),
+                         ([("X-API-KEY", "k")], ([], [("X-Api-Key", "K")], [("Api-Key", "k")], [("X-Api-Key", "k"), ("X-Api-Key", "k")]))):
+        key, token = new_token("key"), new_token()
+        first = ask("/known/normal", None, key, token, headers=mine)
+        expect_equal((first.status, first.replayed), (201, False), "the first answer to %s" % mine)
+        for other in others:
+            is_refused(ask("/known/normal", None, key, token, headers=other), "the answer to %s with the key of %s" % (other, mine))
+        retry = ask("/known/normal", None, key, token, headers=[(name.lower(), " %s " % value) for name, value in mine])
+        expect_equal((retry.lasting(), retry.replayed), (first.lasting(), True), "the replay")
+        expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def what_is_new_with_every_request_does_not_count():
+    """A proof of possession, a token against forgery: else nobody could ask again."""
+    key, token = new_token("key"), new_token()
+    for n in range(2):
+        answer = ask("/known/normal", None, key, token, headers=ANN + [("DPoP", "p%d" % n), ("X-CSRF-Token", "c%d" % n)])
+        expect_equal((answer.status, answer.replayed), (201, n == 1), "try %d" % n)
+
+
+@suite.case
+def who_is_not_let_in_takes_no_key():
+    """401 and 403 say that nothing was done: another token, or another caller, may have the key."""
+    for behaviour in ("status_401", "status_403"):
+        key, token = new_token("key"), new_token()
+        denied = ask("/known/" + behaviour, None, key, token, headers=BOB)
+        expect_equal((denied.status, denied.get("Idempotency-Expires")), (int(behaviour[-3:]), None), "the first answer")
+        expect(gateway.record(key) is None, "it has a record")
+        expect_equal(ask("/known/normal", None, key, token, headers=ANN).status, 201, "the answer to another")
+        is_refused(ask("/known/" + behaviour, None, key, token, headers=BOB), "the first one's retry")
+    # without credentials in the fingerprint it is as ever: the key stands for this request
+    key = new_token("key")
+    ask("/other/status_401", None, key, new_token())
+    expect_equal(gateway.state(key), "failed", "the state")
+
+
+@suite.case
+def credentials_are_nowhere_in_the_store():
+    """Also those that nobody but this configuration knows as such, and where requests are stored."""
+    secret = new_token("secret")
+    key, token = new_token("key"), new_token()
+    first = ask("/own/normal", None, key, token, headers=[("X-Shop-Key", secret)], body=b'{"a":1,"at":2}')
+    is_refused(ask("/own/normal", None, key, token, body=b'{"a":1,"at":2}'), "without")
+    retry = ask("/own/normal", None, key, token, headers=[("X-Shop-Key", secret)], body=b'{"a":1,"at":3}')
+    expect_equal((retry.lasting(), retry.replayed), (first.lasting(), True), "the replay")
+    held = new_token("key")  # of a request that is under way, and stored with its claim
+    client = Client(gateway.port)
+    token = new_token()
+    client.send(request_bytes("POST", "/own/held", [("Host", "g"), ("X-Shop-Key", secret), ("Idempotency-Key", '"%s"' % held), ("X-Test", token),
+                                                    ("Content-Length", "2")], b"{}"))
+    wait_for(lambda: gateway.effects(token), "the execution")
+    for name in os.listdir(gateway.folder):
+        if name.startswith("once.db"):
+            with open(gateway.path(name), "rb") as file:
+                expect(secret.encode() not in file.read(), "the secret is in %s" % name)
+    gateway.upstream.open_gate(token)
+    client.read()
+    client.close()
+
+
+@suite.case
+def the_policy_names_the_credentials():
+    document = json.loads(gateway.ask("/policy", method="GET", body=None).body)
+    of = {place["location"]: place["fingerprint"]["credentials"] for place in document["locations"]}
+    expect("Authorization" in of["/known/"] and "Cookie" in of["/known/"], "of /known/: %s" % of["/known/"])
+    expect_equal((of["/own/"], of["/t/"]), (["X-Shop-Key"], []), "of /own/ and /t/")
+
+
 GUARDED = Location("/guarded/", "once on;", TENANT, more=("auth_request /may;",))
 MAY = Location("= /may", to=None, more=("internal;", "if ($http_x_allowed = yes) { return 204; }", "return 403;"))
 
@@ -198,7 +285,7 @@ MAY = Location("= /may", to=None, more=("internal;", "if ($http_x_allowed = yes)
 def main():
     global gateway
     suite.require()
-    gateway = Gateway((*LOCATIONS, GUARDED, MAY), workers=2).start()
+    gateway = Gateway((*LOCATIONS, GUARDED, MAY, Location("= /policy", to=None, more=("once_policy;",))), workers=2).start()
     gateway.patient = True
     for state, prepare in STATES.items():
         for request, path in REQUESTS.items():

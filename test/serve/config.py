@@ -36,6 +36,16 @@ def test_config__says_each_option(world):
             (("--listen", "localhost:8081"), "listen 127.0.0.1:8081;"),
             (("--listen", "[::1]:8081"), "listen [::1]:8081;"),
             (("--tenant-header", "X-Tenant-Id"), "once_tenant $http_x_tenant_id;"),
+            ((), "once_fingerprint credentials;"),
+            (("--credentials", "X-Shop-Key", "--credentials", "Cookie"), "once_fingerprint credential=X-Shop-Key credential=Cookie;"),
+            (("--tenant-header", "X-Tenant", "--credentials", "Cookie"), "once_fingerprint credential=Cookie;"),
+            (("--exclude", "/sent_at", "--exclude", '/a b/"$x;'), 'once_fingerprint credentials "exclude=/sent_at" "exclude=/a b/\\"$x;";'),
+            (("--credentials", "none", "--exclude", "/at"), 'once_fingerprint "exclude=/at";'),
+            (("--final", "all"), "once_final all;"),
+            (("--final", "default,5xx,-503"), "once_final default 5xx -503;"),
+            (("--replay-header", "X-Request-Id", "--replay-header", "X-Cost"), "once_replay_headers default X-Request-Id X-Cost;"),
+            (("--max-response", "4m"), "once_max_response 4m;"),
+            (("--max-response", "16M"), "once_max_response 16M;"),
             (("--required",), "once required;"),
             (("--methods", "POST,PATCH"), "once_methods POST PATCH;"),
             (("--takeover", "rerun"), "once_takeover rerun;"),
@@ -61,6 +71,11 @@ def test_config__says_each_option(world):
             (("--module", "/dev/null"), 'load_module "/dev/null";'),
             (("--store", "once:/run/x/once.sock"), 'once_daemon "/run/x/once.sock";')):
         contains(config(world, *options), line, " ".join(options))
+
+
+def test_config__no_credentials_where_they_are_not_wanted(world):
+    for options in (("--tenant-header", "X-Tenant"), ("--credentials", "none")):
+        assert "once_fingerprint" not in config(world, *options), options
 
 
 def test_config__upstreams(world):
@@ -118,6 +133,19 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--methods", ""), "--methods: '' is no list of POST, PATCH, PUT and DELETE, with commas"),
             ((*UPSTREAM, "--tenant-header", "X Y"),
              "--tenant-header: 'X Y' is no name of a header (letters, digits and -)"),
+            *(((*UPSTREAM, "--tenant-header", name),
+               "--tenant-header: %s has credentials, which would be stored as a tenant's name and shown wherever keys are: give a header that names the "
+               "account, or --credentials %s" % (name, name)) for name in ("Authorization", "COOKIE", "x-api-key")),
+            ((*UPSTREAM, "--credentials", "X:Y"), "--credentials: 'X:Y' is no name of a header (letters, digits and -)"),
+            ((*UPSTREAM, "--credentials", "none", "--credentials", "Cookie"), "--credentials: 'none', or Cookie?"),
+            ((*UPSTREAM, *(["--credentials", "X"] * 33)), "--credentials: more than 32 are too many"),
+            *(((*UPSTREAM, "--final", words), "--final: '%s' is no list, with commas, of 'all', 'default', 2xx to 5xx, statuses from 200 to 599, or any of "
+               "them after -" % words) for words in ("", "2xx,", "1xx", "6xx", "199", "600", "-all", "2xx;", "20x", "2xx 3xx")),
+            ((*UPSTREAM, "--replay-header", "X Y"), "--replay-header: 'X Y' is no name of a header (letters, digits and -)"),
+            *(((*UPSTREAM, "--max-response", size), "--max-response: '%s' is no size of at most 16m, like 512k or 4m" % size)
+              for size in ("", "x", "-1", "17m", "16385k", "16777217", "1g", "4mm", "4;", "99999999m")),
+            ((*UPSTREAM, "--exclude", "sent_at"), "--exclude: JSON pointer 'sent_at': must begin with '/'"),
+            ((*UPSTREAM, "--exclude", "/a\n"), "--exclude: a control character cannot stand in nginx.conf"),
             ((*UPSTREAM, "--takeover", "guess"), "--takeover: 'guess' is none of 'escalate', 'rerun' and 'probe'"),
             ((*UPSTREAM, "--takeover", "probe"), "--takeover probe and --probe PATH go together"),
             ((*UPSTREAM, "--takeover", "rerun", "--probe", "/a/{key}"), "--takeover probe and --probe PATH go together"),
@@ -267,6 +295,8 @@ def test_nginx__accepts_the_configuration(world):
                     ("--listen", "[::1]:8443", "--tls-cert", world.path("cert.pem"), "--tls-key", world.path("key.pem")),
                     ("--upstream", "https://127.0.0.1:9443"), ("--upstream", "http://unix:/run/shop.sock"),
                     ("--upstream", "http://[::1]:9000"), ("--timeout", "500ms"),
+                    ("--final", "all,-503", "--replay-header", "X-Cost", "--max-response", "512k", "--exclude", '/a b/"$x;\\', "--exclude", "/{}#"),
+                    ("--credentials", "X-Shop-Key", "--credentials", "Authorization", "--tenant-header", "X-Tenant"), ("--credentials", "none"),
                     ("--store", "once:/run/x/once.sock")):
         text = config(world, "--module", module, *options)
         run = text.split('pid "')[1].split("/nginx.pid")[0]
@@ -279,6 +309,13 @@ def test_nginx__accepts_the_configuration(world):
                               capture_output=True, text=True, check=False,
                               env={**world.env, "PATH": world.env["PATH"] + ":/usr/sbin"})
         equal((done.returncode, done.stderr), (0, ""), "nginx -t with %s" % (options,))
+
+
+def test_nginx__a_header_that_is_never_replayed(world):
+    need_module()
+    status, err = started(world, "--replay-header", "Set-Cookie")
+    equal(status, 69, "exit status")
+    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header belongs to one answer only and is never replayed', "what nginx said")
 
 
 def test_nginx__module_that_is_none(world):

@@ -107,13 +107,15 @@ def uid_of(pid):
 # ---------------------------------------------------------------- the service behind
 
 class Service:
-    """Counts what reaches it. POST /wait answers when the test says so. GET /by-key/KEY tells whether that key was."""
+    """Counts what reaches it. POST /wait answers when the test says so. GET /by-key/KEY tells whether that key was. /account is for
+    whom it knows by Authorization (`accounts`), and answers with his name. /broken is answered with 500, and an X-Incident."""
 
     def __init__(self):
         service = self
         self.count, self.lock = 0, threading.Lock()
         self.arrived, self.go_on = threading.Event(), threading.Event()
         self.keys = set()
+        self.accounts = {"Bearer of-alice": "alice", "Bearer of-bob": "bob"}
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -123,6 +125,10 @@ class Service:
                 if self.path.startswith("/by-key/"):
                     self.answer(*((200, b"it is done\n") if self.path[8:] in service.keys else (404, b"no\n")))
                     return
+                account = service.accounts.get(self.headers.get("Authorization"))
+                if self.path == "/account" and account is None:
+                    self.answer(401, b"who are you?\n")
+                    return
                 service.keys.add(self.headers.get("Once-Key"))
                 with service.lock:
                     service.count += 1
@@ -131,10 +137,13 @@ class Service:
                     service.arrived.set()
                     service.go_on.wait(SECONDS)
                 body = b"number %d host %s\n" % (number, self.headers["Host"].encode())
-                self.answer(201, body)
+                if self.path == "/account":
+                    body = b"number %d account %s\n" % (number, account.encode())
+                self.answer(500 if self.path == "/broken" else 201, body)
 
             def answer(self, status, body):
                 self.send_response(status)
+                self.send_header("X-Incident", "i-17")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Content-Type", "text/plain")
                 self.end_headers()

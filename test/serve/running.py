@@ -528,6 +528,70 @@ def test_keys__tenant_and_required(world):
     gateway.end()
 
 
+def account(gateway, key, token=None, path="/account"):
+    """(status, body, is it a replay)"""
+    headers = {"Authorization": "Bearer " + token} if token else {}
+    status, sent, body = request(gateway.port, path, key, **headers)
+    return status, body, sent["Idempotency-Replayed"] == "true"
+
+
+def test_credentials__nobody_gets_the_answer_of_another(world):
+    """The service knows its callers, the gateway does not: no options."""
+    need_module()
+    gateway = world.serve().ready()
+    equal(account(gateway, "au-1"), (401, b"who are you?\n", False), "nobody comes first: and takes no key")
+    equal(account(gateway, "au-1", "of-alice"), (201, b"number 1 account alice\n", False), "alice")
+    for token in (None, "of-bob", "of-alice-too", ""):
+        status, body, replayed = account(gateway, "au-1", token)
+        equal((status, replayed), (422, False), "with alice's key, and %r" % token)
+        assert b"alice" not in body, "her answer: %s" % body
+    equal(account(gateway, "au-1", "of-alice"), (201, b"number 1 account alice\n", True), "alice again")
+    equal(gateway.service.count, 1, "executions")
+    gateway.service.accounts["Bearer of-alice-2"] = gateway.service.accounts.pop("Bearer of-alice")
+    equal([account(gateway, "au-2", token)[:2] for token in ("of-alice", "of-alice-2")],
+          [(401, b"who are you?\n"), (201, b"number 2 account alice\n")], "a token that is over, and the next one, with one key")
+    contains(gateway.log(), "once serve: keys          of all clients together; a retry needs the same credentials (Authorization, Cookie and the like)\n",
+             "what is said at the start")
+    gateway.end()
+    with open(world.path("once.db"), "rb") as f:
+        assert b"of-alice" not in f.read(), "a token is in the store"
+
+
+def test_credentials__others_or_none(world):
+    need_module()
+    other = world.serve("--credentials", "X-Shop-Key", "--credentials", "X-Shop-User").ready()
+    for number, headers in enumerate(({"X-Shop-Key": "a"}, {"X-Shop-Key": "a", "Authorization": "Bearer b"}, {"X-Shop-Key": "b"}, {}, {"X-Shop-Key": "a", "X-Shop-User": "u"})):
+        equal(request(other.port, key="k", **headers)[0], 201 if number < 2 else 422, str(headers))
+    contains(other.log(), "keys          of all clients together; a retry needs the same X-Shop-Key, X-Shop-User\n", "what is said")
+    other.end()
+    none = world.serve("--credentials", "none", "--store", "sqlite:" + world.path("none.db")).ready()
+    equal([account(none, "k", token)[::2] for token in ("of-alice", None)], [(201, False), (201, True)], "whoever knows the key")
+    contains(none.log(), "keys          of all clients together: whoever knows a key gets its answer (--credentials none)\n", "what is said")
+    none.end()
+    named = world.serve("--tenant-header", "X-Tenant", "--store", "sqlite:" + world.path("named.db")).ready()
+    for token in ("a", "b"):
+        equal(request(named.port, key="k", **{"X-Tenant": "ann", "Authorization": token})[0], 201, "an account whose token was renewed")
+    equal(named.service.count, 1, "executions")
+    contains(named.log(), "keys          of the account in X-Tenant, which something before the gateway must check or set\n", "what is said")
+    contains(named.log(), "try this twice: curl -i -X POST -H 'Idempotency-Key: \"try-1\"' -H 'X-Tenant: me' http://127.0.0.1:%d/\n" % named.port, "the curl")
+    named.end()
+
+
+def test_policy__final_headers_sizes_and_members(world):
+    """The options that are directives of the module: each does something."""
+    need_module()
+    gateway = world.serve("--final", "default,5xx", "--replay-header", "X-Incident", "--max-response", "20", "--exclude", "/at").ready()
+    first, retry = (request(gateway.port, "/broken", "b") for _ in range(2))
+    equal((first[0], retry[0], retry[1]["Idempotency-Replayed"]), (500, 410, "true"), "a 5xx is final; its answer is longer than 20 bytes")
+    gateway.end()
+    gateway = world.serve("--final", "default,5xx", "--replay-header", "X-Incident", "--exclude", "/at", "--store", "sqlite:" + world.path("2.db")).ready()
+    first, retry = (request(gateway.port, "/broken", "b", body=b'{"a":1,"at":%d}' % at, **{"Content-Type": "application/json"}) for at in (1, 2))
+    equal((first[0], retry[0], retry[2]), (500, 500, first[2]), "a 5xx is final, and /at may differ")
+    equal([retry[1][name] for name in ("Idempotency-Replayed", "X-Incident", "Content-Type")], ["true", "i-17", "text/plain"], "headers of the replay")
+    equal(gateway.service.count, 1, "executions")
+    gateway.end()
+
+
 def test_quota__is_the_daemons(world):
     need_module()
     gateway = world.serve("--tenant-header", "X-Tenant", "--quota", "records=1", "--quota-tenant", "bob:records=2").ready()

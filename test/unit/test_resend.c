@@ -150,12 +150,24 @@ static void resend__what_must_not_be_sent_is_refused(void)
     once_buf_release(&buf);
 }
 
+/* What counts as credentials is never stored, either; what is new with every request does not count. */
+static void resend__credentials_are_secret(void)
+{
+    size_t count = 0;
+    for (const char *const *name = once_header_credentials(); *name != NULL; name++, count++) {
+        EXPECT_ROW(*name, once_header_is_secret(once_span_str(*name)));
+        EXPECT_ROW(*name, strcmp(*name, "DPoP") != 0 && strcmp(*name, "X-CSRF-Token") != 0);
+    }
+    EXPECT(count > 0 && count <= 32);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
         TEST(resend__arrives_with_all_its_fields),
         TEST(resend__cut_anywhere_or_longer_is_refused),
         TEST(resend__what_must_not_be_sent_is_refused),
+        TEST(resend__credentials_are_secret),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }
