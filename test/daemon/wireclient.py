@@ -61,13 +61,13 @@ class Answer:
         at = 33
         for _ in range(2):  # tenant, key
             at += 4 + struct.unpack_from("!I", self.payload, at)[0]
-        return struct.unpack_from("!I", self.payload, at + 32 + 8)[0]
+        return struct.unpack_from("!I", self.payload, at + 32 + 9)[0]
 
     def body(self):
         rest, at = self.payload, 33
         for _ in range(2):
             at += 4 + struct.unpack_from("!I", rest, at)[0]
-        at += 32 + 8 + 4 + 4 + 7 * 8
+        at += 32 + 9 + 4 + 4 + 7 * 8
         for i in range(4):  # point, checkpoint, headers, body
             size = struct.unpack_from("!I", rest, at)[0]
             if i == 3:
