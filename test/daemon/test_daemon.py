@@ -579,11 +579,16 @@ def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
             (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
             (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
-    for options, code, said in rows:
+    early = [(["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
+             (["--escalate-webhook", "http://127.0.0.1:9/", "--escalate-secret", "/nonexistent"], 64, "'/nonexistent' cannot be read"),
+             (["--escalate-webhook", "nowhere"], 64, "nowhere")]
+    for options, code, said in rows + early:
         with tempfile.TemporaryDirectory() as folder:
             given = options if "--store" in options else ["--store", "sqlite:%s/x.db" % folder] + options
             p = subprocess.run([ONCE, "daemon", "--http", "off"] + given, capture_output=True, text=True, timeout=SECONDS)
             ok(p.returncode == code and said in p.stderr, " ".join(options)[:40], p.returncode, p.stderr)
+            if (options, code, said) in early:
+                ok(os.listdir(folder) == [], "neither a store nor a socket was made for " + options[-2], os.listdir(folder))
 
 
 CASES = [f for name, f in sorted(globals().items()) if "__" in name and callable(f) and not name.startswith("_")]
