@@ -13,7 +13,7 @@ const TILES = [
     ['replays', 'Replays', 2, 'stored answer'],
     ['conflicts', 'Conflicts', 3, 'already running'],
     ['mismatches', 'Mismatches', 4, 'other request'],
-    ['unknowns', 'Unknowns', 5, 'to be looked at'],
+    ['unknowns', 'Unknowns', 5, 'told unknown'],
 ];
 
 export class Overview {
@@ -83,13 +83,14 @@ export class Overview {
         const fact = (name, title, value, note, kind = '') => h('div', { class: `fact ${kind}`, 'data-fact': name }, h('dt', {}, title), h('dd', {}, value, note ? h('small', {}, note) : null));
         const more = (n, isMore) => (n === 0 && isMore ? '…' : `${format.count(n)}${isMore ? '+' : ''}`);
         const facts = [
-            fact('records', 'Records', answer.looked ? format.count(answer.records) : '…', answer.store),
+            fact('attempts', 'Attempts kept', answer.looked ? format.count(answer.attempts) : '…', answer.store),
             fact('bytes', 'Store size', answer.looked ? format.size(answer.bytes) : '…', growth === null ? null : growth === 0 ? 'not growing' : `${growth > 0 ? '+' : ''}${format.size(growth)} / h`),
             fact('queue', 'Queue', format.count(answer.queued), 'waiting for a commit'),
             answer.expiry_lag_ms === undefined ? null : fact('expiry', 'Expiry', answer.expiry_lag_ms < 15000 ? 'caught up' : `behind ${format.span(answer.expiry_lag_ms)}`, `${format.count(answer.expired)} removed`, answer.expiry_lag_ms < 60000 ? '' : 'warn'),
             answer.looked ? fact('running', 'Running', more(answer.running_count, answer.running_more), h('a', { href: '#/keys?states=running' }, 'list')) : null,
             answer.looked ? fact('abandoned', 'Abandoned', more(answer.abandoned_count, answer.abandoned_more), h('a', { href: '#/keys?abandoned=1' }, 'list'), answer.abandoned_count > 0 ? 'warn' : '') : null,
-            answer.escalations === undefined ? null : fact('escalations', 'Became unknown', format.count(answer.escalations), h('a', { href: '#/unknowns' }, 'work list'), answer.escalations > 0 ? 'warn' : ''),
+            answer.looked ? fact('unknown', 'Unknown now', more(answer.unknown_count, answer.unknown_more), h('a', { href: '#/unknowns' }, 'work list'), answer.unknown_count > 0 ? 'warn' : '') : null,
+            answer.escalations === undefined ? null : fact('escalations', 'Became unknown', format.count(answer.escalations), 'since the daemon began'),
             answer.completer ? fact('completer', 'Completer', `${format.count(answer.completer.finished)} finished`, `${format.count(answer.completer.taken)} taken over`) : null,
             answer.outbox ? fact('outbox', 'Outbox lag', answer.outbox.lag_ms > 0 ? format.span(answer.outbox.lag_ms) : 'none', `${format.count(answer.outbox.pending)} waiting`, answer.outbox.lag_ms > 60000 ? 'warn' : '') : null,
             answer.outbox ? fact('dead', 'Dead letters', format.count(answer.outbox.dead), h('a', { href: '#/outbox?states=dead' }, 'list'), answer.outbox.dead > 0 ? 'warn' : '') : null,

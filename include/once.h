@@ -430,7 +430,12 @@ ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_gr
 ONCE_API ONCE_CHECKED once_result once_lookup(struct once *once, once_span tenant, once_span key,
                                               struct once_reply *reply, struct once_error *err);
 
-/* The same, with the request that is stored with it. */
+/* The same by a record's id, which is what logs and traces call a key by (`key_hash`), whosever it is. The answer has
+ * tenant and key, as far as the store keeps them. */
+ONCE_API ONCE_CHECKED once_result once_lookup_record(struct once *once, const uint8_t record[16],
+                                                     struct once_reply *reply, struct once_error *err);
+
+/* As once_lookup(), with the request that is stored with it. */
 ONCE_API ONCE_CHECKED once_result once_lookup_request(struct once *once, once_span tenant, once_span key,
                                                       struct once_reply *reply, struct once_error *err);
 
@@ -492,7 +497,7 @@ enum once_verb {
 /* The calls above as data: fill in what the verb's function takes. */
 struct once_request {
     enum once_verb verb;
-    struct once_grant grant; /* EXTEND, ADVANCE, FINISH, RELEASE */
+    struct once_grant grant; /* EXTEND, ADVANCE, FINISH, RELEASE; LOOKUP without a key: the record of it */
     union {
         struct once_claim claim;
         struct once_resolve resolve;
@@ -693,7 +698,7 @@ ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn 
 /* Counters since once_open(). */
 struct once_stats {
     uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
-    uint64_t records; /* in the store, about */
+    uint64_t records; /* attempts in the store, about: a record has one for each time that it was begun */
     uint64_t bytes;   /* of the store's files */
     /* Best-effort tier, as seen by this handle, or the daemon's: */
     uint64_t lost;     /* its own writes that were acknowledged and are gone */

@@ -325,8 +325,14 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
 
         if (frame->type == WIRE_FAILED) {
             (void) wire_get_failed(frame->payload, &reply.err);
-            ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once daemon at \"%V\" refuses: %s",
-                          &d->path, reply.err.text);
+
+            if (!d->refused) {
+                d->refused = 1;
+                d->complained = 1;
+                ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once daemon at \"%V\" refuses: %s",
+                              &d->path, reply.err.text);
+            }
+
             return NGX_ERROR;
         }
 
@@ -347,6 +353,7 @@ ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
 
         if (d->complained) {
             d->complained = 0;
+            d->refused = 0;
             ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "once daemon at \"%V\" is back", &d->path);
         }
 
@@ -521,6 +528,12 @@ ngx_http_once_write_handler(ngx_event_t *ev)
 
         if (n == NGX_AGAIN) {
             break;
+        }
+
+        if (n < 0 && d->state == NGX_HTTP_ONCE_GREETING) {
+            /* one that refuses has closed it already, and said why: reading tells */
+            d->sent = d->out.len;
+            return;
         }
 
         if (n < 0) {

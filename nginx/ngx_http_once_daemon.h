@@ -49,6 +49,7 @@ struct ngx_http_once_daemon_s {
 
     ngx_queue_t             waiters;
     ngx_uint_t              complained; /* of being away: once is enough */
+    ngx_uint_t              refused;    /* and why was said; the same */
 };
 
 struct ngx_http_once_call_s {

@@ -2,6 +2,7 @@
 #include "cli/console_setup.h"
 
 #include "daemon/api_guard.h"
+#include "daemon/api_listen.h"
 #include "daemon/console_link.h"
 
 #include <string.h>
@@ -49,8 +50,15 @@ bool console_setup_check(const struct once_cli *cli, const struct console_option
                         : console->origin != NULL   ? "--console-origin"
                         : console->any_address      ? "--console-any-address"
                                                     : NULL;
-    if (console->listen != NULL || needs == NULL)
-        return true;
-    once_cli_usage(cli, "%s is for --console", needs);
-    return false;
+    struct once_error err;
+    if (console->listen == NULL && needs != NULL) {
+        once_cli_usage(cli, "%s is for --console", needs);
+        return false;
+    }
+    if (console->listen != NULL && console->listen[0] != '/' &&
+        api_listen_check(console->listen, console->any_address, &err) != ONCE_OK) {
+        once_cli_usage(cli, "--console: %s", err.text);
+        return false;
+    }
+    return true;
 }

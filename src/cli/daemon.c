@@ -13,6 +13,7 @@
 #include "core/quota_rules.h"
 #include "core/span.h"
 #include "daemon/api.h"
+#include "daemon/api_listen.h"
 #include "daemon/census.h"
 #include "daemon/completer.h"
 #include "daemon/decisions.h"
@@ -266,6 +267,15 @@ static int prepare_relay(struct daemon *d)
     return ONCE_EXIT_OK;
 }
 
+/* Before there is a store, or a socket that somebody could connect to. */
+static int prepare_escalation(struct daemon *d)
+{
+    struct once_error err;
+    if (http_call_init(&err) != ONCE_OK || escalate_check(&d->escalate, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "escalate");
+    return ONCE_EXIT_OK;
+}
+
 static bool set_log_format(struct daemon *d, const char *text)
 {
     static const char *const names[] = { "off", "json", "logfmt" };
@@ -505,7 +515,7 @@ static int serve(struct daemon *d)
     if (server_open(&d->options, &server, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve");
     d->escalate.once = d->options.once;
-    if (http_call_init(&err) != ONCE_OK || escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
+    if (escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
         server_close(server);
         return once_cli_error(&d->cli, &err, "escalate");
     }
@@ -553,6 +563,8 @@ static int run(struct daemon *d)
     };
     once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK)
+        exit = prepare_escalation(d);
     if (exit == ONCE_EXIT_OK)
         exit = start_telling(d);
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
@@ -644,6 +656,9 @@ static int parse(struct daemon *d, int argc, char **argv)
     }
     if (optind < argc)
         return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
+    struct once_error err;
+    if (d->http != NULL && api_listen_check(d->http, false, &err) != ONCE_OK)
+        return once_cli_usage(&d->cli, "--http: %s", err.text);
     if (!console_setup_check(&d->cli, &d->console))
         return ONCE_EXIT_USAGE;
     if (d->log_file != NULL && d->log_format == DECISIONS_OFF)

@@ -5,7 +5,9 @@
 #include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/record.h"
 #include "core/span.h"
+#include "engine/handle.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,11 +15,14 @@
 /* clang-format off */
 static const char help[] =
     "usage: once keys show KEY [OPTIONS]\n"
+    "       once keys show --record ID [OPTIONS]\n"
     "\n"
     "Shows everything about a record: its state, times (local and UTC), recovery point,\n"
     "outcome, and its history with every word of an operator.\n"
     "\n"
     ONCE_CLI_HELP_TENANT
+    "  --record ID        not by its KEY, but by its id: what logs and traces call key_hash,\n"
+    "                     32 hexadecimal digits; also as in the daemon's log, once-ID-FENCE\n"
     "  --raw[=WHICH]      only the stored body, its bytes as they are: all of it, or of a\n"
     "                     'once run' outcome the 'stdout' or 'stderr'; also 'checkpoint'\n"
     "  --full             show all of a long body; default: its first 4096 bytes\n"
@@ -32,7 +37,7 @@ static const char help[] =
     "example: once keys show order-17\n";
 /* clang-format on */
 
-enum { OPTION_RAW = ONCE_CLI_OWN, OPTION_FULL };
+enum { OPTION_RAW = ONCE_CLI_OWN, OPTION_FULL, OPTION_RECORD };
 
 enum { SHOWN_LEN = 4096 };
 
@@ -44,12 +49,15 @@ static const struct option options[] = {
     ONCE_CLI_OPTION_JSON,
     { "raw", optional_argument, NULL, OPTION_RAW },
     { "full", no_argument, NULL, OPTION_FULL },
+    { "record", required_argument, NULL, OPTION_RECORD },
     { 0 },
 };
 
 struct show {
     struct once_cli cli;
-    once_span key;
+    once_span key;      /* as given; by_record: as the store has it, or empty */
+    bool by_record;     /* no key was given, but */
+    uint8_t record[16]; /* this */
     bool full;
     const char *raw; /* "body", "stdout", "stderr", "checkpoint"; NULL: not raw */
     once_time now;
@@ -225,7 +233,7 @@ static void print_record(const struct show *show)
     const struct once_record *record = &show->reply.record;
     char retention[ONCE_DURATION_TEXT_LEN];
     once_duration_format(record->retention_ms, retention);
-    print_bytes_line("key", show->key, "");
+    print_bytes_line("key", show->key, "-");
     print_bytes_line("tenant", record->tenant, "-");
     print_line("state", "%s", once_record_state_text(record));
     print_line("attempt", "%" PRIu32, record->attempt);
@@ -308,7 +316,10 @@ static void print_json(const struct show *show)
         else
             once_json_bytes(&json, "body", record.body);
     } else {
-        once_json_bytes(&json, "key", show->key);
+        if (show->by_record)
+            once_json_hex(&json, "record", once_span_of(show->record, sizeof show->record));
+        else
+            once_json_bytes(&json, "key", show->key);
         once_json_null(&json, "state");
     }
     put_history(&json, &show->history);
@@ -369,18 +380,50 @@ static int print_found(const struct show *show)
     if (found)
         return ONCE_EXIT_OK;
     /* An audit trail outlives its record. */
-    return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "no such key, or past its retention");
+    return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "no such %s, or past its retention",
+                         show->by_record ? "record" : "key");
 }
 
-static int show_key(struct show *show, struct once *once)
+static once_result look_up(struct show *show, struct once *once, struct once_error *err)
+{
+    once_span tenant = show->cli.tenant;
+    once_result r = show->by_record ? once_lookup_record(once, show->record, &show->reply, err)
+                                    : once_lookup(once, tenant, show->key, &show->reply, err);
+    if (r != ONCE_OK)
+        return r;
+    if (show->by_record)
+        show->key = show->reply.record.key;
+    return show->by_record ? once_history_of(once, show->record, &show->history, err)
+                           : once_history(once, tenant, show->key, &show->history, err);
+}
+
+static int show_one(struct show *show, struct once *once)
 {
     struct once_error err;
-    once_span tenant = show->cli.tenant;
-    if (once_lookup(once, tenant, show->key, &show->reply, &err) != ONCE_OK ||
-        once_history(once, tenant, show->key, &show->history, &err) != ONCE_OK)
-        return once_cli_error(&show->cli, &err, "look up the key");
+    if (look_up(show, once, &err) != ONCE_OK)
+        return once_cli_error(&show->cli, &err, show->by_record ? "look up the record" : "look up the key");
     int exit = once_record_now(&show->cli, once, &show->now);
     return exit == ONCE_EXIT_OK ? print_found(show) : exit;
+}
+
+static bool parse_record(struct show *show)
+{
+    show->by_record = once_record_id_read(once_span_str(optarg), show->record);
+    if (!show->by_record)
+        once_cli_usage(&show->cli, "--record: '%.60s' is no id of a record: 32 hexadecimal digits", optarg);
+    return show->by_record;
+}
+
+/* A key, or an id; the id says whose it is. */
+static bool check_name(struct show *show, int argc, char **argv)
+{
+    if (!show->by_record)
+        return once_cli_key(&show->cli, argc, argv, &show->key);
+    if (optind < argc)
+        once_cli_usage(&show->cli, "a KEY or --record, please; '%s' is too much", argv[optind]);
+    else if (show->cli.tenant_given)
+        once_cli_usage(&show->cli, "--tenant is for a KEY");
+    return optind == argc && !show->cli.tenant_given;
 }
 
 int once_cli_keys_show(int argc, char **argv)
@@ -389,17 +432,17 @@ int once_cli_keys_show(int argc, char **argv)
     for (int c; (c = once_cli_next(&show.cli, argc, argv, "", options)) != -1;) {
         if (c == OPTION_FULL)
             show.full = true;
-        else if (c != OPTION_RAW)
+        else if (c != OPTION_RAW && c != OPTION_RECORD)
             return show.cli.exit;
-        else if (!parse_raw(&show))
+        else if (!(c == OPTION_RAW ? parse_raw(&show) : parse_record(&show)))
             return ONCE_EXIT_USAGE;
     }
-    if (!once_cli_key(&show.cli, argc, argv, &show.key))
+    if (!check_name(&show, argc, argv))
         return ONCE_EXIT_USAGE;
     struct once *once = NULL;
     int exit = once_cli_open(&show.cli, ONCE_CLI_EXISTING, &once);
     if (exit == ONCE_EXIT_OK)
-        exit = show_key(&show, once);
+        exit = show_one(&show, once);
     once_reply_release(&show.reply);
     once_history_release(&show.history);
     once_close(once);

@@ -17,6 +17,7 @@
 #include "cli/verbs.h"
 #include "core/quota_rules.h"
 #include "core/span.h"
+#include "daemon/api_listen.h"
 #include "os/notify.h"
 
 #include <errno.h>
@@ -452,6 +453,7 @@ static bool is_kept_longer(const struct once_serve_config *config)
 static bool parse(struct serve *serve, int argc, char **argv)
 {
     struct once_cli *cli = &serve->cli;
+    struct once_error err;
     for (int c; (c = once_cli_next(cli, argc, argv, "", options)) != -1;) {
         if (c == '?')
             return false;
@@ -475,6 +477,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
     else if (serve->identity != NULL && !serve->config.complete)
         cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
+    else if (!serve->http_off && api_listen_check(serve->http.text, false, &err) != ONCE_OK)
+        cli->exit = once_cli_usage(cli, "--http: %s", err.text);
     else if (!console_setup_check(cli, &serve->console))
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->relay_store != NULL && !serve->relay.given)

@@ -66,12 +66,15 @@ static bool choose_socket(const struct once_cli *cli, const char *given, struct 
 
 /* ---------------------------------------------------------------- asking */
 
+/* One that does not listen any more may have said why: that is to be read, as is that it closed the connection. */
 static once_result send_all(int fd, once_span bytes, struct once_error *err)
 {
     while (bytes.len > 0) {
         ssize_t n = send(fd, bytes.ptr, bytes.len, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+            return ONCE_OK;
         if (n <= 0)
             return once_fail(err, ONCE_UNAVAILABLE, "cannot ask: %s", strerror(errno));
         bytes = once_span_skip(bytes, (size_t)n);
@@ -97,7 +100,7 @@ static once_result receive(int fd, struct once_buf *in, struct wire_frame *frame
             return once_fail(err, ONCE_UNAVAILABLE, "it has not answered for %d s", ANSWER_S);
         if (n <= 0)
             return once_fail(err, ONCE_UNAVAILABLE, "it closed the connection%s%s", n < 0 ? ": " : "",
-                             n < 0 ? strerror(errno) : "; it may not allow this user");
+                             n < 0 ? strerror(errno) : "");
         in->len += (size_t)n;
     }
 }

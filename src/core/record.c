@@ -14,6 +14,38 @@ void once_record_id(const struct once_mac *secret, once_span tenant, once_span k
     memcpy(out, mac, 16);
 }
 
+static int hex_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* "-17": 17 is a fence. */
+static bool is_fence(once_span text)
+{
+    for (size_t i = 1; i < text.len; i++)
+        if (text.ptr[i] < '0' || text.ptr[i] > '9')
+            return false;
+    return text.len > 1 && text.len <= 21 && text.ptr[0] == '-';
+}
+
+bool once_record_id_read(once_span text, uint8_t out[16])
+{
+    if (once_span_starts(text, ONCE_LIT("once-")))
+        text = once_span_skip(text, 5);
+    if (text.len < 32 || (text.len > 32 && !is_fence(once_span_skip(text, 32))))
+        return false;
+    for (size_t i = 0; i < 16; i++) {
+        int high = hex_digit(text.ptr[2 * i]), low = hex_digit(text.ptr[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
 void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], once_span call,
                        char out[ONCE_CHILD_KEY_LEN + 1])
 {

@@ -25,6 +25,10 @@ struct once_stored {
 /* The 16-byte name of (tenant, key) in one store. */
 void once_record_id(const struct once_mac *secret, once_span tenant, once_span key, uint8_t out[16]);
 
+/* Reads an id as logs, traces and webhooks print it: 32 hexadecimal digits, also with once- before and -FENCE after
+ * them. False: it is none. */
+bool once_record_id_read(once_span text, uint8_t out[16]);
+
 /* The key for a foreign call on behalf of a record: the same on every attempt. */
 void once_child_key_of(const struct once_mac *secret, const uint8_t record[16], once_span call,
                        char out[ONCE_CHILD_KEY_LEN + 1]);

@@ -81,18 +81,33 @@ static void write_address(const struct sockaddr_storage *address, char text[API_
     snprintf(text, API_ADDRESS_LEN, is_v6 ? "[%s]:%u" : "%s:%u", name, port_of(address));
 }
 
+/* One that may be listened on. */
+static once_result read_own(const char *address, bool any_address, struct sockaddr_storage *out, socklen_t *len,
+                            struct once_error *err)
+{
+    once_result r = read_address(address, out, len, err);
+    if (r == ONCE_OK && !any_address && !is_loopback(out))
+        r = once_fail(err, ONCE_INVALID,
+                      "'%.100s' can be reached from other machines; listen on a loopback address such as "
+                      "127.0.0.1:%u",
+                      address, port_of(out));
+    return r;
+}
+
+once_result api_listen_check(const char *address, bool any_address, struct once_error *err)
+{
+    struct sockaddr_storage own;
+    socklen_t len = 0;
+    return read_own(address, any_address, &own, &len, err);
+}
+
 once_result api_listen(const char *address, bool any_address, int *fd, struct sockaddr_storage *bound,
                        char text[API_ADDRESS_LEN], struct once_error *err)
 {
     socklen_t len = 0;
-    once_result r = read_address(address, bound, &len, err);
+    once_result r = read_own(address, any_address, bound, &len, err);
     if (r != ONCE_OK)
         return r;
-    if (!any_address && !is_loopback(bound))
-        return once_fail(err, ONCE_INVALID,
-                         "'%.100s' can be reached from other machines; listen on a loopback address such as "
-                         "127.0.0.1:%u",
-                         address, port_of(bound));
     int listener = socket(bound->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||

@@ -8,6 +8,9 @@
 
 enum { API_ADDRESS_LEN = 128 }; /* "[ipv6 address]:65535", or the path of a socket, and its NUL fit */
 
+/* What api_listen() refuses whatever this machine has: for command lines, before anything is made. */
+ONCE_CHECKED once_result api_listen_check(const char *address, bool any_address, struct once_error *err);
+
 /* Refuses (ONCE_INVALID) what is not ADDRESS:PORT, and other than loopback addresses unless
  * any_address. *bound and `text` are the address with the port that it got. */
 ONCE_CHECKED once_result api_listen(const char *address, bool any_address, int *fd, struct sockaddr_storage *bound,

@@ -455,25 +455,45 @@ void api_child_key(struct api_call *call)
     api_input_release(&in);
 }
 
-void api_lookup(struct api_call *call)
+enum { LOOKUP_TENANT, LOOKUP_KEY, LOOKUP_RECORD, LOOKUP_PARAMETERS };
+
+static void look_up_key(struct api_call *call, once_span tenant, once_span key)
 {
-    enum { TENANT, KEY };
-    struct api_parameter parameters[] = { { .name = "tenant" }, { .name = "key" } };
     struct once_reply reply = { 0 };
     struct once_error err;
-    for (int i = TENANT; i <= KEY; i++)
-        once_buf_init(&parameters[i].value, ONCE_KEY_LEN_MAX + 1); /* one more: the library says how long it may be */
-    if (api_query_read(call, parameters, 2)) {
-        once_span tenant = once_buf_span(&parameters[TENANT].value), key = once_buf_span(&parameters[KEY].value);
-        if (!parameters[KEY].there) {
+    once_result r = once_lookup(call->once, tenant, key, &reply, &err);
+    if (reply.record.state != ONCE_STATE_NONE)
+        reply.record.key = key; /* also where the store does not keep it */
+    answer_result(call, r, &reply, &err);
+}
+
+static void look_up_record(struct api_call *call, once_span text)
+{
+    struct once_reply reply = { 0 };
+    struct once_error err;
+    uint8_t record[16];
+    if (once_record_id_read(text, record))
+        answer_result(call, once_lookup_record(call->once, record, &reply, &err), &reply, &err);
+    else
+        api_answer_problem(&call->answer, API_PROBLEM_INVALID, "record", "parameter 'record' must be 32 hex digits");
+}
+
+void api_lookup(struct api_call *call)
+{
+    struct api_parameter p[] = { { .name = "tenant" }, { .name = "key" }, { .name = "record" } };
+    for (int i = 0; i < LOOKUP_PARAMETERS; i++)
+        once_buf_init(&p[i].value, ONCE_KEY_LEN_MAX + 1); /* one more: the library says how long it may be */
+    if (api_query_read(call, p, LOOKUP_PARAMETERS)) {
+        if (p[LOOKUP_RECORD].there && (p[LOOKUP_KEY].there || p[LOOKUP_TENANT].there))
+            api_answer_problem(&call->answer, API_PROBLEM_INVALID, "record",
+                               "parameter 'record' stands alone: it says whose and which");
+        else if (p[LOOKUP_RECORD].there)
+            look_up_record(call, once_buf_span(&p[LOOKUP_RECORD].value));
+        else if (p[LOOKUP_KEY].there)
+            look_up_key(call, once_buf_span(&p[LOOKUP_TENANT].value), once_buf_span(&p[LOOKUP_KEY].value));
+        else
             api_answer_problem(&call->answer, API_PROBLEM_INVALID, "key", "parameter 'key' is missing");
-        } else {
-            once_result r = once_lookup(call->once, tenant, key, &reply, &err);
-            if (reply.record.state != ONCE_STATE_NONE)
-                reply.record.key = key; /* also where the store does not keep it */
-            answer_result(call, r, &reply, &err);
-        }
     }
-    for (int i = TENANT; i <= KEY; i++)
-        once_buf_release(&parameters[i].value);
+    for (int i = 0; i < LOOKUP_PARAMETERS; i++)
+        once_buf_release(&p[i].value);
 }

@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "daemon/console_parts.h"
+#include "daemon/console_unknowns.h"
 #include "engine/insight.h"
 #include "os/os.h"
 #include "os/thread.h"
@@ -29,7 +30,7 @@
     X(operations)                                                                                                      \
     X(batches)                                                                                                         \
     X(bytes) /* of the store, as last looked at; 0: not yet */                                                         \
-    X(records)
+    X(attempts)
 
 struct sample {
 #define SAMPLE__MEMBER(name) int64_t name;
@@ -50,6 +51,7 @@ struct console_sampler {
     struct once_stats stats;
     once_result store; /* whether it answered */
     struct once_page running, abandoned;
+    struct unknowns unknown;
     bool has_outbox;
     struct outbox_counts outbox;
 
@@ -90,7 +92,7 @@ static void take_sample(struct console_sampler *s)
     sample.finish_p99_us = (int64_t)insight_quantile_us(&d.finish, 0.99);
     pthread_mutex_lock(&s->lock);
     sample.bytes = s->looked ? (int64_t)s->stats.bytes : 0;
-    sample.records = s->looked ? (int64_t)s->stats.records : 0;
+    sample.attempts = s->looked ? (int64_t)s->stats.records : 0;
     s->samples[s->count++ % CONSOLE_SAMPLES] = sample;
     pthread_mutex_unlock(&s->lock);
     s->before = now;
@@ -111,6 +113,7 @@ static void look(struct console_sampler *s)
     struct once_filter running = { .states = 1u << ONCE_STATE_RUNNING, .limit = CONSOLE_LISTED };
     struct once_filter abandoned = { .abandoned = true, .limit = CONSOLE_LISTED };
     struct once_page pages[2] = { { 0 }, { 0 } };
+    struct unknowns unknown = s->unknown; /* which only this thread changes */
     struct once_stats stats;
     struct outbox_counts counts = { 0 };
     once_result r = once_stats(once, &stats, NULL);
@@ -123,6 +126,8 @@ static void look(struct console_sampler *s)
         if (pages[1].next == 0)
             break;
     }
+    if (r == ONCE_OK)
+        r = unknowns_look(&unknown, once);
     if (pages[0].count > 1)
         qsort(pages[0].records, pages[0].count, sizeof *pages[0].records, by_lease);
     bool has_outbox = console_outbox_counts(s->console, &counts);
@@ -133,6 +138,7 @@ static void look(struct console_sampler *s)
     if (r == ONCE_OK) {
         struct once_page old[2] = { s->running, s->abandoned };
         s->stats = stats;
+        s->unknown = unknown;
         s->running = pages[0];
         s->abandoned = pages[1];
         s->looked = true;
@@ -248,13 +254,15 @@ static void put_looked(const struct console_sampler *s, struct once_json *json)
     if (s->store != ONCE_OK)
         once_json_text(json, "store_error", once_result_text(s->store));
     if (s->looked) {
-        once_json_uint(json, "records", s->stats.records);
+        once_json_uint(json, "attempts", s->stats.records);
         once_json_uint(json, "bytes", s->stats.bytes);
         once_json_int(json, "now", s->stats.now);
         once_json_uint(json, "running_count", s->running.count);
         once_json_bool(json, "running_more", s->running.next != 0);
         once_json_uint(json, "abandoned_count", s->abandoned.count);
         once_json_bool(json, "abandoned_more", s->abandoned.next != 0);
+        once_json_uint(json, "unknown_count", s->unknown.count);
+        once_json_bool(json, "unknown_more", s->unknown.more);
         once_json_open(json, "running", '[');
         for (size_t i = 0; i < s->running.count && i < CONSOLE_RUNNING_SHOWN; i++) {
             once_json_open(json, NULL, '{');

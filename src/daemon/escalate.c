@@ -288,7 +288,7 @@ static void *work(void *arg)
 /* ------------------------------------------------------------------ start, stop */
 
 /* "whsec_BASE64" as Standard Webhooks writes it, or the bytes themselves. */
-static once_result read_secret(struct escalations *e, const char *path, struct once_error *err)
+static once_result read_secret(struct once_mac *out, const char *path, struct once_error *err)
 {
     uint8_t text[SECRET_LEN_MAX + 1], decoded[SECRET_LEN_MAX];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -309,11 +309,24 @@ static once_result read_secret(struct escalations *e, const char *path, struct o
             return once_fail(err, ONCE_INVALID, "'%.200s' has no base64 after whsec_", path);
         secret = once_span_of(decoded, len);
     }
-    once_mac_init(&e->secret, secret);
-    e->is_signed = true;
+    once_mac_init(out, secret);
     explicit_bzero(text, sizeof text);
     explicit_bzero(decoded, sizeof decoded);
     return ONCE_OK;
+}
+
+static once_result read_options(const struct escalate_options *options, struct once_mac *secret, struct once_error *err)
+{
+    once_result r = options->webhook != NULL ? http_url_check(options->webhook, err) : ONCE_OK;
+    return r == ONCE_OK && options->secret_file != NULL ? read_secret(secret, options->secret_file, err) : r;
+}
+
+once_result escalate_check(const struct escalate_options *options, struct once_error *err)
+{
+    struct once_mac secret;
+    once_result r = read_options(options, &secret, err);
+    explicit_bzero(&secret, sizeof secret);
+    return r;
 }
 
 once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err)
@@ -323,9 +336,8 @@ once_result escalate_start(const struct escalate_options *options, struct escala
         return once_fail(err, ONCE_NO_MEMORY, "no memory for escalations");
     e->once = options->once;
     e->webhook = options->webhook;
-    once_result r = options->webhook != NULL ? http_url_check(options->webhook, err) : ONCE_OK;
-    if (r == ONCE_OK && options->secret_file != NULL)
-        r = read_secret(e, options->secret_file, err);
+    e->is_signed = options->secret_file != NULL;
+    once_result r = read_options(options, &e->secret, err);
     pthread_mutex_init(&e->lock, NULL);
     once_cond_init(&e->work);
     atomic_store(&e->ahead, once_os_clock.wall(NULL) - once_os_lease_ms());

@@ -31,6 +31,8 @@ struct escalate_options {
 
 struct escalations;
 
+/* Webhook and secret, as escalate_start() needs them: before anything is begun. */
+once_result escalate_check(const struct escalate_options *options, struct once_error *err);
 once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err);
 /* The daemon was told to end: the store is not asked for its time any more. */
 void escalate_end(struct escalations *e);

@@ -43,7 +43,8 @@ static void put_store(FILE *file, const struct once_stats *stats, once_result re
                "Operations whose answer was lost, and found by looking.");
     if (result != ONCE_OK)
         return;
-    put_metric(file, "once_records", "gauge", stats->records, "Records in the store, about.");
+    put_metric(file, "once_records", "gauge", stats->records,
+               "Attempts in the store, about: a record has one for each time that it was begun.");
     put_metric(file, "once_store_bytes", "gauge", stats->bytes, "Bytes that the store takes.");
 }
 

@@ -8,6 +8,7 @@
 #include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,19 +54,36 @@ struct server {
 
 /* ------------------------------------------------------------------ who may connect */
 
-static bool is_allowed(const struct server *s, int fd)
+static once_result admit(const struct server *s, int fd, struct once_error *err)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
+    if (s->hub.count >= CONNECTIONS_MAX)
+        return once_fail(err, ONCE_UNAVAILABLE, "this daemon has %d clients already", CONNECTIONS_MAX);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-        return false;
+        return once_fail(err, ONCE_UNAVAILABLE, "this daemon cannot tell who asks");
     bool allowed = peer.uid == geteuid() || peer.uid == 0;
     for (size_t i = 0; i < s->options.user_count; i++)
         allowed = allowed || peer.uid == s->options.users[i];
-    if (!allowed)
-        fprintf(stderr, "once daemon: refused user %u (process %d): not allowed (see --allow)\n", (unsigned)peer.uid,
-                (int)peer.pid);
-    return allowed;
+    if (allowed)
+        return ONCE_OK;
+    fprintf(stderr, "once daemon: refused user %u (process %d): not allowed (see --allow)\n", (unsigned)peer.uid,
+            (int)peer.pid);
+    return once_fail(err, ONCE_UNAVAILABLE, "user %u is not allowed at this daemon (see its --allow)",
+                     (unsigned)peer.uid);
+}
+
+/* Tells why, and is done with him: nothing of a stranger's is read or waited for. What was written to a unix socket can
+ * be read after the other side closed it, also where what he sent was never read. */
+static void turn_away(int fd, const struct once_error *why)
+{
+    struct once_buf said;
+    once_buf_init(&said, WIRE_HEAD_LEN + 1 + 4 + sizeof why->text);
+    wire_put_failed(&said, 0, why->result, why->text);
+    if (said.result == ONCE_OK && send(fd, said.ptr, said.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        fprintf(stderr, "once daemon: cannot tell whom it refused: %s\n", strerror(errno));
+    once_buf_release(&said);
+    close(fd);
 }
 
 /* Who waits to be accepted keeps the listener readable: without descriptors that would go round
@@ -90,8 +108,8 @@ static void on_connect(struct source *source, uint32_t events)
         if (fd < 0)
             return;
         struct once_error err;
-        if (s->hub.count >= CONNECTIONS_MAX || !is_allowed(s, fd))
-            close(fd);
+        if (admit(s, fd, &err) != ONCE_OK)
+            turn_away(fd, &err);
         else if (conn_open(&s->hub, fd, &err) != ONCE_OK)
             fprintf(stderr, "once daemon: %s\n", err.text);
     }

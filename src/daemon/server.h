@@ -8,7 +8,7 @@
  *         bytes of half-received frames in all. Over a bound nobody is read from until there is
  *         room again: backpressure, not growth.
  * Security: who connects is known by SO_PEERCRED; only the daemon's own user, root and users
- *         that were named may speak.
+ *         that were named may speak. Others are told so and closed: they cost no more than that.
  */
 #ifndef ONCE_DAEMON_SERVER_H
 #define ONCE_DAEMON_SERVER_H

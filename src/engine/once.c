@@ -121,6 +121,13 @@ static once_result check_tier(const struct once *once, const struct once_request
                      "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
 }
 
+/* A look-up that names a record by its id. */
+static bool looks_by_id(const struct once_request *r)
+{
+    static const uint8_t none[16];
+    return r->lookup.key.len == 0 && r->lookup.tenant.len == 0 && memcmp(r->grant.record, none, sizeof none) != 0;
+}
+
 static once_result check_request(const struct once_request *in, struct once_request *out, struct once_error *err)
 {
     *out = *in;
@@ -136,7 +143,7 @@ static once_result check_request(const struct once_request *in, struct once_requ
     case ONCE_VERB_RELEASE:
         return ONCE_OK;
     case ONCE_VERB_LOOKUP:
-        return once_name_check(in->lookup.tenant, in->lookup.key, err);
+        return looks_by_id(in) ? ONCE_OK : once_name_check(in->lookup.tenant, in->lookup.key, err);
     case ONCE_VERB_RESOLVE:
         if (in->resolve.verdict < ONCE_VERDICT_DONE || in->resolve.verdict > ONCE_VERDICT_RELEASE)
             return once_fail(err, ONCE_INVALID, "verdict %d is unknown", (int)in->resolve.verdict);
@@ -165,7 +172,10 @@ static void name_record(const struct once *once, struct job *job)
         once_record_id(secret, r->claim.tenant, r->claim.key, job->op.record);
         break;
     case ONCE_VERB_LOOKUP:
-        once_record_id(secret, r->lookup.tenant, r->lookup.key, job->op.record);
+        if (looks_by_id(r))
+            memcpy(job->op.record, r->grant.record, 16);
+        else
+            once_record_id(secret, r->lookup.tenant, r->lookup.key, job->op.record);
         break;
     case ONCE_VERB_RESOLVE:
         once_record_id(secret, r->resolve.tenant, r->resolve.key, job->op.record);
@@ -436,6 +446,14 @@ once_result once_lookup(struct once *once, once_span tenant, once_span key, stru
                         struct once_error *err)
 {
     return call(once, &(struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { tenant, key, false } }, reply, err);
+}
+
+once_result once_lookup_record(struct once *once, const uint8_t record[16], struct once_reply *reply,
+                               struct once_error *err)
+{
+    struct once_request request = { .verb = ONCE_VERB_LOOKUP };
+    memcpy(request.grant.record, record, sizeof request.grant.record);
+    return call(once, &request, reply, err);
 }
 
 once_result once_lookup_request(struct once *once, once_span tenant, once_span key, struct once_reply *reply,

@@ -7,7 +7,8 @@
  * Invariants: K4 the daemon answers after its store did.
  *             K10 a connection lost before all answers were there is ONCE_UNKNOWN. The engine
  *                reopens, and sends each operation again with its nonce: the daemon's store
- *                recognises it.
+ *                recognises it. One that was lost before the daemon said welcome is
+ *                ONCE_UNAVAILABLE: nothing was asked.
  */
 #include "core/buf.h"
 #include "core/err.h"
@@ -35,8 +36,9 @@ enum { SILENCE_MS_MAX = 120 * 1000, READ_LEN = 64 << 10 };
 struct remote_store {
     struct once_store base;
     struct sockaddr_un address;
-    int fd;      /* -1: not connected */
-    bool opened; /* secret and tier are known: callers read them, they never change */
+    int fd;       /* -1: not connected */
+    bool opened;  /* secret and tier are known: callers read them, they never change */
+    bool welcome; /* on this connection */
     uint32_t next_id;
     struct once_buf out, in;
     size_t sent;   /* of out */
@@ -50,6 +52,7 @@ static void disconnect(struct remote_store *s)
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
+    s->welcome = false;
     once_buf_clear(&s->out);
     once_buf_clear(&s->in);
     s->sent = s->parsed = 0;
@@ -57,21 +60,24 @@ static void disconnect(struct remote_store *s)
 
 static once_result lost(struct remote_store *s, struct once_error *err, const char *why)
 {
+    bool asked = s->welcome;
     disconnect(s);
-    return once_fail(err, ONCE_UNKNOWN, "the daemon's answer was lost: %s", why);
+    return asked ? once_fail(err, ONCE_UNKNOWN, "the daemon's answer was lost: %s", why)
+                 : once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' does not say welcome: %s", s->address.sun_path,
+                             why);
 }
 
-static once_result send_some(struct remote_store *s, struct once_error *err)
+/* Who does not listen any more may have said why: reading tells, so failing to send does not. */
+static void send_some(struct remote_store *s)
 {
     ssize_t n = send(s->fd, s->out.ptr + s->sent, s->out.len - s->sent, MSG_NOSIGNAL);
-    if (n < 0 && errno != EINTR && errno != EAGAIN)
-        return lost(s, err, strerror(errno));
-    s->sent += n > 0 ? (size_t)n : 0;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    s->sent = n < 0 ? s->out.len : s->sent + (size_t)n;
     if (s->sent == s->out.len) {
         once_buf_clear(&s->out);
         s->sent = 0;
     }
-    return ONCE_OK;
 }
 
 static once_result receive_some(struct remote_store *s, struct once_error *err)
@@ -114,8 +120,8 @@ static once_result next_frame(struct remote_store *s, struct wire_frame *frame, 
         if (ready < 0)
             continue; /* interrupted */
         if ((fd.revents & POLLOUT) != 0)
-            r = send_some(s, err);
-        if (r == ONCE_OK && (fd.revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+            send_some(s);
+        if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) != 0)
             r = receive_some(s, err);
         if (r != ONCE_OK)
             return r;
@@ -136,7 +142,7 @@ static once_result greet(struct remote_store *s, struct once_error *err)
     }
     struct wire_welcome welcome;
     if (frame.type != WIRE_WELCOME || wire_get_welcome(frame.payload, &welcome, NULL) != ONCE_OK)
-        return lost(s, err, "it does not say welcome");
+        return lost(s, err, "it says something else");
     bool other = s->opened && (memcmp(s->base.secret.key, welcome.secret, sizeof welcome.secret) != 0 ||
                                s->base.best_effort != welcome.best_effort);
     if (!s->opened) {
@@ -149,7 +155,7 @@ static once_result greet(struct remote_store *s, struct once_error *err)
         return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it anew",
                          s->address.sun_path);
     }
-    s->opened = true;
+    s->opened = s->welcome = true;
     return ONCE_OK;
 }
 
@@ -163,8 +169,7 @@ static once_result connect_daemon(struct remote_store *s, struct once_error *err
         return ONCE_UNAVAILABLE;
     }
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
-    once_result r = greet(s, err);
-    return r == ONCE_UNKNOWN ? ONCE_UNAVAILABLE : r; /* nothing was asked yet */
+    return greet(s, err);
 }
 
 static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)

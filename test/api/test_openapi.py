@@ -91,7 +91,7 @@ for path, operations in document["paths"].items():
     for method, operation in operations.items():
         method, query, body = method.upper(), "", None
         if "parameters" in operation:
-            query = "?" + "&".join("%s=%s" % (p["name"], p["example"]) for p in operation["parameters"])
+            query = "?" + "&".join("%s=%s" % (p["name"], p["example"]) for p in operation["parameters"] if "example" in p)
         if "requestBody" in operation:
             media = operation["requestBody"]["content"]["application/json"]
             body = media["example"]
@@ -132,6 +132,7 @@ verb("claim", key="life\0", tenant="t", fingerprint="1" * 64)
 verb("extend", **held)
 verb("advance", **held, point="p\xff", checkpoint_base64="/w==")
 check("found, running", "GET", "/v1/records", server.ask("GET", "/v1/records?tenant=t&key=life%00"))
+check("found by its id", "GET", "/v1/records", server.ask("GET", "/v1/records?record=" + held["record"]))
 verb("finish", **held, state="failed", retryable=True)
 held = grant(verb("claim", key="life\0", tenant="t"))
 verb("finish", **held, state="succeeded", status=200, body_base64="/w==")

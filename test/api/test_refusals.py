@@ -228,7 +228,8 @@ for query, member, words in [
     ("", "key", "missing"), ("?tenant=t", "key", "missing"), ("?key=a&key=b", "key", "twice"),
     ("?key=a&x=1", "x", "means nothing"), ("?key=%", "key", "hex digits"), ("?key=%4", "key", "hex digits"),
     ("?key=%zz", "key", "hex digits"), ("?key=" + "k" * 257, "key", "too long"), ("?key=" + "k" * 256, None, "255"),
-    ("?key=", None, "key"), ("?KEY=k", "KEY", "means nothing"), ("?key=a;tenant=b&", None, None),
+    ("?key=", None, "key"), ("?record=", "record", "hex digits"), ("?record=" + "0g" * 16, "record", "hex digits"),
+    ("?record=" + "0" * 32, None, "key"), ("?key=k&record=" + "0f" * 16, "record", "alone"), ("?tenant=&record=" + "0f" * 16, "record", "alone"), ("?KEY=k", "KEY", "means nothing"), ("?key=a;tenant=b&", None, None),
 ]:
     got = server.ask("GET", "/v1/records" + query)
     if words is None:

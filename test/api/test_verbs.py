@@ -152,6 +152,10 @@ has(post("claim", tenant_base64=weird, key_base64=weird), "tenant and key may be
     key_base64=weird, tenant_base64=weird, key="absent")
 has(server.ask("GET", "/v1/records?tenant=k%ff%00&key=k%FF%00")[2], "also to look them up", arm="found",
     key_base64=weird)
+by_key = server.ask("GET", "/v1/records?tenant=k%ff%00&key=k%FF%00")[2]
+for form in "%s", "once-%s-17":
+    equal(server.ask("GET", "/v1/records?record=" + form % by_key["record"])[2], by_key, "or by the record's id, as logs have it: " + form)
+has(server.ask("GET", "/v1/records?record=" + "0f" * 16)[2], "an id that nobody has", arm="absent")
 has(post("claim", key="\U0001f600 +&=%"), "a key of other characters", arm="execute")
 has(server.ask("GET", "/v1/records?key=%f0%9f%98%80+%2b%26%3d%25")[2], "looked up as forms are encoded", arm="found",
     key="\U0001f600 +&=%", tenant="")

@@ -43,6 +43,31 @@ static void lookup__never_changes_anything(void)
     granted(.key = ONCE_LIT("over"), .takeover = ONCE_TAKEOVER_RERUN); /* and was not escalated */
 }
 
+/* What a log line names is found, whosever it is, and changes nothing either. */
+static void lookup__by_the_records_id(void)
+{
+    static const once_span tenant = { (const uint8_t *)"t1", 2 }, key = { (const uint8_t *)"k\0\xff", 3 };
+    struct once_grant grant = granted(.key = key, .tenant = tenant);
+    const struct once_reply *running = do_lookup_record(grant.record);
+    EXPECT(running->arm == ONCE_ARM_FOUND && running->record.state == ONCE_STATE_RUNNING);
+    succeed(grant, ONCE_LIT("answer"));
+    granted(.key = key, .tenant = ONCE_LIT("t2")); /* another record */
+    const struct once_reply *by_key = do_lookup_in(tenant, key), *by_id = do_lookup_record(grant.record);
+    CHECK(by_key->arm == ONCE_ARM_FOUND && by_id->arm == ONCE_ARM_FOUND);
+    EXPECT(same_record(&by_key->record, &by_id->record));
+    EXPECT(span_equal(by_id->record.tenant, tenant));
+    EXPECT(span_equal(by_id->record.key, key));
+    EXPECT(span_equal(by_id->record.body, ONCE_LIT("answer")));
+    const uint8_t other[16] = { 1, 2, 3 }, none[16] = { 0 };
+    EXPECT(do_lookup_record(other)->arm == ONCE_ARM_ABSENT);
+    struct once_reply reply = { 0 };
+    EXPECT(once_lookup_record(suite.once, none, &reply, NULL) == ONCE_INVALID); /* no id, and no key either */
+    struct once_grant brief = granted(.key = ONCE_LIT("brief"), .retention_ms = 1);
+    succeed(brief, ONCE_LIT("x"));
+    clock_advance(1);
+    EXPECT(do_lookup_record(brief.record)->arm == ONCE_ARM_ABSENT); /* K8 */
+}
+
 /* ------------------------------------------------------------------ listings */
 
 static const once_span T1 = { (const uint8_t *)"t1", 2 }, T2 = { (const uint8_t *)"t2", 2 };
@@ -444,6 +469,7 @@ static void url__unknown_parameter_is_refused(void)
 
 const struct suite_case look_cases[] = {
     CASE(lookup__never_changes_anything),
+    CASE(lookup__by_the_records_id),
     CASE(list__filters_by_state_tenant_prefix_and_age),
     CASE(route__stays_with_its_record),
     CASE(route__of_the_newest_claim_counts_and_others_keep_it),

@@ -302,6 +302,13 @@ const struct once_reply *do_lookup_in(once_span tenant, once_span key)
     return &k->reply;
 }
 
+const struct once_reply *do_lookup_record(const uint8_t record[16])
+{
+    struct kept *k = keep();
+    must(once_lookup_record(suite.once, record, &k->reply, &suite.err), "once_lookup_record");
+    return &k->reply;
+}
+
 const struct once_reply *do_lookup(once_span key)
 {
     return do_lookup_in((once_span){ .len = 0 }, key);

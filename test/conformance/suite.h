@@ -111,6 +111,7 @@ const struct once_reply *do_advance(struct once_grant grant, once_span point, on
 const struct once_reply *do_release(struct once_grant grant);
 const struct once_reply *do_lookup(once_span key);
 const struct once_reply *do_lookup_in(once_span tenant, once_span key);
+const struct once_reply *do_lookup_record(const uint8_t record[16]);
 const struct once_page *do_list(struct once_filter filter);
 const struct once_history *do_history(once_span key);
 struct once_stats do_stats(void);

@@ -92,6 +92,9 @@ equal(await texts('.chart h3'), ['Requests', 'Claim latency', 'Finish latency', 
 const totals = Object.fromEntries(await page.$$eval('.tile', (all) => all.map((t) => [t.dataset.tile, Number(t.querySelector('.sub b').textContent.replace(/\D/g, ''))])));
 ok(totals.executions > 0 && totals.replays > 0 && totals.conflicts > 0 && totals.mismatches > 0 && totals.unknowns > 0, 'all kinds of answers are counted', JSON.stringify(totals));
 equal(await page.innerText('[data-fact=dead] dd'), '2\nlist', 'dead letters');
+await page.waitForFunction((n) => document.querySelector('[data-fact=unknown] dd')?.innerText === `${n}\nwork list`, settings.unknowns, { timeout: 180000 }); // all was walked through
+ok(true, 'what is unknown now');
+equal(await page.innerText('[data-fact=escalations] dd'), `${settings.unknowns}\nsince the daemon began`, 'what became so');
 await page.focus('.chart .plot');
 await page.keyboard.press('ArrowLeft');
 ok(/\d\d:\d\d:\d\d/.test(await page.innerText('.chart .when')), 'the arrow keys move the crosshair');

@@ -4,6 +4,7 @@
 Each case has a daemon, a folder and a store of its own."""
 import json
 import os
+import pwd
 import signal
 import struct
 import subprocess
@@ -118,22 +119,66 @@ def frames__may_come_in_any_pieces(d):
 
 # ------------------------------------------------------------------ who
 
+def as_nobody(*command):
+    return subprocess.run(["runuser", "-u", "nobody", "--", *command], capture_output=True, text=True)
+
+
 def peers__others_are_refused(d):
     if os.geteuid() != 0:
         ok(True, "another user # SKIP this needs root")
         return
-    probe = ("import sys; sys.path.insert(0, %r); import wireclient as w\n"
-             "try: c = w.Client(%r); print(c.welcome is not None and c.welcome.kind)\n"
-             "except OSError as e: print('refused')" % (os.path.dirname(os.path.abspath(__file__)), d.path))
-    os.chmod(d.folder, 0o755)
-    as_nobody = ["runuser", "-u", "nobody", "--", "python3", "-c", probe]
-    said = subprocess.run(as_nobody, capture_output=True, text=True).stdout.strip()
-    ok(said in ("refused", "False"), "a user that was not named", said)
     d.end()
+    os.chmod(d.folder, 0o755)
+    verbs = [("keys", "list", "--store", "once:" + d.path), ("run", "--store", "once:" + d.path, "--key", "k", "--", "true"),
+             ("status", "--socket", d.path)]
+    refusal = "user %d is not allowed at this daemon (see its --allow)" % pwd.getpwnam("nobody").pw_uid
+    d.options = ("--allow", "daemon")
+    d.start()
+    for verb in verbs * 5:  # whoever is first, it or the daemon
+        said = as_nobody(ONCE, *verb)
+        ok(said.returncode == 69 and refusal in said.stderr, "once %s by a user that was not named" % verb[0], said)
+    d.end()
+    ok(d.said.count("refused user") == 15, "the log names each", d.said)
     d.options = ("--allow", "nobody")
     d.start()
-    said = subprocess.run(as_nobody, capture_output=True, text=True).stdout.strip()
-    ok(said == str(w.WELCOME), "one that was named by --allow is welcome", said)
+    for verb in verbs:
+        said = as_nobody(ONCE, *verb)
+        ok("allowed" not in said.stderr and (said.returncode == 0 or verb[0] == "status"), "once %s by one that was named by --allow" % verb[0], said)
+
+
+def peers__the_reason_is_told_also_to_one_who_asks_late(d):
+    """The connection was closed when it sends its hello."""
+    if os.geteuid() != 0:
+        ok(True, "another user # SKIP this needs root")
+        return
+    d.end()
+    os.chmod(d.folder, 0o755)
+    d.options = ("--allow", "daemon")
+    d.start()
+    probe = ("import sys, select; sys.path.insert(0, %r); import wireclient as w\n"
+             "c = w.Client(%r, greet=False); p = select.poll(); p.register(c.s, 0); p.poll()\n"
+             "try: c.send(w.hello())\n"
+             "except BrokenPipeError: print('closed', c.get().text)" % (os.path.dirname(os.path.abspath(__file__)), d.path))
+    said = as_nobody("python3", "-c", probe)
+    ok(said.stdout.startswith("closed user"), "and can be read", said)
+
+
+def open__what_is_lost_before_the_welcome_was_never_asked(d):
+    """Somebody listens who closes every connection, before or after he has read the hello."""
+    d.end()
+    for name, reads in (("at once", False), ("after the hello", True)):
+        listener = w.socket.socket(w.socket.AF_UNIX)
+        listener.bind(d.folder + "/closes")
+        listener.listen()
+        p = subprocess.Popen([ONCE, "run", "--store", "once:%s/closes" % d.folder, "--key", "k", "--", "true"], stderr=subprocess.PIPE, text=True)
+        peer = listener.accept()[0]
+        if reads:
+            peer.recv(1 << 16)
+        peer.close()
+        said = p.communicate()[1]
+        ok(p.returncode == 69 and "does not say welcome" in said and "lost" not in said, "closed %s: unavailable" % name, p.returncode, said)
+        listener.close()
+        os.unlink(d.folder + "/closes")
 
 
 def socket__stale_is_replaced_live_is_not(d):
@@ -534,11 +579,16 @@ def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
             (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
             (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
-    for options, code, said in rows:
+    early = [(["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
+             (["--escalate-webhook", "http://127.0.0.1:9/", "--escalate-secret", "/nonexistent"], 64, "'/nonexistent' cannot be read"),
+             (["--escalate-webhook", "nowhere"], 64, "nowhere")]
+    for options, code, said in rows + early:
         with tempfile.TemporaryDirectory() as folder:
             given = options if "--store" in options else ["--store", "sqlite:%s/x.db" % folder] + options
             p = subprocess.run([ONCE, "daemon", "--http", "off"] + given, capture_output=True, text=True, timeout=SECONDS)
             ok(p.returncode == code and said in p.stderr, " ".join(options)[:40], p.returncode, p.stderr)
+            if (options, code, said) in early:
+                ok(os.listdir(folder) == [], "neither a store nor a socket was made for " + options[-2], os.listdir(folder))
 
 
 CASES = [f for name, f in sorted(globals().items()) if "__" in name and callable(f) and not name.startswith("_")]

@@ -139,6 +139,41 @@ show__states() {
     is "$status" 1 'another tenant'
 }
 
+show__by_the_id_that_logs_have() {
+    make u unknown acme
+    make k succeeded
+    id=$(once keys show --json --tenant acme u | json 'o["record"]')
+    is "$(once keys list --json --tenant acme | json 'o["record"]')" "$id" 'listings have it, too'
+    for form in "$id" "once-$id" "once-$id-17" "$id-17" "${id^^}"; do
+        run once keys show --record "$form"
+        is "$status" 0 "exit status for $form"
+        like "$out" $'^key +u\ntenant +acme\nstate +unknown\n' "whose it is, for $form"
+        like "$out" 'history.*claimed' "its history, for $form"
+    done
+    once keys show --json --tenant acme u | json '{**o, "age_ms": 0}' >by_key
+    once keys show --json --record "once-$id-1" | json '{**o, "age_ms": 0}' >by_id
+    same by_id by_key 'the same as by its key'
+    run once keys show --raw=stdout --record "$(once keys show --json k | json 'o["record"]')"
+    is "$out" $'out\n' '--raw'
+    run once keys show --record 00112233445566778899aabbccddeeff
+    is "$status" 1 'exit status for an id that nobody has'
+    like "$err" 'no such record' 'message for it'
+    for wrong in "" once- "${id%?}" "${id}0" "$id-" "$id-x" "once-${id%?}g" "key_hash=$id"; do
+        run once keys show --record "$wrong"
+        is "$status" 64 "'$wrong' is no id"
+    done
+    run once keys show --record "$id" k
+    is "$status" 64 'a key and an id'
+    run once keys show --record "$id" --tenant acme
+    is "$status" 64 'a tenant and an id'
+    run env ONCE_STORE= "$ONCE" keys show --store "sqlite:plain.db?keytext=off" --record "$id"
+    is "$status" 69 'a store that is not there'
+    once run --store 'sqlite:plain.db?keytext=off' --key secret -- true
+    id=$(once keys list --store 'sqlite:plain.db?keytext=off' --json | json 'o["record"]')
+    run once keys show --store 'sqlite:plain.db?keytext=off' --record "$id"
+    like "$out" $'^key +-\n.*record +'"$id" 'where keys are not kept, all but the key'
+}
+
 resolve__done_replays() {
     make k unknown
     printf 'the answer\n' >body
@@ -234,6 +269,7 @@ key__any_bytes_on_the_command_line() {
     done
 }
 
-tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states resolve__done_replays \
+tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states \
+    show__by_the_id_that_logs_have resolve__done_replays \
     resolve__failed_is_final resolve__not_done_executes resolve__only_what_is_undecided \
     resolve__needs_a_reason_and_a_verdict release__forgets_but_not_who_did_it key__any_bytes_on_the_command_line

@@ -9,6 +9,7 @@ import collections
 import json
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -453,6 +454,31 @@ def a_daemon_that_does_not_say_welcome():
             expect_equal(client.read().status, 503, "the status")
             client.close()
         gateway.daemon.process.send_signal(signal.SIGCONT)
+        token = new_token()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        gateway.stop()
+    finally:
+        gateway.remove()
+
+
+@suite.case
+def a_daemon_that_refuses():
+    """It says why and closes, as to a user who is not allowed: nginx's log has the reason, once, however often it tries."""
+    gateway = Gateway(LOCATIONS, workers=1)
+    try:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(gateway.daemon.socket)
+        listener.listen()
+        gateway.start_nginx()
+        for _ in range(6):
+            peer = listener.accept()[0]
+            peer.sendall(w.frame(w.FAILED, bytes([w.UNAVAILABLE]) + w.text("user 33 is not allowed"), 0))
+            peer.close()
+        wait_for(lambda: "user 33" in gateway.text("error.log"), "the reason")
+        log = gateway.text("error.log")
+        expect_equal((log.count("refuses: user 33 is not allowed"), log.count("is away")), (1, 0), "how often it was said: %s" % log)
+        listener.close()
+        gateway.daemon.start()
         token = new_token()
         gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
         gateway.stop()

@@ -166,6 +166,10 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
             ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
+            *(((*UPSTREAM, option, "0.0.0.0:27777"),
+               option + ": '0.0.0.0:27777' can be reached from other machines; listen on a loopback address such as 127.0.0.1:27777")
+              for option in ("--console", "--http")),
+            ((*UPSTREAM, "--console", "nowhere"), "--console: 'nowhere' is not ADDRESS:PORT, such as 127.0.0.1:7411 or [::1]:0"),
             ((*UPSTREAM, "--console-traces", "https://x/{key_hash}"), "--console-traces is for --console"),
             ((*UPSTREAM, "--console-origin", "https://x"), "--console-origin is for --console"),
             ((*UPSTREAM, "--console", "127.0.0.1:0", "--console-origin", "https://x/"),
