@@ -168,7 +168,9 @@ static void print_outcome(const struct show *show, const struct once_record *rec
 {
     if (record->state == ONCE_STATE_RUNNING)
         return;
-    if (record->state != ONCE_STATE_UNKNOWN)
+    /* Of what is unknown something may be known: the command that was killed, and what it had printed. */
+    bool unknown = record->state == ONCE_STATE_UNKNOWN;
+    if (!unknown || record->status != 0)
         print_line("status", "%" PRId32, record->status);
     if (record->headers.len > 0) {
         print_line("headers", "%s", "");
@@ -179,7 +181,7 @@ static void print_outcome(const struct show *show, const struct once_record *rec
             print_bytes_line("   ", line, "");
         }
     }
-    if (record->state != ONCE_STATE_UNKNOWN)
+    if (!unknown || record->body.len > 0)
         print_body(show, record);
 }
 

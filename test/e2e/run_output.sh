@@ -53,6 +53,8 @@ output__over_the_limit_is_shown_but_not_kept() {
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
     like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
+    run once run --quiet --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
+    like "$err" 'replay of attempt 1, .*is not kept' 'and says with --quiet, too'
     is "$(lines effects)" 1 'executions'
 }
 
@@ -272,7 +274,8 @@ retention__of_the_output_ends_first() {
     run once expire
     is "$status:$out" $'0:0 removed\n' 'expire'
     run once run --final any --quiet --key j -- sh -c "$effect; echo shown; exit 3"
-    is "$status:$out:$err" '3::' 'the replay after that'
+    is "$status:$out" '3:' 'the replay after that'
+    like "$err" '^once: replay .*; its output is no longer kept' 'said with --quiet, too'
     run once keys show j
     like "$out" 'body retention +1ms' 'shown: its retention'
     like "$out" 'body +executed, no longer kept' 'shown: its body'
