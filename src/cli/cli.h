@@ -101,12 +101,14 @@ bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *
 enum once_cli_open {
     ONCE_CLI_CREATE,   /* a missing or older store is made ready */
     ONCE_CLI_EXISTING, /* it must be there: looking should not leave files behind */
+    ONCE_CLI_IF_ANY,   /* likewise, but that the default one was not made yet is no failure */
 };
 
 /* The keys for this store: what was given, or the environment says; a daemon has its own. */
 void once_cli_seal(const struct once_cli *cli, struct once_options *options);
 
-/* Opens cli->store, or the default. 0, or the exit code after a message. */
+/* Opens cli->store, or the default. 0, or the exit code after a message: 64 where no store can have that URL. *once
+ * stays NULL where there is none, and need not be any; that is said unless --quiet. */
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);
 
 /* Who is at it, for the audit trail: the user's name, or number. */
