@@ -98,12 +98,13 @@ void once_cli_seal(const struct once_cli *cli, struct once_options *options)
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options)
 {
     char letters[32];
-    snprintf(letters, sizeof letters, "%s:%s", flags, cli->letters != NULL ? cli->letters : "");
+    snprintf(letters, sizeof letters, "%s:h%s", flags, cli->letters != NULL ? cli->letters : "");
     opterr = 0;
     for (;;) {
         int c = getopt_long(argc, argv, letters, options, NULL);
         switch (c) {
         case ONCE_CLI_HELP:
+        case 'h':
             fputs(cli->help, stdout);
             cli->exit = once_cli_finish(cli, ONCE_EXIT_OK);
             return '?';
@@ -197,6 +198,15 @@ bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_
                    strerror(error));
     once_buf_release(out);
     return false;
+}
+
+bool once_cli_key_option(const struct once_cli *cli, once_span *key)
+{
+    const char *wrong = key->ptr != NULL ? "it was given already" : optarg[0] == '\0' ? "it is empty" : NULL;
+    *key = once_span_str(optarg);
+    if (wrong != NULL)
+        once_cli_usage(cli, "--key: %s", wrong);
+    return wrong == NULL;
 }
 
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key)

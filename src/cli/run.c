@@ -187,8 +187,7 @@ static bool parse_option(struct run *run, int option)
     int which;
     switch (option) {
     case OPTION_KEY:
-        run->claim.key = once_span_str(optarg);
-        return true;
+        return once_cli_key_option(cli, &run->claim.key);
     case OPTION_LEASE:
         return parse_span_of_time(cli, "--lease", false, &run->claim.lease_ms);
     case OPTION_RETENTION:
