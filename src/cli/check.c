@@ -21,8 +21,8 @@ static const char help[] =
     "  --quiet            print problems only\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 all is well; 1 problems were found; 64 usage; 69 store unavailable;\n"
-    "      70 it cannot be read at all; 75 busy\n"
+    "exit: 0 all is well, or the default store was not made yet; 1 problems were found;\n"
+    "      64 usage; 69 store unavailable; 70 it cannot be read at all; 75 busy\n"
     "\n"
     "example: once check --store sqlite:/var/lib/shop/once.db\n";
 /* clang-format on */
@@ -105,6 +105,21 @@ static int check(const struct once_cli *cli, struct once *once)
     return report.problems > 0 ? ONCE_EXIT_FOUND : ONCE_EXIT_OK;
 }
 
+static void print_none_json(void)
+{
+    struct once_json json = { .file = stdout };
+    once_json_open(&json, NULL, '{');
+    once_json_open(&json, "problems", '[');
+    once_json_close(&json);
+    once_json_uint(&json, "records", 0);
+    once_json_uint(&json, "attempts", 0);
+    once_json_bool(&json, "complete", true);
+    once_json_text(&json, "tier", NULL);
+    once_json_open(&json, "not_promised", '[');
+    once_json_close(&json);
+    once_json_close(&json);
+}
+
 int once_cli_check(int argc, char **argv)
 {
     static const struct option options[] = {
@@ -116,9 +131,11 @@ int once_cli_check(int argc, char **argv)
     if (optind < argc)
         return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
     struct once *once = NULL;
-    int exit = once_cli_open(&cli, ONCE_CLI_EXISTING, &once);
-    if (exit == ONCE_EXIT_OK)
+    int exit = once_cli_open(&cli, ONCE_CLI_IF_ANY, &once); /* timers begin before there is a store */
+    if (once != NULL)
         exit = check(&cli, once);
+    else if (exit == ONCE_EXIT_OK && cli.json)
+        print_none_json();
     once_close(once);
     return once_cli_finish(&cli, exit);
 }

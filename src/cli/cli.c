@@ -98,12 +98,13 @@ void once_cli_seal(const struct once_cli *cli, struct once_options *options)
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options)
 {
     char letters[32];
-    snprintf(letters, sizeof letters, "%s:%s", flags, cli->letters != NULL ? cli->letters : "");
+    snprintf(letters, sizeof letters, "%s:h%s", flags, cli->letters != NULL ? cli->letters : "");
     opterr = 0;
     for (;;) {
         int c = getopt_long(argc, argv, letters, options, NULL);
         switch (c) {
         case ONCE_CLI_HELP:
+        case 'h':
             fputs(cli->help, stdout);
             cli->exit = once_cli_finish(cli, ONCE_EXIT_OK);
             return '?';
@@ -199,6 +200,15 @@ bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_
     return false;
 }
 
+bool once_cli_key_option(const struct once_cli *cli, once_span *key)
+{
+    const char *wrong = key->ptr != NULL ? "it was given already" : optarg[0] == '\0' ? "it is empty" : NULL;
+    *key = once_span_str(optarg);
+    if (wrong != NULL)
+        once_cli_usage(cli, "--key: %s", wrong);
+    return wrong == NULL;
+}
+
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key)
 {
     if (optind >= argc) {
@@ -219,25 +229,36 @@ static void tell(void *arg, const char *text)
     fprintf(stderr, "once %s: %s\n", (const char *)arg, text);
 }
 
-int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once)
+static int open_url(const struct once_cli *cli, enum once_cli_open how, struct once **once)
 {
     struct once_error err;
-    once_result r = once_store_url(cli->store, how == ONCE_CLI_CREATE, cli->url, &err);
     struct once_options options = {
         .shared = true,
-        .no_migrate = how == ONCE_CLI_EXISTING,
+        .no_migrate = how != ONCE_CLI_CREATE,
         .lock_wait_ms = cli->lock_wait_ms,
         .tell = strcmp(cli->verb, "check") == 0 && !cli->quiet ? tell : NULL,
         .tell_arg = (void *)(uintptr_t)cli->verb,
-        .without_keys = how == ONCE_CLI_EXISTING,
+        .without_keys = how != ONCE_CLI_CREATE,
     };
     once_cli_seal(cli, &options);
-    if (r == ONCE_OK)
-        r = once_open(cli->url, &options, once, &err);
-    /* A URL that names no store, or a file that is none: either way there is no store. */
-    if (r == ONCE_INVALID)
+    once_result r = once_open(cli->url, &options, once, &err);
+    if (r == ONCE_INVALID) /* a file that is none, say: there is no store */
         err.result = ONCE_UNAVAILABLE;
     return r == ONCE_OK ? ONCE_EXIT_OK : once_cli_error(cli, &err, "open the store");
+}
+
+int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once)
+{
+    struct once_error err;
+    if (once_store_url(cli->store, how == ONCE_CLI_CREATE, cli->url, &err) != ONCE_OK)
+        return once_cli_error(cli, &err, "open the store");
+    const char *missing = how != ONCE_CLI_CREATE ? once_store_default_missing(cli->store, cli->url) : NULL;
+    if (missing == NULL)
+        return open_url(cli, how, once);
+    if (how == ONCE_CLI_EXISTING || !cli->quiet)
+        once_cli_fail(cli, 0, "there is no store yet at '%s'; the first 'once run' makes it, or 'once migrate'",
+                      missing);
+    return how == ONCE_CLI_EXISTING ? ONCE_EXIT_UNAVAILABLE : ONCE_EXIT_OK;
 }
 
 void once_cli_actor(char *out, size_t size)

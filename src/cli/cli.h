@@ -27,7 +27,7 @@
 struct once_cli {
     const char *verb; /* "run", "keys list": named in messages */
     const char *help;
-    const char *letters; /* short options, as getopt(3) takes them; NULL: none */
+    const char *letters; /* short options, as getopt(3) takes them, besides -h; NULL: none */
     const char *store;   /* --store; NULL: the default */
     once_span tenant;
     bool tenant_given;
@@ -78,7 +78,7 @@ enum {
     "                     what this one may have instead; KIND=none: no limit; up to 256 times\n"
 /* clang-format on */
 #define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
-#define ONCE_CLI_HELP_HELP "  --help             this text\n"
+#define ONCE_CLI_HELP_HELP "  --help, -h         this text\n"
 
 /* The next option of the verb, -1 after the last, '?' when the verb is to return
  * cli->exit. `flags` is "" or "+" (stop at the first argument that is no option). */
@@ -95,18 +95,22 @@ bool once_cli_duration(const struct once_cli *cli, const char *option, bool allo
 bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *value);
 /* "@FILE" (its bytes), "-" (standard input) or the text itself. */
 bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out);
+/* A key, once: *key is {NULL, 0} before. */
+bool once_cli_key_option(const struct once_cli *cli, once_span *key);
 /* Exactly one argument is left, a key. */
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key);
 
 enum once_cli_open {
     ONCE_CLI_CREATE,   /* a missing or older store is made ready */
     ONCE_CLI_EXISTING, /* it must be there: looking should not leave files behind */
+    ONCE_CLI_IF_ANY,   /* likewise, but that the default one was not made yet is no failure */
 };
 
 /* The keys for this store: what was given, or the environment says; a daemon has its own. */
 void once_cli_seal(const struct once_cli *cli, struct once_options *options);
 
-/* Opens cli->store, or the default. 0, or the exit code after a message. */
+/* Opens cli->store, or the default. 0, or the exit code after a message: 64 where no store can have that URL. *once
+ * stays NULL where there is none, and need not be any; that is said unless --quiet. */
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);
 
 /* Who is at it, for the audit trail: the user's name, or number. */

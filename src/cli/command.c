@@ -75,7 +75,8 @@ static void take_report(struct pump *pump)
         if (pump->end.how == ONCE_COMMAND_NOT_STARTED)
             break;
         pump->end.how = ONCE_COMMAND_ENDED;
-        pump->end.status = WIFSIGNALED(report.value) ? 128 + WTERMSIG(report.value) : WEXITSTATUS(report.value);
+        pump->end.signal = WIFSIGNALED(report.value) ? WTERMSIG(report.value) : 0;
+        pump->end.status = pump->end.signal != 0 ? 128 + pump->end.signal : WEXITSTATUS(report.value);
         break;
     default:
         if (pump->end.how == ONCE_COMMAND_NOT_STARTED)

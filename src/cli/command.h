@@ -26,6 +26,7 @@ struct once_command_end {
     enum once_command_how how;
     int error;          /* an errno */
     int status;         /* as shells have it: the exit status, or 128 and the signal */
+    int signal;         /* that killed it; 0: it ended by itself */
     int write_error[3]; /* errno of the first write to our own 1 or 2 that failed */
 };
 

@@ -21,8 +21,9 @@ static const char help[] =
     "  --quiet            print nothing but errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0; 64 usage; 69 store unavailable; 70 store damaged; 75 busy; 128+N ended by\n"
-    "      signal N between two steps: what was removed so far is removed\n"
+    "exit: 0, also if the default store was not made yet; 64 usage; 69 store unavailable;\n"
+    "      70 store damaged; 75 busy; 128+N ended by signal N between two steps: what was\n"
+    "      removed so far is removed\n"
     "\n"
     "example: once expire --limit 100000\n";
 /* clang-format on */
@@ -106,8 +107,8 @@ int once_cli_expire(int argc, char **argv)
     expire.terminal = isatty(STDERR_FILENO);
     expire.progress = expire.progress || (expire.terminal && !cli->quiet);
     struct once *once = NULL;
-    int exit = once_cli_open(cli, ONCE_CLI_EXISTING, &once);
-    if (exit != ONCE_EXIT_OK)
+    int exit = once_cli_open(cli, ONCE_CLI_IF_ANY, &once); /* timers begin before there is a store */
+    if (once == NULL)
         return exit;
     int error = once_signals_init(&expire.signals);
     if (error != 0)

@@ -285,10 +285,7 @@ static bool parse_option(struct forget *f, int option)
 {
     switch (option) {
     case OPTION_KEY:
-        f->word.key = once_span_str(optarg);
-        if (f->word.key.len == 0)
-            once_cli_usage(&f->cli, "--key is empty");
-        return f->word.key.len > 0;
+        return once_cli_key_option(&f->cli, &f->word.key);
     case OPTION_REASON:
         f->word.reason = once_span_str(optarg);
         return true;

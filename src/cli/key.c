@@ -14,7 +14,8 @@ static const char help[] =
     "exit: 0; 64 usage\n"
     "\n"
     "example: key=$(once key)\n"
-    "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n";
+    "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n"
+    "         A command that fails is tried again; one that was killed is asked about, exit 70\n";
 /* clang-format on */
 
 int once_cli_key_new(int argc, char **argv)

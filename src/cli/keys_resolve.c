@@ -1,5 +1,6 @@
 /* keys_resolve.c - `once keys resolve` and `release`: an operator's word on a record. */
 #include "cli/cli.h"
+#include "cli/frames.h"
 #include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/span.h"
@@ -8,7 +9,8 @@
 
 /* clang-format off */
 static const char help_resolve[] =
-    "usage: once keys resolve KEY --done --status N [--failed] [--body VALUE] --reason TEXT\n"
+    "usage: once keys resolve KEY --done --status N [--failed] [--body VALUE [--type MIME]]\n"
+    "                         --reason TEXT\n"
     "       once keys resolve KEY --not-done --reason TEXT\n"
     "\n"
     "Says how an operation ended that nobody saw end: one that is unknown, or running with\n"
@@ -16,10 +18,11 @@ static const char help_resolve[] =
     "the audit trail ('once keys show').\n"
     "\n"
     "  --done             it happened: every further try replays this outcome\n"
-    "  --status N         its exit status, or HTTP status, as the case may be\n"
+    "  --status N         its exit status, or HTTP status, as the case may be: 0 to 599\n"
     "  --failed           it ended as a failure, finally\n"
     "  --body @FILE       its output or answer: the bytes of FILE; - for standard input;\n"
     "                     or the text itself; default: none\n"
+    "  --type MIME        its Content-Type, for the replays of a gateway, e.g. application/json\n"
     "  --not-done         it did not happen, or not completely: the next try executes,\n"
     "                     from its recovery point\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required\n"
@@ -65,6 +68,7 @@ enum {
     OPTION_STATUS,
     OPTION_FAILED,
     OPTION_BODY,
+    OPTION_TYPE,
     OPTION_REASON,
     OPTION_FENCE,
 };
@@ -83,18 +87,44 @@ static const struct option options_resolve[] = {
     { "status", required_argument, NULL, OPTION_STATUS },
     { "failed", no_argument, NULL, OPTION_FAILED },
     { "body", required_argument, NULL, OPTION_BODY },
+    { "type", required_argument, NULL, OPTION_TYPE },
     { 0 },
 };
 
 static const struct option options_release[] = { OPTIONS_OF_BOTH, { 0 } };
 
+enum {
+    STATUS_MAX = 599,  /* of HTTP; an exit status is less */
+    TYPE_LEN_MAX = 255 /* RFC 6838 has 127 for each half; parameters are short */
+};
+
 struct resolve {
     struct once_cli cli;
     struct once_resolve word;
-    bool done, not_done, status_given, failed, body_given;
+    bool done, not_done, status_given, failed, body_given, type_given;
+    char headers[sizeof "Content-Type: \r\n" + TYPE_LEN_MAX];
     struct once_buf body;
     char actor[ONCE_ACTOR_LEN_MAX + 1];
 };
+
+/* One header line, and nothing that could begin another. */
+static bool parse_type(struct resolve *resolve)
+{
+    size_t len = strlen(optarg);
+    bool good = len > 0 && len <= TYPE_LEN_MAX && strchr(optarg, '/') != NULL;
+    for (size_t i = 0; good && i < len; i++)
+        good = optarg[i] >= ' ' && optarg[i] <= '~';
+    if (!good) {
+        once_cli_usage(&resolve->cli, "--type: a MIME type of up to %d visible characters, please, such as text/plain",
+                       TYPE_LEN_MAX);
+        return false;
+    }
+    snprintf(resolve->headers, sizeof resolve->headers, "Content-Type: %s\r\n", optarg);
+    resolve->type_given = true;
+    if (once_frames_named(once_span_str(resolve->headers)))
+        once_cli_usage(&resolve->cli, "--type: that one is once's own, for the output of commands");
+    return !once_frames_named(once_span_str(resolve->headers));
+}
 
 static bool parse_option(struct resolve *resolve, int option)
 {
@@ -112,7 +142,7 @@ static bool parse_option(struct resolve *resolve, int option)
         return true;
     case OPTION_STATUS:
         resolve->status_given = true;
-        if (!once_cli_number(cli, "--status", 0, INT32_MAX, &status))
+        if (!once_cli_number(cli, "--status", 0, STATUS_MAX, &status))
             return false;
         resolve->word.outcome.status = (int32_t)status;
         return true;
@@ -120,6 +150,8 @@ static bool parse_option(struct resolve *resolve, int option)
         resolve->body_given = true;
         once_buf_release(&resolve->body);
         return once_cli_bytes(cli, "--body", &resolve->body);
+    case OPTION_TYPE:
+        return parse_type(resolve);
     case OPTION_REASON:
         resolve->word.reason = once_span_str(optarg);
         return true;
@@ -132,14 +164,16 @@ static bool parse_option(struct resolve *resolve, int option)
 static bool check(struct resolve *resolve)
 {
     const struct once_cli *cli = &resolve->cli;
-    bool about_outcome = resolve->status_given || resolve->failed || resolve->body_given;
+    bool about_outcome = resolve->status_given || resolve->failed || resolve->body_given || resolve->type_given;
     const char *wrong = NULL;
     if (resolve->word.verdict == 0 && resolve->done == resolve->not_done)
         wrong = "one of --done and --not-done, please";
     else if (resolve->done && !resolve->status_given)
         wrong = "--done needs --status N, which further tries will exit with";
     else if (!resolve->done && about_outcome)
-        wrong = "--status, --failed and --body tell how it ended: they go with --done";
+        wrong = "--status, --failed, --body and --type tell how it ended: they go with --done";
+    else if (resolve->type_given && !resolve->body_given)
+        wrong = "--type is the type of a body: it goes with --body";
     else if (resolve->word.reason.len == 0)
         wrong = "--reason TEXT is missing: how do you know?";
     if (wrong != NULL)
@@ -210,6 +244,7 @@ static int run(struct resolve *resolve, int argc, char **argv, const struct opti
     if (resolve->done) {
         word->outcome.state = resolve->failed ? ONCE_STATE_FAILED : ONCE_STATE_SUCCEEDED;
         word->outcome.body = once_buf_span(&resolve->body);
+        word->outcome.headers = once_span_str(resolve->headers);
     }
     once_cli_actor(resolve->actor, sizeof resolve->actor);
     word->actor = once_span_str(resolve->actor);

@@ -176,7 +176,8 @@ static void print_outcome(const struct show *show, const struct once_record *rec
 {
     if (record->state == ONCE_STATE_RUNNING)
         return;
-    /* Of an unknown one: what was said without saying how it ended, a 500 perhaps; for whoever has to find out. */
+    /* Of an unknown one: what was said without saying how it ended, a service's 500 or what a command had printed when
+     * it was killed; for whoever has to find out. */
     bool known = record->state != ONCE_STATE_UNKNOWN;
     if (known || record->status != 0)
         print_line("status", "%" PRId32, record->status);

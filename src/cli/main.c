@@ -105,11 +105,11 @@ int main(int argc, char **argv)
         return ONCE_EXIT_USAGE;
     }
     struct once_cli cli = { .verb = argv[1] };
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("once %s\n", once_version());
         return once_cli_finish(&cli, ONCE_EXIT_OK);
     }
-    if (strcmp(argv[1], "--help") == 0)
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return once_cli_finish(&cli, print_help());
     if (strcmp(argv[1], "help") == 0)
         return once_cli_finish(&cli, help_verb(argc - 2, argv + 2));

@@ -20,7 +20,7 @@ static const char help[] =
     "  --pg-cron[=off]    also let the PostgreSQL database's own pg_cron give back the space of\n"
     "                     what expired (once.expire), or no longer; may be repeated\n"
     "  --print            print the SQL of all versions for this kind of store instead, and\n"
-    "                     touch nothing\n"
+    "                     touch nothing; for PostgreSQL: --store postgresql://\n"
     ONCE_CLI_HELP_STORE
     "  --quiet            print nothing but errors\n"
     ONCE_CLI_HELP_HELP
@@ -35,23 +35,24 @@ enum { OPTION_PRINT = ONCE_CLI_OWN, OPTION_PG_CRON };
 
 enum cron { CRON_AS_IT_IS, CRON_ON, CRON_OFF };
 
-/* Its URL may hold a password, and is not shown. */
-static bool is_postgres(const char *url)
+static int print_sql(const struct once_cli *cli, enum once_store_kind kind, enum cron cron)
 {
-    return strncmp(url, "postgres", strlen("postgres")) == 0;
-}
-
-static void print_sql(const char *url, enum cron cron)
-{
-    if (is_postgres(url)) {
+    switch (kind) {
+    case ONCE_STORE_POSTGRES:
         for (int i = 0; i < postgres_migration_count; i++)
             printf("BEGIN;\n-- %s\n%s\nCOMMIT;\n", postgres_migrations[i].name, postgres_migrations[i].sql);
         if (cron != CRON_AS_IT_IS)
             printf("\n-- pg_cron\n%s", cron == CRON_ON ? postgres_sql_cron_on : postgres_sql_cron_off);
-        return;
+        return ONCE_EXIT_OK;
+    case ONCE_STORE_SQLITE:
+        for (int i = 0; i < sqlite_migration_count; i++)
+            printf("-- %s\n%s\n", sqlite_migrations[i].name, sqlite_migrations[i].sql);
+        return ONCE_EXIT_OK;
+    default:
+        return once_cli_usage(cli, "--print: %s",
+                              kind == ONCE_STORE_REDIS ? "a store in Redis has no schema"
+                                                       : "a daemon's store is migrated by its daemon: name that store");
     }
-    for (int i = 0; i < sqlite_migration_count; i++)
-        printf("-- %s\n%s\n", sqlite_migrations[i].name, sqlite_migrations[i].sql);
 }
 
 static bool cron_of(const char *option, enum cron *cron)
@@ -95,17 +96,20 @@ int once_cli_migrate(int argc, char **argv)
     if (optind < argc)
         return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
     struct once_error err;
+    enum once_store_kind kind = 0;
     once_result r = once_store_url(cli.store, !print, cli.url, &err);
-    if (r == ONCE_OK && cron != CRON_AS_IT_IS && !is_postgres(cli.url))
+    if (r == ONCE_OK)
+        r = once_store_url_check(cli.url, &kind, &err);
+    if (r == ONCE_OK && cron != CRON_AS_IT_IS && kind != ONCE_STORE_POSTGRES)
         return once_cli_usage(&cli, "--pg-cron is for a PostgreSQL store");
-    int version = 0;
     if (r == ONCE_OK && print)
-        print_sql(cli.url, cron);
-    else if (r == ONCE_OK)
+        return once_cli_finish(&cli, print_sql(&cli, kind, cron));
+    int version = 0;
+    if (r == ONCE_OK)
         r = migrate(cli.url, cron, &version, &err);
     if (r != ONCE_OK)
         return once_cli_error(&cli, &err, "migrate the store");
-    if (!print && !cli.quiet)
-        printf("%s is at version %d\n", is_postgres(cli.url) ? "the PostgreSQL store" : cli.url, version);
+    if (!cli.quiet) /* a PostgreSQL URL may hold a password, and is not shown */
+        printf("%s is at version %d\n", kind == ONCE_STORE_POSTGRES ? "the PostgreSQL store" : cli.url, version);
     return once_cli_finish(&cli, ONCE_EXIT_OK);
 }

@@ -410,6 +410,11 @@ static void print_summary(const struct reconcile *r)
     if (counts->no_key > 0)
         printf(", %" PRIu64 " without a key skipped", counts->no_key);
     printf("\n");
+    /* More often the wrong keys were compared than nothing of all of it happened. */
+    bool knows_none = counts->records > 1 && counts->lines > 0 && counts->known == 0;
+    if (knows_none && differences(counts) > 0 && counts->of[RECONCILE_NOT_ASKED] == 0)
+        printf("the other side knew none of these keys: is %s right?\n",
+               r->from != NULL ? "--key, or --call," : "--call");
     if (counts->planned > 0)
         printf("nothing was changed: --apply resolves %" PRIu64 "\n", counts->planned);
 }

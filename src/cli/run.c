@@ -5,7 +5,9 @@
  *        another process is at it, --wait asks again in slices, so that a signal ends
  *        the waiting: nothing is held then. A signal that arrives between the claim and
  *        the command's start releases the key. From the start on signals belong to the
- *        command, and `once` stays to record how it ended.
+ *        command, and `once` stays to record how it ended. An exit status is the command's
+ *        own word; one that a signal killed did not say how far it got, and that is unknown
+ *        (K10), unless it may be interrupted anywhere or any end is final.
  *
  * Not here: what the command finds in its environment (run_env.c), how its processes
  *        are kept together (guard.c), the format of its kept output (frames.c).
@@ -55,17 +57,17 @@ static const char help[] =
     "                     only exits the same\n"
     "  --key-time         a KEY that is a UUIDv7 older than the retention is not executed as\n"
     "                     a new one, exit 70\n"
-    "  --takeover HOW     what the next run does when this one died: 'escalate' (the\n"
-    "                     default) says so and leaves it to a person, exit 70; 'rerun'\n"
-    "                     executes again: for commands that may be interrupted anywhere\n"
-    "                     and run again. A rerun command that lost its place to another\n"
-    "                     attempt gets SIGTERM\n"
+    "  --takeover HOW     what this run does when it finds that an earlier one died, and what\n"
+    "                     becomes of its own command if a signal kills that: 'escalate' (the\n"
+    "                     default) leaves it to a person, exit 70; 'rerun' executes again: for\n"
+    "                     commands that may be interrupted anywhere and run again. A rerun\n"
+    "                     command that lost its place to another attempt gets SIGTERM\n"
     "  --wait DUR         while another process is at it, wait this long; default 0s\n"
     "  --final WHICH      outcomes that are final: 'success' (the default: after a failure\n"
     "                     the next run executes again) or 'any'\n"
     "  --max-output SIZE  output to keep at most; longer output is shown, but not kept;\n"
     "                     default 1M, up to 16320K\n"
-    "  --quiet            do not remark on replays\n"
+    "  --quiet            do not remark on replays, unless their output is not there\n"
     ONCE_CLI_HELP_HELP
     "\n"
     "The KEY belongs to COMMAND and its ARGUMENTs: with others it is refused, exit 65. The\n"
@@ -185,8 +187,7 @@ static bool parse_option(struct run *run, int option)
     int which;
     switch (option) {
     case OPTION_KEY:
-        run->claim.key = once_span_str(optarg);
-        return true;
+        return once_cli_key_option(cli, &run->claim.key);
     case OPTION_LEASE:
         return parse_span_of_time(cli, "--lease", false, &run->claim.lease_ms);
     case OPTION_RETENTION:
@@ -257,16 +258,24 @@ static bool is_held(void *attempt)
     return once_attempt_is_held(attempt);
 }
 
+/* The command was killed, did not say how far it got, and must not be executed again on a guess. */
+static bool is_blind(const struct run *run)
+{
+    return run->end.signal != 0 && run->claim.takeover != ONCE_TAKEOVER_RERUN && !run->final_any;
+}
+
 static enum once_work describe(struct run *run, struct once_outcome *outcome)
 {
     if (run->end.how == ONCE_COMMAND_NOT_STARTED)
         return ONCE_WORK_NOT_STARTED;
     if (run->end.how == ONCE_COMMAND_LOST)
         return ONCE_WORK_UNKNOWN;
-    bool failed = run->end.status != 0;
+    bool failed = run->end.status != 0, unknown = is_blind(run);
     *outcome = (struct once_outcome){
-        .state = failed ? ONCE_STATE_FAILED : ONCE_STATE_SUCCEEDED,
-        .retryable = failed && !run->final_any,
+        .state = unknown  ? ONCE_STATE_UNKNOWN
+                 : failed ? ONCE_STATE_FAILED
+                          : ONCE_STATE_SUCCEEDED,
+        .retryable = failed && !unknown && !run->final_any,
         .body_dropped = run->frames.dropped,
         .status = run->end.status,
         .headers = ONCE_LIT(ONCE_FRAMES_HEADERS),
@@ -344,6 +353,16 @@ static int answer_own(const struct run *run, const struct once_record *record)
     return report_write_errors(run, run->end.write_error, once_replay_status(record));
 }
 
+/* NULL: it is there. */
+static const char *why_no_output(const struct once_record *record)
+{
+    return record->forgotten      ? "its output was forgotten"
+           : record->body_expired ? "its output is no longer kept"
+           : record->body_sealed  ? "the key that its output is sealed with is gone"
+           : record->body_dropped ? "its output is not kept"
+                                  : NULL;
+}
+
 static int answer_replay(const struct run *run, const struct once_record *record)
 {
     int write_error[3] = { 0 };
@@ -354,14 +373,12 @@ static int answer_replay(const struct run *run, const struct once_record *record
     char finished[ONCE_TEXT_TIME_LEN];
     once_text_local(record->finished_at, finished);
     bool in_line = record->body.len > 0 && record->body.ptr[record->body.len - 1] != '\n';
-    if (!run->cli.quiet)
-        fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s\n",
-                in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished,
-                record->forgotten      ? "; its output was forgotten"
-                : record->body_expired ? "; its output is no longer kept"
-                : record->body_sealed  ? "; the key that its output is sealed with is gone"
-                : record->body_dropped ? "; its output is not kept"
-                                       : "");
+    const char *missing = why_no_output(record);
+    /* Who reads nothing where there was something has to be told, whatever else he does not want to hear. */
+    if (!run->cli.quiet || missing != NULL)
+        fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s%s\n",
+                in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished, missing != NULL ? "; " : "",
+                missing != NULL ? missing : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }
 
@@ -385,14 +402,33 @@ static void add_resolve(const struct run *run, const struct once_record *record,
     once_text_quote(text, run->claim.key);
 }
 
+/* By its signal, if that was seen: other unknown outcomes have no status. */
+static int signal_of(const struct once_record *record)
+{
+    return record->status > ONCE_EXIT_SIGNAL ? record->status - ONCE_EXIT_SIGNAL : 0;
+}
+
+static void add_end(const struct run *run, const struct once_record *record, bool own, struct once_buf *text)
+{
+    const char *key = quoted(run->claim.key);
+    if (signal_of(record) != 0) {
+        once_buf_addf(text, "attempt %" PRIu32 " of %s was killed by signal %d: nobody knows how far it got\n",
+                      own ? run->attempt : record->attempt, key, signal_of(record));
+        return;
+    }
+    once_buf_addf(text, "cannot tell whether %s was executed: attempt %" PRIu32 " began and nobody saw its end\n", key,
+                  record->attempt);
+    if (run->executed && run->end.how == ONCE_COMMAND_ENDED)
+        once_buf_addf(text, "it ended here, with status %d, after its lease was over\n", run->end.status);
+}
+
+/* Of our own command's death we tell as a shell does; whoever asks after that is told 70. */
 static int answer_unknown(const struct run *run, const struct once_record *record)
 {
+    bool own = run->executed && run->fence == record->grant.fence && signal_of(record) != 0;
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
-    once_buf_addf(&text, "cannot tell whether %s was executed: attempt %" PRIu32 " began and nobody saw its end\n",
-                  quoted(run->claim.key), record->attempt);
-    if (run->executed && run->end.how == ONCE_COMMAND_ENDED)
-        once_buf_addf(&text, "it ended here, with status %d, after its lease was over\n", run->end.status);
+    add_end(run, record, own, &text);
     once_buf_addf(&text, "find out, then say so with one of\n");
     add_resolve(run, record, "--done --status 0", &text);
     once_buf_addf(&text, "    # it happened: further runs replay that\n");
@@ -400,18 +436,15 @@ static int answer_unknown(const struct run *run, const struct once_record *recor
     once_buf_addf(&text, "    # it did not: the next run executes it");
     int exit = once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
-    return exit;
+    return own ? report_write_errors(run, run->end.write_error, run->end.status) : exit;
 }
 
-static int answer_in_progress(const struct run *run, const struct once_reply *reply)
+static int answer_in_progress(const struct run *run, const struct once_record *record)
 {
-    char after[ONCE_TEXT_TIME_LEN] = "a moment";
-    /* Rounded up: a moment too early one is only told the same again. */
-    if (reply->retry_after_ms > 0)
-        once_text_about((reply->retry_after_ms + 999) / 1000 * 1000, after);
     return once_cli_fail(&run->cli, ONCE_EXIT_BUSY,
-                         "%s is in progress: attempt %" PRIu32 " is at it; try again in %s%s", quoted(run->claim.key),
-                         reply->record.attempt, after, run->wait_ms == 0 ? ", or use --wait" : "");
+                         "%s is in progress: attempt %" PRIu32 " is at it, its lease renewed while it runs; try again "
+                         "later%s",
+                         quoted(run->claim.key), record->attempt, run->wait_ms == 0 ? ", or use --wait" : "");
 }
 
 static int answer_not_started(const struct run *run)
@@ -462,7 +495,7 @@ static int answer(struct run *run, const struct once_reply *reply)
                              "%s was used for another command; take another key, or run the same command",
                              quoted(run->claim.key));
     case ONCE_ARM_IN_PROGRESS:
-        return answer_in_progress(run, reply);
+        return answer_in_progress(run, record);
     case ONCE_ARM_UNKNOWN:
         return answer_unknown(run, record);
     case ONCE_ARM_EXPIRED:
@@ -529,13 +562,11 @@ static once_result look_on(struct run *run, struct once_reply *reply, struct onc
         run->interrupted = once_signals_take(&run->signals);
         if (run->interrupted != 0)
             return ONCE_OK;
-        int64_t retry_after_ms = reply->retry_after_ms;
         once_reply_release(reply);
         once_result r = once_lookup(run->once, run->claim.tenant, run->claim.key, reply, err);
         if (r != ONCE_OK)
             return r;
         reply->arm = arm_of(reply);
-        reply->retry_after_ms = retry_after_ms;
     }
     return ONCE_OK;
 }

@@ -228,10 +228,7 @@ static bool parse_request_option(struct send *s, int option)
     case 'd':
         return parse_data(s);
     case OPTION_KEY:
-        s->request.key = once_span_str(optarg);
-        if (optarg[0] == '\0')
-            once_cli_usage(&s->cli, "--key: it is empty");
-        return optarg[0] != '\0';
+        return once_cli_key_option(&s->cli, &s->request.key);
     case OPTION_HEADER_NAME:
         s->options.key_header = optarg;
         return true;
@@ -325,6 +322,10 @@ static bool parse_arguments(struct send *s, int argc, char **argv)
         return refuse(s, "too many arguments");
     if (s->mode == SEND_NEW && count < 1)
         return refuse(s, "which METHOD and URL? For instance: POST https://...");
+    if (s->mode == SEND_NEW && strstr(argv[optind], "://") != NULL)
+        return refuse(s, "which METHOD? It comes first: once send POST https://...");
+    if (s->mode == SEND_NEW && strpbrk(argv[optind], "abcdefghijklmnopqrstuvwxyz") != NULL)
+        return refuse(s, "METHOD is written in capitals: POST, PUT, PATCH, DELETE; another one is another method");
     if (s->mode == SEND_NEW && count < 2)
         return refuse(s, "which URL?");
     if (s->mode == SEND_FORGET && count < 1)

@@ -4,12 +4,15 @@
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define DEFAULT_SCHEME "sqlite:"
 
 static const char *environment(const char *name)
 {
@@ -52,9 +55,9 @@ static once_result default_directory(char out[PATH_MAX], struct once_error *err)
     else if (dir != NULL && dir[0] == '/')
         n = snprintf(out, PATH_MAX, "%s/.local/state/once", dir);
     else
-        return once_fail(err, ONCE_INVALID, "no home directory to keep a store in; use --store URL");
+        return once_fail(err, ONCE_UNAVAILABLE, "no home directory to keep a store in; use --store URL");
     if (n < 0 || n >= PATH_MAX)
-        return once_fail(err, ONCE_INVALID, "the path of the state directory is too long; use --store URL");
+        return once_fail(err, ONCE_UNAVAILABLE, "the path of the state directory is too long; use --store URL");
     return ONCE_OK;
 }
 
@@ -90,7 +93,7 @@ static once_result default_url(bool create, struct once_buf *url, struct once_er
     if (r == ONCE_OK && create)
         r = make_directory(dir, err);
     if (r == ONCE_OK)
-        once_buf_addf(url, "sqlite:%s/once.db", dir);
+        once_buf_addf(url, DEFAULT_SCHEME "%s/once.db", dir);
     return r;
 }
 
@@ -124,5 +127,14 @@ once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN
         once_buf_release(&url);
         return r;
     }
-    return write_url(&url, out, err);
+    r = write_url(&url, out, err);
+    return r == ONCE_OK ? once_store_url_check(out, NULL, err) : r;
+}
+
+const char *once_store_default_missing(const char *given, const char *url)
+{
+    if (given != NULL || environment("ONCE_STORE") != NULL)
+        return NULL;
+    const char *path = url + strlen(DEFAULT_SCHEME);
+    return access(path, F_OK) != 0 && errno == ENOENT ? path : NULL;
 }

@@ -1,11 +1,14 @@
 /* decide.c - see decide.h. */
 #include "core/decide.h"
 
+#include "core/duration.h"
 #include "core/err.h"
 #include "core/key.h"
 #include "core/limits.h"
 #include "core/seal.h"
 #include "core/span.h"
+
+#include <stdio.h>
 
 /* With intent, whoever sends has recorded a point before: without one, nothing was sent. */
 static bool is_unsent(const struct once_stored *stored)
@@ -155,11 +158,28 @@ once_result once_name_check(once_span tenant, once_span key, struct once_error *
     return ONCE_OK;
 }
 
+/* As people write it; what is no length of time at all, in its number. */
+static const char *in_words(int64_t ms, char text[ONCE_DURATION_TEXT_LEN])
+{
+    if (ms >= 0 || ms == ONCE_NEVER)
+        once_duration_format(ms, text);
+    else
+        snprintf(text, ONCE_DURATION_TEXT_LEN, "%lldms", (long long)ms);
+    return text;
+}
+
+static once_result out_of_range(const char *what, int64_t ms, int64_t min, int64_t max, const char *besides,
+                                struct once_error *err)
+{
+    char text[3][ONCE_DURATION_TEXT_LEN];
+    return once_fail(err, ONCE_INVALID, "a %s of %s is not between %s and %s%s", what, in_words(ms, text[0]),
+                     in_words(min, text[1]), in_words(max, text[2]), besides);
+}
+
 once_result once_lease_check(int64_t lease_ms, struct once_error *err)
 {
     if (lease_ms < 0 || lease_ms > ONCE_LEASE_MS_MAX)
-        return once_fail(err, ONCE_INVALID, "lease of %lld ms is not between 1 and %lld", (long long)lease_ms,
-                         (long long)ONCE_LEASE_MS_MAX);
+        return out_of_range("lease", lease_ms, 1, ONCE_LEASE_MS_MAX, "", err);
     return ONCE_OK;
 }
 
@@ -178,14 +198,14 @@ static once_result body_retention_check(struct once_claim *claim, struct once_er
 {
     int64_t body = claim->body_retention_ms, record = claim->retention_ms;
     if (body != ONCE_NEVER && (body < 0 || body > ONCE_RETENTION_MS_MAX))
-        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is not between 1 and %lld, nor ONCE_NEVER",
-                         (long long)body, (long long)ONCE_RETENTION_MS_MAX);
+        return out_of_range("body retention", body, 1, ONCE_RETENTION_MS_MAX, ", nor 'never'", err);
+    char text[2][ONCE_DURATION_TEXT_LEN];
     if (record != ONCE_NEVER && body == ONCE_NEVER)
-        return once_fail(err, ONCE_INVALID, "a body cannot be kept for ever in a record that is kept for %lld ms",
-                         (long long)record);
+        return once_fail(err, ONCE_INVALID, "a body cannot be kept for ever in a record that is kept for %s",
+                         in_words(record, text[0]));
     if (record != ONCE_NEVER && body > record)
-        return once_fail(err, ONCE_INVALID, "body retention of %lld ms is longer than the record's, %lld ms",
-                         (long long)body, (long long)record);
+        return once_fail(err, ONCE_INVALID, "a body retention of %s is longer than the record's, %s",
+                         in_words(body, text[0]), in_words(record, text[1]));
     if (body == record)
         claim->body_retention_ms = 0;
     return ONCE_OK;
@@ -199,11 +219,9 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (r != ONCE_OK)
         return r;
     if (in->retention_ms != ONCE_NEVER && (in->retention_ms < 0 || in->retention_ms > ONCE_RETENTION_MS_MAX))
-        return once_fail(err, ONCE_INVALID, "retention of %lld ms is not between 1 and %lld, nor ONCE_NEVER",
-                         (long long)in->retention_ms, (long long)ONCE_RETENTION_MS_MAX);
+        return out_of_range("retention", in->retention_ms, 1, ONCE_RETENTION_MS_MAX, ", nor 'never'", err);
     if (in->wait_ms < 0 || in->wait_ms > ONCE_WAIT_MS_MAX)
-        return once_fail(err, ONCE_INVALID, "wait of %lld ms is not between 0 and %lld", (long long)in->wait_ms,
-                         (long long)ONCE_WAIT_MS_MAX);
+        return out_of_range("wait", in->wait_ms, 0, ONCE_WAIT_MS_MAX, "", err);
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
         return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
                          (int)in->takeover);

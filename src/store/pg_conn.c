@@ -6,6 +6,7 @@
 #include "core/span.h"
 #include "os/os.h"
 #include "postgres_sql.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -211,7 +212,7 @@ static once_span unknown_parameter(const char *url)
 
 /* What libpq would not take is the caller's mistake, not the server's. Its words for that repeat parts of the URL,
  * among them the password, so they are not passed on. */
-static once_result check_url(const char *url, struct once_error *err)
+once_result once_store_postgres_url_check(const char *url, struct once_error *err)
 {
     PQconninfoOption *parsed = PQconninfoParse(url, NULL);
     bool readable = parsed != NULL, stray = has_stray_at(url), good = readable && !stray && has_ports(parsed);
@@ -254,7 +255,7 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
 {
     char line[300];
     pg_conn_close(c);
-    once_result r = check_url(c->url, err);
+    once_result r = once_store_postgres_url_check(c->url, err);
     if (r != ONCE_OK)
         return r;
     c->conn = connect_to(c->url);

@@ -521,6 +521,6 @@ once_result once_store_postgres_open(const char *url, const struct once_options 
     const struct once_clock *clock = options->clock != &once_os_clock ? options->clock : NULL;
     once_result r = open_handle(url, clock, NULL, out, err);
     if (r != ONCE_OK)
-        once_error_prefix(err, "cannot open the PostgreSQL store");
+        once_error_prefix(err, "PostgreSQL");
     return r;
 }

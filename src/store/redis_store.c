@@ -281,7 +281,7 @@ once_result once_store_redis_open(once_span url, const struct once_options *opti
     if (r == ONCE_OK) {
         r = redis_store_connect(s, err);
         if (r != ONCE_OK)
-            once_error_prefix(err, "cannot open the Redis store");
+            once_error_prefix(err, "Redis");
     }
     if (r != ONCE_OK) {
         close_store(&s->base);

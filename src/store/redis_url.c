@@ -215,15 +215,16 @@ static once_result parse_query(once_span query, struct redis_url *out, struct on
         r = copy(value, "ca", out->ca, REDIS_NAME_MAX, err);
     if (r == ONCE_OK)
         r = parse_safety(query, out, err);
-    return r == ONCE_OK ? find_password(query, out, err) : r;
+    return r;
 }
 
-once_result redis_url_parse(once_span url, struct redis_url *out, struct once_error *err)
+/* All but the password that is elsewhere. */
+static once_result parse(once_span url, struct redis_url *out, once_span *query, struct once_error *err)
 {
     *out = (struct redis_url){ .prefix = "once:", .db = "0", .keytext = true };
-    once_span scheme, rest, query;
+    once_span scheme, rest;
     once_span_cut(url, ':', &scheme, &rest);
-    once_span_cut(rest, '?', &rest, &query);
+    once_span_cut(rest, '?', &rest, query);
     out->tls = once_span_equal(scheme, ONCE_LIT("rediss"));
     out->is_unix = once_span_equal(scheme, ONCE_LIT("redis+unix"));
     once_result r;
@@ -236,7 +237,21 @@ once_result redis_url_parse(once_span url, struct redis_url *out, struct once_er
     } else {
         r = parse_net(rest, out, err);
     }
-    return r == ONCE_OK ? parse_query(query, out, err) : r;
+    return r == ONCE_OK ? parse_query(*query, out, err) : r;
+}
+
+once_result redis_url_parse(once_span url, struct redis_url *out, struct once_error *err)
+{
+    once_span query;
+    once_result r = parse(url, out, &query, err);
+    return r == ONCE_OK ? find_password(query, out, err) : r;
+}
+
+once_result once_store_redis_url_check(once_span url, struct once_error *err)
+{
+    struct redis_url parsed;
+    once_span query;
+    return parse(url, &parsed, &query, err);
 }
 
 void redis_url_text(const struct redis_url *url, char *out, size_t len)

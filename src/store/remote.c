@@ -438,7 +438,27 @@ static const struct once_store_ops ops = {
     .close = close_store,
 };
 
-once_result once_store_remote_open(once_span path, struct once_store **out, struct once_error *err)
+/* PATH, without what is behind a '?': there are no parameters. */
+static once_result socket_path(once_span rest, once_span *path, struct once_error *err)
+{
+    static const char *const known[] = { NULL };
+    const size_t max = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    once_span query;
+    once_span_cut(rest, '?', path, &query);
+    once_result r = once_url_check(query, known, err);
+    if (r == ONCE_OK && (path->len == 0 || path->len > max))
+        r = once_fail(err, ONCE_INVALID, "'once:%.*s' does not name a daemon's socket: a path of 1 to %zu bytes",
+                      ONCE_SPAN_ARGS(*path), max);
+    return r;
+}
+
+once_result once_store_remote_url_check(once_span rest, struct once_error *err)
+{
+    once_span path;
+    return socket_path(rest, &path, err);
+}
+
+once_result once_store_remote_open(once_span rest, struct once_store **out, struct once_error *err)
 {
     struct remote_store *s = calloc(1, sizeof *s);
     if (s == NULL)
@@ -449,13 +469,8 @@ once_result once_store_remote_open(once_span path, struct once_store **out, stru
     s->address.sun_family = AF_UNIX;
     once_buf_init(&s->out, SEND_LEN_MAX);
     once_buf_init(&s->in, WIRE_FRAME_LEN_MAX + 4 + 2 * READ_LEN);
-    once_span query;
-    static const char *const known[] = { NULL };
-    once_span_cut(path, '?', &path, &query);
-    once_result r = once_url_check(query, known, err);
-    if (r == ONCE_OK && (path.len == 0 || path.len >= sizeof s->address.sun_path))
-        r = once_fail(err, ONCE_INVALID, "'once:%.*s' does not name a daemon's socket: a path of 1 to %zu bytes",
-                      ONCE_SPAN_ARGS(path), sizeof s->address.sun_path - 1);
+    once_span path;
+    once_result r = socket_path(rest, &path, err);
     if (r == ONCE_OK) {
         memcpy(s->address.sun_path, path.ptr, path.len);
         r = connect_daemon(s, err);

@@ -38,14 +38,22 @@ static char *path_resolved(const char *path)
     return out;
 }
 
-once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
-                              struct once_error *err)
+once_result sqlite_path_check(once_span path, struct once_error *err)
 {
-    *f = (struct sqlite_files){ .lock_fd = -1, .reserve_len = reserve_len, .lock_wait_ms = lock_wait_ms };
     if (path.len == 0)
         return once_fail(err, ONCE_INVALID, "a store needs a path: sqlite:PATH");
     if (memchr(path.ptr, '\0', path.len) != NULL)
         return once_fail(err, ONCE_INVALID, "the path holds a NUL byte");
+    return ONCE_OK;
+}
+
+once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
+                              struct once_error *err)
+{
+    *f = (struct sqlite_files){ .lock_fd = -1, .reserve_len = reserve_len, .lock_wait_ms = lock_wait_ms };
+    once_result r = sqlite_path_check(path, err);
+    if (r != ONCE_OK)
+        return r;
     char *given = path_with(path, "");
     f->path = given != NULL ? path_resolved(given) : NULL;
     free(given);

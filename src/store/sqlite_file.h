@@ -25,6 +25,8 @@ struct sqlite_files {
     uint32_t lock_wait_ms;
 };
 
+/* Whether it can be a store's, without looking there. */
+once_result sqlite_path_check(once_span path, struct once_error *err);
 once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
                               struct once_error *err);
 void sqlite_files_release(struct sqlite_files *f);

@@ -394,18 +394,18 @@ static const struct once_store_ops ops = {
     .close = close_store,
 };
 
-static once_result read_params(struct sqlite_store *s, once_span query, uint64_t *reserve_len, struct once_error *err)
+static once_result read_params(once_span query, bool *keytext, uint64_t *reserve_len, struct once_error *err)
 {
     static const char *const known[] = { "keytext", "reserve", NULL };
     once_result r = once_url_check(query, known, err);
     if (r != ONCE_OK)
         return r;
     once_span value;
-    s->protocol.keytext = true;
+    *keytext = true;
     if (once_url_param(query, "keytext", &value)) {
         if (!once_span_equal(value, ONCE_LIT("on")) && !once_span_equal(value, ONCE_LIT("off")))
             return once_fail(err, ONCE_INVALID, "keytext=%.*s: it is on or off", ONCE_SPAN_ARGS(value));
-        s->protocol.keytext = once_span_equal(value, ONCE_LIT("on"));
+        *keytext = once_span_equal(value, ONCE_LIT("on"));
     }
     *reserve_len = RESERVE_LEN_DEFAULT;
     if (once_url_param(query, "reserve", &value))
@@ -447,6 +447,16 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
     return r;
 }
 
+once_result once_store_sqlite_url_check(once_span rest, struct once_error *err)
+{
+    once_span path, query;
+    bool keytext;
+    uint64_t reserve_len;
+    once_span_cut(rest, '?', &path, &query);
+    once_result r = sqlite_path_check(path, err);
+    return r == ONCE_OK ? read_params(query, &keytext, &reserve_len, err) : r;
+}
+
 once_result once_store_sqlite_open(once_span rest, const struct once_options *options, struct once_store **out,
                                    struct once_error *err)
 {
@@ -467,13 +477,13 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     uint64_t reserve_len = 0;
     if (!options->shared) /* without it, everything is just read */
         s->protocol.recent = calloc(SQLITE_RECENT_LEN, sizeof *s->protocol.recent);
-    once_result r = read_params(s, query, &reserve_len, err);
+    once_result r = read_params(query, &s->protocol.keytext, &reserve_len, err);
     if (r == ONCE_OK)
         r = sqlite_files_init(&s->files, path, reserve_len, options->lock_wait_ms, err);
     if (r == ONCE_OK)
         r = open_files(s, err);
     if (r != ONCE_OK) {
-        once_error_prefix(err, "cannot open store 'sqlite:%.*s'", ONCE_SPAN_ARGS(path));
+        once_error_prefix(err, "sqlite:%.*s", ONCE_SPAN_ARGS(path));
         close_store(&s->base);
         return r;
     }

@@ -49,37 +49,71 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
     return ONCE_OK;
 }
 
-static bool is_postgres(once_span url)
+static once_result kind_of(once_span url, enum once_store_kind *kind, struct once_error *err)
 {
-    return once_span_starts(url, ONCE_LIT("postgresql:")) || once_span_starts(url, ONCE_LIT("postgres:"));
-}
-
-static bool is_redis(once_span scheme)
-{
-    return once_span_equal(scheme, ONCE_LIT("redis")) || once_span_equal(scheme, ONCE_LIT("rediss")) ||
-           once_span_equal(scheme, ONCE_LIT("redis+unix"));
-}
-
-static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
-                              struct once_error *err)
-{
+    static const struct {
+        once_span scheme;
+        enum once_store_kind kind;
+    } kinds[] = {
+        { ONCE_LIT("sqlite"), ONCE_STORE_SQLITE },     { ONCE_LIT("postgresql"), ONCE_STORE_POSTGRES },
+        { ONCE_LIT("postgres"), ONCE_STORE_POSTGRES }, { ONCE_LIT("redis"), ONCE_STORE_REDIS },
+        { ONCE_LIT("rediss"), ONCE_STORE_REDIS },      { ONCE_LIT("redis+unix"), ONCE_STORE_REDIS },
+        { ONCE_LIT("once"), ONCE_STORE_DAEMON },
+    };
     once_span scheme, rest;
     if (!once_span_cut(url, ':', &scheme, &rest)) {
         char shown[ONCE_URL_SHOWN_LEN];
         once_url_shown((const char *)url.ptr, shown); /* url ends where its string does */
         return once_fail(err, ONCE_INVALID, "'%s' is not a store's URL; write sqlite:PATH", shown);
     }
-    if (once_span_equal(scheme, ONCE_LIT("sqlite")))
-        return once_store_sqlite_open(rest, options, out, err);
-    if (is_postgres(url))
-        return once_store_postgres_open((const char *)url.ptr, options, out, err);
-    if (is_redis(scheme))
-        return once_store_redis_open(url, options, out, err);
-    if (once_span_equal(scheme, ONCE_LIT("once")))
-        return once_store_remote_open(rest, out, err);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (once_span_equal(scheme, kinds[i].scheme)) {
+            *kind = kinds[i].kind;
+            return ONCE_OK;
+        }
     return once_fail(
         err, ONCE_INVALID,
         "there is no store '%.*s:'; this program has sqlite:, postgresql:, redis: and once:", ONCE_SPAN_ARGS(scheme));
+}
+
+static once_span behind_scheme(once_span url)
+{
+    once_span scheme, rest;
+    once_span_cut(url, ':', &scheme, &rest);
+    return rest;
+}
+
+static once_result open_plain(once_span url, const struct once_options *options, struct once_store **out,
+                              struct once_error *err)
+{
+    enum once_store_kind kind = 0;
+    once_result r = kind_of(url, &kind, err);
+    if (r != ONCE_OK)
+        return r;
+    switch (kind) {
+    case ONCE_STORE_SQLITE:
+        return once_store_sqlite_open(behind_scheme(url), options, out, err);
+    case ONCE_STORE_POSTGRES:
+        return once_store_postgres_open((const char *)url.ptr, options, out, err);
+    case ONCE_STORE_REDIS:
+        return once_store_redis_open(url, options, out, err);
+    default:
+        return once_store_remote_open(behind_scheme(url), out, err);
+    }
+}
+
+static once_result check_plain(once_span url, enum once_store_kind kind, struct once_error *err)
+{
+    switch (kind) {
+    case ONCE_STORE_SQLITE:
+        return once_store_sqlite_url_check(behind_scheme(url), err);
+    case ONCE_STORE_POSTGRES:
+        return once_store_postgres_url_check((const char *)url.ptr, err);
+    case ONCE_STORE_REDIS:
+        return once_store_redis_url_check(url, err);
+    default:
+        return once_store_remote_url_check(behind_scheme(url), err);
+    }
 }
 
 struct wrapper {
@@ -100,25 +134,54 @@ static const struct wrapper *wrapper_of(once_span url)
     return NULL;
 }
 
-/* "trace+fault+sqlite:PATH": the innermost is opened first, then wrapped. */
+enum { WRAP_DEPTH_MAX = 4 };
+
+/* "trace+fault+sqlite:PATH": what is around, outermost first, and what is left. */
+static once_result unwrap(const char *url, const struct wrapper *around[WRAP_DEPTH_MAX], size_t *depth,
+                          once_span *plain, struct once_error *err)
+{
+    const struct wrapper *next;
+    *depth = 0;
+    *plain = once_span_str(url);
+    if (plain->len > ONCE_URL_LEN_MAX)
+        return once_fail(err, ONCE_LIMIT, "the store's URL is %zu bytes long, the limit is %d", plain->len,
+                         ONCE_URL_LEN_MAX);
+    while ((next = wrapper_of(*plain)) != NULL) {
+        if (*depth == WRAP_DEPTH_MAX)
+            return once_fail(err, ONCE_LIMIT, "the store's URL wraps more than %d times", WRAP_DEPTH_MAX);
+        around[(*depth)++] = next;
+        *plain = once_span_skip(*plain, next->prefix.len);
+    }
+    return ONCE_OK;
+}
+
+once_result once_store_url_check(const char *url, enum once_store_kind *kind, struct once_error *err)
+{
+    const struct wrapper *around[WRAP_DEPTH_MAX];
+    size_t depth;
+    once_span plain;
+    enum once_store_kind found = 0;
+    once_result r = unwrap(url, around, &depth, &plain, err);
+    if (r == ONCE_OK)
+        r = kind_of(plain, &found, err);
+    if (r == ONCE_OK)
+        r = check_plain(plain, found, err);
+    if (kind != NULL)
+        *kind = found;
+    return r;
+}
+
+/* The innermost is opened first, then wrapped. */
 once_result once_store_open(const char *url, const struct once_options *options, struct once_store **out,
                             struct once_error *err)
 {
-    enum { DEPTH_MAX = 4 };
-    const struct wrapper *around[DEPTH_MAX], *next;
-    size_t depth = 0;
-    once_span rest = once_span_str(url);
-    if (rest.len > ONCE_URL_LEN_MAX)
-        return once_fail(err, ONCE_LIMIT, "the store's URL is %zu bytes long, the limit is %d", rest.len,
-                         ONCE_URL_LEN_MAX);
-    while ((next = wrapper_of(rest)) != NULL) {
-        if (depth == DEPTH_MAX)
-            return once_fail(err, ONCE_LIMIT, "the store's URL wraps more than %d times", DEPTH_MAX);
-        around[depth++] = next;
-        rest = once_span_skip(rest, next->prefix.len);
-    }
+    const struct wrapper *around[WRAP_DEPTH_MAX];
+    size_t depth;
+    once_span plain;
     struct once_store *store = NULL;
-    once_result r = open_plain(rest, options, &store, err);
+    once_result r = unwrap(url, around, &depth, &plain, err);
+    if (r == ONCE_OK)
+        r = open_plain(plain, options, &store, err);
     while (r == ONCE_OK && depth > 0)
         r = around[--depth]->wrap(store, &store, err);
     if (r == ONCE_OK)
@@ -129,14 +192,14 @@ once_result once_store_open(const char *url, const struct once_options *options,
 once_result once_store_migrate(const char *url, const struct once_options *options, int *version,
                                struct once_error *err)
 {
-    if (is_postgres(once_span_str(url)))
+    enum once_store_kind kind = 0;
+    (void)!kind_of(once_span_str(url), &kind, NULL); /* what is wrapped, or wrong, is opened like any other */
+    if (kind == ONCE_STORE_POSTGRES)
         return once_store_postgres_migrate(url, version, err);
     struct once_store *store = NULL;
     once_result r = once_store_open(url, options, &store, err);
     once_store_close(store);
-    once_span scheme, rest;
-    once_span_cut(once_span_str(url), ':', &scheme, &rest);
-    *version = is_redis(scheme) ? 1 : sqlite_migration_count;
+    *version = kind == ONCE_STORE_REDIS ? 1 : sqlite_migration_count;
     return r;
 }
 

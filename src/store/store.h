@@ -125,6 +125,12 @@ struct once_store {
     bool best_effort;       /* may lose what it acknowledged: its answers are labelled so */
 };
 
+enum once_store_kind { ONCE_STORE_SQLITE = 1, ONCE_STORE_POSTGRES, ONCE_STORE_REDIS, ONCE_STORE_DAEMON };
+
+/* Whether `url` can be a store's, wrappers included, without looking whether there is one: ONCE_INVALID or ONCE_LIMIT
+ * if not. *kind, where wanted, is what it would be. */
+once_result once_store_url_check(const char *url, enum once_store_kind *kind, struct once_error *err);
+
 /* Opens what `url` names, wrappers included. `options` is complete (no zeros left). */
 once_result once_store_open(const char *url, const struct once_options *options, struct once_store **out,
                             struct once_error *err);
@@ -162,7 +168,11 @@ bool once_url_param(once_span query, const char *name, once_span *value);
 /* Refuses parameters that are not in the NULL-terminated list. */
 once_result once_url_check(once_span query, const char *const *known, struct once_error *err);
 
-/* The implementations. */
+/* The implementations, each with what it says of a URL alone. */
+once_result once_store_sqlite_url_check(once_span rest, struct once_error *err);
+once_result once_store_postgres_url_check(const char *url, struct once_error *err);
+once_result once_store_redis_url_check(once_span url, struct once_error *err);
+once_result once_store_remote_url_check(once_span rest, struct once_error *err);
 once_result once_store_sqlite_open(once_span rest, const struct once_options *options, struct once_store **out,
                                    struct once_error *err);
 once_result once_store_postgres_open(const char *url, const struct once_options *options, struct once_store **out,
@@ -171,7 +181,7 @@ once_result once_store_redis_open(once_span url, const struct once_options *opti
                                   struct once_error *err);
 /* What a best-effort store does not promise, by invariant. */
 const struct once_gap *once_store_redis_gaps(size_t *count);
-once_result once_store_remote_open(once_span path, struct once_store **out, struct once_error *err);
+once_result once_store_remote_open(once_span rest, struct once_store **out, struct once_error *err);
 once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);
 /* Lets the database's pg_cron run the expiry, or no longer. */
 once_result once_store_postgres_cron(const char *url, bool on, struct once_error *err);

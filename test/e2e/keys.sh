@@ -188,6 +188,16 @@ resolve__done_replays() {
     like "$err" 'that is final' 'message'
 }
 
+resolve__type_is_kept_with_the_body() {
+    make k unknown
+    run once keys resolve k --done --status 201 --body '{"id":7}' --type 'application/json; charset=utf-8' --reason 'asked the bank'
+    is "$status" 0 'exit status'
+    run once keys show k
+    like "$out" 'status +201.*Content-Type: application/json; charset=utf-8'$'\n''.*"id":7' 'what is kept'
+    run once run --quiet --key k -- true
+    is "$status:$out" '201:{"id":7}' 'the next run'
+}
+
 resolve__failed_is_final() {
     make k lapsed
     run once keys resolve k --done --failed --status 42 --reason 'it bounced'
@@ -270,6 +280,6 @@ key__any_bytes_on_the_command_line() {
 }
 
 tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states \
-    show__by_the_id_that_logs_have resolve__done_replays \
+    show__by_the_id_that_logs_have resolve__done_replays resolve__type_is_kept_with_the_body \
     resolve__failed_is_final resolve__not_done_executes resolve__only_what_is_undecided \
     resolve__needs_a_reason_and_a_verdict release__forgets_but_not_who_did_it key__any_bytes_on_the_command_line

@@ -11,11 +11,12 @@ hold() { # KEY: starts one and waits until it holds the key
     await '[ -e ready ]'
 }
 
-in_progress__is_75_and_says_when() {
+in_progress__is_75_and_says_what_to_do() {
     hold k
     run once run --key k -- sh -c "$holding"
     is "$status" 75 'exit status'
-    like "$err" 'k is in progress: attempt 1 .*try again in [0-9]+[smh].*--wait' 'message'
+    like "$err" 'k is in progress: attempt 1 .*lease renewed while it runs.*--wait' 'message'
+    unlike "$err" '[0-9][smh]' 'no time that is none'
     run once run --wait 50ms --key k -- sh -c "$holding"
     is "$status" 75 'exit status after a wait that was too short'
     : >go
@@ -156,7 +157,7 @@ twenty_keys__four_processes_each() { # or SIZE times as many
     is "$status" 0 'once check'
 }
 
-tap in_progress__is_75_and_says_when in_progress__of_another_command_is_a_mismatch wait__replays \
+tap in_progress__is_75_and_says_what_to_do in_progress__of_another_command_is_a_mismatch wait__replays \
     wait__ends_at_a_signal_with_nothing_held wait__next_executes_after_a_failure \
     lease__is_renewed_while_the_command_runs fifty__one_execution_others_wait fifty__one_execution_others_75 \
     twenty_keys__four_processes_each

@@ -43,6 +43,59 @@ killed__is_reported_as_shells_do() {
     is "$(lines effects)" 3 'executions'
 }
 
+# $1 a signal, then options: a command that prints, has its effect, and is killed.
+die() {
+    local signal=$1
+    shift
+    run once run "$@" --key k -- sh -c "echo so far; $effect; kill -$signal \$\$"
+}
+
+killed__is_unknown_and_asked_about() {
+    for signal in 15 6 9; do
+        rm -f effects once.db*
+        die $signal --quiet
+        is "$status:$out" "$((128 + signal)):so far"$'\n' "killed by $signal"
+        like "$err" "attempt 1 of k was killed by signal $signal: nobody knows how far it got" 'what it says'
+        like "$err" 'once keys resolve --done --status 0 --fence [0-9]+ --reason .WHY. k' 'how to say it was done'
+        die $signal
+        is "$status:$out" 70: 'the next run'
+        like "$err" "was killed by signal $signal.*once keys resolve --not-done --fence" 'what that says'
+        is "$(lines effects)" 1 'executions'
+    done
+    run once keys show k
+    like "$out" 'state +unknown.*status +137.*so far' 'what is kept of it'
+    run once check
+    is "$status" 0 'once check'
+    run once keys resolve k --not-done --reason 'nothing arrived'
+    is "$status" 0 'resolved'
+    die 9
+    is "$status:$(lines effects)" 137:2 'not done: executed again'
+    run once keys resolve k --done --status 0 --body 'it is there' --reason 'the ledger has it'
+    die 9
+    is "$status:$out:$(lines effects)" '0:it is there:2' 'done: replayed'
+}
+
+killed__is_retried_under_rerun() {
+    for expected in 1 2; do
+        die 9 --takeover rerun
+        is "$status:$(lines effects)" 137:$expected "execution $expected"
+        run once keys show --json k
+        like "$out" '"state":"failed".*"status":137,' 'recorded'
+    done
+}
+
+# What timeout(1) and a service manager do: they end `once`, which passes it on.
+killed__by_a_signal_to_once_is_unknown() {
+    spawn "$ONCE" run --key k -- sh -c "$effect; : >ready; exec sleep 1000" 2>said
+    once=$!
+    await '[ -e ready ]'
+    kill -TERM $once
+    expect_exit $once 143 'exit status'
+    like "$(cat said)" 'killed by signal 15' 'what it says'
+    run once run --key k -- sh -c "$effect; : >ready; exec sleep 1000"
+    is "$status:$(lines effects)" 70:1 'the next run'
+}
+
 not_found__releases_the_key() {
     run once run --key k -- ./tool
     is "$status" 127 'no such file'
@@ -225,7 +278,8 @@ sigchld__ignored_by_our_caller() {
 }
 
 tap failure__is_retried_by_default failure__is_final_if_asked failure__keeps_child_key_and_grows_fence \
-    killed__is_reported_as_shells_do not_found__releases_the_key not_executable__releases_the_key \
+    killed__is_reported_as_shells_do killed__is_unknown_and_asked_about killed__is_retried_under_rerun \
+    killed__by_a_signal_to_once_is_unknown not_found__releases_the_key not_executable__releases_the_key \
     background__output_is_awaited background__signal_ends_the_waiting background__daemon_survives \
     signal__is_passed_on_once signal__default_action_ends_the_command_and_is_recorded \
     signal__from_the_terminal_arrives_once signal__ignored_stays_ignored stop__and_continue_as_a_group \

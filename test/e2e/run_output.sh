@@ -53,6 +53,8 @@ output__over_the_limit_is_shown_but_not_kept() {
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
     like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
+    run once run --quiet --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
+    like "$err" 'replay of attempt 1, .*is not kept' 'and says with --quiet, too'
     is "$(lines effects)" 1 'executions'
 }
 
@@ -272,7 +274,8 @@ retention__of_the_output_ends_first() {
     run once expire
     is "$status:$out" $'0:0 removed\n' 'expire'
     run once run --final any --quiet --key j -- sh -c "$effect; echo shown; exit 3"
-    is "$status:$out:$err" '3::' 'the replay after that'
+    is "$status:$out" '3:' 'the replay after that'
+    like "$err" '^once: replay .*; its output is no longer kept' 'said with --quiet, too'
     run once keys show j
     like "$out" 'body retention +1ms' 'shown: its retention'
     like "$out" 'body +executed, no longer kept' 'shown: its body'
@@ -283,7 +286,7 @@ retention__of_the_output_ends_first() {
     is "$status" 0 'check'
     run once run --retention 1h --body-retention 61m --key l -- sh -c "$effect"
     is "$status" 64 'longer than the record'
-    like "$err" 'body retention of 3660000 ms is longer than the record.s, 3600000 ms' 'longer than the record'
+    like "$err" 'body retention of 1h1m is longer than the record.s, 1h' 'longer than the record'
     run once run --body-retention never --key l -- sh -c "$effect"
     is "$status" 64 'for ever in a record that is not'
     is "$(lines effects)" 2 'executions in the end'

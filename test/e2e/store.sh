@@ -124,17 +124,77 @@ unusable__is_69_and_executes_nothing() {
     python3 -c 'import sqlite3; d = sqlite3.connect("foreign.db"); d.execute("create table mine (x)"); d.commit()'
     once migrate --store sqlite:newer.db --quiet
     python3 -c 'import sqlite3; d = sqlite3.connect("newer.db"); d.execute("pragma user_version = 9999"); d.execute("update once_meta set value = 9999 where name = '"'schema'"'"); d.commit()'
-    for url in sqlite:/no/such/directory/once.db sqlite:text2 sqlite:foreign.db sqlite:newer.db "sqlite:$CASE" nonsense \
-        nonsense:x; do
+    for url in sqlite:/no/such/directory/once.db sqlite:text2 sqlite:foreign.db sqlite:newer.db "sqlite:$CASE"; do
         run once run --store "$url" --key k -- sh -c 'echo x >>effects'
         is "$status" 69 "exit status of run with $url"
-        like "$err" '^once run: cannot open the store: .{10}' "message of run with $url"
+        like "$err" '^once run: cannot open the store: sqlite:.{10}' "message of run with $url"
+        unlike "$err" 'cannot.*cannot' "what cannot be done is said once, with $url"
         for verb in 'keys list' 'keys show k' check expire; do
             run once $verb --store "$url"
             is "$status" 69 "exit status of $verb with $url"
         done
     done
     is "$(lines effects)" 0 'executions'
+}
+
+# A reason to mend the command line, not to try again later.
+url__that_is_none_is_64() {
+    for url in nonsense nonsense:x mysql://x/y sqlite: sqlite:?keytext=on 'sqlite:x.db?bogus=1' 'sqlite:x.db?keytext=maybe' once: \
+        'redis://localhost' 'redis://localhost:x?tier=best-effort' 'postgresql://h:x/d' 'postgresql://h/d?bogus=1' fault+nonsense:x; do
+        for verb in 'keys list' 'keys show k' check expire migrate 'migrate --print' 'outbox list' 'run --key k'; do
+            run once $verb --store "$url" $([[ $verb == run* ]] && echo '-- touch executed')
+            is "$status" 64 "exit status of $verb with $url"
+            like "$err" "^once [a-z ]+: cannot " "message of $verb with $url"
+            is "$out" '' "what $verb prints with $url"
+        done
+    done
+    [ ! -e executed ] || fault 'something was executed'
+    is "$(ls *db* 2>/dev/null)" '' 'stores made'
+}
+
+print__is_for_stores_with_a_schema() {
+    run once migrate --print --store postgresql://
+    is "$status" 0 'PostgreSQL'
+    like "$out" 'CREATE SCHEMA' 'PostgreSQL'
+    run once migrate --print --store trace+sqlite:x.db
+    is "$status" 0 'SQLite, wrapped'
+    unlike "$out" 'CREATE SCHEMA' 'SQLite, wrapped'
+    run once migrate --print --store 'redis://h?tier=best-effort'
+    is "$status:$out" 64: 'Redis'
+    like "$err" 'Redis has no schema' 'Redis'
+    run once migrate --print --store once:/run/x
+    is "$status:$out" 64: 'a daemon'
+}
+
+# A machine on which nobody has run anything yet.
+fresh__is_said_and_no_failure_of_a_timer() {
+    unset ONCE_STORE
+    for state in "$CASE/none" "$CASE/empty"; do
+        export XDG_STATE_HOME=$state
+        mkdir -p empty/once
+        for verb in 'keys list' 'keys show k' "forget --tenant '' --key k --reason r"; do
+            eval "run once $verb"
+            is "$status" 69 "exit status of $verb"
+            like "$err" "there is no store yet at '$state/once/once.db'; the first 'once run' makes it, or 'once migrate'" "$verb"
+        done
+        for verb in expire check; do
+            run once $verb
+            is "$status:$out" 0: "$verb"
+            like "$err" "^once $verb: there is no store yet at " "$verb"
+            run once $verb --quiet
+            is "$status:$out:$err" 0:: "$verb --quiet"
+            run once $verb --store "sqlite:$state/once/once.db"
+            is "$status" 69 "$verb of a store that was named"
+            ONCE_STORE="sqlite:$state/once/once.db" run once $verb
+            is "$status" 69 "$verb of a store that the environment names"
+        done
+        run once check --json
+        is "$(python3 -c 'import json, sys; o = json.load(sys.stdin); print(o["records"], o["problems"])' <out)" '0 []' 'JSON'
+    done
+    is "$(find none empty/once 2>/dev/null)" empty/once 'nothing was made'
+    run once run --key k -- true
+    run once check
+    like "$out" '^1 records' 'and now there is one'
 }
 
 looking__leaves_no_file_behind() {
@@ -190,5 +250,6 @@ mode__is_the_owners_only() {
 }
 
 tap check__healthy_and_json check__damage_is_found expire__removes_what_is_due expire__of_an_owned_store_leaves_the_reserve expire__interrupted_says_how_far_it_got \
-    migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing looking__leaves_no_file_behind mode__is_the_owners_only \
+    migrate__makes_a_store key__is_a_new_uuid unusable__is_69_and_executes_nothing url__that_is_none_is_64 print__is_for_stores_with_a_schema \
+    fresh__is_said_and_no_failure_of_a_timer looking__leaves_no_file_behind mode__is_the_owners_only \
     output__that_cannot_be_written_is_74

@@ -16,15 +16,24 @@ help__of_every_verb() {
         run once help $verb
         is "$status" 0 "help $verb"
         same out direct "help $verb"
+        run once $verb -h
+        is "$status" 0 "$verb -h"
+        same out direct "$verb -h"
     done
+    once --help >direct
+    run once -h
+    is "$status" 0 'once -h'
+    same out direct 'once -h'
     for verb in "${verbs[@]}"; do [[ $verb == *' '* ]] || like "$(once --help)" "  $verb +[a-z]" "$verb in the list"; done
     [ ! -e once.db ] || fault 'asking for help made a store'
 }
 
 version__is_told() {
-    run once --version
-    is "$status" 0 'exit status'
-    like "$out" '^once [0-9]+\.[0-9]+\.[0-9]+'$'\n''$' 'version'
+    for option in --version -V; do
+        run once $option
+        is "$status" 0 'exit status'
+        like "$out" '^once [0-9]+\.[0-9]+\.[0-9]+'$'\n''$' 'version'
+    done
 }
 
 mistake__is_64_with_a_hint() {
@@ -42,6 +51,8 @@ help nonsense
 run
 run --key k
 run -- true
+run --key '' -- true
+run --key a --key b -- true
 run --key k --nonsense -- true
 run --key k --lease -- true
 run --key k --lease 10 -- true
@@ -83,6 +94,16 @@ keys show
 keys show a b
 keys show --raw=x k
 keys release k
+keys resolve k --done --status 600 --reason r
+keys resolve k --done --status -1 --reason r
+keys resolve k --done --status 0 --reason r --type text/plain
+keys resolve k --not-done --reason r --type text/plain
+keys resolve k --done --status 0 --reason r --body x --type ''
+keys resolve k --done --status 0 --reason r --body x --type plain
+keys resolve k --done --status 0 --reason r --body x --type $'text/plain\r\nSet-Cookie: a=b'
+keys resolve k --done --status 0 --reason r --body x --type $'text/plain\n'
+keys resolve k --done --status 0 --reason r --body x --type text/$(printf %252s | tr ' ' x)
+keys resolve k --done --status 0 --reason r --body x --type application/vnd.once.run
 key extra
 check extra
 status extra
@@ -92,6 +113,7 @@ forget --tenant a
 forget --tenant a --reason r
 forget --tenant a --key k --drop --reason r
 forget --tenant a --key= --reason r
+forget --tenant a --key b --key c --reason r
 forget --tenant a --yes --reason r --step 0
 forget --tenant a --yes --reason r --step 1001
 forget --tenant a --yes --reason r k
@@ -116,6 +138,11 @@ send POST http://x.invalid/ -d a -d b
 send POST http://x.invalid/ -x
 send POST http://x.invalid/ -d
 send POST http://x.invalid/ --key ''
+send POST http://x.invalid/ --key a --key b
+send http://x.invalid/
+send http://x.invalid/ POST
+send post http://x.invalid/
+send Post
 send POST http://x.invalid/ --key 'a b'
 send POST http://x.invalid/ --key 'a;b' --header-format bare
 send POST http://x.invalid/ --header-name 'a b'
@@ -225,6 +252,12 @@ mistake__is_named() {
     run once run --key k --lease 5 -- true; said "--lease: .*5"
     run once run --key k; said 'which COMMAND'
     run once run true; said '--key KEY is missing'
+    run once run --key '' -- true; said '--key: it is empty'
+    run once run --key a --key b -- true; said '--key: it was given already'
+    run once run --key k --lease 25h -- true; said 'cannot run the command: a lease of 1d1h is not between 1ms and 1d'
+    run once run --key k --retention 99999999d -- true; said "cannot run the command: a retention of 99999999d is not between 1ms and [0-9]+d, nor 'never'"
+    run once send http://x.invalid/; like "$err" 'which METHOD. It comes first: once send POST https://' 'message'
+    run once send post http://x.invalid/; like "$err" 'METHOD is written in capitals: POST' 'message'
 }
 
 mistake__limits_of_the_library_are_64() {

@@ -182,6 +182,19 @@ def resolve__needs_a_side_that_knows_us(store):
     equal((store.reconcile(*arguments).objects()[1]["resolved"], store.show("a")["state"]), (1, "failed"), "one that it knows is enough")
 
 
+def none_known__is_asked_about(store):
+    hint = "the other side knew none of these keys: is --key, or --call, right?\n"
+    child = store.have(("succeeded", "a"), ("succeeded", "b"))
+    file = store.write("x.csv", "key\n%s\n%s\n" % (child["a"], child["b"]))
+    done = store.reconcile("--from", file, "--key", "key", "--grace", "0s")
+    equal((done.code, done.out.endswith(hint)), (1, True), "the wrong keys", done.said)
+    done = store.reconcile("--from", file, "--key", "key", "--grace", "0s", "--call", "run")
+    equal((done.code, hint in done.out), (0, False), "the right ones", done.said)
+    store.write("x.csv", "key\n%s\n" % child["a"])
+    done = store.reconcile("--from", file, "--key", "key", "--grace", "0s", "--call", "run")
+    equal((done.code, hint in done.out), (1, False), "one is known", done.said)
+
+
 def resolve__loses_against_a_takeover(store):
     """Stopped between its last look and its word, while the record goes on."""
     file = store.write("x.csv", "key,status\na,failed\nb,succeeded\nc,succeeded\n")
@@ -382,7 +395,7 @@ def large__in_bounded_memory(store):
 
 
 ALL = [kinds__each_is_found, equal__is_0, traffic__gives_no_false_alarm, window__of_records_and_charges, values__are_compared,
-       resolve__by_rule, resolve__needs_a_side_that_knows_us, resolve__loses_against_a_takeover, resolve__survives_a_kill,
+       none_known__is_asked_about, resolve__by_rule, resolve__needs_a_side_that_knows_us, resolve__loses_against_a_takeover, resolve__survives_a_kill,
        findings__are_looked_at_again, listing__record_that_moves_is_met, keytext_off__needs_derived_keys, input__malformed_is_named_by_line,
        output__that_nobody_reads_ends_it, interrupt__leaves_nothing, large__in_bounded_memory]
 OF_STORES = [values__are_compared, resolve__by_rule, resolve__loses_against_a_takeover, listing__record_that_moves_is_met]
