@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* No value on a command line is larger than a body. */
@@ -259,6 +260,15 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
         once_cli_fail(cli, 0, "there is no store yet at '%s'; the first 'once run' makes it, or 'once migrate'",
                       missing);
     return how == ONCE_CLI_EXISTING ? ONCE_EXIT_UNAVAILABLE : ONCE_EXIT_OK;
+}
+
+const char *once_cli_line_end(once_span printed)
+{
+    struct stat out, err;
+    bool in_line = printed.len > 0 && printed.ptr[printed.len - 1] != '\n';
+    bool together = in_line && fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                    out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+    return together ? "\n" : "";
 }
 
 void once_cli_actor(char *out, size_t size)

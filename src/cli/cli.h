@@ -116,6 +116,10 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
 /* Who is at it, for the audit trail: the user's name, or number. */
 void once_cli_actor(char *out, size_t size);
 
+/* What separates a remark on stderr from the bytes before it on stdout: a line's end where both go to one place, a
+ * terminal say, and these bytes have none; else nothing. */
+const char *once_cli_line_end(once_span printed);
+
 /* Flushes stdout; what could not be written turns 0 into ONCE_EXIT_IO. */
 int once_cli_finish(const struct once_cli *cli, int exit);
 

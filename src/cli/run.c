@@ -372,13 +372,11 @@ static int answer_replay(const struct run *run, const struct once_record *record
                              quoted(run->claim.key));
     char finished[ONCE_TEXT_TIME_LEN];
     once_text_local(record->finished_at, finished);
-    bool in_line = record->body.len > 0 && record->body.ptr[record->body.len - 1] != '\n';
     const char *missing = why_no_output(record);
     /* Who reads nothing where there was something has to be told, whatever else he does not want to hear. */
     if (!run->cli.quiet || missing != NULL)
-        fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s%s\n",
-                in_line && isatty(STDERR_FILENO) ? "\n" : "", record->attempt, finished, missing != NULL ? "; " : "",
-                missing != NULL ? missing : "");
+        fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s%s\n", once_cli_line_end(record->body),
+                record->attempt, finished, missing != NULL ? "; " : "", missing != NULL ? missing : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }
 

@@ -86,6 +86,8 @@ static void remark(const struct send *s, const struct once_client_answer *a)
     once_span location = once_client_answer_header(a, "Location");
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
+    once_buf_addf(&text, "%s", s->output == NULL ? once_cli_line_end(a->body) : "");
+    size_t empty = text.len;
     if (a->replayed) {
         once_buf_addf(&text, "once: replay: this is the answer of an earlier try");
         if (expires.len > 0) {
@@ -104,7 +106,8 @@ static void remark(const struct send *s, const struct once_client_answer *a)
         once_text_escape(&text, location);
         once_buf_add_byte(&text, '\n');
     }
-    fwrite(text.ptr, 1, text.len, stderr);
+    if (text.len > empty)
+        fwrite(text.ptr, 1, text.len, stderr);
     once_buf_release(&text);
 }
 

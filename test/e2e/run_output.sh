@@ -24,6 +24,13 @@ replay__says_so_on_stderr_unless_quiet() {
     is "$out" $'hi\n' 'stdout with --quiet'
 }
 
+replay__remark_has_a_line_of_its_own() {
+    once run --key k -- printf charged
+    is "$(once run --key k -- printf charged 2>&1 | sed 's/finished.*//')" $'charged\nonce: replay of attempt 1, ' 'in one place'
+    run once run --key k -- printf charged
+    is "$out:${err%%, *}" 'charged:once: replay of attempt 1' 'in two'
+}
+
 replay__binary_output() {
     head -c 200000 /dev/urandom >blob
     printf '\0\1\0\2\377' >>blob
@@ -309,7 +316,7 @@ retention__old_key_is_not_executed_as_new() {
     is "$(lines effects)" 3 'executions'
 }
 
-tap replay__same_streams_and_status replay__says_so_on_stderr_unless_quiet replay__binary_output replay__no_output \
+tap replay__same_streams_and_status replay__says_so_on_stderr_unless_quiet replay__remark_has_a_line_of_its_own replay__binary_output replay__no_output \
     output__over_the_limit_is_shown_but_not_kept output__exactly_the_limit_is_kept output__several_megabytes_replay \
     output__interleaving_is_kept output__is_live \
     output__a_flood_does_not_starve_the_other_stream output__slow_reader_loses_nothing \
