@@ -220,7 +220,11 @@ export class Key {
     response() {
         const r = this.record;
         if (r.state === 'running' || (r.state === 'unknown' && !this.wasAnswered)) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(r.state === 'running' ? 'Not finished' : 'None came back', 'Once there is an outcome, its answer is kept here and replayed byte for byte.'));
-        if (r.body_dropped) return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty('Executed, answer not kept', `${r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : r.body_sealed ? 'The key that it is sealed with is gone' : 'It was larger than what is kept'}: further tries are told that it was done.`));
+        if (r.body_dropped) {
+            const why = r.forgotten ? 'It was forgotten' : r.body_expired ? 'Its own retention is over' : r.body_sealed ? 'The key that it is sealed with is gone' : 'It was larger than what is kept';
+            const [title, then] = r.state === 'unknown' ? ['Answer not kept', 'it does not say whether it was done'] : ['Executed, answer not kept', 'further tries are told that it was done'];
+            return h('section', { class: 'panel' }, h('header', {}, h('h3', {}, 'Response')), empty(title, `${why}: ${then}.`));
+        }
         const type = bytesOf(r, 'content_type');
         return this.hidden('response', 'Response', ['Status ', h('b', {}, r.status), ', ', format.size(r.body_len), type.length > 0 ? [' of ', shown(type)] : ''], textOf(type) ?? '');
     }

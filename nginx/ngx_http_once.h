@@ -82,7 +82,7 @@ typedef struct {
     ngx_uint_t                 methods;        /* NGX_HTTP_POST|... */
     ngx_uint_t                 body;           /* ngx_http_once_body_e */
     ngx_array_t               *headers;        /* ngx_str_t: fingerprinted */
-    ngx_array_t               *credentials;    /* ngx_str_t: fingerprinted, and never stored; NULL: none */
+    ngx_array_t               *credentials;    /* ngx_str_t: fingerprinted, and never stored; NULL: not said */
     ngx_array_t               *exclude;        /* once_span: JSON pointers */
     int64_t                    lease_ms;
     int64_t                    retention_ms;   /* or ONCE_NEVER */
@@ -291,6 +291,7 @@ ngx_int_t ngx_http_once_refuse(ngx_http_once_ctx_t *ctx, const ngx_http_once_pro
 char *ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* NGX_OK: ctx->tenant, or it will be refused.  Else: it was. */
 ngx_int_t ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx);
+ngx_uint_t ngx_http_once_counts_credentials(const ngx_http_once_loc_conf_t *olcf);
 /* a word of once_fingerprint; NGX_DECLINED: it is not about credentials */
 ngx_int_t ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_str_t *word);
 /* `list`: ngx_str_t, names of headers; NULL: none */

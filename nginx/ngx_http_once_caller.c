@@ -124,15 +124,10 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
 /* ---------------------------------------------------------------- credentials */
 
 static ngx_int_t
-ngx_http_once_add_credential(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, u_char *data, size_t len)
+ngx_http_once_add_credential(ngx_http_once_loc_conf_t *olcf, u_char *data, size_t len)
 {
-    ngx_str_t  *name;
+    ngx_str_t  *name = ngx_array_push(olcf->credentials);
 
-    if (olcf->credentials == NULL) {
-        olcf->credentials = ngx_array_create(cf->pool, 4, sizeof(ngx_str_t));
-    }
-
-    name = olcf->credentials != NULL ? ngx_array_push(olcf->credentials) : NULL;
     if (name == NULL) {
         return NGX_ERROR;
     }
@@ -142,16 +137,32 @@ ngx_http_once_add_credential(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, u_c
     return NGX_OK;
 }
 
-/* Of once_fingerprint: "credentials" are those that are usual, "credential=NAME" is one more. */
+/* Of once_fingerprint: "credentials" are those that are usual, "credential=NAME" is one more, "credentials=none" are none
+ * where there were some further out. */
 ngx_int_t
 ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_str_t *word)
 {
     ngx_str_t           name;
     const char *const  *usual;
 
+    if (ngx_strncmp(word->data, "credential", 10) != 0) {
+        return NGX_DECLINED;
+    }
+
+    if (olcf->credentials == NULL) {
+        olcf->credentials = ngx_array_create(cf->pool, 4, sizeof(ngx_str_t));
+        if (olcf->credentials == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_strcmp(word->data, "credentials=none") == 0) {
+        return NGX_OK;
+    }
+
     if (ngx_strcmp(word->data, "credentials") == 0) {
         for (usual = once_header_credentials(); *usual != NULL; usual++) {
-            if (ngx_http_once_add_credential(cf, olcf, (u_char *) *usual, ngx_strlen(*usual)) != NGX_OK) {
+            if (ngx_http_once_add_credential(olcf, (u_char *) *usual, ngx_strlen(*usual)) != NGX_OK) {
                 return NGX_ERROR;
             }
         }
@@ -171,7 +182,13 @@ ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ng
         return NGX_ERROR;
     }
 
-    return ngx_http_once_add_credential(cf, olcf, name.data, name.len);
+    return ngx_http_once_add_credential(olcf, name.data, name.len);
+}
+
+ngx_uint_t
+ngx_http_once_counts_credentials(const ngx_http_once_loc_conf_t *olcf)
+{
+    return olcf->credentials != NULL && olcf->credentials->nelts > 0;
 }
 
 ngx_uint_t
@@ -203,7 +220,7 @@ ngx_http_once_is_listed(const ngx_str_t *name, const ngx_array_t *list)
 ngx_uint_t
 ngx_http_once_is_stranger(ngx_http_once_ctx_t *ctx)
 {
-    return ctx->conf->credentials != NULL && ctx->capture == NGX_HTTP_ONCE_OUTCOME
+    return ngx_http_once_counts_credentials(ctx->conf) && ctx->capture == NGX_HTTP_ONCE_OUTCOME
            && (ctx->status == NGX_HTTP_UNAUTHORIZED || ctx->status == NGX_HTTP_FORBIDDEN)
            && !ctx->conf->final[ctx->status] && ctx->reply.record.attempt == 1;
 }

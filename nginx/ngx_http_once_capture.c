@@ -766,7 +766,7 @@ static void
 ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 {
     ngx_int_t             rc;
-    ngx_uint_t            streaming;
+    ngx_uint_t            streaming, stored;
     ngx_http_once_ctx_t  *ctx = data;
     ngx_http_request_t   *r = ctx->request;
     ngx_connection_t     *c = r->connection;
@@ -801,8 +801,13 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     /* too large: the upstream still sends, and goes on when the client has taken some */
     streaming = !ctx->ended && !ctx->failed;
 
-    if (streaming && !ctx->left && !ctx->stranger && (reply->result != ONCE_OK || reply->arm != ONCE_ARM_DONE)) {
+    /* what was not done needs no store; but another attempt's answer is the answer */
+    stored = ctx->stranger ? reply->result != ONCE_OK || reply->arm != ONCE_ARM_FENCED
+                           : reply->result == ONCE_OK && reply->arm == ONCE_ARM_DONE;
+
+    if (streaming && !ctx->left && !stored) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "once: a large answer is cut off: its outcome was not stored");
+        r->keepalive = 0;  /* whoever waits for it learns so at once */
         ngx_http_finalize_request(r, NGX_ERROR);
         ngx_http_run_posted_requests(c);
         return;

@@ -276,15 +276,15 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             }
 
         } else {
-            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME, exclude=/json/pointer, credentials "
-                                     "or credential=NAME");
+            return ngx_http_once_bad(cf, &value[i], "it is exact, json, header=NAME, exclude=/json/pointer, credentials, "
+                                     "credential=NAME or credentials=none");
         }
     }
 
     if (olcf->headers->nelts > 32 || olcf->exclude->nelts > 32
-        || (olcf->credentials != NULL && olcf->credentials->nelts > 32))
+        || (olcf->credentials != NULL && olcf->credentials->nelts > 80))
     {
-        return "has more than 32 headers, credentials or pointers";
+        return "has more than 32 headers or pointers, or 80 credentials";
     }
 
     if (olcf->exclude->nelts > 0 && olcf->body == NGX_HTTP_ONCE_BODY_EXACT) {
@@ -814,6 +814,10 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->body = prev->body != NGX_CONF_UNSET_UINT ? prev->body : NGX_HTTP_ONCE_BODY_AUTO;
         conf->headers = prev->headers;
         conf->exclude = prev->exclude;
+    }
+
+    /* who counts on them further out does not lose them by saying something else here */
+    if (conf->credentials == NULL) {
         conf->credentials = prev->credentials;
     }
 

@@ -118,6 +118,10 @@ ngx_http_once_status(ngx_http_once_ctx_t *ctx)
     switch (ctx->capture) {
 
     case NGX_HTTP_ONCE_OUTCOME:
+        if (ctx->stranger) {
+            return "not-admitted";
+        }
+
         return ctx->unknown ? "unknown" : "executed";
 
     case NGX_HTTP_ONCE_NOT_SENT:

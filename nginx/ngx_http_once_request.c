@@ -836,10 +836,11 @@ ngx_http_once_act(ngx_http_once_ctx_t *ctx)
     case ONCE_ARM_MISMATCH:
         rc = ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
             422, "key-reused", "Idempotency-Key is already used",
-            ctx->conf->credentials == NULL
+            !ngx_http_once_counts_credentials(ctx->conf)
             ? "the key was used for another request: take a new key, or send the same request"
-            : "the key was used for another request, or with other credentials: take a new key, or send the same "
-              "request with the same credentials", 0, 0 });
+            : "the key was used for another request, or with other credentials (another token, another session). If "
+              "this may be a retry of your own, it may have been executed: look its result up before you take a new key",
+            0, 0 });
         break;
 
     case ONCE_ARM_IN_PROGRESS:

@@ -148,15 +148,22 @@ static void print_output(const struct show *show, once_span body)
         printf("    (%zu more bytes: --full, or --raw=stdout)\n", hidden);
 }
 
+/* An unknown one's answer was there, too, and does not say that it was executed. */
+static void print_no_body(const struct once_record *record)
+{
+    const char *end = record->state == ONCE_STATE_UNKNOWN ? "there was one" : "executed";
+    print_line("body", "%s%s", end,
+               record->forgotten      ? ", and forgotten"
+               : record->body_expired ? ", no longer kept"
+               : record->body_sealed  ? "; it is sealed, and its key is not here (--seal-keys)"
+                                      : ", but it is not kept");
+}
+
 static void print_body(const struct show *show, const struct once_record *record)
 {
     once_span body = record->body;
     if (record->body_dropped) {
-        print_line("body", "%s",
-                   record->forgotten      ? "executed, and forgotten"
-                   : record->body_expired ? "executed, no longer kept"
-                   : record->body_sealed  ? "executed; it is sealed, and its key is not here (--seal-keys)"
-                                          : "executed, but it is not kept");
+        print_no_body(record);
         return;
     }
     if (once_frames_named(record->headers) && once_frames_valid(body)) {

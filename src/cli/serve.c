@@ -656,8 +656,10 @@ static void tell_scope(const struct once_serve_policy *policy, struct once_buf *
     if (once_serve_policy_is_guarded(policy))
         once_buf_addf(text, "; a retry needs the same credentials (Authorization, Cookie and the like)");
     for (size_t i = 0; i < names->count; i++)
-        once_buf_addf(text, "%s%s", i == 0 ? "; a retry needs the same " : ", ", names->at[i]);
-    if (policy->tenant_header == NULL && policy->no_credentials)
+        once_buf_addf(text, "%s%s",
+                      i == 0 && !once_serve_policy_is_guarded(policy) ? "; a retry needs the same " : ", ",
+                      names->at[i]);
+    if (policy->tenant_header == NULL && policy->usual_credentials == SERVE_USUAL_NONE && names->count == 0)
         once_buf_addf(text, ": whoever knows a key gets its answer (--credentials none)");
 }
 

@@ -77,9 +77,21 @@ static bool take_tenant_header(const struct once_cli *cli, struct once_serve_pol
 
 static bool take_credentials(const struct once_cli *cli, struct once_serve_policy *policy)
 {
-    if (strcmp(optarg, "none") == 0) {
-        policy->no_credentials = true;
+    enum once_serve_usual said = strcasecmp(optarg, "none") == 0      ? SERVE_USUAL_NONE
+                                 : strcasecmp(optarg, "default") == 0 ? SERVE_USUAL_ALL
+                                                                      : SERVE_USUAL_UNSAID;
+    if (said != SERVE_USUAL_UNSAID && policy->usual_credentials != SERVE_USUAL_UNSAID &&
+        said != policy->usual_credentials) {
+        once_cli_usage(cli, "--credentials: 'none', or 'default'?");
+        return false;
+    }
+    if (said != SERVE_USUAL_UNSAID) {
+        policy->usual_credentials = said;
         return true;
+    }
+    if (strcasecmp(optarg, "all") == 0) {
+        once_cli_usage(cli, "--credentials: which are all? 'default' are the usual ones, others have their names");
+        return false;
     }
     return is_header(cli, "--credentials") && add_word(cli, "--credentials", &policy->credentials, optarg);
 }
@@ -133,8 +145,8 @@ static bool take_final(const struct once_cli *cli, struct once_serve_policy *pol
         return true;
     once_cli_usage(
         cli,
-        "--final: '%.60s' is no list, with commas, of 'all', 'default', 2xx to 5xx, statuses from 200 to 599, or "
-        "any of them after -",
+        "--final: '%.60s' is no list, with commas, of 'all', 'default', 2xx to 5xx and statuses from 200 to 599, "
+        "the last two also after -",
         optarg);
     return false;
 }
@@ -147,9 +159,9 @@ static bool take_max_response(const struct once_cli *cli, struct once_serve_poli
     int unit = tolower((unsigned char)*end);
     unsigned shift = unit == 'm' ? 20 : unit == 'k' ? 10 : 0;
     policy->max_response = optarg;
-    if (end > optarg && end[shift != 0] == '\0' && strlen(optarg) <= 9 && n << shift <= ONCE_BODY_LEN_MAX)
+    if (end > optarg && end[shift != 0] == '\0' && strlen(optarg) <= 9 && n > 0 && n << shift <= ONCE_BODY_LEN_MAX)
         return true;
-    once_cli_usage(cli, "--max-response: '%.60s' is no size of at most 16m, like 512k or 4m", optarg);
+    once_cli_usage(cli, "--max-response: '%.60s' is no size from 1 to 16m, like 512k or 4m", optarg);
     return false;
 }
 
@@ -186,8 +198,6 @@ bool once_serve_policy_check(const struct once_cli *cli, const struct once_serve
     bool probes = policy->takeover != NULL && strcmp(policy->takeover, "probe") == 0;
     if ((policy->probe != NULL) != probes)
         once_cli_usage(cli, "--takeover probe and --probe PATH go together");
-    else if (policy->no_credentials && policy->credentials.count > 0)
-        once_cli_usage(cli, "--credentials: 'none', or %s?", policy->credentials.at[0]);
     else
         return true;
     return false;
@@ -195,5 +205,6 @@ bool once_serve_policy_check(const struct once_cli *cli, const struct once_serve
 
 bool once_serve_policy_is_guarded(const struct once_serve_policy *policy)
 {
-    return policy->tenant_header == NULL && policy->credentials.count == 0 && !policy->no_credentials;
+    return policy->usual_credentials == SERVE_USUAL_ALL ||
+           (policy->usual_credentials == SERVE_USUAL_UNSAID && policy->tenant_header == NULL);
 }

@@ -2,8 +2,9 @@
  * serve_policy.h - what `once serve` is told about keys: whose they are, what they count for, what ends them.
  *
  * Each of these options becomes a directive of the module (serve_config.c). What is wrong is said here, in the words of
- * the command line, before any nginx.conf is written. A verb adds SERVE_POLICY_OPTIONS to its options, hands those that
- * it meets to once_serve_policy_option(), and asks once_serve_policy_check() at the end.
+ * the command line, as far as it can be told here; the rest is refused by `nginx -t`. A verb adds SERVE_POLICY_OPTIONS
+ * to its options, hands those that it meets to once_serve_policy_option(), and asks once_serve_policy_check() at the
+ * end.
  */
 #ifndef ONCE_CLI_SERVE_POLICY_H
 #define ONCE_CLI_SERVE_POLICY_H
@@ -39,10 +40,11 @@ enum once_serve_policy_option {
 #define SERVE_POLICY_HELP                                                                                              \
     "  --tenant-header H  the request header that names the account whose key it is; who can\n"                        \
     "                     set it must be trusted. Default: one tenant, see --credentials\n"                            \
-    "  --credentials H    a request header that tells callers apart: with another value, or\n"                         \
-    "                     none, a retry is refused (422) and gets nobody's answer. May be\n"                           \
-    "                     given again; 'none': whoever knows a key gets its answer. Default:\n"                        \
-    "                     without --tenant-header Authorization, Cookie and the like, else none\n"                     \
+    "  --credentials H    one more request header that tells callers apart: with another value,\n"                     \
+    "                     or none, a retry is refused (422) and gets nobody's answer. May be\n"                        \
+    "                     given again. 'default': Authorization, Cookie and the like, which is\n"                      \
+    "                     so without --tenant-header; 'none': only those that you name; with\n"                        \
+    "                     nothing else, whoever knows a key gets its answer\n"                                         \
     "  --methods LIST     those that keys are looked at for, of POST,PATCH,PUT,DELETE; others\n"                       \
     "                     pass as they are; default POST,PATCH\n"                                                      \
     "  --exclude POINTER  a member of JSON bodies that may differ in a retry, e.g. /sent_at;\n"                        \
@@ -54,7 +56,7 @@ enum once_serve_policy_option {
     "                     whether it happened: 200 is the answer, 404 no. {key} in it is the\n"                        \
     "                     derived key, as in the header Once-Key, {client-key} the client's\n"                         \
     "  --final LIST       statuses that end it for good, with commas: all, default, 2xx to 5xx,\n"                     \
-    "                     a status, any of them after -; default: 200 to 499 but 401, 403, 408,\n"                     \
+    "                     a status; -5xx, -409: not those; default: 200 to 499 but 401, 403, 408,\n"                   \
     "                     409, 425, 429. 'default,5xx': also a 5xx is the service's last word\n"                       \
     "  --replay-header H  a header of answers that replays have, too, besides the usual ones;\n"                       \
     "                     may be given again\n"                                                                        \
@@ -62,6 +64,9 @@ enum once_serve_policy_option {
     "                     default 1m\n"
 
 enum { SERVE_POLICY_WORDS_MAX = 32, SERVE_POLICY_LIST_LEN_MAX = 255 };
+
+/* Of credentials: unsaid, they count where there is no --tenant-header. */
+enum once_serve_usual { SERVE_USUAL_UNSAID, SERVE_USUAL_ALL, SERVE_USUAL_NONE };
 
 /* What was given again and again, or with commas. */
 struct once_serve_words {
@@ -77,8 +82,8 @@ struct once_serve_policy {
     const char *probe;
     const char *max_response;
     struct once_serve_words methods, exclude, final, replay_headers;
-    struct once_serve_words credentials; /* instead of the usual ones */
-    bool no_credentials;
+    struct once_serve_words credentials; /* besides the usual ones */
+    enum once_serve_usual usual_credentials;
 };
 
 /* Takes `optarg`. False: the mistake was reported. */

@@ -71,8 +71,8 @@ static once_result lost(struct remote_store *s, struct once_error *err, const ch
 static void send_some(struct remote_store *s)
 {
     ssize_t n = send(s->fd, s->out.ptr + s->sent, s->out.len - s->sent, MSG_NOSIGNAL);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
+    if (n < 0 && errno != EPIPE && errno != ECONNRESET)
+        return; /* later */
     s->sent = n < 0 ? s->out.len : s->sent + (size_t)n;
     if (s->sent == s->out.len) {
         once_buf_clear(&s->out);

@@ -7,7 +7,8 @@ import json
 import os
 import re
 
-from gateway import (Client, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from gateway import (Client, Closed, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from leases import end_leases
 
 TENANT = "once_tenant $http_x_tenant;"
 LOCATIONS = (Location("/t/", "once on;", TENANT),
@@ -15,8 +16,12 @@ LOCATIONS = (Location("/t/", "once on;", TENANT),
              Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
              Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
-             Location("/other/", "once on;", "once_tenant -;"),
-             Location("/known/", "once on;", "once_tenant -;", "once_fingerprint credentials;"),
+             Location("/other/", "once on;", "once_tenant -;",
+                      more=("location /other/rerun/ { once_takeover rerun; once_lease 600s; proxy_pass http://app; }",)),
+             Location("/known/", "once on;", "once_tenant -;", "once_fingerprint credentials;",
+                      more=("location /known/rerun/ { once_takeover rerun; once_lease 600s; proxy_pass http://app; }",
+                            "location /known/in/ { once_fingerprint json exclude=/at; proxy_pass http://app; }",
+                            "location /known/off/ { once_fingerprint json exclude=/at credentials=none; proxy_pass http://app; }")),
              Location("/own/", "once on;", "once_tenant -;", "once_fingerprint json credential=X-Shop-Key exclude=/at;", "once_complete nobody;"))
 
 suite = Suite()
@@ -244,6 +249,36 @@ def who_is_not_let_in_takes_no_key():
     key = new_token("key")
     ask("/other/status_401", None, key, new_token())
     expect_equal(gateway.state(key), "failed", "the state")
+
+
+@suite.case
+def a_large_401_after_another_attempts_answer_is_cut_off():
+    """Who waited for it learns so at once, and not the 401: somebody took over, and was answered (K3, K5)."""
+    for path in ("/known/rerun/held_denied", "/other/rerun/held_denied"):
+        key, token = new_token("key"), new_token()
+        client = Client(gateway.port)
+        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % key), ("X-Test", token),
+                                                 ("Content-Length", "2")], b"{}"))
+        wait_for(lambda: gateway.effects(token), "the first execution")
+        end_leases(gateway, key)
+        second = gateway.ask(path, key, token, body=b"{}")
+        expect_equal(second.status, 201, "the second attempt's answer")
+        gateway.upstream.open_gate(token)
+        try:
+            raise AssertionError("the first client got %s" % client.read())
+        except Closed:
+            client.close()
+        expect_equal(gateway.effects(token), 2, "effects")
+
+
+@suite.case
+def what_is_said_further_in_does_not_lose_them():
+    """A location that says something else about fingerprints has the credentials of what is around it, unless it says none."""
+    for path, status in (("/known/in/normal", 422), ("/known/off/normal", 201)):
+        key, token = new_token("key"), new_token()
+        expect_equal(ask(path, None, key, token, headers=ANN, body=b'{"at":1}').status, 201, "the first answer at " + path)
+        other = ask(path, None, key, token, body=b'{"at":2}')
+        expect_equal((other.status, other.replayed), (status, status == 201), "the answer to nobody at " + path)
 
 
 @suite.case

@@ -263,6 +263,17 @@ def held(c):
 
 
 @behaviour
+def held_denied(c):
+    """Held the first time, and then a 401 that is too large to keep; well after that."""
+    n = c.work()
+    if n == 1:
+        c.hold()
+        c.answer(401, [], b"n" * (3 << 20))
+    else:
+        c.answer(201, [JSON], '{"effect":%d}' % n)
+
+
+@behaviour
 def held_before(c):
     """Waits with the effect, too."""
     c.read_body()

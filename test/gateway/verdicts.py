@@ -36,7 +36,7 @@ def any_status_is_answered(number):
 
 @suite.case
 def a_status_of_http_stays():
-    for number in (200, 201, 302, 404, 500, 599, 999):
+    for number in (200, 201, 302, 404, 500, 599):
         expect_equal(resolved("--status", str(number), "--body", "b"), (number, b"b"), "the replay")
 
 
@@ -73,7 +73,7 @@ def main():
     suite.require()
     gateway = Gateway((ESCALATE, RERUN)).start()
     gateway.patient = True
-    for number in ("0", "99", "101", "199", "1000", "2147483647"):
+    for number in ("0", "99", "101", "199"):
         suite.add("a verdict with status %s is answered" % number, any_status_is_answered, number)
     suite.run(width=4, gateways=[("the gateway", gateway)])
 

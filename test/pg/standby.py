@@ -25,9 +25,8 @@ def _commit_waits():
     """Does a commit wait? It is cancelled if it does."""
     session = sqltest.Session()
     session.send("SELECT pg_logical_emit_message(true, 'test', '')")
-    until(lambda: session.poll(0.001) or session.pid in waiting())
-    waits = not session.poll(0.001)
-    if waits:
+    waits = until(lambda: session.poll(0.001) or session.pid in waiting()) and not session.poll(0.001)
+    if not session.poll(0.001):
         psql("SELECT pg_cancel_backend(%s)" % session.pid)
         session.get()
     session.close()

@@ -37,7 +37,9 @@ def test_config__says_each_option(world):
             (("--listen", "[::1]:8081"), "listen [::1]:8081;"),
             (("--tenant-header", "X-Tenant-Id"), "once_tenant $http_x_tenant_id;"),
             ((), "once_fingerprint credentials;"),
-            (("--credentials", "X-Shop-Key", "--credentials", "Cookie"), "once_fingerprint credential=X-Shop-Key credential=Cookie;"),
+            (("--credentials", "X-Shop-Key", "--credentials", "X-Shop-User"), "once_fingerprint credentials credential=X-Shop-Key credential=X-Shop-User;"),
+            (("--credentials", "None", "--credentials", "Cookie"), "once_fingerprint credential=Cookie;"),
+            (("--tenant-header", "X-Tenant", "--credentials", "Default"), "once_fingerprint credentials;"),
             (("--tenant-header", "X-Tenant", "--credentials", "Cookie"), "once_fingerprint credential=Cookie;"),
             (("--exclude", "/sent_at", "--exclude", '/a b/"$x;'), 'once_fingerprint credentials "exclude=/sent_at" "exclude=/a b/\\"$x;";'),
             (("--credentials", "none", "--exclude", "/at"), 'once_fingerprint "exclude=/at";'),
@@ -137,12 +139,14 @@ def test_mistake__is_named(world):
                "--tenant-header: %s has credentials, which would be stored as a tenant's name and shown wherever keys are: give a header that names the "
                "account, or --credentials %s" % (name, name)) for name in ("Authorization", "COOKIE", "x-api-key")),
             ((*UPSTREAM, "--credentials", "X:Y"), "--credentials: 'X:Y' is no name of a header (letters, digits and -)"),
-            ((*UPSTREAM, "--credentials", "none", "--credentials", "Cookie"), "--credentials: 'none', or Cookie?"),
+            ((*UPSTREAM, "--credentials", "none", "--credentials", "default"), "--credentials: 'none', or 'default'?"),
+            ((*UPSTREAM, "--credentials", "all"), "--credentials: which are all? 'default' are the usual ones, others have their names"),
+            ((*UPSTREAM, "--max-response", "0"), "--max-response: '0' is no size from 1 to 16m, like 512k or 4m"),
             ((*UPSTREAM, *(["--credentials", "X"] * 33)), "--credentials: more than 32 are too many"),
-            *(((*UPSTREAM, "--final", words), "--final: '%s' is no list, with commas, of 'all', 'default', 2xx to 5xx, statuses from 200 to 599, or any of "
-               "them after -" % words) for words in ("", "2xx,", "1xx", "6xx", "199", "600", "-all", "2xx;", "20x", "2xx 3xx")),
+            *(((*UPSTREAM, "--final", words), "--final: '%s' is no list, with commas, of 'all', 'default', 2xx to 5xx and statuses from 200 to 599, the "
+               "last two also after -" % words) for words in ("", "2xx,", "1xx", "6xx", "199", "600", "-all", "2xx;", "20x", "2xx 3xx")),
             ((*UPSTREAM, "--replay-header", "X Y"), "--replay-header: 'X Y' is no name of a header (letters, digits and -)"),
-            *(((*UPSTREAM, "--max-response", size), "--max-response: '%s' is no size of at most 16m, like 512k or 4m" % size)
+            *(((*UPSTREAM, "--max-response", size), "--max-response: '%s' is no size from 1 to 16m, like 512k or 4m" % size)
               for size in ("", "x", "-1", "17m", "16385k", "16777217", "1g", "4mm", "4;", "99999999m")),
             ((*UPSTREAM, "--exclude", "sent_at"), "--exclude: JSON pointer 'sent_at': must begin with '/'"),
             ((*UPSTREAM, "--exclude", "/a\n"), "--exclude: a control character cannot stand in nginx.conf"),

@@ -559,11 +559,14 @@ def test_credentials__nobody_gets_the_answer_of_another(world):
 
 def test_credentials__others_or_none(world):
     need_module()
-    other = world.serve("--credentials", "X-Shop-Key", "--credentials", "X-Shop-User").ready()
-    for number, headers in enumerate(({"X-Shop-Key": "a"}, {"X-Shop-Key": "a", "Authorization": "Bearer b"}, {"X-Shop-Key": "b"}, {}, {"X-Shop-Key": "a", "X-Shop-User": "u"})):
-        equal(request(other.port, key="k", **headers)[0], 201 if number < 2 else 422, str(headers))
-    contains(other.log(), "keys          of all clients together; a retry needs the same X-Shop-Key, X-Shop-User\n", "what is said")
-    other.end()
+    rows = ({"X-Shop-Key": "a"}, {"X-Shop-Key": "a", "Authorization": "Bearer b"}, {"X-Shop-Key": "b"}, {}, {"X-Shop-Key": "a", "X-Shop-User": "u"})
+    for only, expected, said in (((), [201, 422], "credentials (Authorization, Cookie and the like), X-Shop-Key, X-Shop-User"),
+                                 (("--credentials", "none"), [201, 201], "X-Shop-Key, X-Shop-User")):
+        other = world.serve("--credentials", "X-Shop-Key", "--credentials", "X-Shop-User", *only, "--store",
+                            "sqlite:" + world.path("other%d.db" % len(only))).ready()
+        equal([request(other.port, key="k", **headers)[0] for headers in rows], expected + [422] * 3, "%s %s" % (rows, only))
+        contains(other.log(), "keys          of all clients together; a retry needs the same %s\n" % said, "what is said")
+        other.end()
     none = world.serve("--credentials", "none", "--store", "sqlite:" + world.path("none.db")).ready()
     equal([account(none, "k", token)[::2] for token in ("of-alice", None)], [(201, False), (201, True)], "whoever knows the key")
     contains(none.log(), "keys          of all clients together: whoever knows a key gets its answer (--credentials none)\n", "what is said")

@@ -369,7 +369,7 @@ static void expect_hex(const char *name, const struct once_buf *buf, const char 
     }
 }
 
-/* If one of these changes, so must WIRE_VERSION (docs/internals/wire.md). */
+/* From the first release on: if one of these changes, so must WIRE_VERSION (docs/internals/wire.md). */
 static void format__is_the_one_of_version_1(void)
 {
     struct once_buf buf;
