@@ -762,11 +762,23 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
     }
 }
 
+/* The upstream still sends. Ending the request ends that first, which gives back the reference that it has: without one of
+ * our own the request would be gone while it is being ended, or its connection be kept open for another one. */
+static void
+ngx_http_once_cut_off(ngx_http_request_t *r)
+{
+    if (r->upstream != NULL && r->upstream->cleanup != NULL) {
+        r->main->count++;
+    }
+
+    ngx_http_finalize_request(r, NGX_ERROR);
+}
+
 static void
 ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 {
     ngx_int_t             rc;
-    ngx_uint_t            streaming, stored;
+    ngx_uint_t            streaming, settled;
     ngx_http_once_ctx_t  *ctx = data;
     ngx_http_request_t   *r = ctx->request;
     ngx_connection_t     *c = r->connection;
@@ -801,21 +813,22 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     /* too large: the upstream still sends, and goes on when the client has taken some */
     streaming = !ctx->ended && !ctx->failed;
 
-    /* what was not done needs no store; but another attempt's answer is the answer */
-    stored = ctx->stranger ? reply->result != ONCE_OK || reply->arm != ONCE_ARM_FENCED
-                           : reply->result == ONCE_OK && reply->arm == ONCE_ARM_DONE;
+    /* what is no outcome needs no store; but if another attempt's answer is there, that is the answer */
+    settled = reply->result == ONCE_OK ? reply->arm == ONCE_ARM_DONE : ctx->left || ctx->stranger;
 
-    if (streaming && !ctx->left && !stored) {
+    if (streaming && !settled) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "once: a large answer is cut off: its outcome was not stored");
-        r->keepalive = 0;  /* whoever waits for it learns so at once */
-        ngx_http_finalize_request(r, NGX_ERROR);
+        ngx_http_once_cut_off(r);
         ngx_http_run_posted_requests(c);
         return;
     }
 
     rc = ngx_http_once_send_settled(ctx, reply);
 
-    if (streaming && rc != NGX_ERROR) {
+    if (streaming && rc == NGX_ERROR) {
+        ngx_http_once_cut_off(r);
+
+    } else if (streaming) {
         r->write_event_handler(r);
 
     } else if (ctx->failed && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {

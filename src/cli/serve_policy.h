@@ -56,8 +56,8 @@ enum once_serve_policy_option {
     "                     whether it happened: 200 is the answer, 404 no. {key} in it is the\n"                        \
     "                     derived key, as in the header Once-Key, {client-key} the client's\n"                         \
     "  --final LIST       statuses that end it for good, with commas: all, default, 2xx to 5xx,\n"                     \
-    "                     a status; -5xx, -409: not those; default: 200 to 499 but 401, 403, 408,\n"                   \
-    "                     409, 425, 429. 'default,5xx': also a 5xx is the service's last word\n"                       \
+    "                     a status; -5xx, -409: not those. Default: 200 to 499 but 401, 403,\n"                        \
+    "                     408, 409, 425, 429. 'default,5xx': also a 5xx is its last word\n"                            \
     "  --replay-header H  a header of answers that replays have, too, besides the usual ones;\n"                       \
     "                     may be given again\n"                                                                        \
     "  --max-response N   how long an answer may be to be kept, e.g. 4m, at most 16m;\n"                               \

@@ -18,7 +18,7 @@ IMPATIENT = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover esc
 KEPT = ("Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Content-Location", "Location", "ETag",
         "Last-Modified", "Link", "Preference-Applied")
 # What waits for a gate; what only a reused connection shows; and an upstream that never answers takes its time in one place.
-LEFT_OUT = ("held", "held_before", "held_unread", "held_in_headers", "held_in_body", "never", "hangs")
+LEFT_OUT = ("held", "held_before", "held_unread", "held_in_headers", "held_in_body", "held_denied", "never", "hangs")
 # Where libcurl and nginx differ, and either is right: what is not certain is not stored as done.
 DIFFERENT = {
     "continue_100": ("succeeded", False, 200, False, [], "continued 1"),  # nginx takes 1xx for the answer
