@@ -8,6 +8,7 @@ import os
 import re
 
 from gateway import (Client, Closed, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from abandoned import hold
 from leases import end_leases
 
 TENANT = "once_tenant $http_x_tenant;"
@@ -256,9 +257,13 @@ def a_large_401_after_another_attempts_answer_is_cut_off():
     """Who waited for it learns so at once, and not the 401: somebody took over, and was answered (K3, K5)."""
     for path in ("/known/rerun/held_denied", "/other/rerun/held_denied"):
         key, token = new_token("key"), new_token()
-        client = Client(gateway.port)
-        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % key), ("X-Test", token),
-                                                 ("Content-Length", "2")], b"{}"))
+        data = request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % key), ("X-Test", token), ("Content-Length", "2")], b"{}")
+
+        def begin():
+            client = Client(gateway.port)
+            client.send(data)
+            return client
+        client = hold(gateway, begin, token)
         wait_for(lambda: gateway.effects(token), "the first execution")
         end_leases(gateway, key)
         second = gateway.ask(path, key, token, body=b"{}")
