@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CONNECTIONS_MAX = 2, CLAIMS_MAX = 4096, ROUNDS_MAX = 99, ID_LEN = 16, HASH_LEN = 32, BODY_LEN = 200 };
+enum { CONNECTIONS_MAX = 4, CLAIMS_MAX = 4096, ROUNDS_MAX = 99, ID_LEN = 16, HASH_LEN = 32, BODY_LEN = 200 };
 
 static const char schema[] =
     "SET client_min_messages = error; DROP SCHEMA IF EXISTS once_bare CASCADE; CREATE SCHEMA once_bare; "
@@ -227,9 +227,9 @@ static double our_rate(const char *url, struct load *load)
 
 /* ------------------------------------------------------------------ the report */
 
-enum design { NAIVE, BARE_ONE, BARE_TWO, OURS, DESIGNS };
+enum design { NAIVE, BARE_ONE, BARE_TWO, BARE_FOUR, OURS, DESIGNS };
 static const char *const names[DESIGNS] = { "naive, 64 connections", "bare, one connection", "bare, two connections",
-                                            "ours" };
+                                            "bare, four connections", "ours" };
 
 static int by_value(const void *a, const void *b)
 {
@@ -287,9 +287,9 @@ int main(int argc, char **argv)
     unsigned callers = (unsigned)argument(argc, argv, 2, 64, CLAIMS_MAX);
     double seconds = (double)argument(argc, argv, 3, 2, 3600);
     size_t rounds = argument(argc, argv, 4, 3, ROUNDS_MAX);
-    if (callers < 4)
-        die("callers", "fewer than four are no batch");
-    memset(body, '1', sizeof body); /* which is JSON, too */
+    if (callers < 2 * CONNECTIONS_MAX)
+        die("callers", "fewer than eight are no batch for each connection");
+    load_body(body, sizeof body);
     PGconn *conn = connect_to(url);
     run_sql(conn, schema);
     struct naive *naive;
@@ -304,6 +304,7 @@ int main(int argc, char **argv)
         rates[NAIVE][i] = naive_rate(naive, &load);
         rates[BARE_ONE][i] = bare_rate(url, callers, 1, seconds);
         rates[BARE_TWO][i] = bare_rate(url, callers, 2, seconds);
+        rates[BARE_FOUR][i] = bare_rate(url, callers, 4, seconds);
         rates[OURS][i] = our_rate(url, &load);
         for (int d = 0; d < DESIGNS; d++)
             ratios[d][i] = rates[d][i] / rates[NAIVE][i];

@@ -481,26 +481,6 @@ static bool parse_option(struct bench *b, int c)
     }
 }
 
-/* A JSON answer of just that length, where there is room for one. */
-static bool make_body(struct bench *b)
-{
-    static const char head[] = "{\"id\": \"ch_9f31c2a7\", \"status\": \"paid\", \"amount\": 1799, \"note\": \"",
-                      tail[] = "\"}";
-    size_t around = strlen(head) + strlen(tail);
-    b->body = malloc(b->body_len + 1);
-    if (b->body == NULL)
-        return false;
-    for (uint64_t i = 0; i < b->body_len; i++)
-        b->body[i] = (uint8_t) "lorem ipsum dolor sit amet, consectetur adipiscing elit; "[i % 57];
-    if (b->body_len >= around) {
-        memcpy(b->body, head, strlen(head));
-        memcpy(b->body + b->body_len - strlen(tail), tail, strlen(tail));
-    } else if (b->body_len > 0) {
-        memset(b->body, '1', b->body_len); /* a number is JSON, too */
-    }
-    return true;
-}
-
 static void choose_store(struct bench *b)
 {
     if (b->cli.store != NULL) {
@@ -573,8 +553,10 @@ int once_cli_bench(int argc, char **argv)
     }
     if (optind + 1 != argc || strcmp(argv[optind], "store") != 0)
         return once_cli_usage(&b.cli, "say what to measure: once bench store, or once bench relay");
-    if (!make_body(&b))
+    b.body = malloc(b.body_len + 1);
+    if (b.body == NULL)
         return once_cli_fail(&b.cli, ONCE_EXIT_OS, "out of memory");
+    load_body(b.body, b.body_len);
     choose_store(&b);
     b.next_key = (uint64_t)once_os_clock.wall(NULL) * 1000000; /* fresh keys also in a store that has some */
     bench_store(&b);

@@ -46,6 +46,22 @@ void load_key(uint64_t number, char key[LOAD_KEY_SIZE])
              (unsigned)(a & 0xfff), (unsigned)(b >> 52), (unsigned long long)(b & 0xffffffffffff));
 }
 
+void load_body(uint8_t *body, size_t len)
+{
+    static const char head[] = "{\"id\": \"ch_9f31c2a7\", \"status\": \"paid\", \"amount\": 1799, \"note\": \"",
+                      tail[] = "\"}";
+    static const char filler[] = "lorem ipsum dolor sit amet, consectetur adipiscing elit; ";
+    size_t head_len = strlen(head), tail_len = strlen(tail);
+    if (len < head_len + tail_len) {
+        memset(body, '1', len);
+        return;
+    }
+    for (size_t i = 0; i < len; i++)
+        body[i] = (uint8_t)filler[i % strlen(filler)];
+    memcpy(body, head, head_len);
+    memcpy(body + len - tail_len, tail, tail_len);
+}
+
 /* A quantile is its bucket's end, which may be past the longest of all. */
 static double quantile_us(const struct histogram *h, double share)
 {

@@ -38,6 +38,10 @@ void load_run(struct load *load, struct once *once, struct load_result *result);
 enum { LOAD_KEY_SIZE = 37 };
 void load_key(uint64_t number, char key[LOAD_KEY_SIZE]);
 
+/* Fills it with a JSON answer of just that length: an object as services give them, or a number where there is no room
+ * for one. A design that keeps JSON and one that keeps bytes then keep about as much. */
+void load_body(uint8_t *body, size_t len);
+
 void load_latencies(struct load_result *result, const struct histogram *h);
 
 static inline double load_rate(const struct load_result *r)
