@@ -78,10 +78,10 @@ bench: deps ## how fast the stores are here, as ratios (a release build)
 	@bench/store build-release
 	@bench/postgres build-release
 
-bench-gateway: deps ## the gateway against plain nginx, likewise
+bench-gateway: deps ## the gateway against plain nginx, and what people write themselves, likewise
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true
 	@ninja -C build-release
-	@bench/gateway build-release
+	@bench/gateway build-release --homemade
 
 bench-relay: deps ## the relay against home-made ones, likewise; SINKS='URL ...' adds sinks
 	@meson setup --buildtype=release -Dcrash_points=false build-release >/dev/null 2>&1 || true

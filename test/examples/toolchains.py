@@ -61,19 +61,19 @@ def python(stage):
     raise Missing("no python3 here has psycopg 3 (python3-psycopg)")
 
 
-def fetch_node():
-    """The folder with node_modules."""
+def fetch_npm(package):
+    """The folder with the node_modules that a package.json asks for; they are named by what it asks for."""
     need("node", "npm")
-    package = os.path.join(EXAMPLES, "node/package.json")
     with open(package, encoding="utf-8") as file:
-        folder = cache("node-pg-" + json.load(file)["dependencies"]["pg"])
+        wanted = json.load(file)["dependencies"]
+    folder = cache("node-" + "-".join(name + "-" + version for name, version in sorted(wanted.items())))
     with open(folder + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(folder):
             with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as work:
                 shutil.copy(package, work)
                 run(["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache"],
-                    "npm cannot fetch pg", cwd=work)
+                    "npm cannot fetch " + ", ".join(wanted), cwd=work)
                 shutil.rmtree(os.path.join(work, "cache"), ignore_errors=True)
                 os.mkdir(os.path.join(work, "done"))
                 os.rename(os.path.join(work, "node_modules"), os.path.join(work, "done/node_modules"))
@@ -82,7 +82,7 @@ def fetch_node():
 
 
 def node(stage):
-    folder = fetch_node()
+    folder = fetch_npm(os.path.join(EXAMPLES, "node/package.json"))
     if int(run(["node", "--version"], "node").lstrip("v").split(".")[0]) < 18:
         raise Missing("this node is older than 18")
     os.symlink(os.path.join(folder, "node_modules"), os.path.join(stage, "node_modules"))
