@@ -3,7 +3,7 @@
  *
  * An attempt is a claim, perhaps a progress row, at most one result. What is read is held
  * against the claim's checksum and the outcome's seal (F14). Nothing here decides anything:
- * that is sqlite_protocol.c.
+ * that is sqlite_op.h's verbs.
  */
 #ifndef ONCE_STORE_SQLITE_ATTEMPT_H
 #define ONCE_STORE_SQLITE_ATTEMPT_H
@@ -26,15 +26,6 @@ enum {
     SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
 };
 
-/* First attempts that were just claimed and not touched since, by fence. The usual finish
- * follows its claim soon and need not read what was just written. Only for a process that
- * owns the store: nobody else changes it. */
-#define SQLITE_RECENT_LEN 4096
-
-struct sqlite_recent {
-    struct once_stored stored; /* without its spans; fence 0: free */
-};
-
 /* Routes that this step has met (sqlite_route.h). */
 struct sqlite_routes {
     size_t count;
@@ -51,7 +42,7 @@ struct sqlite_protocol {
     bool keytext;                 /* keep the texts of keys */
     struct once_buf scratch;      /* decompressed bodies */
     once_time now;                /* of this step */
-    struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them, or NULL */
+    struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them (sqlite_recent.h), or NULL */
     struct sqlite_routes routes;
 };
 

@@ -19,6 +19,7 @@
 #include "os/os.h"
 #include "os/point.h"
 #include "store/sqlite_log.h"
+#include "store/sqlite_recent.h"
 #include "store/sqlite_route.h"
 #include "store/sqlite_schema.h"
 
