@@ -198,7 +198,7 @@ def comes_back():
         time.sleep(LIMIT / 4 if got else 0)
         now = time.monotonic()
         try:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             got.append(raw_answer(connection)[0])
             last = now
         except (ConnectionError, http.client.HTTPException) as error:
@@ -222,7 +222,7 @@ def finds_it_as_it_was():
             for _ in range(5):
                 still.metrics()
             try:
-                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 answer = raw_answer(connection)[0]
             except (ConnectionError, http.client.HTTPException) as error:
                 answer = error
@@ -281,7 +281,7 @@ idle = [server.connect() for _ in range(7)]
 until(lambda: server.metrics()["once_http_connections"] == "8", "all are accepted")
 idle.append(server.connect())
 late = server.connect()
-late.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+late.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 late.settimeout(0.3)
 try:
     late.recv(1)

@@ -201,7 +201,7 @@ connection = server.connect()
 connection.sendall(b"POST /v1/extend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    b"Transfer-Encoding: chunked\r\n\r\n" + (b"1000\r\n" + b" " * 4096 + b"\r\n") * 5 + b"0\r\n\r\n")
 refused("too large in pieces", raw_answer(connection), 413, "limit")
-connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 equal(raw_answer(connection)[0], 200, "and the connection goes on")
 connection.close()
 connection = server.connect()
@@ -310,7 +310,7 @@ def raw(request):
         connection.close()
 
 
-ok(raw(b"GET /healthz HTTP/1.0\r\n\r\n")[9:12] == b"200", "HTTP/1.0 needs no Host")
+ok(raw(b"GET /metrics HTTP/1.0\r\n\r\n")[9:12] == b"200", "HTTP/1.0 needs no Host")
 ok(raw(b"GET /healthz HTTP/1.1\r\n\r\n")[9:12] in (b"400", b"403"), "HTTP/1.1 does")
 for name, request in [
     ("no HTTP", b"hello\r\n\r\n"), ("a line without end", b"GET /" + b"a" * 100000),

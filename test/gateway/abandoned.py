@@ -5,10 +5,9 @@ who was killed are ended by the test (leases.py); so whatever a case sees does n
 """
 import errno
 import os
-import select
 import signal
 
-from gateway import Client, Gateway, expect, expect_equal, free_port, kill, request_bytes, wait_for
+from gateway import Client, Gateway, expect, expect_equal, free_port, is_answered, kill, request_bytes, wait_for
 from leases import end_leases, state_of
 from upstream import Upstream
 
@@ -29,10 +28,6 @@ def hold(gateway, begin, token):
         expect(code in due, "an answer where none was due: %s" % code)
         due = ("store-unavailable", "in-progress")
         client.close()
-
-
-def is_answered(client):
-    return bool(select.select([client.connection], [], [], 0)[0])
 
 
 def upstream_to_restart(folder):

@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 from gateway import (Client, Closed, Failed, Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal, free_port,
-                     in_parallel, kill, new_token, request_bytes, wait_for)
-from abandoned import VIOLENCE, is_answered
+                     in_parallel, is_answered, kill, new_token, request_bytes, wait_for)
+from abandoned import VIOLENCE
 from leases import LEASE, end_leases, look, state_of
 from upstream import Ledger, gate_path
 

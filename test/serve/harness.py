@@ -172,11 +172,22 @@ class Service:
 
 
 def request(port, path="/", key=None, body=b"x", method="POST", timeout=None, **headers):
-    """Returns (status, headers, body); None if there was no answer."""
+    """Returns (status, headers, body); None if there was no answer. A daemon that is late makes the gateway say 503, and nothing was
+    executed: asked again, until the claim that came too late was given back."""
+    due, until = (b'"store-unavailable"',), time.monotonic() + SECONDS
+    while True:
+        answer = request_once(port, path, key, body, method, timeout, headers)
+        if not answer or not any(code in answer[2] for code in due) or time.monotonic() > until:
+            return answer
+        due = (b'"store-unavailable"', b'"in-progress"')
+        time.sleep(0.1)
+
+
+def request_once(port, path, key, body, method, timeout, headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout or SECONDS)
     try:
         if key is not None:
-            headers["Idempotency-Key"] = '"%s"' % key
+            headers = {**headers, "Idempotency-Key": '"%s"' % key}
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()

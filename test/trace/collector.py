@@ -1,4 +1,5 @@
 """A receiver of spans: OTLP over HTTP, as JSON. It refuses what the protocol's JSON mapping does not allow, and keeps the rest."""
+import contextlib
 import http.server
 import json
 import re
@@ -50,7 +51,7 @@ def attributes(entries):
 
 
 class Collector:
-    """Listens on a port of its own. `answer` may be set to another status, for a while."""
+    """Listens on a port of its own. `answer` may be another status, for a while: answering()."""
 
     def __init__(self):
         self.lock, self.all, self.bad, self.requests, self.answer = threading.Lock(), [], [], [], 200
@@ -96,6 +97,14 @@ class Collector:
                 self.bad.append(repr(error))
                 return 400
         return 200
+
+    @contextlib.contextmanager
+    def answering(self, status):
+        self.answer = status
+        try:
+            yield
+        finally:
+            self.answer = 200
 
     def of(self, trace, name=None):
         """The spans of a trace, by their beginning."""

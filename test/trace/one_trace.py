@@ -74,6 +74,11 @@ class Service:
                     % (self.topic, body.decode(), trace, own, flags))
         return 201 if done == "t" else 500
 
+    def forget(self):
+        """All of it, and what it enqueued."""
+        del self.seen[:], self.spans[:]
+        psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later")
+
 
 folder = tempfile.mkdtemp(prefix="once-one-trace-")
 collector, nats = Collector(), Nats(os.path.join(folder, "nats"))
@@ -129,11 +134,25 @@ def the_gateways_part(trace, service):
     equal(send_span.start <= requests[0].start and send_span.attributes["http.response.status_code"], 201, "the client's span is all of it")
 
 
-def client_killed_and_resumed(gateway, service, payload):
-    done = send(gateway.port, payload, "client.answered:1")
-    equal(done.returncode, -9, "the client is killed after its first try")
-    equal(collector.of(service.seen[0][1], "once.send"), [], "it told nothing of itself")
-    done = send(gateway.port, "", None, "--resume")
+def was_late(gateway):
+    """The daemon: then a request was answered 503, and is one more than was asked for."""
+    return "once: the daemon does not answer" in gateway.text("error.log")
+
+
+def client_killed_and_resumed(service, payload):
+    """The trace, when the gateway has told all of it. Where the daemon was late, it is another operation, by another gateway."""
+    for n in range(gw.TRIES):
+        gateway = start_gateway(service)
+        killed = send(gateway.port, "%s-%d" % (payload, n), "client.answered:1")
+        before = len(collector.of(service.seen[0][1], "once.send")) if service.seen else 0
+        done = send(gateway.port, "", None, "--resume")
+        gateway.stop()  # all that it had to tell was told
+        if not was_late(gateway):
+            break
+        print("# the daemon was late: once more")
+        service.forget()
+    equal(killed.returncode, -9, "the client is killed after its first try")
+    equal(before, 0, "it told nothing of itself")
     equal((done.returncode, done.stdout), (0, ""), "resumed")
     equal([seen[:2] for seen in service.seen], [("1", service.seen[0][1]), ("2", service.seen[0][1])], "the service got two attempts of one trace")
     return service.seen[0][1]
@@ -149,8 +168,7 @@ def through_nats():
         arrivals.append((headers["traceparent"], headers["once-attempt"]))
         return 500 if len(arrivals) == 1 else 204
     endpoint = serve(take)
-    gateway = start_gateway(service)
-    trace = client_killed_and_resumed(gateway, service, "nats")
+    trace = client_killed_and_resumed(service, "nats")
     code, said = drain(url("test"), "--route", "%s=%s" % (topic, nats.url), *OTLP)
     equal(code, 0, "relayed")
     (_, headers, payload), = nats.messages("ORDERS")
@@ -169,21 +187,18 @@ def through_nats():
     equal([s.failed for s in delivers], [True, False], "the first failed")
     equal((len({s.key_hash for s in delivers}), [s.attributes["once.attempt"] for s in delivers]), (1, [1, 2]), "one key hash over its attempts")
     equal(delivers[0].key_hash in {s.key_hash for s in spans if s.name == "once.request"}, False, "which is the message's, not the request's")
-    gateway.stop()
 
 
 def through_a_webhook():
     topic = "orders.hook"
     service, hook = Service(topic), Receiver(lambda payload: 500 if len(hook.got) == 0 else 200)
-    gateway = start_gateway(service)
-    trace = client_killed_and_resumed(gateway, service, "hook")
+    trace = client_killed_and_resumed(service, "hook")
     # Draining ends when nothing is due: what was refused a moment ago may not be due yet.
     until(lambda: drain(url("test"), "--route", "%s=%s" % (topic, hook.url()), *OTLP)[0] == 0 and outbox_is_empty(), "all to be relayed")
     spans = check_tree(trace, service, ["once.send"] + 2 * ["once.request", "once.claim", "once.upstream", "once.finish"] + 2 * ["once.publish"])
     published = [s for s in spans if s.name == "once.publish"]
     equal([m["headers"]["traceparent"] for m in hook.got], ["00-%s-%s-01" % (trace, s.id) for s in published], "each post has its span")
     equal([(s.failed, s.attributes["once.attempt"]) for s in published], [(True, 1), (False, 2)], "a refusal, and a confirmation")
-    gateway.stop()
 
 
 def what_has_no_trace_passes_as_it_is():
