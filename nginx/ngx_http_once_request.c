@@ -754,8 +754,11 @@ ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
 
     switch (reply->result) {
 
-    case ONCE_INVALID:
     case ONCE_LIMIT:
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "limit-exceeded", "The request is over a limit", reply->err.text, 0, 0 });
+
+    case ONCE_INVALID:
         if (reply->err.text[0] == '\0' && ctx->conf->mode != NGX_HTTP_ONCE_REQUIRED) {
             return NGX_DECLINED;  /* the operation has no natural key */
         }
