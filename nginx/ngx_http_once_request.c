@@ -700,6 +700,7 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
     ngx_http_request_t  *r = ctx->request;
 
     ngx_http_once_hold(ctx);
+    r->disable_not_modified = 1;  /* a condition is the service's to judge, and by now it was executed */
 
     if (ctx->conf->forward && ngx_http_once_forward_headers(ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
