@@ -186,10 +186,12 @@ ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
     return ctx;
 }
 
-/* Enters the handler again. From an event: runs what was posted, too. */
+/* Enters the handler again. From an event of our own: runs what was posted, too. Where nginx called us it does so itself, after
+ * us: what is posted may be the end of the request, for which its callers are not prepared. */
 static void
 ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 {
+    ngx_uint_t           called = ctx->called;
     ngx_http_request_t  *r = ctx->request;
     ngx_connection_t    *c = r->connection;
 
@@ -198,7 +200,10 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);
-    ngx_http_run_posted_requests(c);
+
+    if (!called) {
+        ngx_http_run_posted_requests(c);
+    }
 }
 
 /* ---------------------------------------------------------------- key */
@@ -434,6 +439,7 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
 
+    ctx->called = 1;
     ngx_http_once_begin(ctx);
 }
 
@@ -476,6 +482,7 @@ ngx_http_once_begin(void *data)
             return;
         }
         ctx->state = NGX_HTTP_ONCE_WAITING;
+        ctx->called = 0;
         ctx->waiter.handler = ngx_http_once_begin;
         ctx->waiter.data = ctx;
         ngx_http_once_due(&ctx->due, &ctx->timer, ngx_http_once_wait_timeout, ctx, NGX_HTTP_ONCE_CLAIM_MS);
@@ -536,7 +543,10 @@ ngx_http_once_begin(void *data)
 
     if (ctx->call == NULL) {
         ngx_http_once_decide(ctx, ONCE_BUSY, "too many requests are waiting");
+        return;
     }
+
+    ctx->called = 0;  /* the answer is an event of our own */
 }
 
 static once_span
