@@ -265,6 +265,7 @@ struct ngx_http_once_ctx_s {
     unsigned                   stranger:1; /* not let in by the service: its key is free again */
     unsigned                   turned_away:1; /* no key, or no tenant, as they have to be */
     unsigned                   fenced:1;   /* another attempt's outcome counts */
+    unsigned                   called:1;   /* by nginx, which runs what is posted itself */
     unsigned                   queued:1;
     unsigned                   observed:1;
     unsigned                   guarded:1;  /* its upstream is tried once, and so on */

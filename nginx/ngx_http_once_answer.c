@@ -547,8 +547,8 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     once_buf_init(&json, NGX_HTTP_ONCE_POLICY_LEN_MAX);
     once_buf_add_byte(&json, '{');
     ngx_http_once_json_policy(&json, ngx_http_get_module_loc_conf(r, ngx_http_once_module));
-    once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"caller_unknown\":401,\"in_progress\":409,"
-                  "\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"quota_exceeded\":429,"
+    once_buf_addf(&json, ",\"errors\":{\"missing\":400,\"malformed\":400,\"over_limit\":400,\"caller_unknown\":401,"
+                  "\"in_progress\":409,\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"quota_exceeded\":429,"
                   "\"store_unavailable\":503},\"locations\":[");
 
     place = omcf->places.elts;

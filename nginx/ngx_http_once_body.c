@@ -125,42 +125,107 @@ ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
            || (len > 5 && ngx_strncasecmp(type->data + len - 5, (u_char *) "+json", 5) == 0);
 }
 
+/* The next line of the request's header; from part and 0. NULL: there is none. */
+static ngx_table_elt_t *
+ngx_http_once_next_line(ngx_list_part_t **part, ngx_uint_t *i)
+{
+    while (*i >= (*part)->nelts) {
+        if ((*part)->next == NULL) {
+            return NULL;
+        }
+
+        *part = (*part)->next;
+        *i = 0;
+    }
+
+    return (ngx_table_elt_t *) (*part)->elts + (*i)++;
+}
+
+static ngx_uint_t
+ngx_http_once_is_named(const ngx_table_elt_t *h, const char *name)
+{
+    return h->key.len == ngx_strlen(name) && ngx_strncasecmp(h->key.data, (u_char *) name, h->key.len) == 0;
+}
+
+/*
+ * Cookies are one list, however it was cut into lines: joined again as RFC 9113, 8.2.3 says, in the order they came. nginx does
+ * so with those of HTTP/2; a client of HTTP/1.1, or a proxy that took them over HTTP/2, may send several lines.
+ */
+static ngx_int_t
+ngx_http_once_join_cookies(ngx_http_request_t *r, once_span *joined)
+{
+    size_t            len = 0;
+    u_char           *p, *end;
+    ngx_uint_t        i = 0;
+    ngx_list_part_t  *part = &r->headers_in.headers.part;
+    ngx_table_elt_t  *h;
+
+    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
+        if (ngx_http_once_is_named(h, "Cookie")) {
+            len += h->value.len + 2;
+        }
+    }
+
+    p = end = ngx_pnalloc(r->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    part = &r->headers_in.headers.part;
+    i = 0;
+
+    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
+        if (ngx_http_once_is_named(h, "Cookie") && h->value.len > 0) {
+            if (end > p) {
+                end = ngx_cpymem(end, "; ", 2);
+            }
+            end = ngx_cpymem(end, h->value.data, h->value.len);
+        }
+    }
+
+    *joined = once_span_of(p, end - p);
+    return NGX_OK;
+}
+
 /* Every line of the headers that count; Content-Type and Content-Encoding always do: they
  * say what the body's bytes mean. */
 static ngx_int_t
 ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *headers)
 {
-    ngx_uint_t            i, counts;
+    ngx_uint_t            i = 0, cookies = 0;
     ngx_list_part_t      *part = &ctx->request->headers_in.headers.part;
-    ngx_table_elt_t      *h = part->elts;
+    ngx_table_elt_t      *h;
     struct once_header   *header;
 
-    for (i = 0; /* void */; i++) {
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                return NGX_OK;
-            }
-            part = part->next;
-            h = part->elts;
-            i = 0;
+    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
+
+        if (!ngx_http_once_is_named(h, "Content-Type") && !ngx_http_once_is_named(h, "Content-Encoding")
+            && !ngx_http_once_is_listed(&h->key, ctx->conf->headers)
+            && !ngx_http_once_is_listed(&h->key, ctx->conf->credentials))
+        {
+            continue;
         }
 
-        counts = (h[i].key.len == 12 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Type", 12) == 0)
-                 || (h[i].key.len == 16
-                     && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Encoding", 16) == 0)
-                 || ngx_http_once_is_listed(&h[i].key, ctx->conf->headers)
-                 || ngx_http_once_is_listed(&h[i].key, ctx->conf->credentials);
+        if (ngx_http_once_is_named(h, "Cookie") && cookies++ > 0) {
+            continue;  /* it is in the first one */
+        }
 
-        if (counts) {
-            header = ngx_array_push(headers);
-            if (header == NULL) {
-                return NGX_ERROR;
-            }
+        header = ngx_array_push(headers);
+        if (header == NULL) {
+            return NGX_ERROR;
+        }
 
-            header->name = once_span_of(h[i].key.data, h[i].key.len);
-            header->value = once_span_of(h[i].value.data, h[i].value.len);
+        header->name = once_span_of(h->key.data, h->key.len);
+        header->value = once_span_of(h->value.data, h->value.len);
+
+        if (ngx_http_once_is_named(h, "Cookie")
+            && ngx_http_once_join_cookies(ctx->request, &header->value) != NGX_OK)
+        {
+            return NGX_ERROR;
         }
     }
+
+    return NGX_OK;
 }
 
 once_result

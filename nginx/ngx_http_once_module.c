@@ -107,8 +107,11 @@ ngx_http_once_status(ngx_http_once_ctx_t *ctx)
     case ONCE_ARM_EXECUTE:
         break;
 
+    case ONCE_ARM_NONE:  /* it was over before it was claimed: no key; or its body did not come whole, its client left */
+        return ctx->key.len == 0 && ctx->state == NGX_HTTP_ONCE_DONE ? "bypassed" : "incomplete";
+
     default:
-        return ctx->key.len == 0 ? "bypassed" : "unavailable";
+        return "unavailable";
     }
 
     if (ctx->fenced) {

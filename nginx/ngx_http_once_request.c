@@ -186,10 +186,12 @@ ngx_http_once_create_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *olcf)
     return ctx;
 }
 
-/* Enters the handler again. From an event: runs what was posted, too. */
+/* Enters the handler again. From an event of our own: runs what was posted, too. Where nginx called us it does so itself, after
+ * us: what is posted may be the end of the request, for which its callers are not prepared. */
 static void
 ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 {
+    ngx_uint_t           called = ctx->called;
     ngx_http_request_t  *r = ctx->request;
     ngx_connection_t    *c = r->connection;
 
@@ -198,7 +200,10 @@ ngx_http_once_resume(ngx_http_once_ctx_t *ctx)
 
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);
-    ngx_http_run_posted_requests(c);
+
+    if (!called) {
+        ngx_http_run_posted_requests(c);
+    }
 }
 
 /* ---------------------------------------------------------------- key */
@@ -434,6 +439,7 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
 
+    ctx->called = 1;
     ngx_http_once_begin(ctx);
 }
 
@@ -476,6 +482,7 @@ ngx_http_once_begin(void *data)
             return;
         }
         ctx->state = NGX_HTTP_ONCE_WAITING;
+        ctx->called = 0;
         ctx->waiter.handler = ngx_http_once_begin;
         ctx->waiter.data = ctx;
         ngx_http_once_due(&ctx->due, &ctx->timer, ngx_http_once_wait_timeout, ctx, NGX_HTTP_ONCE_CLAIM_MS);
@@ -536,7 +543,10 @@ ngx_http_once_begin(void *data)
 
     if (ctx->call == NULL) {
         ngx_http_once_decide(ctx, ONCE_BUSY, "too many requests are waiting");
+        return;
     }
+
+    ctx->called = 0;  /* the answer is an event of our own */
 }
 
 static once_span
@@ -700,6 +710,7 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
     ngx_http_request_t  *r = ctx->request;
 
     ngx_http_once_hold(ctx);
+    r->disable_not_modified = 1;  /* a condition is the service's to judge, and by now it was executed */
 
     if (ctx->conf->forward && ngx_http_once_forward_headers(ctx) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -754,8 +765,11 @@ ngx_http_once_not_answered(ngx_http_once_ctx_t *ctx)
 
     switch (reply->result) {
 
-    case ONCE_INVALID:
     case ONCE_LIMIT:
+        return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
+            NGX_HTTP_BAD_REQUEST, "limit-exceeded", "The request is over a limit", reply->err.text, 0, 0 });
+
+    case ONCE_INVALID:
         if (reply->err.text[0] == '\0' && ctx->conf->mode != NGX_HTTP_ONCE_REQUIRED) {
             return NGX_DECLINED;  /* the operation has no natural key */
         }

@@ -32,6 +32,7 @@ LOCATIONS = (
     Location("/gzip/", *ON, more=("gzip on;", "gzip_types *;", "gzip_min_length 1;")),
     Location("/unbuffered/", *ON, more=("proxy_buffering off;",)),
     Location("/streamed/", *ON, more=("proxy_request_buffering off;",)),
+    Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
 )
@@ -104,6 +105,31 @@ def x_accel_redirect__a_large_file_is_passed_on_and_not_kept():
     retry = gateway.ask("/on/handed?/files/large", token, token)
     expect_equal((retry.status, retry.code()), (410, "answer-not-kept"), "the retry")
     expect_equal(gateway.effects(token), 1, "effects")
+
+
+@behaviour
+def validated(c):
+    n = c.work()
+    c.answer(200, ['ETag: "v"', "Accept-Ranges: bytes", "Last-Modified: Mon, 28 Sep 1970 06:00:00 GMT"], ("%d " % n) * 500)
+
+
+PARTS_AND_CONDITIONS = {
+    "a range": ("Range", "bytes=0-9"), "ranges": ("Range", "bytes=0-3,10-20"), "a range beyond it": ("Range", "bytes=99999999-"),
+    "if it is another": ("If-Match", '"another"'), "if not modified": ("If-Unmodified-Since", "Thu, 01 Jan 1970 00:00:01 GMT"),
+    "if it is none": ("If-None-Match", "*"), "if modified": ("If-Modified-Since", "Mon, 28 Sep 2037 06:00:00 GMT")}
+
+
+def the_whole_answer_is_the_outcome(path, header):
+    """Parts and conditions are a GET's; what they would make of it is not what a retry gets. And whatever is sent has the length it
+    says: the next answer on the connection is the next request's."""
+    token, other = new_token(), new_token()
+    with Client(gateway.port) as client:
+        first = gateway.ask(path, token, token, headers=[header], client=client)
+        expect_equal(gateway.ask("/on/normal", other, other, client=client).status, 201, "the next answer on the connection")
+    expect_equal((first.status, len(first.body), first.get("Content-Range")), (200, 1000, None), "the answer")
+    retry = gateway.ask(path, token, token, headers=[header])
+    expect_equal((retry.replayed, retry.lasting()), (True, first.lasting()), "the retry")
+    expect_equal((gateway.effects(token), gateway.state(token)), (1, "succeeded"), "effects, state")
 
 
 def x_accel_redirect_to_no_content(path):
@@ -328,7 +354,12 @@ def main():
     gateway = Gateway(LOCATIONS, http=ZONE)
     gateway.patient = True
     os.mkdir(gateway.path("files"))
+    with open(gateway.path("files/thousand"), "wb") as file:
+        file.write(b"0123456789" * 100)
     gateway.start()
+    for path in ("/on/handed?/files/thousand", "/on/validated", "/ranges/validated"):
+        for name, header in PARTS_AND_CONDITIONS.items():
+            suite.add("%s, %s: the whole answer is the outcome" % (path, name), the_whole_answer_is_the_outcome, path, header)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):

@@ -354,6 +354,44 @@ def daemon_away_in_flight(number):
 
 
 @suite.case
+def who_left_before_a_refusal_is_gone():
+    """What is answered without asking the daemon finds nobody there: the request ends once, and its connection with it."""
+    gateway = Gateway((*LOCATIONS, Location("/known/", "once on;", SINGLE, "once_fingerprint credentials;"),
+                       Location("/natural/", "once required;", SINGLE, "once_key_natural $once_json_order;")), workers=1)
+    try:
+        gateway.start_nginx()
+        worker, = gateway.worker_pids()
+
+        def key(text=None):
+            return "Idempotency-Key", '"%s"' % new_token() if text is None else text
+
+        def leave(path, *headers):
+            os.kill(worker, signal.SIGSTOP)  # so that the reset is there before the request is read
+            try:
+                client = Client(gateway.port)
+                client.send(request_bytes("POST", path, [("Host", "g"), *headers, ("Content-Length", "2")], b"{}"))
+                client.reset()
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            expect_equal(gateway.ask("/plain/normal", None, new_token()).status, 201, "the next request")
+        for _ in range(5):
+            leave("/on/normal", key())
+            leave("/wait/normal", key())
+        gateway.daemon.start()
+        token = new_token()
+        gateway.ask_until(lambda answer: answer.status == 201, "/on/normal", token, token)
+        for _ in range(5):
+            leave("/known/normal", key(), *[("X-Api-Key", "%d" % n) for n in range(70)])
+            leave("/natural/normal", ("Content-Type", "application/json"))
+            leave("/on/normal", key('"'))
+        expect_equal(gateway.worker_pids(), [worker], "the worker")
+        gateway.stop()
+        expect(not gateway.alarms(), "in nginx's log: %s" % gateway.alarms()[:5])
+    finally:
+        gateway.remove()
+
+
+@suite.case
 def nginx_starts_without_the_daemon():
     gateway = Gateway(LOCATIONS, workers=2)
     try:

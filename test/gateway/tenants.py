@@ -6,8 +6,9 @@ status, headers and body must be equal, but for what is the request's own.
 import json
 import os
 import re
+import subprocess
 
-from gateway import (Client, Closed, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from gateway import (BOUND_S, Client, Closed, Gateway, Location, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
 from abandoned import hold
 from leases import end_leases
 
@@ -17,6 +18,8 @@ LOCATIONS = (Location("/t/", "once on;", TENANT),
              Location("/rerun/", "once on;", TENANT, "once_takeover rerun;"),
              Location("/wait/", "once on;", TENANT, "once_wait 120s;"),
              Location("/two/", "once on;", 'once_tenant "$http_x_tenant/$http_x_user";'),
+             Location("/two/empty/", "once on;", "once_tenant $http_x_tenant$http_x_user;"),
+             Location("/crumbs/", "once on;", "once_tenant -;", "once_fingerprint header=Cookie;"),
              Location("/other/", "once on;", "once_tenant -;",
                       more=("location /other/rerun/ { once_takeover rerun; once_lease 600s; keepalive_timeout 1h; proxy_pass http://app; }",)),
              Location("/known/", "once on;", "once_tenant -;", "once_fingerprint credentials;",
@@ -34,6 +37,18 @@ def ask(path, tenant, key, token, **named):
     if tenant is not None:
         headers.append(("X-Tenant", tenant))
     return gateway.ask(path, key, token, headers=headers, **named)
+
+
+def curl(path, version, *arguments):
+    """Status, body, whether it is a replay."""
+    run = subprocess.run(["curl", "-sS", "-i", "--max-time", str(BOUND_S), version, "http://127.0.0.1:%d%s" % (gateway.port2 if "2" in version else gateway.port, path), *arguments],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expect_equal((run.returncode, run.stderr), (0, b""), "curl's exit status")
+    answer = run.stdout
+    while answer.split(b" ", 2)[1] == b"100":
+        answer = answer.split(b"\r\n\r\n", 1)[1]
+    head, body = answer.split(b"\r\n\r\n", 1)
+    return int(head.split(b" ")[1]), body, b"idempotency-replayed: true" in head.lower()
 
 
 # What differs between two requests anyway: times, and the words that we put in ourselves.
@@ -126,6 +141,43 @@ def an_empty_tenant_is_refused():
             expect(answer.problem() is not None, "the answer is no problem document")
             expect_equal(gateway.effects(token), 0, "effects")
     expect(not {key for _, key in gateway.records()} & set(tokens), "a record was made")
+
+
+@suite.case
+def an_empty_tenant_does_not_wait():
+    """Where a retry would wait for the outcome, who is nobody is told so while it is still under way: 401, and not when it ends."""
+    key, token = new_token("key"), new_token()
+    client = Client(gateway.port)
+    client.send(request_bytes("POST", "/wait/held", [("Host", "g"), ("X-Tenant", "ann"), ("Idempotency-Key", '"%s"' % key), ("X-Test", token),
+                                                     ("Content-Length", "2")], b"{}"))
+    wait_for(lambda: gateway.effects(token), "the execution")
+    answers = [ask("/wait/held", tenant, key, token, body=b"{}") for tenant in (None, "", "  ")]
+    expect_equal([(a.status, a.code(), a.get("Idempotency-Expires"), a.get("Retry-After")) for a in answers], [(401, "tenant-missing", None, None)] * 3, "the answers")
+    for version in ("--http1.1", "--http2-prior-knowledge"):
+        expect_equal(curl("/wait/held", version, "-H", 'Idempotency-Key: "%s"' % key, "-d", "{}")[0], 401, "the status by " + version)
+    expect_equal(gateway.state(key, "ann"), "running", "the state meanwhile")
+    gateway.upstream.open_gate(token)
+    expect_equal(client.read().status, 201, "the holder's own answer")
+    client.close()
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def an_empty_tenant_is_refused_over_http_2():
+    """There the body is read before the refusal is sent: small, none, larger than the buffers. Never executed, nothing stored, and the connection goes on."""
+    large = gateway.path("large.body")
+    with open(large, "wb") as file:
+        file.write(b"x" * 300000)
+    for path in ("/t/normal", "/required/normal", "/wait/normal", "/two/empty/normal"):
+        for body in (("-d", "{}"), ("-X", "POST"), ("--data-binary", "@" + large)):
+            key, token = new_token("key"), new_token()
+            arguments = ("-H", 'Idempotency-Key: "%s"' % key, "-H", "X-Test: " + token, *body)
+            status, text, replayed = curl(path, "--http2-prior-knowledge", *arguments)
+            expect_equal((status, json.loads(text)["code"], replayed), (401, "tenant-missing", False), "%s with %s" % (path, body[0]))
+            expect_equal(gateway.effects(token), 0, "effects")
+            expect(key not in {of for _, of in gateway.records()}, "a record was made")
+            status, text, replayed = curl(path, "--http2-prior-knowledge", "-H", "X-Tenant: ann", *arguments)
+            expect_equal((status, replayed, gateway.effects(token)), (201, False, 1), "the answer to ann")
 
 
 @suite.case
@@ -228,6 +280,61 @@ def who_has_other_credentials_gets_no_answer():
 
 
 @suite.case
+def how_cookies_are_cut_into_lines_makes_no_difference():
+    """RFC 9113, 8.2.3: they are one list, joined by "; ". Their order counts, and so does each of them; other headers' lines stay lines."""
+    def lines(*values):
+        return [("Cookie", value) for value in values]
+    for path in ("/known/normal", "/crumbs/normal"):
+        key, token = new_token("key"), new_token()
+        first = ask(path, None, key, token, headers=lines("a=1; b=2; c=3"))
+        expect_equal((first.status, first.replayed), (201, False), "the first answer")
+        for same in (lines("a=1", "b=2", "c=3"), lines("a=1; b=2", "c=3"), lines("a=1", "b=2; c=3"), lines("", "a=1; b=2", "", "c=3"),
+                     [("cookie", "a=1"), ("X-Other", "x"), ("COOKIE", "b=2; c=3")]):
+            retry = ask(path, None, key, token, headers=same)
+            expect_equal((retry.lasting(), retry.replayed), (first.lasting(), True), "the answer to %s" % same)
+        for other in (lines("b=2", "a=1", "c=3"), lines("a=1", "b=2"), lines("a=1", "b=2", "c=3", "d=4"), lines("a=1", "b=2", "c=4"), lines("a=1b=2", "c=3"),
+                      lines("a=1;b=2", "c=3"), lines("")):
+            is_refused(ask(path, None, key, token, headers=other), "the answer to %s" % other)
+        expect_equal(gateway.effects(token), 1, "effects")
+    key, token = new_token("key"), new_token()
+    cookies = ["c%d=%d" % (n, n) for n in range(400)]
+    expect_equal(ask("/known/normal", None, key, token, headers=lines(*cookies)).status, 201, "the answer to very many")
+    expect(ask("/known/normal", None, key, token, headers=lines("; ".join(cookies))).replayed, "in one line they are others")
+    key = new_token("key")
+    ask("/known/normal", None, key, new_token(), headers=[("X-Api-Key", "a"), ("X-Api-Key", "b")])
+    is_refused(ask("/known/normal", None, key, new_token(), headers=[("X-Api-Key", "a; b")]), "another header's lines in one")
+
+
+@suite.case
+def http_2_cuts_cookies_as_it_likes():
+    """A browser sends each as a field of its own (RFC 9113, 8.2.3), and the next try may come over HTTP/1.1."""
+    key, token = new_token("key"), new_token()
+    def over(version, *cookies):
+        return curl("/known/normal", version, "-H", 'Idempotency-Key: "%s"' % key, "-H", "X-Test: " + token, "-d", "{}", "-H", "Content-Type: application/json",
+                    *(word for cookie in cookies for word in ("-H", "Cookie: " + cookie)))
+    first = over("--http2-prior-knowledge", "a=1", "b=2", "c=3")
+    expect_equal(first[0], 201, "the first answer")
+    for retry in (over("--http2-prior-knowledge", "a=1; b=2; c=3"), over("--http1.1", "a=1", "b=2; c=3"), over("--http2-prior-knowledge", "a=1; b=2", "c=3")):
+        expect_equal(retry, (201, first[1], True), "a retry")
+    expect_equal(over("--http2-prior-knowledge", "b=2", "a=1", "c=3")[0], 422, "in another order")
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def too_many_credentials_are_said_to_be_too_many():
+    """Not that the key is malformed. Nothing is executed, nothing stored."""
+    for count, status in ((63, 201), (64, 400), (90, 400)):  # and the Content-Type
+        key, token = new_token("key"), new_token()
+        answer = ask("/known/normal", None, key, token, headers=[("Content-Type", "application/json")] + [("X-Api-Key", "k%d" % n) for n in range(count)])
+        expect_equal(answer.status, status, "the answer to %d lines" % count)
+        expect_equal(gateway.effects(token), 1 if status == 201 else 0, "effects")
+        if status == 400:
+            problem = answer.problem()
+            expect_equal((problem["code"], problem["detail"]), ("limit-exceeded", "%d headers are to be fingerprinted, the limit is 64" % (count + 1)), "the problem")
+            expect(gateway.record(key) is None, "it has a record")
+
+
+@suite.case
 def what_is_new_with_every_request_does_not_count():
     """A proof of possession, a token against forgery: else nobody could ask again."""
     key, token = new_token("key"), new_token()
@@ -325,7 +432,8 @@ MAY = Location("= /may", to=None, more=("internal;", "if ($http_x_allowed = yes)
 def main():
     global gateway
     suite.require()
-    gateway = Gateway((*LOCATIONS, GUARDED, MAY, Location("= /policy", to=None, more=("once_policy;",))), workers=2).start()
+    gateway = Gateway((*LOCATIONS, GUARDED, MAY, Location("= /policy", to=None, more=("once_policy;",))), workers=2,
+                      listen="listen 127.0.0.1:PORT2 http2;").start()
     gateway.patient = True
     for state, prepare in STATES.items():
         for request, path in REQUESTS.items():

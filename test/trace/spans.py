@@ -11,7 +11,8 @@ import urllib.request
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../gateway")]
 from collector import Collector
-from gateway import BOUND_S, COUNTED, Closed, Gateway, Late, Location, SINGLE, Suite, expect, expect_equal, free_port, in_parallel, kill, new_token, wait_for
+from gateway import (BOUND_S, COUNTED, Client, Closed, Gateway, Late, Location, SINGLE, Suite, expect, expect_equal, free_port, in_parallel,
+                     kill, new_token, request_bytes, wait_for)
 
 import upstream
 
@@ -318,6 +319,24 @@ def every_answer_has_its_word():
     expect_equal(ask("/on/reset_after_reading", token).status, 502, "broke off")
     ask("/on/reset_after_reading", token)
     expect_equal([row[0] for row in access(token, 2)], ["unknown", "unknown"], "unknown")
+
+
+@suite.case
+def what_did_not_come_in_whole_is_not_the_stores_fault():
+    """Its client left before it was claimed, or its body is none: `unavailable` is for whoever watches the daemon."""
+    def begin(token, *more, path="/on/normal"):
+        client = Client(gateway.port)
+        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token), *more], b""))
+        return client
+    left, bad = new_token(), new_token()
+    with begin(left, ("Content-Length", "10")) as client:
+        client.send(b"{")
+        client.reset()
+    with begin(bad, ("Transfer-Encoding", "chunked")) as client:
+        client.send(b"no chunk\r\n")
+        expect_equal(client.read().status, 400, "the answer to bad chunks")
+    expect_equal([access(token)[0][:1] + access(token)[0][7:8] for token in (left, bad)], [["incomplete", "400"], ["incomplete", "400"]], "the words")
+    expect(gateway.record(left) is None and gateway.record(bad) is None, "there are records")
 
 
 @suite.case
