@@ -238,6 +238,23 @@ def check_roles():
           "PUBLIC may execute nothing")
 
 
+def check_counts():
+    """How much is stored is asked for with every look at the metrics: it must not be a walk through all of it."""
+    actual = "SELECT attempts = (SELECT count(*) FROM once.claim) FROM once.counts()"
+    equal(psql(actual), "t", "counts: exact where there is little")
+    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, fingerprint, tenant, key)
+            SELECT gen_random_uuid(), gen_random_uuid(), 16 * n + 5, 0, 1, 5, 1, sha256('x'), 't',
+                   convert_to(repeat('k', 1 + n %% 50), 'UTF8') FROM generate_series(1, %d) n""" % 50000)
+    attempts, read = (int(x) for x in psql(
+        "BEGIN; SELECT attempts FROM once.counts(); SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) "
+        "FROM pg_stat_xact_user_tables WHERE schemaname = 'once' AND relname ~ '^claim_'; COMMIT").split())
+    there = int(psql("SELECT count(*) FROM once.claim"))
+    ok(abs(attempts - there) < there / 50, "counts: about what is there", attempts, there)
+    ok(0 < read < 20000, "counts: of few rows", read)
+    psql("TRUNCATE once.claim_5")
+    equal(psql(actual), "t", "counts: exact again")
+
+
 def check_derived(helper, corpus):
     lines = subprocess.run([helper, url("test"), corpus], check=True, text=True, stdout=subprocess.PIPE,
                            ).stdout.splitlines()
@@ -272,6 +289,7 @@ def check_vectors():
 migrated()
 check_rows()
 check_roles()
+check_counts()
 check_derived(sys.argv[1], sys.argv[2])
 check_vectors()
 finish()
