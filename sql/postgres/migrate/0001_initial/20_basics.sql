@@ -99,7 +99,7 @@ BEGIN
         RETURN number;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
-       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031154) THEN
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031155) THEN
         RETURN 0;
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
