@@ -171,4 +171,3 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
             WHERE c.relkind = 'r' AND c.relname ~ '^(claim|result|progress|request)_'),
            once.now_ms(), (SELECT last_value FROM once.fence)
 $$;
-COMMENT ON FUNCTION once.counts() IS 'About how many attempts are stored, and the bytes of all tables: a bounded look';
