@@ -16,7 +16,7 @@ BEGIN
     END LOOP;
 END $run$ $job$;
     home text := (SELECT setting FROM pg_settings WHERE name = 'cron.database_name');
-    version integer[] := (SELECT regexp_match(extversion, '^(\d+)\.(\d+)') FROM pg_extension WHERE extname = 'pg_cron');
+    version integer[] := (SELECT regexp_match(extversion, '^([0-9]+)[.]([0-9]+)') FROM pg_extension WHERE extname = 'pg_cron');
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_cron') THEN
         RAISE EXCEPTION 'pg_cron is not installed on the server'

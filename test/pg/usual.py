@@ -61,7 +61,7 @@ equal(arms(["finish %s body" % held[8]] + ["finish %s body" % k for k in held[16
 
 held += usual(66)
 psql("UPDATE once.ring SET period_ms = 1")
-until(lambda: psql("SELECT once.expire(100000)") and psql("SELECT max(slot) FROM once.claim WHERE key = '%s'" % held[24]) == "0")
+until(lambda: psql("SELECT once.expire(10000)") and psql("SELECT max(slot) FROM once.claim WHERE key = '%s'" % held[24]) == "0")
 psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
 equal(arms(["finish %s body" % k for k in held[24:40]]), ["done"] * 16, "K3 K7: what was moved meanwhile is found")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "nothing is left over")

@@ -41,6 +41,10 @@ equal(psql("SELECT nspname FROM pg_namespace, aclexplode(nspacl) a WHERE nspname
       "PUBLIC is granted nothing of the schema")
 equal(psql("SELECT oid::regprocedure FROM pg_proc WHERE %s AND (proconfig IS NULL OR NOT "
            "'search_path=pg_catalog, pg_temp' = ANY (proconfig))" % OURS), "", "every function has its search_path pinned")
+# What a session's standard_conforming_strings decides, a function must not depend on (settings.py).
+equal(psql("SELECT oid::regprocedure FROM pg_proc WHERE %s AND strpos(regexp_replace(regexp_replace(prosrc, "
+           "E'E\\'(?:[^\\'\\\\\\\\]|\\\\\\\\.)*\\'', '', 'g'), '--[^\\n]*', '', 'g'), chr(92)) > 0" % OURS), "",
+      "backslashes are in E'' strings only")
 equal(psql("SELECT rolname FROM pg_roles WHERE rolname IN ('once_app', 'once_ops') AND (rolcanlogin OR rolsuper OR "
            "rolcreaterole OR rolcreatedb OR rolbypassrls)"), "", "the roles can do nothing else")
 commented = set(psql("SELECT proname FROM pg_proc WHERE %s AND obj_description(oid, 'pg_proc') IS NOT NULL" % OURS).split())

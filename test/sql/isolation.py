@@ -450,7 +450,7 @@ def closed_with(*keys):
     """A slot that was just closed, the only one: of an hour, with 300 lives that are over and these. Its number."""
     psql("UPDATE once.ring SET period_ms = 1")
     while psql("SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL") != "0":
-        psql("SELECT once.expire(100000)")
+        psql("SELECT once.expire(10000)")
     stand_still()
     slot = psql("SELECT current FROM once.ring")
     psql("DO $$ DECLARE a once.answer; BEGIN FOR i IN 1..300 LOOP a := once.claim('early', '%s' || i, retention => '1 ms'); "
@@ -559,7 +559,41 @@ def run_far_apart():
           "%d|{%s}|" % (rows_of(slot) - 2, made[0][1]), "far apart: one record is not over")
 
 
+def run_upkeep_beside():
+    """What somebody does in a transaction that stays open, and what somebody is about to do, is not in the way of upkeep."""
+    psql("SELECT once.consumer('beside', '1 ms'); SELECT once.consume('beside', 'm'); SELECT pg_sleep(0.02)")
+    session = Session()
+    session.run("BEGIN; SELECT arm FROM once.claim('', 'beside', route => 'beside')")
+    equal(psql("SELECT removed FROM once.expire()"), "1", "upkeep goes on beside a transaction that has made a route")
+    session.run("ROLLBACK; BEGIN; SELECT removed FROM once.expire()")
+    equal(psql("SELECT route FROM once.claim('', 'beside', route => 'beside')"), "beside", "a route is made beside upkeep")
+    session.run("COMMIT")
+    session.close()
+
+
+def run_mark_taken_away():
+    """A mark past its retention that upkeep takes away just when the message comes again: it is fresh (K8), and marked (K13)."""
+    psql("SELECT once.consumer('away', '1 ms'); SELECT once.consume('away', 'm'); SELECT pg_sleep(0.02);"
+         "CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+         "PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;"
+         "CREATE TRIGGER wait AFTER INSERT ON once.inbox FOR EACH STATEMENT EXECUTE FUNCTION public.wait()")
+    gate, session = Session(), Session()
+    gate.run("SELECT pg_advisory_lock(1)")
+    session.send("SELECT once.consume('away', 'm')")
+    equal(session.blocks(), True, "mark taken away: it was there, and the second look is about to come")
+    psql("SELECT removed FROM once.expire()")
+    equal(psql("SELECT count(*) FROM once.inbox WHERE consumer = 'away'"), "0", "mark taken away: it is")
+    gate.run("SELECT pg_advisory_unlock(1)")
+    equal(session.get(), "t", "mark taken away: the message is fresh")
+    psql("DROP TRIGGER wait ON once.inbox; DROP FUNCTION public.wait()")
+    equal(psql("SELECT count(*) FROM once.inbox WHERE consumer = 'away'"), "1", "mark taken away: and marked again")
+    gate.close()
+    session.close()
+
+
 migrated()
+run_upkeep_beside()
+run_mark_taken_away()
 run_pairs()
 run_expiry()
 run_locked_newest()

@@ -118,8 +118,8 @@ def psql(sql, database="test", user="postgres"):
     return said.rstrip("\n")
 
 
-def migrated(database="test"):
-    psql("CREATE DATABASE %s" % database, "postgres")
+def migrated(database="test", options=""):
+    psql("CREATE DATABASE %s %s" % (database, options), "postgres")
     subprocess.run([os.environ["ONCE_BIN"], "migrate", "--store", url(database)], check=True,
                    stdout=subprocess.DEVNULL)
 

@@ -169,12 +169,44 @@ ROWS = [  # name, SQL, expected: the last statement's answer, or the error's beg
     ("bad input: exclude", "SELECT once.fingerprint('t', 'POST', '/', json => true, exclude => '{a}')",
      "22023: exclude: 'a'"),
     ("bad input: header pairs", "SELECT once.fingerprint('t', 'POST', '/', headers => '{a,b}')", "22023: headers"),
+    ("bad input: a retention of -1 ms is not for ever", "SELECT once.claim('t', 'k', retention => '-1 ms')",
+     "22023: retention -00:00:00.001 is not between"),
+    ("bad input: NULL is no natural key, which would lock nothing", "SELECT once.serialize(NULL)", "22023: natural key is NULL"),
+    ("bad input: NULL call of a child key", "SELECT once.child_key(gen_random_uuid(), NULL)", "22023: call is NULL"),
+    ("bad input: NULL record of a child key", "SELECT once.child_key(NULL, 'charge')", "22023: record is NULL"),
+    ("bad input: headers are counted in bytes",
+     "SELECT once.finish(gen_random_uuid(), 1, 200, headers => E'A: ' || repeat(chr(228), 40000) || E'\\r\\n')",
+     "54000: headers are 80005 bytes long, the limit is 65536"),
+    ("bad input: body", "SELECT once.finish(gen_random_uuid(), 1, 200, convert_to(repeat('x', 16777217), 'UTF8'))",
+     "54000: body is 16777217 bytes long, the limit is 16777216"),
+    ("bad input: NULL status", "SELECT once.finish(gen_random_uuid(), 1, NULL)", "22023: status is NULL"),
+    ("bad input: a verdict's headers are held to what an outcome's are",
+     "SELECT once.resolve('t', 'a', 'done', 'r', 200, '', E'no line\\nSet-Cookie: x')", "22023: headers are not lines"),
+    ("bad input: NULL status of a verdict", "SELECT once.resolve('t', 'a', 'done', 'r', NULL)", "22023: status is NULL"),
+    ("bad input: NULL state of a verdict", "SELECT once.resolve('t', 'a', 'done', 'r', state => NULL)", "22023: state '<NULL>'"),
+    ("forget: dropping that is NULL is not, and leaves alone what is not finished",
+     "SELECT record, fence FROM once.claim('t', 'fn', lease => '1 ms', request => 'q') \\gset\n"
+     "SELECT once.advance(:'record', :fence, 'p1', 'c') \\gset x_\nSELECT (once.extend(:'record', :fence, '1 ms')).arm \\gset x_\n"
+     "SELECT pg_sleep(0.02) \\gset\nSELECT arm AS f FROM once.forget('t', 'fn', 'why', dropping => NULL) \\gset\n"
+     "SELECT :'f', recovery_point, request FROM once.lookup_with_request(:'record')", "unknown|p1|\\x71"),
+    ("bad input: not_before", "SELECT once.enqueue('x', 'k', '', not_before => 'infinity')", "22023: not_before is infinity, not a time"),
     ("no such grant is fenced", "SELECT (once.finish(gen_random_uuid(), 1, 200)).arm", "fenced"),
     ("REPEATABLE READ: a ring that turned since its snapshot is a serialisation failure",
      "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 AS one \\gset\n"
      "\\! \"$ONCE_TEST_POSTGRES_BIN/psql\" -Xqd \"$ONCE_TEST_DATABASE\" -c 'UPDATE once.ring SET current = current'\n"
      "SELECT (once.claim('t', 'rr')).arm", "40001: could not serialize"),
 ]
+
+ROWS += [("bad input: NULL %s of %s" % (what, call.split("(")[0]), "SELECT once." + call, "22023: %s is NULL" % what)
+         for what, calls in (("tenant", ("lookup(NULL, 'k')", "forget(NULL, 'k', 'r')", "resolve(NULL, 'k', 'done', 'r')")),
+                             ("key", ("lookup('t', NULL)", "forget('t', NULL, 'r')", "resolve('t', NULL, 'done', 'r')")),
+                             ("record", ("extend(NULL, 1)", "advance(NULL, 1, 'p')", "finish(NULL, 1, 200)", "release(NULL, 1)",
+                                         "guard(NULL, 1)", "take_over(NULL, 1)")),
+                             ("fence", tuple("%s(gen_random_uuid(), NULL%s)" % c for c in (
+                                 ("extend", ""), ("advance", ", 'p'"), ("finish", ", 200"), ("release", ""), ("guard", ""), ("take_over", "")))))
+         for call in calls]
+ROWS += [("bad input: budget %s" % budget, "SELECT * FROM once.expire(%s)" % budget, "22023: budget %s is not between 1 and 10000" % said)
+         for budget, said in (("NULL", "<NULL>"), ("0", "0"), ("-1", "-1"), ("10001", "10001"))]
 
 ROLES = [  # name, role, SQL, expected
     ("once_app claims", "app", "SELECT (once.claim('r', 'a')).arm", "execute"),
@@ -238,6 +270,23 @@ def check_roles():
           "PUBLIC may execute nothing")
 
 
+def check_counts():
+    """How much is stored is asked for with every look at the metrics: it must not be a walk through all of it."""
+    actual = "SELECT attempts = (SELECT count(*) FROM once.claim) FROM once.counts()"
+    equal(psql(actual), "t", "counts: exact where there is little")
+    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, fingerprint, tenant, key)
+            SELECT gen_random_uuid(), gen_random_uuid(), 16 * n + 5, 0, 1, 5, 1, sha256('x'), 't',
+                   convert_to(repeat('k', 1 + n %% 50), 'UTF8') FROM generate_series(1, %d) n""" % 50000)
+    attempts, read = (int(x) for x in psql(
+        "BEGIN; SELECT attempts FROM once.counts(); SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) "
+        "FROM pg_stat_xact_user_tables WHERE schemaname = 'once' AND relname ~ '^claim_'; COMMIT").split())
+    there = int(psql("SELECT count(*) FROM once.claim"))
+    ok(abs(attempts - there) < there / 50, "counts: about what is there", attempts, there)
+    ok(0 < read < 20000, "counts: of few rows", read)
+    psql("TRUNCATE once.claim_5")
+    equal(psql(actual), "t", "counts: exact again")
+
+
 def check_derived(helper, corpus):
     lines = subprocess.run([helper, url("test"), corpus], check=True, text=True, stdout=subprocess.PIPE,
                            ).stdout.splitlines()
@@ -272,6 +321,7 @@ def check_vectors():
 migrated()
 check_rows()
 check_roles()
+check_counts()
 check_derived(sys.argv[1], sys.argv[2])
 check_vectors()
 finish()

@@ -44,6 +44,9 @@ END $$;
 CREATE FUNCTION once.record_id(tenant bytea, key bytea) RETURNS uuid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF tenant IS NULL OR key IS NULL THEN   -- which no record has: it would be found absent, and done again
+        RAISE EXCEPTION '% is NULL', CASE WHEN tenant IS NULL THEN 'tenant' ELSE 'key' END USING ERRCODE = '22023';
+    END IF;
     RETURN encode(substr(once.mac(once.part('once record 1') || once.part(tenant) || once.part(key)), 1, 16),
                   'hex')::uuid;
 END $$;
@@ -52,6 +55,9 @@ COMMENT ON FUNCTION once.record_id(bytea, bytea) IS 'The name of (tenant, key) i
 CREATE FUNCTION once.child_key(record uuid, call text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF record IS NULL OR call IS NULL THEN   -- no key is not the same key on every attempt
+        RAISE EXCEPTION '% is NULL', CASE WHEN record IS NULL THEN 'record' ELSE 'call' END USING ERRCODE = '22023';
+    END IF;
     RETURN encode(substr(once.mac(once.part('once child 1') || once.part(uuid_send(record)) ||
                                   once.part(convert_to(call, 'UTF8'))), 1, 24), 'hex');
 END $$;
@@ -61,7 +67,7 @@ COMMENT ON FUNCTION once.child_key(uuid, text) IS
 CREATE FUNCTION once.key_time(key text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF key ~* '\A[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z' THEN
+    IF key ~* '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
         RETURN ('x' || substr(key, 1, 8) || substr(key, 10, 4))::bit(48)::bigint;
     END IF;
     RETURN NULL;
@@ -99,7 +105,7 @@ BEGIN
         RETURN number;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
-       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031154) THEN
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031155) THEN
         RETURN 0;
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
@@ -168,9 +174,13 @@ BEGIN
 END $$;
 
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_advisory_xact_lock(('x' || encode(substr(sha256(convert_to('once ' || natural_key, 'UTF8')), 1, 8), 'hex'))
-                                 ::bit(64)::bigint)
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF natural_key IS NULL THEN   -- nothing would be locked
+        RAISE EXCEPTION 'natural key is NULL' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(('x' || encode(substr(sha256(convert_to('once ' || natural_key, 'UTF8')), 1, 8), 'hex'))
+                                  ::bit(64)::bigint);
+END $$;
 COMMENT ON FUNCTION once.serialize(text) IS
     'One transaction at a time per natural key, until it ends: for operations whose row does not exist yet';

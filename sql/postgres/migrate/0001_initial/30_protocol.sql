@@ -407,10 +407,10 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
-    IF new_point IS NULL OR new_point !~ '^[\x21-\x7e]{1,64}$' THEN
+    IF new_point IS NULL OR new_point !~ '^[!-~]{1,64}$' THEN
         RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
     END IF;
-    IF length(new_checkpoint) > 65536 + (CASE WHEN substr(new_checkpoint, 1, 7) = '\x9b6f6e63650d0a' THEN 128 ELSE 0 END) THEN   -- sealed
+    IF length(new_checkpoint) > 65536 + (CASE WHEN substr(new_checkpoint, 1, 7) = E'\\x9b6f6e63650d0a' THEN 128 ELSE 0 END) THEN   -- sealed
         RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
             USING ERRCODE = '54000';
     END IF;

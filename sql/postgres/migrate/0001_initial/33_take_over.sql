@@ -143,6 +143,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lease_ms bigint := (extract(epoch FROM lease) * 1000)::bigint;
 BEGIN
+    PERFORM once.need_grant(record, fence);
     IF lease_ms NOT BETWEEN 1 AND 86400000 THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
     END IF;

@@ -37,6 +37,7 @@ BEGIN
     IF coalesce(length(reason), 0) = 0 THEN
         RAISE EXCEPTION 'forgetting needs a reason' USING ERRCODE = '22023';
     END IF;
+    dropping := coalesce(dropping, false);
     IF length(reason) > 1000 OR length(actor) > 255 THEN
         RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
             length(actor) USING ERRCODE = '54000';

@@ -418,6 +418,9 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'once.expire needs READ COMMITTED' USING ERRCODE = '25001';
     END IF;
+    IF budget IS NULL OR budget NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'budget % is not between 1 and 10000', budget USING ERRCODE = '22023';
+    END IF;
     IF NOT pg_try_advisory_xact_lock(8031154) THEN   -- one at a time is enough
         RETURN;
     END IF;

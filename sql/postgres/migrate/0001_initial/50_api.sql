@@ -1,5 +1,34 @@
 -- What a service calls inside its own transaction. docs/sql.md has an example of each.
 
+-- A caller that has lost its grant is not fenced, and its record is not gone.
+CREATE FUNCTION once.need_grant(record uuid, fence bigint) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF record IS NULL OR fence IS NULL THEN
+        RAISE EXCEPTION '% is NULL', CASE WHEN record IS NULL THEN 'record' ELSE 'fence' END USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- The bounds of an outcome, whoever says it: what is stored is replayed as it is.
+CREATE FUNCTION once.need_outcome(status integer, body bytea, headers text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    header_bytes integer := length(convert_to(headers, 'UTF8'));
+BEGIN
+    IF status IS NULL THEN
+        RAISE EXCEPTION 'status is NULL' USING ERRCODE = '22023';
+    END IF;
+    IF length(body) > 16777216 THEN
+        RAISE EXCEPTION 'body is % bytes long, the limit is 16777216', length(body) USING ERRCODE = '54000';
+    END IF;
+    IF header_bytes > 65536 THEN
+        RAISE EXCEPTION 'headers are % bytes long, the limit is 65536', header_bytes USING ERRCODE = '54000';
+    END IF;
+    IF headers <> '' AND headers !~ E'^([!-9;-~]+:[^\r\n]*\r\n)+$' THEN
+        RAISE EXCEPTION 'headers are not lines "Name: value", each ended by CR LF' USING ERRCODE = '22023';
+    END IF;
+END $$;
+
 CREATE FUNCTION once.claim(tenant text, key text, fingerprint bytea DEFAULT decode(repeat('00', 32), 'hex'),
                            lease interval DEFAULT '60 seconds', retention interval DEFAULT '24 hours',
                            takeover text DEFAULT 'escalate', nonce uuid DEFAULT gen_random_uuid(),
@@ -35,7 +64,7 @@ BEGIN
     IF lease_ms IS NULL OR lease_ms NOT BETWEEN 1 AND 86400000 THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
     END IF;
-    IF retention_ms NOT BETWEEN 1 AND 3162240000000 AND retention_ms <> -1 THEN
+    IF retention IS NOT NULL AND retention_ms NOT BETWEEN 1 AND 3162240000000 THEN
         RAISE EXCEPTION 'retention % is not between 1 ms and 100 years; NULL keeps for ever', retention
             USING ERRCODE = '22023';
     END IF;
@@ -69,6 +98,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lease_ms bigint := (extract(epoch FROM lease) * 1000)::bigint;
 BEGIN
+    PERFORM once.need_grant(record, fence);
     IF lease_ms NOT BETWEEN 1 AND 86400000 THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
     END IF;
@@ -78,9 +108,11 @@ COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Hold on for another 
 
 CREATE FUNCTION once.advance(record uuid, fence bigint, point text, checkpoint bytea DEFAULT '')
 RETURNS once.answer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.advance_record(record, fence, point, checkpoint, gen_random_uuid())
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM once.need_grant(record, fence);
+    RETURN once.advance_record(record, fence, point, checkpoint, gen_random_uuid());
+END $$;
 COMMENT ON FUNCTION once.advance(uuid, bigint, text, bytea) IS
     'Record a recovery point, in the transaction that did the phase''s work. arm: done | fenced';
 
@@ -91,18 +123,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     code integer := array_position(ARRAY['succeeded', 'failed', 'unknown'], state) + 1;
 BEGIN
+    PERFORM once.need_grant(record, fence);
     IF code IS NULL THEN
         RAISE EXCEPTION 'state ''%'' is none of succeeded, failed, unknown', state USING ERRCODE = '22023';
     END IF;
     IF retryable AND code <> 3 THEN
         RAISE EXCEPTION 'only a failed outcome is retryable' USING ERRCODE = '22023';
     END IF;
-    IF headers <> '' AND headers !~ '\A([!-9;-~]+:[^\r\n\x00]*\r\n)+\Z' THEN
-        RAISE EXCEPTION 'headers are not lines "Name: value", each ended by CR LF' USING ERRCODE = '22023';
-    END IF;
-    IF length(body) > 16777216 OR length(headers) > 65536 THEN
-        RAISE EXCEPTION 'the outcome is larger than is kept' USING ERRCODE = '54000';
-    END IF;
+    PERFORM once.need_outcome(status, body, headers);
     RETURN once.finish_record(record, fence, code + CASE WHEN retryable THEN 16 ELSE 0 END, status,
                               convert_to(headers, 'UTF8'), body, false);
 END $$;
@@ -110,9 +138,11 @@ COMMENT ON FUNCTION once.finish(uuid, bigint, integer, bytea, text, text, boolea
     'Store the outcome. arm: done (also when repeated) | fenced (the answer is what is stored)';
 
 CREATE FUNCTION once.release(record uuid, fence bigint) RETURNS once.answer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT once.release_record(record, fence, false)
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM once.need_grant(record, fence);
+    RETURN once.release_record(record, fence, false);
+END $$;
 COMMENT ON FUNCTION once.release(uuid, bigint) IS 'Give back: it definitely had no effect. arm: done | fenced';
 
 CREATE FUNCTION once.lookup(tenant text, key text) RETURNS once.answer
@@ -132,9 +162,10 @@ BEGIN
     IF code IS NULL THEN
         RAISE EXCEPTION 'verdict ''%'' is none of done, not done, release', verdict USING ERRCODE = '22023';
     END IF;
-    IF state NOT IN ('succeeded', 'failed') THEN
+    IF state IS NULL OR state NOT IN ('succeeded', 'failed') THEN
         RAISE EXCEPTION 'state ''%'' is none of succeeded, failed', state USING ERRCODE = '22023';
     END IF;
+    PERFORM once.need_outcome(status, body, headers);
     RETURN once.resolve_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')), seen_fence, code,
                                CASE state WHEN 'failed' THEN 3 ELSE 2 END, status, convert_to(headers, 'UTF8'), body,
                                convert_to(session_user::text, 'UTF8'), convert_to(reason, 'UTF8'), gen_random_uuid());

@@ -8,6 +8,7 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
+    PERFORM once.need_grant(guard.record, guard.fence);
     PERFORM once.need_read_committed();
     PERFORM once.hold_ring();
     -- Whoever takes over, advances or resolves locks this row FOR UPDATE: none of them comes in

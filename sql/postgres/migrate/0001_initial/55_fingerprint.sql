@@ -3,6 +3,9 @@
 -- The type json only says whether a text is JSON; what it holds is read here, token by token,
 -- so that number literals, duplicate members and \u0000 are seen as they are. jsonb would
 -- lose the first two and refuse the third.
+--
+-- A backslash is in E'' strings only, here and in all functions: what it means in others, a session's
+-- standard_conforming_strings decides, when it first calls the function.
 
 -- The bytes of a JSON string's token, quotes included; NULL: half a surrogate pair.
 CREATE FUNCTION once.json_string(token text) RETURNS bytea
@@ -14,12 +17,12 @@ DECLARE
     code  integer;
     piece text;
 BEGIN
-    IF strpos(plain, '\') = 0 THEN
+    IF strpos(plain, E'\\') = 0 THEN
         RETURN convert_to(plain, 'UTF8');
     END IF;
-    FOR piece IN SELECT m[1] FROM regexp_matches(plain, '(\\u[0-9a-fA-F]{4}|\\.|[^\\]+)', 'g') m LOOP
+    FOR piece IN SELECT m[1] FROM regexp_matches(plain, E'(\\\\u[0-9a-fA-F]{4}|\\\\.|[^\\\\]+)', 'g') m LOOP
         code := NULL;
-        IF piece ~ '^\\u' THEN
+        IF left(piece, 2) = E'\\u' THEN
             code := ('x' || substr(piece, 3))::bit(16)::integer;
         END IF;
         IF high IS NOT NULL THEN
@@ -33,10 +36,10 @@ BEGIN
         ELSIF code BETWEEN 56320 AND 57343 THEN
             RETURN NULL;
         ELSIF code = 0 THEN
-            bytes := bytes || '\x00'::bytea;
+            bytes := bytes || E'\\x00'::bytea;
         ELSIF code IS NOT NULL THEN
             bytes := bytes || convert_to(chr(code), 'UTF8');
-        ELSIF left(piece, 1) = '\' THEN
+        ELSIF left(piece, 1) = E'\\' THEN
             bytes := bytes || convert_to(CASE substr(piece, 2)
                 WHEN 'b' THEN chr(8) WHEN 'f' THEN chr(12) WHEN 'n' THEN chr(10) WHEN 'r' THEN chr(13)
                 WHEN 't' THEN chr(9) ELSE substr(piece, 2) END, 'UTF8');
@@ -59,8 +62,8 @@ BEGIN
         code := get_byte(bytes, i);
         IF code < 32 OR code IN (34, 92) THEN
             quoted := quoted || substr(bytes, done + 1, i - done) || CASE code
-                WHEN 34 THEN '\x5c22'::bytea WHEN 92 THEN '\x5c5c'::bytea
-                ELSE convert_to('\u' || lpad(to_hex(code), 4, '0'), 'UTF8') END;
+                WHEN 34 THEN E'\\x5c22'::bytea WHEN 92 THEN E'\\x5c5c'::bytea
+                ELSE convert_to(E'\\u' || lpad(to_hex(code), 4, '0'), 'UTF8') END;
             done := i + 1;
         END IF;
     END LOOP;
@@ -112,7 +115,7 @@ BEGIN
         WHEN data_exception OR statement_too_complex THEN
             RETURN NULL;
     END;
-    FOR token IN SELECT m[1] FROM regexp_matches(whole, '("(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+)', 'g') m LOOP
+    FOR token IN SELECT m[1] FROM regexp_matches(whole, E'("(?:[^"\\\\]|\\\\.)*"|[][{},:]|[^][{},:"\\s]+)', 'g') m LOOP
         CONTINUE WHEN token = ':';
         IF token = ',' THEN
             is_name := opened[depth] = '{';

@@ -143,10 +143,10 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     id    uuid := gen_random_uuid();
     lines text;
-    due   bigint := (extract(epoch FROM not_before) * 1000)::bigint;
+    due   bigint := CASE WHEN isfinite(not_before) THEN (extract(epoch FROM not_before) * 1000)::bigint END;
     now   bigint := once.now_ms();
 BEGIN
-    IF topic IS NULL OR topic !~ '\A[!-~]{1,255}\Z' THEN
+    IF topic IS NULL OR topic !~ '^[!-~]{1,255}$' THEN
         RAISE EXCEPTION 'topic ''%'' is not 1 to 255 visible ASCII characters', left(topic, 255) USING ERRCODE = '22023';
     END IF;
     IF octet_length(message_key) NOT BETWEEN 1 AND 255 THEN
@@ -155,18 +155,21 @@ BEGIN
     IF payload IS NULL OR length(payload) > 16777216 THEN
         RAISE EXCEPTION 'payload has % bytes, not 0 to 16777216', coalesce(length(payload)::text, 'no') USING ERRCODE = '22023';
     END IF;
-    IF content_type IS NULL OR content_type !~ '\A[ -~]{1,255}\Z' THEN
+    IF content_type IS NULL OR content_type !~ '^[ -~]{1,255}$' THEN
         RAISE EXCEPTION 'content type is not 1 to 255 printable ASCII characters' USING ERRCODE = '22023';
     END IF;
     IF headers IS NULL OR jsonb_typeof(headers) <> 'object' OR
        EXISTS (SELECT FROM jsonb_each(headers) h WHERE jsonb_typeof(h.value) <> 'string' OR
-               h.key !~ '\A[A-Za-z0-9!#$%&''*+.^_`|~-]{1,64}\Z' OR (h.value #>> '{}') !~ '\A[ -~]*\Z') THEN
+               h.key !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]{1,64}$' OR (h.value #>> '{}') !~ '^[ -~]*$') THEN
         RAISE EXCEPTION 'headers are not an object of HTTP field names with values of printable ASCII' USING ERRCODE = '22023';
     END IF;
     SELECT coalesce(string_agg(h.key || ': ' || h.value || E'\r\n', '' ORDER BY h.key), '') INTO lines
       FROM jsonb_each_text(headers) h;
     IF octet_length(lines) > 16384 THEN
         RAISE EXCEPTION 'headers have % bytes, the limit is 16384', octet_length(lines) USING ERRCODE = '22023';
+    END IF;
+    IF NOT isfinite(not_before) THEN
+        RAISE EXCEPTION 'not_before is %, not a time', not_before USING ERRCODE = '22023';
     END IF;
     IF due > now THEN
         INSERT INTO once.outbox_later (id, not_before, topic, message_key, content_type, headers, payload, created_at)

@@ -58,15 +58,23 @@ BEGIN
     IF message_id IS NULL OR octet_length(message_id) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'message id has % bytes, not 1 to 255', coalesce(octet_length(message_id), 0) USING ERRCODE = '22023';
     END IF;
-    INSERT INTO once.inbox (consumer, message_id, taken_at) VALUES (consume.consumer, consume.message_id, now_ms)
-    ON CONFLICT ON CONSTRAINT inbox_pkey DO NOTHING;
-    IF FOUND THEN
-        RETURN true;
-    END IF;
-    UPDATE once.inbox i SET taken_at = now_ms FROM once.consumers c
-     WHERE i.consumer = consume.consumer AND i.message_id = consume.message_id AND c.name = consume.consumer
-       AND i.taken_at + c.retention_ms <= now_ms;
-    RETURN FOUND;
+    LOOP
+        INSERT INTO once.inbox (consumer, message_id, taken_at) VALUES (consume.consumer, consume.message_id, now_ms)
+        ON CONFLICT ON CONSTRAINT inbox_pkey DO NOTHING;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        UPDATE once.inbox i SET taken_at = now_ms FROM once.consumers c
+         WHERE i.consumer = consume.consumer AND i.message_id = consume.message_id AND c.name = consume.consumer
+           AND i.taken_at + c.retention_ms <= now_ms;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        -- A duplicate, unless once.expire has just taken its mark away.
+        IF EXISTS (SELECT FROM once.inbox i WHERE i.consumer = consume.consumer AND i.message_id = consume.message_id) THEN
+            RETURN false;
+        END IF;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION once.consume(text, text) IS
     'Mark a message as taken in, in the transaction of its effect. true: fresh, go on; false: a duplicate. Waits '

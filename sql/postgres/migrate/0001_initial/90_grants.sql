@@ -30,6 +30,7 @@ GRANT EXECUTE ON FUNCTION
 -- What those are made of and runs as the caller.
 GRANT EXECUTE ON FUNCTION
     once.part(bytea), once.mac(bytea), once.hmac(bytea, bytea),
+    once.need_grant(uuid, bigint), once.need_outcome(integer, bytea, text),
     once.json_string(text), once.json_quoted(bytea), once.json_escape(bytea), once.json_canonical(bytea, text[])
     TO once_app;
 
