@@ -24,6 +24,7 @@
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/notify.h"
+#include "os/remark.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -491,7 +492,7 @@ static int serve_all(struct daemon *d, struct server *server)
     once_os_notify("READY=1");
     int signal = server_run(server);
     if (!d->cli.quiet)
-        fprintf(stderr, "once daemon: ended by signal %d\n", signal);
+        once_os_remark("once daemon", "ended by signal %d", signal);
     stop_others(&o);
     return ONCE_EXIT_OK;
 }
@@ -540,7 +541,7 @@ static void choose_console_outbox(struct daemon *d, bool postgres)
 static void tell_operator(void *arg, const char *text)
 {
     (void)arg;
-    fprintf(stderr, "once daemon: %s\n", text);
+    once_os_remark("once daemon", "%s", text);
 }
 
 static int run(struct daemon *d)
