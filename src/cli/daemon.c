@@ -17,6 +17,7 @@
 #include "daemon/census.h"
 #include "daemon/completer.h"
 #include "daemon/decisions.h"
+#include "daemon/open_questions.h"
 #include "daemon/pulse.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
@@ -139,6 +140,7 @@ struct daemon {
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
     struct decisions *log;
+    struct questions *questions;
     struct otlp_setup otlp;
 };
 
@@ -327,6 +329,7 @@ static void stop_telling(struct daemon *d)
 static void put_more(void *arg, FILE *file)
 {
     struct daemon *d = arg;
+    questions_put(d->questions, file);
     decisions_put(d->log, file);
     exporter_put(d->otlp.tracer.exporter, file);
     if (d->relay.given)
@@ -393,6 +396,7 @@ struct others {
     struct console *console;
     struct relayer *relayer;
     struct census *census;
+    struct questions *questions;
 };
 
 static void stop_others(struct others *o)
@@ -401,6 +405,7 @@ static void stop_others(struct others *o)
     census_stop(o->census);
     console_stop(o->console);
     once_api_stop(o->api);
+    questions_stop(o->questions); /* nobody reads it any more */
     pulse_stop(o->pulse);
     completer_stop(o->completer);
     relayer_stop(o->relayer);
@@ -449,6 +454,9 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
                                         .expiry = server_expiry(server),
                                         .pulse = d->status.pulse };
     fill_status(d, &options);
+    if (d->http != NULL && questions_start(d->options.once, &o->questions, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "count what is unknown");
+    d->questions = o->questions;
     if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
