@@ -28,6 +28,7 @@
 #include "os/remark.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -330,6 +331,10 @@ static void put_more(void *arg, FILE *file)
 {
     struct daemon *d = arg;
     questions_put(d->questions, file);
+    fprintf(file,
+            "# HELP once_log_lines_dropped_total Lines for standard error that nobody took.\n"
+            "# TYPE once_log_lines_dropped_total counter\nonce_log_lines_dropped_total %" PRIu64 "\n",
+            once_os_remarks_dropped());
     decisions_put(d->log, file);
     exporter_put(d->otlp.tracer.exporter, file);
     if (d->relay.given)

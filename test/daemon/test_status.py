@@ -259,6 +259,44 @@ def make_unknown(d, count, others=0):
     c.s.close()
 
 
+def test_log_that_nobody_reads():
+    """What it has to say is dropped and counted: a full pipe holds up nobody, nor the end."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    try:
+        while True:
+            filled += os.write(writer, b"." * 4095 + b"\n")
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    d = Daemon(stderr=writer)
+    make_unknown(d, 3)
+    ok(wait_for(lambda: gauge(d, "once_log_lines_dropped_total") == 3, "them to be told"), "three lines are dropped, and counted")
+    equal(d.status("--quiet")[0], 0, "it is well")
+    while filled > 0:
+        filled -= len(os.read(reader, filled))
+    c = w.Client(d.path)
+    with os.fdopen(reader, encoding="utf-8") as log:
+        c.ask(w.finish(c.ask(w.claim("later")).grant, state=w.UNKNOWN_STATE))
+        line = log.readline()
+        ok(re.fullmatch(r"\S+Z once daemon: 3 lines were dropped here: nobody read them\n", line), "the next says how many", line)
+        ok(" once daemon: escalated once-" in log.readline(), "and goes on")
+        c.s.close()
+        os.set_blocking(writer, False)
+        try:
+            while True:
+                os.write(writer, b"." * 4095 + b"\n")
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        d.p.send_signal(signal.SIGTERM)
+        try:
+            equal(d.p.wait(SECONDS), 0, "it ends, though it cannot say so")
+        except subprocess.TimeoutExpired:
+            ok(False, "it ends, though it cannot say so")
+    os.close(writer)
+    d.end()
+
+
 def test_unknown_now():
     """How many records are unknown, whoever made them so: more than a listing has at once, also after a restart, until they are resolved (K10)."""
     many = 1500
