@@ -243,6 +243,23 @@ def test_other_watchdogs():
     d.end()
 
 
+def test_log_says_what_clients_are_told():
+    """That the store cannot do its work, and why: whoever gets a 503 cannot free a disk."""
+    with tempfile.TemporaryFile() as log:
+        d = Daemon(env={"ONCE_FAULT": "refuse:1+"}, store="fault+sqlite:" + os.path.join(tempfile.mkdtemp(prefix="once-status-"), "once.db"), stderr=log)
+        c = w.Client(d.path)
+        equal([c.ask(w.claim("k%d" % n)).result for n in range(3)], [w.UNAVAILABLE] * 3, "three claims are refused")
+        c.s.close()
+
+        def said():
+            log.seek(0)
+            return log.read().decode()
+        pattern = r"^\S+Z once daemon: [123] operations could not be done; the last: .*was refused on purpose"
+        ok(wait_for(lambda: re.search(pattern, said(), re.M), "the log to say so"), "the log says so, and why")
+        ok(len(re.findall("could not be done", said())) <= 2, "not for each", said())
+        d.end()
+
+
 def gauge(d, name):
     found = re.search(r"^%s (\S+)$" % name, d.get("/metrics")[1], re.M)
     return float(found[1]) if found else None
