@@ -13,9 +13,8 @@ static const char help[] =
     "ONCE_CHECKPOINT_FILE names. Points go forward only: one that was passed before is\n"
     "refused; the current one may be repeated, with new data.\n"
     "\n"
-    "  --data @FILE       keep the bytes of FILE with the point, up to 64K\n"
-    "  --data -           those of standard input\n"
-    "  --data TEXT        this text\n"
+    "  --data VALUE       keep this with the point, up to 64K: a text, '@FILE', or '-' for\n"
+    "                     standard input\n"
     ONCE_CLI_HELP_HELP
     "\n"
     "environment: ONCE_STORE and ONCE_RECORD, as 'once run' sets them\n"

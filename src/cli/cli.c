@@ -179,11 +179,24 @@ static int read_all(int fd, struct once_buf *out)
     }
 }
 
+static bool take_stdin(const struct once_cli *cli, const char *option)
+{
+    static const char *taken_by = NULL;
+    if (taken_by != NULL)
+        once_cli_usage(cli, "%s: standard input was given to %s already", option, taken_by);
+    bool ours = taken_by == NULL;
+    taken_by = option;
+    return ours;
+}
+
 bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out)
 {
-    once_buf_init(out, VALUE_LEN_MAX);
+    bool is_stdin = strcmp(optarg, "-") == 0 || strcmp(optarg, "@-") == 0;
     int error = 0;
-    if (strcmp(optarg, "-") == 0) {
+    if (is_stdin && !take_stdin(cli, option))
+        return false;
+    once_buf_init(out, VALUE_LEN_MAX);
+    if (is_stdin) {
         error = read_all(STDIN_FILENO, out);
     } else if (optarg[0] == '@') {
         int fd = open(optarg + 1, O_RDONLY | O_CLOEXEC);
@@ -195,8 +208,7 @@ bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_
     }
     if (error == 0)
         return true;
-    once_cli_usage(cli, "%s: cannot read '%s': %s", option, optarg[0] == '@' ? optarg + 1 : "standard input",
-                   strerror(error));
+    once_cli_usage(cli, "%s: cannot read '%s': %s", option, is_stdin ? "standard input" : optarg + 1, strerror(error));
     once_buf_release(out);
     return false;
 }
@@ -210,18 +222,25 @@ bool once_cli_key_option(const struct once_cli *cli, once_span *key)
     return wrong == NULL;
 }
 
+bool once_cli_key_if_any(const struct once_cli *cli, int argc, char **argv, once_span *key)
+{
+    int allowed = key->ptr != NULL ? 0 : 1;
+    if (argc - optind > allowed)
+        once_cli_usage(cli, "one KEY, please; '%s' is too much", argv[optind + allowed]);
+    else if (optind < argc && argv[optind][0] == '\0')
+        once_cli_usage(cli, "KEY is empty");
+    else if (optind < argc)
+        *key = once_span_str(argv[optind]);
+    return argc - optind <= allowed && (optind == argc || key->ptr != NULL);
+}
+
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key)
 {
-    if (optind >= argc) {
+    if (!once_cli_key_if_any(cli, argc, argv, key))
+        return false;
+    if (key->ptr == NULL)
         once_cli_usage(cli, "which KEY?");
-        return false;
-    }
-    if (optind + 1 < argc) {
-        once_cli_usage(cli, "one KEY, please; '%s' is too much", argv[optind + 1]);
-        return false;
-    }
-    *key = once_span_str(argv[optind]);
-    return true;
+    return key->ptr != NULL;
 }
 
 /* What the store has to say about itself, to whoever looks after it. */

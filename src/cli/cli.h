@@ -68,6 +68,7 @@ enum {
     "                     (docs/sealing.md); default $ONCE_SEAL_KEYS, else not at all\n"                               \
     "  --seal-keys-command CMD   the same, with the keys that CMD prints; default\n"                                   \
     "                     $ONCE_SEAL_KEYS_COMMAND\n"
+#define ONCE_CLI_HELP_KEY "  --key KEY          the same as KEY alone, as other verbs have it; one of them\n"
 #define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
 /* clang-format off */
 #define ONCE_CLI_HELP_QUOTA                                                                                            \
@@ -93,11 +94,14 @@ int once_cli_error(const struct once_cli *cli, const struct once_error *err, con
 /* Option values. False: the mistake was reported, return ONCE_EXIT_USAGE. */
 bool once_cli_duration(const struct once_cli *cli, const char *option, bool allow_never, int64_t *ms);
 bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t min, uint64_t max, uint64_t *value);
-/* "@FILE" (its bytes), "-" (standard input) or the text itself. */
+/* A VALUE, as every verb takes it: "@FILE" (its bytes), "@-" or "-" (standard input) or the text itself. Standard
+ * input is read to its end, so one option of a command may have it. */
 bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out);
 /* A key, once: *key is {NULL, 0} before. */
 bool once_cli_key_option(const struct once_cli *cli, once_span *key);
-/* Exactly one argument is left, a key. */
+/* The one argument that is left, unless --key was given, which is the same. Neither leaves *key as it is. */
+bool once_cli_key_if_any(const struct once_cli *cli, int argc, char **argv, once_span *key);
+/* Likewise, and there must be one. */
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key);
 
 enum once_cli_open {

@@ -22,6 +22,7 @@
 #include "jobs/message_id.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/remark.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -402,7 +403,7 @@ static void say(struct job *job, const char *what)
     if (job->cli.quiet || now < job->trouble_at)
         return;
     job->trouble_at = now + TROUBLE_MS;
-    fprintf(stderr, "once consume: %s; trying again\n", what);
+    once_os_remark("once consume", "%s; trying again", what);
 }
 
 /* ------------------------------------------------------------------ items */
@@ -670,7 +671,7 @@ static void wind_up(struct job *job)
     struct once_error err;
     consumer_stop(job->consumer);
     if (!job->cli.quiet && consumer_working(job->consumer) > 0)
-        fprintf(stderr, "once consume: ending after what is under way\n");
+        once_os_remark("once consume", "ending after what is under way");
     while (consumer_working(job->consumer) > 0) {
         if (once_signals_take(&job->signals) != 0)
             once_signals_die(&job->signals, job->stop != 0 ? job->stop : SIGTERM);
@@ -703,11 +704,11 @@ static int check_horizon(struct job *job)
         return once_cli_error(&job->cli, &err, "ask the broker");
     once_text_about(job->o.retention_ms, keeps);
     if ((horizon == ONCE_NEVER || horizon == 0) && !job->cli.quiet)
-        fprintf(stderr,
-                "once consume: the broker %s; one that it delivers again more than %s after it was delivered is "
-                "delivered twice (--retention%s)\n",
-                horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
-                horizon == 0 ? ", --horizon" : "");
+        once_os_remark("once consume",
+                       "the broker %s; one that it delivers again more than %s after it was delivered is "
+                       "delivered twice (--retention%s)",
+                       horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
+                       horizon == 0 ? ", --horizon" : "");
     if (horizon == ONCE_NEVER || horizon <= job->o.retention_ms)
         return ONCE_EXIT_OK;
     once_text_about(horizon, needs);

@@ -17,6 +17,7 @@
 #include "daemon/census.h"
 #include "daemon/completer.h"
 #include "daemon/decisions.h"
+#include "daemon/open_questions.h"
 #include "daemon/pulse.h"
 #include "daemon/relayer.h"
 #include "daemon/server.h"
@@ -24,8 +25,10 @@
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/notify.h"
+#include "os/remark.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -138,6 +141,7 @@ struct daemon {
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
     struct decisions *log;
+    struct questions *questions;
     struct otlp_setup otlp;
 };
 
@@ -326,6 +330,11 @@ static void stop_telling(struct daemon *d)
 static void put_more(void *arg, FILE *file)
 {
     struct daemon *d = arg;
+    questions_put(d->questions, file);
+    fprintf(file,
+            "# HELP once_log_lines_dropped_total Lines for standard error that nobody took.\n"
+            "# TYPE once_log_lines_dropped_total counter\nonce_log_lines_dropped_total %" PRIu64 "\n",
+            once_os_remarks_dropped());
     decisions_put(d->log, file);
     exporter_put(d->otlp.tracer.exporter, file);
     if (d->relay.given)
@@ -392,6 +401,7 @@ struct others {
     struct console *console;
     struct relayer *relayer;
     struct census *census;
+    struct questions *questions;
 };
 
 static void stop_others(struct others *o)
@@ -400,6 +410,7 @@ static void stop_others(struct others *o)
     census_stop(o->census);
     console_stop(o->console);
     once_api_stop(o->api);
+    questions_stop(o->questions); /* nobody reads it any more */
     pulse_stop(o->pulse);
     completer_stop(o->completer);
     relayer_stop(o->relayer);
@@ -448,6 +459,9 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
                                         .expiry = server_expiry(server),
                                         .pulse = d->status.pulse };
     fill_status(d, &options);
+    if (d->http != NULL && questions_start(d->options.once, &o->questions, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "count what is unknown");
+    d->questions = o->questions;
     if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
@@ -491,7 +505,7 @@ static int serve_all(struct daemon *d, struct server *server)
     once_os_notify("READY=1");
     int signal = server_run(server);
     if (!d->cli.quiet)
-        fprintf(stderr, "once daemon: ended by signal %d\n", signal);
+        once_os_remark("once daemon", "ended by signal %d", signal);
     stop_others(&o);
     return ONCE_EXIT_OK;
 }
@@ -540,7 +554,7 @@ static void choose_console_outbox(struct daemon *d, bool postgres)
 static void tell_operator(void *arg, const char *text)
 {
     (void)arg;
-    fprintf(stderr, "once daemon: %s\n", text);
+    once_os_remark("once daemon", "%s", text);
 }
 
 static int run(struct daemon *d)

@@ -17,7 +17,7 @@
 
 /* clang-format off */
 static const char help[] =
-    "usage: once forget --tenant T [--key K] --reason TEXT [--drop] [--dry-run] [--yes]\n"
+    "usage: once forget [KEY] --tenant T --reason TEXT [--drop] [--dry-run] [--yes]\n"
     "\n"
     "For a request of erasure: erases the names, answers, header lines, stored requests and\n"
     "checkpoints of one record, or of all of a tenant's. What is left (a hash of the name, a\n"
@@ -29,7 +29,7 @@ static const char help[] =
     "go on from a recovery point. Resolve it first ('once keys resolve').\n"
     "\n"
     "  --tenant T         whose; '' is the single tenant\n"
-    "  --key K            only this record\n"
+    "  --key KEY          only this record; the same as KEY alone\n"
     "  --reason TEXT      why, up to 1000 bytes; required. It is kept in the audit trail with\n"
     "                     the time and your user name: put nobody's data into it\n"
     "  --drop             remove the records whole, also what is unknown or abandoned. THEIR\n"
@@ -306,12 +306,12 @@ static bool parse_option(struct forget *f, int option)
     }
 }
 
-static bool is_complete(const struct forget *f, int argc, char **argv)
+static bool is_complete(struct forget *f, int argc, char **argv)
 {
     const struct once_cli *cli = &f->cli;
-    if (optind < argc)
-        once_cli_usage(cli, "'%s' is too much; a key is --key K", argv[optind]);
-    else if (!cli->tenant_given)
+    if (!once_cli_key_if_any(cli, argc, argv, &f->word.key))
+        return false;
+    if (!cli->tenant_given)
         once_cli_usage(cli, "whose? --tenant T; --tenant '' is the single tenant");
     else if (f->word.reason.len == 0 && !f->dry)
         once_cli_usage(cli, "--reason TEXT is missing: it is kept in the audit trail");

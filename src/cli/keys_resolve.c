@@ -20,14 +20,15 @@ static const char help_resolve[] =
     "  --done             it happened: every further try replays this outcome\n"
     "  --status N         its exit status, or HTTP status, as the case may be: 0 to 599\n"
     "  --failed           it ended as a failure, finally\n"
-    "  --body @FILE       its output or answer: the bytes of FILE; - for standard input;\n"
-    "                     or the text itself; default: none\n"
+    "  --body VALUE       its output or answer: a text, '@FILE', or '-' for standard input;\n"
+    "                     default: none\n"
     "  --type MIME        its Content-Type, for the replays of a gateway, e.g. application/json\n"
     "  --not-done         it did not happen, or not completely: the next try executes,\n"
     "                     from its recovery point\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required\n"
     "  --fence N          only if the record is still the one you looked at ('once keys\n"
     "                     show' tells its fence)\n"
+    ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
@@ -50,6 +51,7 @@ static const char help_release[] =
     "\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required, kept in the audit trail\n"
     "  --fence N          only if the record is still the one you looked at\n"
+    ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
@@ -63,7 +65,8 @@ static const char help_release[] =
 /* clang-format on */
 
 enum {
-    OPTION_DONE = ONCE_CLI_OWN,
+    OPTION_KEY = ONCE_CLI_OWN,
+    OPTION_DONE,
     OPTION_NOT_DONE,
     OPTION_STATUS,
     OPTION_FAILED,
@@ -75,7 +78,7 @@ enum {
 
 #define OPTIONS_OF_BOTH                                                                                                \
     ONCE_CLI_OPTION_HELP, ONCE_CLI_OPTION_STORE, ONCE_CLI_OPTION_TENANT, ONCE_CLI_OPTION_QUIET,                        \
-        { "reason", required_argument, NULL, OPTION_REASON },                                                          \
+        { "key", required_argument, NULL, OPTION_KEY }, { "reason", required_argument, NULL, OPTION_REASON },          \
     {                                                                                                                  \
         "fence", required_argument, NULL, OPTION_FENCE                                                                 \
     }
@@ -131,6 +134,8 @@ static bool parse_option(struct resolve *resolve, int option)
     const struct once_cli *cli = &resolve->cli;
     uint64_t status;
     switch (option) {
+    case OPTION_KEY:
+        return once_cli_key_option(cli, &resolve->word.key);
     case OPTION_DONE:
         resolve->done = true;
         return true;

@@ -20,6 +20,7 @@ static const char help[] =
     "Shows everything about a record: its state, times (local and UTC), recovery point,\n"
     "outcome, and its history with every word of an operator.\n"
     "\n"
+    ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
     "  --record ID        not by its KEY, but by its id: what logs and traces call key_hash,\n"
     "                     32 hexadecimal digits; also as in the daemon's log, once-ID-FENCE\n"
@@ -37,7 +38,7 @@ static const char help[] =
     "example: once keys show order-17\n";
 /* clang-format on */
 
-enum { OPTION_RAW = ONCE_CLI_OWN, OPTION_FULL, OPTION_RECORD };
+enum { OPTION_RAW = ONCE_CLI_OWN, OPTION_FULL, OPTION_RECORD, OPTION_KEY };
 
 enum { SHOWN_LEN = 4096 };
 
@@ -50,6 +51,7 @@ static const struct option options[] = {
     { "raw", optional_argument, NULL, OPTION_RAW },
     { "full", no_argument, NULL, OPTION_FULL },
     { "record", required_argument, NULL, OPTION_RECORD },
+    { "key", required_argument, NULL, OPTION_KEY },
     { 0 },
 };
 
@@ -422,27 +424,42 @@ static bool parse_record(struct show *show)
     return show->by_record;
 }
 
+static bool parse_option(struct show *show, int option)
+{
+    switch (option) {
+    case OPTION_FULL:
+        show->full = true;
+        return true;
+    case OPTION_RAW:
+        return parse_raw(show);
+    case OPTION_KEY:
+        return once_cli_key_option(&show->cli, &show->key);
+    default:
+        return parse_record(show);
+    }
+}
+
 /* A key, or an id; the id says whose it is. */
 static bool check_name(struct show *show, int argc, char **argv)
 {
     if (!show->by_record)
         return once_cli_key(&show->cli, argc, argv, &show->key);
-    if (optind < argc)
-        once_cli_usage(&show->cli, "a KEY or --record, please; '%s' is too much", argv[optind]);
+    bool has_key = optind < argc || show->key.ptr != NULL;
+    if (has_key)
+        once_cli_usage(&show->cli, "a KEY or --record, please; '%s' is too much",
+                       show->key.ptr != NULL ? "--key" : argv[optind]);
     else if (show->cli.tenant_given)
         once_cli_usage(&show->cli, "--tenant is for a KEY");
-    return optind == argc && !show->cli.tenant_given;
+    return !has_key && !show->cli.tenant_given;
 }
 
 int once_cli_keys_show(int argc, char **argv)
 {
     struct show show = { .cli = { .verb = "keys show", .help = help } };
     for (int c; (c = once_cli_next(&show.cli, argc, argv, "", options)) != -1;) {
-        if (c == OPTION_FULL)
-            show.full = true;
-        else if (c != OPTION_RAW && c != OPTION_RECORD)
+        if (c == '?')
             return show.cli.exit;
-        else if (!(c == OPTION_RAW ? parse_raw(&show) : parse_record(&show)))
+        if (!parse_option(&show, c))
             return ONCE_EXIT_USAGE;
     }
     if (!check_name(&show, argc, argv))

@@ -11,6 +11,7 @@
 #include "core/json_out.h"
 #include "daemon/api.h"
 #include "os/os.h"
+#include "os/remark.h"
 
 #include <inttypes.h>
 
@@ -203,7 +204,7 @@ static void say(void *arg, const char *text)
 {
     struct job *job = arg;
     if (!job->cli.quiet)
-        fprintf(stderr, "once relay: %s\n", text);
+        once_os_remark("once relay", "%s", text);
 }
 
 static void put_numbers(void *arg, FILE *file)
@@ -223,7 +224,7 @@ static int serve(struct job *job)
     if (job->metrics != NULL && once_api_start(&api_options, &api, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "serve metrics");
     if (api != NULL && !job->cli.quiet)
-        fprintf(stderr, "once relay: metrics at http://%s/metrics\n", once_api_address(api));
+        once_os_remark("once relay", "metrics at http://%s/metrics", once_api_address(api));
     job->reported_ms = once_os_monotonic_ms();
     job->report_at = job->reported_ms + job->report_ms;
     relay_loop_run(&job->loop);

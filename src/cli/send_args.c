@@ -17,8 +17,9 @@ static const char help[] =
     "answer: after failed connections, time-outs, 408, 425, 429, 5xx, and while it is in\n"
     "progress. Prints the answer. The server has to honour the key; see once-send(1).\n"
     "\n"
-    "  --header, -H LINE  a header, 'Name: value'; '@FILE': one per line of FILE\n"
-    "  --data, -d DATA    the body: a text, '@FILE', or '@-' for standard input, up to 16M; its\n"
+    "  --header, -H LINE  a header, 'Name: value'; '@FILE': one per line of FILE; '-' for\n"
+    "                     standard input\n"
+    "  --data, -d DATA    the body: a text, '@FILE', or '-' for standard input, up to 16M; its\n"
     "                     type, unless a header says so: application/x-www-form-urlencoded\n"
     "  --key K            the key; default: a new UUIDv7\n"
     "  --header-name N    the key's header; default: Idempotency-Key\n"
@@ -151,7 +152,7 @@ static bool add_header(struct send *s, once_span line)
 static bool parse_header(struct send *s)
 {
     struct once_buf text;
-    if (optarg[0] != '@')
+    if (optarg[0] != '@' && strcmp(optarg, "-") != 0)
         return add_header(s, once_span_str(optarg));
     if (!once_cli_bytes(&s->cli, "--header", &text))
         return false;
@@ -174,14 +175,6 @@ static bool parse_data(struct send *s)
         return false;
     }
     s->has_body = true;
-    if (strcmp(optarg, "@-") == 0) {
-        static char standard_input[] = "-";
-        optarg = standard_input;
-    } else if (optarg[0] != '@') {
-        once_buf_init(&s->body, ONCE_CLIENT_BODY_LEN_MAX);
-        once_buf_add(&s->body, once_span_str(optarg));
-        return true;
-    }
     return once_cli_bytes(&s->cli, "--data", &s->body);
 }
 

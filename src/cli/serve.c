@@ -79,7 +79,8 @@ static const char help[] =
     "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
     "                     default 127.0.0.1:7411\n"
     CONSOLE_HELP
-    "  --log-requests     a line on standard error for every request\n"
+    "  --log-requests     a line on standard error for every request: when, who, what, the\n"
+    "                     status, what became of it, the hash of its key\n"
     "  --log-decisions F  a line for every decision of the daemon: 'json', 'logfmt' or 'off'\n"
     "  --log-file PATH    these lines go there instead of standard error; USR1 opens it anew\n"
     "  --trace SHARE      take part in traces: 'on', 'off', or of requests without one the\n"

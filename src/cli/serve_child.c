@@ -2,6 +2,7 @@
 #include "cli/serve_child.h"
 
 #include "os/os.h"
+#include "os/remark.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -62,13 +63,16 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     if (child->group == 0 || setpgid(0, child->group) != 0)
         setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY);
+    once_os_remark_inherit(output);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
         return errno;
     close(null);
     unsetenv("NOTIFY_SOCKET"); /* a service manager hears from us */
     unsetenv("NGINX");         /* nginx takes it for sockets that it inherited */
-    if (strcmp(child->name, "nginx") == 0)
+    if (strcmp(child->name, "nginx") == 0) {
         forget_secrets();
+        setenv("TZ", "UTC", 1); /* of its log lines: as everybody else's */
+    }
     for (size_t i = 0; i < ONCE_SERVE_ENV_MAX; i++)
         if (child->env[i].name != NULL)
             setenv(child->env[i].name, child->env[i].value, 1);
@@ -128,6 +132,27 @@ int once_serve_child_start(struct once_serve_child *child, const sigset_t *mask)
 
 /* ---------------------------------------------------------------- what it says */
 
+static bool begins(const char *line, const char *with)
+{
+    return strncmp(line, with, strlen(with)) == 0;
+}
+
+/* nginx's first and last words do, and the daemon's remarks (os/remark.h), after their time if they have one. */
+static bool names_itself(const char *name, const char *line)
+{
+    char remark[32];
+    size_t name_len = strlen(name), time_len = strcspn(line, " ");
+    snprintf(remark, sizeof remark, "once %s: ", name);
+    return (strncmp(line, name, name_len) == 0 && line[name_len] == ':') || begins(line, remark) ||
+           (line[time_len] == ' ' && time_len > 0 && line[time_len - 1] == 'Z' && begins(line + time_len + 1, remark));
+}
+
+/* A decision's line (daemon/decisions.h) is JSON or logfmt, and would be neither with a name before it. */
+static bool is_for_programs(const char *line)
+{
+    return begins(line, "{\"time\":\"") || begins(line, "time=");
+}
+
 /* Ends the line with a NUL, which must have a place. */
 static void pass_on(const struct once_serve_child *child, char *line, size_t len)
 {
@@ -141,9 +166,7 @@ static void pass_on(const struct once_serve_child *child, char *line, size_t len
     line[len] = '\0';
     if (len == 0 || (child->take_line != NULL && child->take_line(child->arg, line)))
         return;
-    /* nginx's first and last words name it themselves. */
-    size_t name_len = strlen(child->name);
-    bool named = strncmp(line, child->name, name_len) == 0 && line[name_len] == ':';
+    bool named = names_itself(child->name, line) || is_for_programs(line);
     int n = snprintf(text, sizeof text, "%s%s%s\n", named ? "" : child->name, named ? "" : ": ", line);
     if (n > 0)
         fwrite(text, 1, (size_t)n, stderr);

@@ -69,13 +69,16 @@ static void add_logs(const struct once_serve_config *config, struct once_buf *ou
         add(out, "    access_log off;\n");
         return;
     }
-    add(out, "    # One line per request; 'replayed' where the service was not asked.\n"
-             "    map $sent_http_idempotency_replayed $how_answered {\n"
-             "        true replayed;\n"
-             "        default \"\";\n"
-             "    }\n"
-             "    log_format requests '$remote_addr \"$request\" $status $how_answered';\n"
-             "    access_log /dev/stderr requests;\n");
+    /* nginx has the time of day with a zone, or milliseconds; once serve starts it with TZ=UTC. */
+    add(out,
+        "    # One line per request: when (UTC), who, what, the status, what became of it ('executed', 'replayed',\n"
+        "    # ...: docs/observability.md), and the hash by which 'once keys show --record' finds it.\n"
+        "    map \"$time_iso8601 $msec\" $logged_at {\n"
+        "        \"~^(?<second>[0-9T:-]+)[+]00:00 [0-9]+(?<fraction>[.][0-9]+)$\" \"$second${fraction}Z\";\n"
+        "        default $time_iso8601;\n"
+        "    }\n"
+        "    log_format requests '$logged_at $remote_addr \"$request\" $status $once_status key=$once_key_hash';\n"
+        "    access_log /dev/stderr requests;\n");
 }
 
 static void add_bodies(const struct once_serve_config *config, struct once_buf *out)

@@ -3,6 +3,7 @@
 
 #include "os/notify.h"
 #include "os/os.h"
+#include "os/remark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +22,9 @@ enum {
     REMARK_EVERY_MS = 10000,
 };
 
-static void say(const struct once_serve_supervisor *s, const char *name, const char *what)
+static void say(const char *name, const char *what)
 {
-    once_cli_fail(s->cli, 0, "%s %s", name, what);
+    once_os_remark("once serve", "%s %s", name, what);
 }
 
 /* ---------------------------------------------------------------- starting */
@@ -34,7 +35,7 @@ static bool take_daemon_line(void *arg, const char *line)
     if (strncmp(line, "once: ready:", 12) != 0)
         return false;
     if (s->phase == ONCE_SERVE_SERVING)
-        say(s, "daemon", "is up again");
+        say("daemon", "is up again");
     const char *http = strstr(line, ", http ");
     if (http != NULL)
         snprintf(s->http, sizeof s->http, "%s", http + 7);
@@ -51,7 +52,7 @@ static bool start(struct once_serve_supervisor *s, struct once_serve_child *chil
     int error = once_serve_child_start(child, &s->mask);
     if (error == 0)
         return true;
-    once_cli_fail(s->cli, 0, "cannot start %s (%s): %s", child->name, child->program, strerror(error));
+    once_os_remark("once serve", "cannot start %s (%s): %s", child->name, child->program, strerror(error));
     return false;
 }
 
@@ -98,15 +99,15 @@ static void press(struct once_serve_supervisor *s)
 {
     s->hurry++;
     if (s->phase == ONCE_SERVE_ENDING_DAEMON) {
-        say(s, "daemon", "does not end: it is killed; what it acknowledged is stored");
+        say("daemon", "does not end: it is killed; what it acknowledged is stored");
         once_serve_child_sweep(&s->daemon, SIGKILL);
         s->deadline = INT64_MAX;
     } else if (s->hurry == 1) {
-        say(s, "nginx", "still has requests in flight: they are cut off");
+        say("nginx", "still has requests in flight: they are cut off");
         once_serve_child_sweep(&s->nginx, SIGTERM);
         s->deadline = once_os_monotonic_ms() + LAST_GRACE_MS;
     } else {
-        say(s, "nginx", "does not end: it is killed");
+        say("nginx", "does not end: it is killed");
         once_serve_child_sweep(&s->nginx, SIGKILL);
         s->deadline = INT64_MAX;
     }
@@ -124,7 +125,7 @@ static void child_ended(struct once_serve_supervisor *s, struct once_serve_child
     case ONCE_SERVE_DAEMON:
     case ONCE_SERVE_NGINX:
         snprintf(message, sizeof message, "%s before it was ready", text);
-        say(s, child->name, message);
+        say(child->name, message);
         /* The daemon's exit code says what is wrong with the store. */
         give_up(s, child == &s->daemon && WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status)
                                                                                         : ONCE_EXIT_UNAVAILABLE);
@@ -132,7 +133,7 @@ static void child_ended(struct once_serve_supervisor *s, struct once_serve_child
     case ONCE_SERVE_SERVING:
         snprintf(message, sizeof message, "%s; it is started again in %lld ms", text,
                  (long long)(child->restart_at - once_os_monotonic_ms()));
-        say(s, child->name, message);
+        say(child->name, message);
         if (child == &s->nginx)
             once_serve_child_sweep(child, SIGQUIT); /* its workers hold the port */
         break;
@@ -157,7 +158,7 @@ static void reload(struct once_serve_supervisor *s)
 {
     if (s->nginx.pid == 0)
         return;
-    say(s, "nginx", "reads its configuration and certificates again");
+    say("nginx", "reads its configuration and certificates again");
     once_serve_child_signal(&s->nginx, SIGHUP);
 }
 
@@ -180,7 +181,7 @@ static void take_signals(struct once_serve_supervisor *s)
                 press(s);
         } else {
             s->hurry_from = once_os_monotonic_ms() + SAME_SIGNAL_MS;
-            once_cli_fail(s->cli, 0, "ending: requests in flight are finished first; once more to hurry");
+            once_os_remark("once serve", "ending: requests in flight are finished first; once more to hurry");
             end_all(s);
         }
     }
@@ -223,7 +224,7 @@ static void remark_on_waiting(struct once_serve_supervisor *s, int64_t now)
     if (now < s->remark_at)
         return;
     if (s->remark_at > 0)
-        say(s, s->phase == ONCE_SERVE_DAEMON ? "daemon" : "nginx", "is not ready yet; still waiting");
+        say(s->phase == ONCE_SERVE_DAEMON ? "daemon" : "nginx", "is not ready yet; still waiting");
     s->remark_at = now + REMARK_EVERY_MS;
 }
 

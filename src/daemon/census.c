@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "engine/handle.h"
 #include "os/os.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -83,7 +84,7 @@ static void *work(void *arg)
         struct once_error err;
         bool failed = step(c, &wait_ms, &err) != ONCE_OK;
         if (failed && !failing)
-            fprintf(stderr, "once daemon: cannot count what tenants have: %s\n", err.text);
+            once_os_remark("once daemon", "cannot count what tenants have: %s", err.text);
         failing = failed;
     }
     return NULL;

@@ -10,6 +10,7 @@
 #include "http/http_call.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/remark.h"
 #include "os/thread.h"
 #include "trace/tracer.h"
 
@@ -510,7 +511,7 @@ static enum whose whose_identity(struct attempt *a, bool running)
     *said = !good;
     pthread_mutex_unlock(&c->lock);
     if (say)
-        fprintf(stderr, "once daemon: '%s' cannot be read, or has no header lines: what needs it waits\n", path);
+        once_os_remark("once daemon", "'%s' cannot be read, or has no header lines: what needs it waits", path);
     return good ? OURS : NOT_NOW;
 }
 

@@ -6,6 +6,7 @@
 #include "core/span.h"
 #include "core/utc.h"
 #include "os/os.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <errno.h>
@@ -215,7 +216,7 @@ static void look_for_reopen(struct decisions *log)
         return;
     int fd = open_file(log->path);
     if (fd < 0) {
-        fprintf(stderr, "once daemon: cannot reopen '%s', the old one goes on: %s\n", log->path, strerror(errno));
+        once_os_remark("once daemon", "cannot reopen '%s', the old one goes on: %s", log->path, strerror(errno));
         return;
     }
     close(log->fd);

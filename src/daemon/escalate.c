@@ -8,6 +8,7 @@
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/os.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <errno.h>
@@ -258,8 +259,8 @@ static void call_webhook(struct escalations *e, const struct note *note, const s
     free(body);
     atomic_fetch_add(told ? &e->counters.told : &e->counters.dropped, 1);
     if (!told)
-        fprintf(stderr, "once daemon: the webhook was not told of fence %llu: %s\n",
-                (unsigned long long)note->grant.fence, error);
+        once_os_remark("once daemon", "the webhook was not told of fence %llu: %s",
+                       (unsigned long long)note->grant.fence, error);
 }
 
 static void tell(struct escalations *e, const struct note *note)
@@ -270,7 +271,7 @@ static void tell(struct escalations *e, const struct note *note)
     char id[64];
     put_id(id, note->grant);
     /* By the record's id, as every log (ADR 32): a key may be somebody's order or account, and logs travel. */
-    fprintf(stderr, "once daemon: escalated %s: %s%s\n", id, note->why, stands ? "" : " (it was resolved since)");
+    once_os_remark("once daemon", "escalated %s: %s%s", id, note->why, stands ? "" : " (it was resolved since)");
     if (stands && e->webhook != NULL)
         call_webhook(e, note, r);
     once_page_release(&page);

@@ -5,6 +5,7 @@
 #include "engine/handle.h"
 #include "os/notify.h"
 #include "os/os.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -15,6 +16,7 @@
 enum {
     LOOK_MS = 1000,
     SILENCE_MS = 3000, /* a look-up that takes longer: the store does not answer */
+    SAY_MS = 10000,    /* between two lines about operations that failed */
 };
 
 struct pulse {
@@ -35,6 +37,9 @@ struct pulse {
 
     uint64_t fed_answers, fed_turns; /* the thread's own: as of the last WATCHDOG=1 */
     char told[600];                  /* likewise: the last STATUS= */
+    bool said_not_ready;             /* likewise: what the log says */
+    uint64_t said_failures;
+    once_time say_failures_at;
 };
 
 /* Called with the lock. */
@@ -112,6 +117,41 @@ void pulse_look(struct pulse *p, struct pulse_view *v)
     v->ready = v->reason[0] == '\0';
 }
 
+/* ---------------------------------------------------------------- the log */
+
+static void put_in_one_line(char *text)
+{
+    for (; *text != '\0'; text++)
+        *text = *text == '\n' ? ' ' : *text;
+}
+
+/* When that changes; while it ends, everybody knows. */
+static void say_ready(struct pulse *p, const struct pulse_view *view)
+{
+    pthread_mutex_lock(&p->lock);
+    bool ending = p->ending;
+    pthread_mutex_unlock(&p->lock);
+    if (ending || view->ready != p->said_not_ready)
+        return;
+    p->said_not_ready = !view->ready;
+    once_os_remark("once daemon", view->ready ? "ready again%s" : "not ready: %s", view->reason);
+}
+
+/* What clients were told as 503: they do not look after the disk. */
+static void say_failures(struct pulse *p)
+{
+    struct once_insight insight;
+    once_time now = once_os_monotonic_ms();
+    once_insight(p->once, &insight);
+    if (insight.failures == p->said_failures || now < p->say_failures_at)
+        return;
+    put_in_one_line(insight.failure);
+    once_os_remark("once daemon", "%llu operations could not be done; the last: %s",
+                   (unsigned long long)(insight.failures - p->said_failures), insight.failure);
+    p->said_failures = insight.failures;
+    p->say_failures_at = now + SAY_MS;
+}
+
 /* ---------------------------------------------------------------- the service manager */
 
 static void feed(struct pulse *p)
@@ -133,8 +173,8 @@ static void tell(struct pulse *p)
     struct pulse_view view;
     char text[sizeof p->told];
     pulse_look(p, &view);
-    for (char *c = view.reason; *c != '\0'; c++)
-        *c = *c == '\n' ? ' ' : *c;
+    put_in_one_line(view.reason);
+    say_ready(p, &view);
     snprintf(text, sizeof text, "STATUS=%s%s", view.ready ? "ready" : "not ready: ", view.reason);
     if (strcmp(text, p->told) == 0)
         return;
@@ -167,6 +207,7 @@ static void *watch(void *arg)
         if (p->watchdog_ms > 0)
             feed(p);
         tell(p);
+        say_failures(p);
     } while (rest(p, pause > 0 ? pause : 1));
     return NULL;
 }

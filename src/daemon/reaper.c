@@ -7,6 +7,7 @@
 #include "daemon/reaper_pace.h"
 #include "engine/handle.h"
 #include "os/os.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -35,12 +36,14 @@ static void tell_held(struct reaper *p, enum reckon_verdict verdict)
     char by[ONCE_DURATION_TEXT_LEN];
     once_time off = p->reckon.off_ms;
     once_duration_format(((off < 0 ? -off : off) + 500) / 1000 * 1000, by);
-    if (verdict == RECKON_JUMPED)
-        fprintf(stderr, "once daemon: the store's clock jumped %s by %s", off < 0 ? "back" : "forward", by);
-    else
-        fprintf(stderr, "once daemon: the store's clock is ahead of this machine's by %s", by);
-    fprintf(stderr, ": expired records are not removed until it is right, or has been steady for an hour, or somebody "
-                    "who has looked runs 'once expire' here\n");
+    once_os_remark("once daemon",
+                   "the store's clock %s by %s: expired records are not removed until it is right, or has been steady "
+                   "for an hour, or somebody "
+                   "who has looked runs 'once expire' here",
+                   verdict != RECKON_JUMPED ? "is ahead of this machine's"
+                   : off < 0                ? "jumped back"
+                                            : "jumped forward",
+                   by);
 }
 
 /* May anything be deleted by this clock? Said once, when that changes. */
@@ -57,7 +60,7 @@ static bool can_believe(struct reaper *p)
         atomic_fetch_add(verdict == RECKON_JUMPED ? &p->counters.jumped : &p->counters.ahead, 1);
         tell_held(p, verdict);
     } else if (verdict == RECKON_GOOD && held) {
-        fprintf(stderr, "once daemon: expired records are removed again\n");
+        once_os_remark("once daemon", "expired records are removed again");
     }
     atomic_store(&p->counters.held, verdict != RECKON_GOOD);
     return verdict == RECKON_GOOD;

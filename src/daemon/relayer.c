@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "jobs/relay_loop.h"
+#include "os/remark.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static bool must_stop(void *arg)
 static void say(void *arg, const char *text)
 {
     (void)arg;
-    fprintf(stderr, "once daemon: relay: %s\n", text);
+    once_os_remark("once daemon", "relay: %s", text);
 }
 
 static void *run(void *arg)

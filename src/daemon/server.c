@@ -8,6 +8,7 @@
 #include "engine/handle.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/remark.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -67,8 +68,8 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
         allowed = allowed || peer.uid == s->options.users[i];
     if (allowed)
         return ONCE_OK;
-    fprintf(stderr, "once daemon: refused user %u (process %d): not allowed (see --allow)\n", (unsigned)peer.uid,
-            (int)peer.pid);
+    once_os_remark("once daemon", "refused user %u (process %d): not allowed (see --allow)", (unsigned)peer.uid,
+                   (int)peer.pid);
     return once_fail(err, ONCE_UNAVAILABLE, "user %u is not allowed at this daemon (see its --allow)",
                      (unsigned)peer.uid);
 }
@@ -81,7 +82,7 @@ static void turn_away(int fd, const struct once_error *why)
     once_buf_init(&said, WIRE_HEAD_LEN + 1 + 4 + sizeof why->text);
     wire_put_failed(&said, 0, why->result, why->text);
     if (said.result == ONCE_OK && send(fd, said.ptr, said.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        fprintf(stderr, "once daemon: cannot tell whom it refused: %s\n", strerror(errno));
+        once_os_remark("once daemon", "cannot tell whom it refused: %s", strerror(errno));
     once_buf_release(&said);
     close(fd);
 }
@@ -102,7 +103,7 @@ static void on_connect(struct source *source, uint32_t events)
     for (;;) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            fprintf(stderr, "once daemon: cannot accept a connection: %s\n", strerror(errno));
+            once_os_remark("once daemon", "cannot accept a connection: %s", strerror(errno));
             be_deaf(s, true);
         }
         if (fd < 0)
@@ -111,7 +112,7 @@ static void on_connect(struct source *source, uint32_t events)
         if (admit(s, fd, &err) != ONCE_OK)
             turn_away(fd, &err);
         else if (conn_open(&s->hub, fd, &err) != ONCE_OK)
-            fprintf(stderr, "once daemon: %s\n", err.text);
+            once_os_remark("once daemon", "%s", err.text);
     }
 }
 

@@ -138,6 +138,17 @@ static void count_operation(struct once_stats *c, const struct once_op *op)
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
+/* A claim that is wrong, or too large, is its sender's; a full disk is told to whoever looks after it. */
+static void count_failure(struct once_insight *i, const struct once_op *op)
+{
+    bool ours = op->result == ONCE_UNAVAILABLE || op->result == ONCE_UNKNOWN || op->result == ONCE_CORRUPT ||
+                op->result == ONCE_NO_MEMORY;
+    i->errors++;
+    i->failures += ours;
+    if (ours)
+        snprintf(i->failure, sizeof i->failure, "%.*s", (int)sizeof i->failure - 1, op->err.text);
+}
+
 /* Of what is answered now; once, however often it came. */
 static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
@@ -148,7 +159,7 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
     if (op->result == ONCE_QUOTA) /* counted by kind */
         return;
     if (op->result != ONCE_OK)
-        i->errors++;
+        count_failure(i, op);
     if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
     if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||

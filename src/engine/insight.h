@@ -13,7 +13,7 @@
 
 /* Times in microseconds: 0 to 3 have a bucket each, then every octave has four; the last one
  * begins after minutes. A quantile is right to within a fifth. */
-enum { INSIGHT_TIMES = 112, INSIGHT_SIZES = 13 };
+enum { INSIGHT_TIMES = 112, INSIGHT_SIZES = 13, INSIGHT_FAILURE_LEN = 300 };
 
 struct insight_times {
     uint64_t count, sum_ns;
@@ -25,6 +25,8 @@ struct once_insight {
     uint64_t verbs[ONCE_VERB_FORGET + 1];      /* operations that were answered */
     uint64_t outcomes[ONCE_STATE_UNKNOWN + 1]; /* finishes that were stored */
     uint64_t errors;                           /* operations that could not be done */
+    uint64_t failures;                         /* of these, those that were the store's fault, or this machine's */
+    char failure[INSIGHT_FAILURE_LEN];         /* why the last of them could not, cut */
     struct insight_times claim, finish;
     uint64_t batch_sizes[INSIGHT_SIZES]; /* batches of up to 1 << n operations */
     uint64_t batch_operations;           /* in all of them */

@@ -661,8 +661,15 @@ def body_from_standard_input():
         expect_equal(REQUESTS[s.token][0][3], b"a\0b\r\n", "body")
         expect(("Content-Type", "application/x-www-form-urlencoded") in REQUESTS[s.token][0][2], REQUESTS[s.token][0][2])
     with Send() as s:
-        expect_equal(s.post(service.port, "well", "-d", "-")[0], 0, "status")
-        expect_equal(REQUESTS[s.token][0][3], b"-", "a dash is a dash")
+        expect_equal(s.post(service.port, "well", "-d", "-", data=b"from outside")[0], 0, "status")
+        expect_equal(REQUESTS[s.token][0][3], b"from outside", "a dash is standard input, as in every verb")
+    with Send() as s:
+        expect_equal(s.post(service.port, "well", "-H", "-", "-d", "x", data=b"X-One: 1\r\nX-Two: 2\n")[0], 0, "status")
+        expect(("X-Two", "2") in REQUESTS[s.token][0][2], REQUESTS[s.token][0][2])
+    with Send() as s:
+        status, _, said = s.post(service.port, "well", "-H", "@-", "-d", "-", data=b"X-One: 1\n")
+        expect_equal((status, TRIES.get(s.token)), (64, None), "both would be read from it")
+        told(said, "--data: standard input was given to --header already")
     with Send() as s:
         expect_equal(s.post(service.port, "well", "-d", "@nowhere")[0], 64, "no such file")
         expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * ((16 << 20) + 1))[0], 64, "too large")

@@ -48,7 +48,7 @@ lines = lambda: [line for line in daemon.log.splitlines() if "revealed the respo
 until(lambda: len(lines()) >= len(HOSTILE), "the log has it")
 revealed = lines()
 equal(len(revealed), len(HOSTILE), "each look is in the log")
-ok(all(line.startswith("once daemon: console: ann: revealed the response: record ") for line in revealed), "with who and which", revealed[:2])
+ok(all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z once daemon: console: ann: revealed the response: record ", line) for line in revealed), "with who and which", revealed[:2])
 ok("script" not in daemon.log and "naïve" not in daemon.log, "without keys or bodies")
 entries = ann.get("/api/activity")[2]["entries"]
 equal([bytes_of(e, "key") for e in entries[:len(HOSTILE)]], list(reversed(HOSTILE.values())), "and on the page")

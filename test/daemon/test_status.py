@@ -82,7 +82,7 @@ class Manager:
 
 
 class Daemon:
-    def __init__(self, *options, env=None, store=None):
+    def __init__(self, *options, env=None, store=None, stderr=subprocess.PIPE):
         self.folder = tempfile.mkdtemp(prefix="once-status-")
         self.path, self.port = os.path.join(self.folder, "once.sock"), free_port()
         self.file = os.path.join(self.folder, "once.db")
@@ -90,7 +90,7 @@ class Daemon:
         own = {k: v for k, v in os.environ.items() if not k.startswith(("ONCE_", "NOTIFY", "WATCHDOG"))}
         own.update(NOTIFY_SOCKET=self.manager.path, **(env or {}))
         self.p = subprocess.Popen([ONCE, "daemon", "--store", store or "sqlite:" + self.file, "--socket", self.path, "--http", "127.0.0.1:%d" % self.port, *options],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
+                                  stdout=subprocess.PIPE, stderr=stderr, text=True, env=own)
         self.line = self.p.stdout.readline()
 
     def get(self, path):
@@ -243,6 +243,97 @@ def test_other_watchdogs():
     d.end()
 
 
+def test_log_says_what_clients_are_told():
+    """That the store cannot do its work, and why: whoever gets a 503 cannot free a disk."""
+    with tempfile.TemporaryFile() as log:
+        d = Daemon(env={"ONCE_FAULT": "refuse:1+"}, store="fault+sqlite:" + os.path.join(tempfile.mkdtemp(prefix="once-status-"), "once.db"), stderr=log)
+        c = w.Client(d.path)
+        equal([c.ask(w.claim("k%d" % n)).result for n in range(3)], [w.UNAVAILABLE] * 3, "three claims are refused")
+        c.s.close()
+
+        def said():
+            log.seek(0)
+            return log.read().decode()
+        pattern = r"^\S+Z once daemon: [123] operations could not be done; the last: .*was refused on purpose"
+        ok(wait_for(lambda: re.search(pattern, said(), re.M), "the log to say so"), "the log says so, and why")
+        ok(len(re.findall("could not be done", said())) <= 2, "not for each", said())
+        d.end()
+
+
+def gauge(d, name):
+    found = re.search(r"^%s (\S+)$" % name, d.get("/metrics")[1], re.M)
+    return float(found[1]) if found else None
+
+
+def make_unknown(d, count, others=0):
+    c = w.Client(d.path)
+    for n in range(count + others):
+        c.send(w.claim("k%d" % n, number=n + 1))
+    grants = [c.get().grant for _ in range(count + others)]
+    for n, grant in enumerate(grants):
+        c.send(w.finish(grant, number=n + 1, state=w.UNKNOWN_STATE if n < count else w.SUCCEEDED))
+    equal({c.get().arm for _ in grants}, {w.DONE}, "%d are unknown, %d are not" % (count, others))
+    c.s.close()
+
+
+def test_log_that_nobody_reads():
+    """What it has to say is dropped and counted: a full pipe holds up nobody, nor the end."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    try:
+        while True:
+            filled += os.write(writer, b"." * 4095 + b"\n")
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    d = Daemon(stderr=writer)
+    make_unknown(d, 3)
+    ok(wait_for(lambda: gauge(d, "once_log_lines_dropped_total") == 3, "them to be told"), "three lines are dropped, and counted")
+    equal(d.status("--quiet")[0], 0, "it is well")
+    while filled > 0:
+        filled -= len(os.read(reader, filled))
+    c = w.Client(d.path)
+    with os.fdopen(reader, encoding="utf-8") as log:
+        c.ask(w.finish(c.ask(w.claim("later")).grant, state=w.UNKNOWN_STATE))
+        line = log.readline()
+        ok(re.fullmatch(r"\S+Z once daemon: 3 lines were dropped here: nobody read them\n", line), "the next says how many", line)
+        ok(" once daemon: escalated once-" in log.readline(), "and goes on")
+        c.s.close()
+        os.set_blocking(writer, False)
+        try:
+            while True:
+                os.write(writer, b"." * 4095 + b"\n")
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        d.p.send_signal(signal.SIGTERM)
+        try:
+            equal(d.p.wait(SECONDS), 0, "it ends, though it cannot say so")
+        except subprocess.TimeoutExpired:
+            ok(False, "it ends, though it cannot say so")
+    os.close(writer)
+    d.end()
+
+
+def test_unknown_now():
+    """How many records are unknown, whoever made them so: more than a listing has at once, also after a restart, until they are resolved (K10)."""
+    many = 1500
+    d = Daemon()
+    wait_for(lambda: gauge(d, "once_unknown_records") == 0, "a first count")
+    ok(gauge(d, "once_unknown_records_age_seconds") >= 0, "and how old it is")
+    make_unknown(d, many, others=10)
+    ok(wait_for(lambda: gauge(d, "once_unknown_records") == many, "all of them to be counted"), "they are counted, others are not")
+    d.p.send_signal(signal.SIGTERM)
+    equal(d.p.wait(SECONDS), 0, "it ends")
+    d.p = subprocess.Popen(d.p.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "NOTIFY_SOCKET": d.manager.path})
+    d.p.stdout.readline()
+    ok(wait_for(lambda: gauge(d, "once_unknown_records") == many, "them to be counted again"), "so they are after a restart")
+    equal(gauge(d, "once_escalations_total"), 0, "which the counter of escalations has forgotten")
+    for n in range(2):
+        subprocess.run([ONCE, "keys", "resolve", "k%d" % n, "--not-done", "--reason", "looked", "--quiet", "--store", "once:" + d.path], check=True)
+    ok(wait_for(lambda: gauge(d, "once_unknown_records") == many - 2, "two less"), "what was resolved is not counted any more")
+    d.end()
+
+
 def names_in(text):
     return set(re.findall(r"\bonce_[a-z_]+[a-z]\b", text))
 
@@ -257,7 +348,7 @@ def test_dashboard():
     for n in range(3):
         c.send(w.claim("k%d" % n, number=n + 1, route="orders"))
     wait_for(lambda: json.loads(d.status("--json")[1])["executions"] >= 3, "claims")
-    text = wait_for(lambda: "once_outbox_oldest_seconds" in (t := d.get("/metrics")[1]) and t, "the outbox's numbers")
+    text = wait_for(lambda: "once_outbox_oldest_seconds" in (t := d.get("/metrics")[1]) and "once_unknown_records" in t and t, "the outbox's numbers")
     c.s.close()
     have = set(re.findall(r"^([a-z_]+)", text, re.M))
     dashboard = open(os.path.join(SOURCE, "packaging/grafana/once.json"), encoding="utf-8").read()

@@ -11,7 +11,7 @@ CLAIM, EXTEND, ADVANCE, FINISH, RELEASE, LOOKUP = 1, 2, 3, 4, 5, 6
 EXECUTE, PROBE, REPLAY, MISMATCH, IN_PROGRESS, UNKNOWN, DONE, FENCED, FOUND, ABSENT, EXPIRED = range(1, 12)
 ESCALATE, RERUN = 1, 2
 INVALID, LIMIT, BUSY, UNAVAILABLE, QUOTA = 1, 2, 3, 4, 8
-SUCCEEDED = 2
+SUCCEEDED, UNKNOWN_STATE = 2, 4
 
 
 def text(data):
@@ -41,8 +41,8 @@ def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant=""
                 text("") + text(route) + (nonce or os.urandom(16)), number=number)
 
 
-def finish(grant, body=b"", number=1, status=200):
-    return call(FINISH, struct.pack("!BBBi", SUCCEEDED, 0, 0, status) + text("") + text(body), *grant, number=number)
+def finish(grant, body=b"", number=1, status=200, state=SUCCEEDED):
+    return call(FINISH, struct.pack("!BBBi", state, 0, 0, status) + text("") + text(body), *grant, number=number)
 
 
 def lookup(key, number=1):

@@ -29,6 +29,19 @@ one__is_told_and_not_executed_again() {
     is "$status" 0 'the store is sound'
 }
 
+one__by_argument_as_by_option() {
+    make t a
+    make t b
+    run once forget --tenant t a --reason r
+    is "$status:$out" $'0:forgotten: a retry is told that it was done\n' 'KEY alone'
+    again t a
+    is "$status:$out" '0:' 'it is forgotten'
+    run once forget --tenant t --yes --reason r ''
+    is "$status" 64 'an empty KEY is not the whole tenant'
+    again t b
+    is "$out" $'MARK-answer-b\n' 'the other one is as it was'
+}
+
 one__what_is_not_finished_is_refused() {
     make t other
     run once forget --tenant t --key none --reason r
@@ -155,6 +168,6 @@ daemon__does_it_for_others() {
     is "$(in_files MARK-answer)" 0 'bytes in the files'
 }
 
-tap one__is_told_and_not_executed_again one__what_is_not_finished_is_refused one__dropped_executes_again \
+tap one__is_told_and_not_executed_again one__by_argument_as_by_option one__what_is_not_finished_is_refused one__dropped_executes_again \
     dry_run__changes_nothing tenant__all_of_it_and_nobody_elses tenant__killed_in_the_middle_goes_on \
     tenant__interrupted_stops_between_two_steps reconcile__finds_what_was_forgotten daemon__does_it_for_others

@@ -279,7 +279,54 @@ key__any_bytes_on_the_command_line() {
     done
 }
 
+key__as_an_argument_or_as_an_option() {
+    make k unknown
+    make other succeeded
+    run once keys show --key k
+    is "$status" 0 'show --key'
+    cp out by_option
+    run once keys show k
+    is "$(sed 's/(.*ago)//' out)" "$(sed 's/(.*ago)//' by_option)" 'is the same as show KEY'
+    while read -r arguments; do
+        eval "run once keys $arguments"
+        is "$status" 64 "keys $arguments"
+        like "$err" 'too much|it is empty|KEY is empty|given already' "why not keys $arguments"
+    done <<'END'
+show k --key k
+show --key k --key other
+show --key k other
+show ''
+show --key ''
+show --key k --record 00000000000000000000000000000000
+resolve k --key other --not-done --reason r
+resolve '' --not-done --reason r
+release --key k k --reason r
+END
+    run once keys show --json k
+    like "$out" '"state":"unknown"' 'what was refused changed nothing'
+    run once keys resolve --key k --not-done --reason r
+    is "$status" 0 'resolve --key'
+    make r unknown
+    run once keys release --key r --reason r
+    is "$status" 0 'release --key'
+}
+
+value__a_dash_is_standard_input() { # test/client/send.py has `once send`, run_takeover.sh `once advance`
+    for dash in - @-; do
+        make "k$dash" unknown
+        printf 'from\0outside' >body
+        once keys resolve --quiet --key "k$dash" --done --status 0 --body "$dash" --reason r <body || fault "resolve --body $dash"
+        once keys show --raw --key "k$dash" >raw
+        same raw body "the body by $dash"
+    done
+    make k unknown
+    run once keys resolve k --done --status 0 --body - --body @- --reason r
+    is "$status" 64 'read twice it would be empty the second time'
+    like "$err" '--body: standard input was given to --body already' 'message'
+}
+
 tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states \
     show__by_the_id_that_logs_have resolve__done_replays resolve__type_is_kept_with_the_body \
     resolve__failed_is_final resolve__not_done_executes resolve__only_what_is_undecided \
-    resolve__needs_a_reason_and_a_verdict release__forgets_but_not_who_did_it key__any_bytes_on_the_command_line
+    resolve__needs_a_reason_and_a_verdict release__forgets_but_not_who_did_it key__any_bytes_on_the_command_line \
+    key__as_an_argument_or_as_an_option value__a_dash_is_standard_input

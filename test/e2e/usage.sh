@@ -116,7 +116,9 @@ forget --tenant a --key= --reason r
 forget --tenant a --key b --key c --reason r
 forget --tenant a --yes --reason r --step 0
 forget --tenant a --yes --reason r --step 1001
-forget --tenant a --yes --reason r k
+forget --tenant a --yes --reason r ''
+forget --tenant a --yes --reason r k l
+forget --tenant a --yes --reason r --key k k
 expire --limit 0
 expire --step 10001
 migrate extra

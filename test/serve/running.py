@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """`once serve`, running: order of start and end, children that die, users, and requests through it."""
+import datetime
 import http.server
 import json
 import os
 import pwd
+import re
 import select
 import shutil
 import signal
@@ -33,6 +35,13 @@ def end_lease(gateway, key):
     client.close()
 
 
+def is_utc(text, what):
+    """ISO 8601, UTC, milliseconds; between the epoch of this test's file and far away: no verdict on how fast it was."""
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text), (what, text)
+    age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(text[:-1] + "+00:00")
+    assert abs(age.total_seconds()) < 3600, (what, text, "is local time, or of another clock")
+
+
 def test_start__passes_requests_on_and_tells_where_things_are(world):
     need_module()
     gateway = world.serve("--log-requests").ready()
@@ -44,7 +53,9 @@ def test_start__passes_requests_on_and_tells_where_things_are(world):
                  "once serve: ready: http://127.0.0.1:%d -> %s\n" % (gateway.port, gateway.service.url),
                  "once serve: see the keys:   once keys list --store once:%s\n" % gateway.socket()):
         contains(log, part, "the log")
-    wait_for("the request in the log", lambda: 'nginx: 127.0.0.1 "POST / HTTP/1.1" 201' in gateway.log())
+    line = re.compile(r'^nginx: (\S+) 127\.0\.0\.1 "POST / HTTP/1\.1" 201 bypassed key=-$', re.M)
+    wait_for("the request in the log", lambda: line.search(gateway.log()))
+    is_utc(line.search(gateway.log()).group(1), "its time")
     status, out, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
     equal((status, err), (0, ""), "keys list through the daemon: " + out)
     gateway.end()
@@ -225,7 +236,7 @@ def test_die__daemon_that_cannot_start_ends_it(world):
     gateway = world.serve("--store", "sqlite:/nonexistent/folder/once.db")
     equal(gateway.ended(), 69, "exit status")
     contains(gateway.log(), "once serve: daemon exited with status 69 before it was ready\n", "the log")
-    contains(gateway.log(), "daemon: once daemon: cannot open the store: ", "the log")
+    contains(gateway.log(), "\nonce daemon: cannot open the store: ", "the log")
 
 
 def test_reload__new_workers_same_master(world):
@@ -385,6 +396,44 @@ def test_telling__is_the_daemons(world):
     gateway.end()
     collector.shutdown()
     collector.server_close()
+
+
+def test_telling__lines_have_a_time_in_utc(world):
+    """Of requests, decisions, what the daemon says and what we say, wherever the machine is; a decision's line stays JSON."""
+    need_module()
+    world.env["TZ"] = "XXX-9"
+    gateway = world.serve("--log-decisions", "json", "--log-requests").ready()
+    wait_for("an answer", lambda: request(gateway.port, key="k1")[0] == 201)
+    wait_for("its end in the log", lambda: '"op":"finish"' in gateway.log())
+    os.kill(gateway.daemon()[0], signal.SIGKILL)
+    wait_for("it to be ready", lambda: "once serve: daemon is up again\n" in gateway.log())
+    gateway.end()
+    log = gateway.log()
+    decided = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {"claim", "finish"} <= {d["op"] for d in decided}, log
+    for d in decided:
+        is_utc(d["time"], "a decision")
+    for pattern in (r'^nginx: (\S+) 127\.0\.0\.1 "POST / HTTP/1\.1" 201 \S+ key=[0-9a-f]{32}$', r"^(\S+) once serve: daemon is up again$", r"^(\S+) once serve: daemon was killed by signal 9",
+                    r"^(\S+) once daemon: ended by signal \d+$"):
+        found = re.findall(pattern, log, re.M)
+        assert found, (pattern, log)
+        for at in found:
+            is_utc(at, pattern)
+    assert "daemon: {" not in log and "daemon: once daemon" not in log, log
+
+
+def test_telling__the_journal_has_times_of_its_own(world):
+    """Then ours are left out, also those of the daemon, whose standard error is a pipe to us."""
+    need_module()
+    path = world.path("log.%d" % len(world.started))
+    with open(path, "wb"):
+        seen = os.stat(path)
+    world.env["JOURNAL_STREAM"] = "%d:%d" % (seen.st_dev, seen.st_ino)
+    gateway = world.serve().ready()
+    equal(gateway.log_path, path, "its standard error")
+    gateway.end()
+    contains(gateway.log(), "\nonce daemon: ended by signal ", "the daemon's")
+    contains(gateway.log(), "\nonce serve: ending: ", "our own")
 
 
 def test_tls__is_served(world):

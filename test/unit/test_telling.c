@@ -2,6 +2,7 @@
 #include "core/span.h"
 #include "daemon/decisions.h"
 #include "http/http_call.h"
+#include "os/remark.h"
 #include "trace/exporter.h"
 
 #include "../test.h"
@@ -245,6 +246,38 @@ static void exporter__refuses_what_it_cannot_use(void)
     }
 }
 
+static void remark__has_a_time_unless_it_is_there_already(void)
+{
+    EXPECT(remark_has_time(NULL, 9, 1234, false));
+    EXPECT(!remark_has_time("9:1234", 9, 1234, false)); /* the journal */
+    EXPECT(remark_has_time("9:1235", 9, 1234, false));  /* somebody else's, inherited */
+    EXPECT(remark_has_time("9:123", 9, 1234, false));
+    EXPECT(!remark_has_time(NULL, 9, 1234, true)); /* a terminal */
+}
+
+/* As it is written: one line, whole or cut, however long. */
+static void remark__is_one_line(void)
+{
+    char text[2 * REMARK_LEN_MAX], line[2 * REMARK_LEN_MAX + 1];
+    int ends[2], before = dup(STDERR_FILENO);
+    memset(text, 'x', sizeof text);
+    EXPECT(pipe(ends) == 0 && before >= 0);
+    dup2(ends[1], STDERR_FILENO);
+    once_os_remark("once daemon", "%s %d", "short", 1);
+    once_os_remark("once daemon", "%.*s", (int)sizeof text, text);
+    dup2(before, STDERR_FILENO);
+    close(ends[1]);
+    size_t len = 0;
+    for (ssize_t n; (n = read(ends[0], line + len, sizeof line - 1 - len)) > 0;)
+        len += (size_t)n;
+    close(ends[0]);
+    close(before);
+    line[len] = '\0';
+    const char *second = strchr(line, '\n');
+    EXPECT(second != NULL && strncmp(line + 24, " once daemon: short 1\n", 22) == 0 && line[23] == 'Z');
+    EXPECT(second != NULL && strlen(second + 1) == REMARK_LEN_MAX - 1 && line[len - 1] == '\n');
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -257,6 +290,8 @@ int main(int argc, char **argv)
         TEST(otlp__is_json_as_the_protocol_has_it),
         TEST(exporter__without_a_collector_drops_and_counts),
         TEST(exporter__refuses_what_it_cannot_use),
+        TEST(remark__has_a_time_unless_it_is_there_already),
+        TEST(remark__is_one_line),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

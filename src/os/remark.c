@@ -1,0 +1,119 @@
+/* remark.c - see remark.h. */
+#include "os/remark.h"
+
+#include "core/utc.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STREAM_LEN = 64 };
+
+static void name_stream(uint64_t device, uint64_t inode, char out[STREAM_LEN])
+{
+    snprintf(out, STREAM_LEN, "%" PRIu64 ":%" PRIu64, device, inode);
+}
+
+bool remark_has_time(const char *stream, uint64_t device, uint64_t inode, bool terminal)
+{
+    char ours[STREAM_LEN];
+    name_stream(device, inode, ours);
+    return !terminal && (stream == NULL || strcmp(stream, ours) != 0);
+}
+
+/* Looked at for each line: these are rare, and whoever changes where standard error goes is right at once. */
+static bool has_time(void)
+{
+    struct stat st = { .st_ino = 0 };
+    bool known = fstat(STDERR_FILENO, &st) == 0;
+    return known && remark_has_time(getenv("JOURNAL_STREAM"), st.st_dev, st.st_ino, isatty(STDERR_FILENO) == 1);
+}
+
+void once_os_remark_inherit(int fd)
+{
+    struct stat st;
+    char name[STREAM_LEN];
+    if (has_time() || fstat(fd, &st) != 0)
+        return;
+    name_stream(st.st_dev, st.st_ino, name);
+    setenv("JOURNAL_STREAM", name, 1);
+}
+
+/* Guards what follows, and that who saw room is the one who takes it. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t dropped; /* since the last line */
+static _Atomic uint64_t dropped_ever;
+
+static bool has_room(int wait_ms)
+{
+    struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+    int n;
+    do
+        n = poll(&out, 1, wait_ms);
+    while (n < 0 && errno == EINTR);
+    return n != 0;
+}
+
+/* The line with its head; its length. */
+static size_t make_line(char line[REMARK_LEN_MAX], const char *who, const char *format, va_list args)
+{
+    char time[ONCE_TEXT_TIME_LEN] = "";
+    bool timed = has_time();
+    if (timed)
+        once_text_utc((once_time)(once_os_wall_ns() / 1000000), time);
+    int head = snprintf(line, REMARK_LEN_MAX, "%s%s%s: ", time, timed ? " " : "", who);
+    size_t len = head > 0 && head < REMARK_LEN_MAX ? (size_t)head : 0;
+    int n = vsnprintf(line + len, REMARK_LEN_MAX - len, format, args);
+    len += n > 0 ? (size_t)n : 0;
+    if (len > REMARK_LEN_MAX - 2)
+        len = REMARK_LEN_MAX - 2;
+    line[len++] = '\n';
+    return len;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(const char *who, const char *format, ...)
+{
+    char line[REMARK_LEN_MAX];
+    va_list args;
+    va_start(args, format);
+    size_t len = make_line(line, who, format, args);
+    va_end(args);
+    fwrite(line, 1, len, stderr); /* which has no buffer of its own: one write */
+}
+
+void once_os_remark(const char *who, const char *format, ...)
+{
+    char line[REMARK_LEN_MAX];
+    va_list args;
+    va_start(args, format);
+    size_t len = make_line(line, who, format, args);
+    va_end(args);
+    pthread_mutex_lock(&writing);
+    bool room = has_room(dropped > 0 ? 0 : REMARK_WAIT_MS);
+    if (room && dropped > 0) {
+        put(who, "%" PRIu64 " lines were dropped here: nobody read them", dropped);
+        dropped = 0;
+        room = has_room(0);
+    }
+    if (room) {
+        fwrite(line, 1, len, stderr);
+    } else {
+        dropped++;
+        atomic_fetch_add(&dropped_ever, 1);
+    }
+    pthread_mutex_unlock(&writing);
+}
+
+uint64_t once_os_remarks_dropped(void)
+{
+    return atomic_load(&dropped_ever);
+}

@@ -1,0 +1,37 @@
+/*
+ * remark.h - a line on standard error by a process that stays: what happened, and when.
+ *
+ *     2026-11-17T22:34:58.123Z once daemon: escalated once-...-17: its service answered 500
+ *
+ * The time is UTC. It is left out where it is there already, or nobody needs it: standard error is the journal, which
+ * JOURNAL_STREAM names by device and inode (systemd.exec(5)), or a terminal. A line is one write, so that lines of
+ * several threads and processes do not mix, and ends after REMARK_LEN_MAX bytes.
+ * Nobody is held up for long by a reader who does not read: where standard error is a pipe, a socket or a terminal that
+ * takes nothing for REMARK_WAIT_MS, lines are dropped until it does, and the next one says how many. A file may block,
+ * as any file.
+ * Not here: mistakes on a command line, and why something could not start (cli/cli.h): who started it reads them.
+ */
+#ifndef ONCE_OS_REMARK_H
+#define ONCE_OS_REMARK_H
+
+#include "once.h"
+
+enum {
+    REMARK_LEN_MAX = 4096, /* PIPE_BUF: that much is written whole to a pipe that has room, and does not block */
+    REMARK_WAIT_MS = 1000, /* a reader that is busy, not gone; only once, then not at all until it reads again */
+};
+
+/* `who`: "once daemon". */
+__attribute__((format(printf, 2, 3))) void once_os_remark(const char *who, const char *format, ...);
+
+/* Of this process, ever. */
+uint64_t once_os_remarks_dropped(void);
+
+/* In a child before it runs another program: `fd` will be its standard error, and what it says there is passed on to
+ * ours. Then its remarks have a time where ours have one. */
+void once_os_remark_inherit(int fd);
+
+/* What it decides by: `stream` is JOURNAL_STREAM or NULL, the rest is of standard error. Pure. */
+bool remark_has_time(const char *stream, uint64_t device, uint64_t inode, bool terminal);
+
+#endif
