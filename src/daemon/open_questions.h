@@ -1,10 +1,10 @@
 /*
  * open_questions.h - how many records are unknown now, for /metrics: a count with its age.
  *
- * Model:  no store keeps them apart, so a thread walks over all records, newest first, a bounded step at a time, and
- *         rests in between as the census does: a twentieth of the time at most, however large the store is. What is
- *         told is what the last whole walk found, and how long ago that walk began: what became unknown, or was
- *         resolved, since then may or may not be in it. It is of the store, whoever made it so.
+ * Model:  a thread lists them, newest first, a bounded step at a time, and rests in between as the census does: a
+ *         twentieth of the time at most. SQLite and PostgreSQL have an index of them; on Redis that is a walk over all
+ *         records. What is told is what the last whole walk found, and how long ago that walk began: what became
+ *         unknown, or was resolved, since then may or may not be in it. It is of the store, whoever made it so.
  * Bounds: a step is one listing (ONCE_LIST_SCAN_MAX rows); nothing is kept but numbers. After a walk at the start it
  *         walks on only while somebody reads /metrics: at most QUESTIONS_ASKED_MS ago.
  * Not here: the console's count, which goes to 1000 and is as new as the page that is looked at (console_unknowns.h).

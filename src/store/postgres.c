@@ -25,8 +25,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Attempts of one sweep: about 10 ms, for which the lane's batches wait. */
-enum { SWEEP_SPAN = 1000 };
+enum {
+    SWEEP_SPAN = 1000,  /* attempts of one sweep: about 10 ms, for which the lane's batches wait */
+    UNKNOWN_SPAN = 100, /* of one listing of what is unknown: each is looked for in all ranges of its slot's claims */
+};
 
 struct postgres_store {
     struct once_store base;
@@ -138,10 +140,14 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
     struct pg_params p;
     pg_params_init(&p);
     pg_add_int(&p, PG_INT8, f->before != 0 && f->before < INT64_MAX ? (int64_t)f->before : INT64_MAX);
-    pg_add_int(&p, PG_INT8, ONCE_LIST_SCAN_MAX);
+    bool unknown_only = f->states == 1u << ONCE_STATE_UNKNOWN; /* they have an index */
+    pg_add_int(&p, PG_INT8, unknown_only ? UNKNOWN_SPAN : ONCE_LIST_SCAN_MAX);
     PGresult *r = NULL;
     struct gather_page g = { .count = 0 };
-    once_result result = ask(s, "SELECT l.next, (l.answer).* FROM once.list($1, $2) l", &p, &r, err);
+    once_result result = ask(s,
+                             unknown_only ? "SELECT l.next, (l.answer).* FROM once.list_unknown($1, $2) l"
+                                          : "SELECT l.next, (l.answer).* FROM once.list($1, $2) l",
+                             &p, &r, err);
     if (result == ONCE_OK)
         result = gather_page_init(&g, f->limit, err);
     /* The last row says only where to go on; a full page goes on after its own last record. */

@@ -2,7 +2,8 @@
  * sqlite_list.c - reading many records: listings, and the history of one.
  *
  * A listing walks the claims from the newest on and looks at a bounded number of rows per
- * call. It shows records, not attempts: a row counts only if it is its record's newest.
+ * call; what is unknown has an index of its own, and only that is walked for who asks for nothing
+ * else. It shows records, not attempts: a row counts only if it is its record's newest.
  */
 #include "store/sqlite_store.h"
 
@@ -31,7 +32,8 @@ static once_result is_newest(struct sqlite_protocol *p, const struct sqlite_atte
 once_result sqlite_list_scan(struct sqlite_protocol *p, const struct once_filter *f, struct gather_page *g,
                              uint64_t *next, struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(p->db, SQL_list);
+    bool unknown_only = f->states == 1u << ONCE_STATE_UNKNOWN;
+    struct sqlite_query q = sqlite_query(p->db, unknown_only ? SQL_list_unknown : SQL_list);
     sqlite_bind_int(&q, f->before != 0 && f->before < INT64_MAX ? (int64_t)f->before : INT64_MAX);
     once_result r = ONCE_OK;
     size_t looked = 0;

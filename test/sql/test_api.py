@@ -287,6 +287,28 @@ def check_counts():
     equal(psql(actual), "t", "counts: exact again")
 
 
+def check_unknown():
+    """What is unknown is counted again and again (daemon/open_questions.h): neither those that are not, nor those that were resolved, are walked over."""
+    psql("SELECT count(once.finish(c.record, c.fence, 0, state => 'unknown')) FROM generate_series(1, 5) n, "
+         "once.claim('unknown', 'u' || n) c; "
+         "SELECT once.resolve('unknown', 'u2', 'done', 'seen'); SELECT once.resolve('unknown', 'u4', 'not done', 'seen'); "
+         "SELECT once.claim('unknown', 'u4')")
+    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, fingerprint, tenant, key)
+            SELECT gen_random_uuid(), gen_random_uuid(), last_value + 16 * n + 5, 0, 1, 5, 1, sha256('x'), 't', 'k'
+              FROM once.fence, generate_series(1, 20000) n;
+            INSERT INTO once.result (fence, finished_at, status, slot, state) SELECT c.fence, 0, 0, 5, 2 FROM once.claim_5 c;
+            SELECT setval('once.fence', last_value + 16 * 20001) FROM once.fence""")
+    names = "SELECT string_agg(convert_from((l.answer).key, 'UTF8'), ',') || coalesce(max(l.next) FILTER (WHERE (l.answer).fence IS NULL), -1) FROM "
+    equal(psql(names + "once.list_unknown(9000000000, 100) l WHERE (l.answer).tenant = 'unknown' OR (l.answer).fence IS NULL"), "u5,u3,u10",
+          "list_unknown: in one step")
+    equal(psql(names + "once.list_unknown(9000000000, 2) l"), psql("SELECT 'u5' || fence FROM once.claim_1 WHERE key = 'u4' ORDER BY fence LIMIT 1"),
+          "list_unknown: a step of two of them")
+    read = int(psql("BEGIN; SELECT 1 FROM once.list_unknown(9000000000, 100) LIMIT 0; SELECT sum(coalesce(seq_tup_read, 0) + "
+                    "coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE schemaname = 'once' AND relname ~ '^result_'; COMMIT"))
+    ok(read < 1000, "list_unknown: of few results", read)
+    psql("TRUNCATE once.claim_5, once.result_5")
+
+
 def check_derived(helper, corpus):
     lines = subprocess.run([helper, url("test"), corpus], check=True, text=True, stdout=subprocess.PIPE,
                            ).stdout.splitlines()
@@ -322,6 +344,7 @@ migrated()
 check_rows()
 check_roles()
 check_counts()
+check_unknown()
 check_derived(sys.argv[1], sys.argv[2])
 check_vectors()
 finish()

@@ -313,6 +313,33 @@ static void index__damaged_bucket_is_told_not_believed(void)
     once_close(once);
 }
 
+/* What is unknown is asked for again and again, by whoever has to be told: it must not take a walk of the store. */
+static void index__what_is_unknown_is_listed_without_a_walk(void)
+{
+    fresh_path();
+    struct once *once = open_as(false);
+    char key[24];
+    struct once_claim claim = claim_of(-1, 0, key);
+    struct once_reply reply;
+    CHECK(once_claim(once, &claim, &reply, NULL) == ONCE_OK && reply.arm == ONCE_ARM_EXECUTE);
+    struct once_grant grant = reply.record.grant;
+    once_reply_release(&reply);
+    struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
+    CHECK(once_finish(once, grant, &unknown, &reply, NULL) == ONCE_OK);
+    once_reply_release(&reply);
+    once_close(once);
+    CHECK(write_keys(false, 0, MANY, 0) == MANY); /* more than one listing looks at */
+    once = open_as(false);
+    struct once_filter filter = { .states = 1u << ONCE_STATE_UNKNOWN };
+    struct once_page page = { 0 };
+    CHECK(once_list(once, &filter, &page, NULL) == ONCE_OK);
+    EXPECT(page.count == 1);
+    EXPECT(page.next == 0);
+    once_page_release(&page);
+    once_close(once);
+    EXPECT(check_records() == MANY + 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -323,6 +350,7 @@ int main(int argc, char **argv)
         TEST(index__segments_disappear_when_all_of_them_expired),
         TEST(index__what_expired_before_it_was_sealed_leaves_nothing),
         TEST(index__damaged_bucket_is_told_not_believed),
+        TEST(index__what_is_unknown_is_listed_without_a_walk),
     };
     if (mkdtemp(dir) == NULL)
         return 1;

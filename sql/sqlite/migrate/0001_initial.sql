@@ -85,6 +85,8 @@ CREATE TABLE once_result (
 CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
 -- Whose headers and body go next, of those that go before their record.
 CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT NULL;
+-- What somebody has to look into: a few, to be found without a walk.
+CREATE INDEX once_unknown ON once_result (fence) WHERE state = 4;
 
 -- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read

@@ -168,6 +168,7 @@ BEGIN
         EXECUTE format('CREATE TABLE once.progress_%s PARTITION OF once.progress FOR VALUES IN (%s)', n, n);
         EXECUTE format('CREATE UNIQUE INDEX result_%s_fence ON once.result_%s (fence)', n, n);
         EXECUTE format('ALTER TABLE once.result_%s REPLICA IDENTITY USING INDEX result_%s_fence', n, n);
+        EXECUTE format('CREATE INDEX result_%s_unknown ON once.result_%s (fence) WHERE state & 15 = 4', n, n);
         EXECUTE format('CREATE INDEX claim_%s_fence ON once.claim_%s USING brin (fence) WITH (pages_per_range = 16)',
                        n, n);
         INSERT INTO once.slot (slot) VALUES (n);

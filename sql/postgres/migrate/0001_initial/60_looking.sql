@@ -36,6 +36,35 @@ BEGIN
     RETURN NEXT;
 END $$;
 
+-- The same of what is unknown and nothing else, which has an index: the next `span` of them. Their claims are looked for
+-- together: those that autovacuum has not summed up yet in the index by fence are read once, not once for each.
+CREATE FUNCTION once.list_unknown(before bigint, span bigint)
+RETURNS TABLE (next bigint, answer once.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    now_ms bigint := once.now_ms();
+    fences bigint[];
+    s      once.stored;
+    row    record;
+BEGIN
+    PERFORM once.hold_ring();
+    fences := ARRAY(SELECT r.fence FROM once.result r WHERE r.state & 15 = 4 AND r.fence < before
+                     ORDER BY r.fence DESC LIMIT span);
+    FOR row IN SELECT c.record, c.fence FROM once.claim c WHERE c.fence = ANY (fences) ORDER BY c.fence DESC LOOP
+        s := once.newest(row.record);
+        CONTINUE WHEN (s).fence <> row.fence;   -- resolved since, and perhaps claimed anew
+        next := row.fence;
+        answer := once.answer_of('found', s, now_ms);
+        answer.headers := NULL;
+        answer.body := NULL;
+        answer.checkpoint := NULL;
+        RETURN NEXT;
+    END LOOP;
+    answer := NULL;
+    next := CASE WHEN cardinality(fences) < span THEN 0 ELSE fences[span] END;
+    RETURN NEXT;
+END $$;
+
 -- Verdicts are kept for ever; attempts are told of the record's present life (K8).
 CREATE FUNCTION once.history(wanted uuid)
 RETURNS TABLE (at bigint, what text, fence bigint, attempt integer, state integer, status integer, actor bytea,

@@ -57,7 +57,7 @@ GRANT EXECUTE ON FUNCTION
     once.usual_replays(uuid[], bytea[]),
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
-    once.list(bigint, bigint),
+    once.list(bigint, bigint), once.list_unknown(bigint, bigint),
     once.unfinished(bigint, bigint),
     once.loose(bigint, bigint, boolean),
     once.look_many(uuid[]),
