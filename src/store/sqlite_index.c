@@ -517,6 +517,12 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
         entry->dead = true; /* not to be sealed */
 }
 
+bool sqlite_index_count(const struct sqlite_index *x, uint64_t *count)
+{
+    *count = x->map != NULL ? keymap_count(x->map) : 0;
+    return x->map != NULL;
+}
+
 /* Asked of the claims themselves: the map is told only after the commit. */
 static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, bool *any, struct once_error *err)
 {
