@@ -169,6 +169,38 @@ ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
 }
 
 /*
+ * Did an answer come whole that nginx takes for one? Of HTTP it is sure. A FastCGI server that closes the connection before it
+ * said the end is to nginx as good as one that did, unless the connection was to be kept; and so is one that sends less than it announced.
+ */
+static ngx_uint_t
+ngx_http_once_is_whole(ngx_http_once_ctx_t *ctx)
+{
+    size_t                     have = ctx->withheld.file != NULL ? ctx->withheld.len : ctx->withheld.memory.len;
+    ngx_http_request_t        *r = ctx->request;
+    ngx_http_upstream_t       *u = r->upstream;
+
+    if (ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->dropped || r->header_only || u->schema.len < 4
+        || u->headers_in.status_n == NGX_HTTP_NO_CONTENT || u->headers_in.status_n == NGX_HTTP_NOT_MODIFIED
+        || ngx_strncmp(u->schema.data, "http", 4) == 0)
+    {
+        return 1;
+    }
+
+    if (u->headers_in.content_length_n >= 0 && (off_t) have != u->headers_in.content_length_n) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %uz of %O bytes", have,
+                      u->headers_in.content_length_n);
+        return 0;
+    }
+
+    if (ngx_strncmp(u->schema.data, "fast", 4) == 0 && !(u->buffering ? u->pipe->upstream_done : u->length == 0)) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream closed the connection before the end of its answer");
+        return 0;
+    }
+
+    return 1;
+}
+
+/*
  * The upstream is done, well (0) or not. An answer that nginx cannot read any further
  * (NGX_ERROR: bad chunks) would end the client's connection without a word; blocked, the
  * request stays until the failure is stored and told.
@@ -180,6 +212,11 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
 
     if (ctx == NULL) {
         return;
+    }
+
+    if (rc == NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD && !ngx_http_once_is_whole(ctx)) {
+        ctx->failed = 1;
+        ctx->status = NGX_HTTP_BAD_GATEWAY;
     }
 
     if (rc != NGX_OK) {

@@ -3,11 +3,15 @@
 However a request gets to its upstream, it gets there once. What does not combine is refused by
 `nginx -t`, with file and line; so are wrong values.
 """
+import collections
 import gzip
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
+import threading
 
 from upstream import behaviour
 from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, nginx_environment, request_bytes,
@@ -39,7 +43,7 @@ LOCATIONS = (
 ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
 
 suite = Suite()
-gateway = None
+gateway = fastcgi = None
 
 
 def begin(path, token, body=b"{}"):
@@ -272,6 +276,56 @@ def streamed_requests_are_read_before_the_claim():
     once_and_replayed("/streamed/normal")
 
 
+# ------------------------------------------------------------------ FastCGI
+
+FASTCGI_STDIN, FASTCGI_STDOUT, FASTCGI_END = 5, 6, 3
+
+
+def fastcgi_record(kind, data):
+    return struct.pack(">BBHHBB", 1, kind, 1, len(data), 0, 0) + data
+
+
+class FastCgi:
+    """A FastCGI service. The last part of the path says how its answer of ten bytes ends: all of it; or it closes the connection
+    before its announced length, between two records, or in the middle of one; `-length` announces how long it is."""
+
+    def __init__(self):
+        self.effects = collections.Counter()
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            connection, _ = self.listening.accept()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with connection:
+            asked = b""
+            while fastcgi_record(FASTCGI_STDIN, b"") not in asked:
+                asked += connection.recv(65536)
+            how, token = re.search(rb"/([a-z-]+)\?(t-[0-9-]+)", asked).groups()
+            self.effects[token.decode()] += 1
+            length = b"Content-Length: 10\r\n" if how.endswith(b"-length") else b""
+            end = fastcgi_record(FASTCGI_STDOUT, b"") + fastcgi_record(FASTCGI_END, bytes(8))
+            answer = fastcgi_record(FASTCGI_STDOUT, b"Status: 201 Created\r\nContent-Type: text/plain\r\n" + length + b"\r\n01234")
+            rest = fastcgi_record(FASTCGI_STDOUT, b"56789")
+            answer += {b"whole": rest + end, b"between": b"", b"within": rest[:10], b"short": end}[how.replace(b"-length", b"")]
+            connection.sendall(answer)
+
+
+def fastcgi__what_breaks_off_is_not_an_answer(place, how):
+    """nginx takes the end of a connection that was not to be kept for the end of the answer."""
+    token = new_token()
+    answers = [gateway.ask("/%s/%s?%s" % (place, how, token), token, token) for _ in range(2)]
+    if how.startswith("whole"):
+        expect_equal([(a.status, a.replayed, a.body) for a in answers], [(201, False, b"0123456789"), (201, True, b"0123456789")], "the answers")
+    else:
+        expect_equal([(a.status, a.code()) for a in answers], [(502, "outcome-unknown")] * 2, "the answers")
+    expect_equal((fastcgi.effects[token], gateway.state(token)), (1, "succeeded" if how.startswith("whole") else "unknown"), "effects, state")
+
+
 # ------------------------------------------------------------------ what `nginx -t` says
 
 def tested(*locations, http="", server=""):
@@ -349,9 +403,14 @@ def conf__proxy_cache_does_not_combine():
 
 
 def main():
-    global gateway
+    global gateway, fastcgi
     suite.require()
-    gateway = Gateway(LOCATIONS, http=ZONE)
+    fastcgi = FastCgi()
+    passed = ("fastcgi_pass 127.0.0.1:%d;" % fastcgi.port, "fastcgi_param REQUEST_METHOD $request_method;", "fastcgi_param REQUEST_URI $request_uri;",
+              "fastcgi_param CONTENT_LENGTH $content_length;")
+    gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
+                       Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE)
     gateway.patient = True
     os.mkdir(gateway.path("files"))
     with open(gateway.path("files/thousand"), "wb") as file:
@@ -360,6 +419,9 @@ def main():
     for path in ("/on/handed?/files/thousand", "/on/validated", "/ranges/validated"):
         for name, header in PARTS_AND_CONDITIONS.items():
             suite.add("%s, %s: the whole answer is the outcome" % (path, name), the_whole_answer_is_the_outcome, path, header)
+    for place in ("fastcgi", "fastcgi-kept", "fastcgi-unbuffered"):
+        for how in ("whole", "whole-length", "between", "between-length", "within", "within-length", "short-length"):
+            suite.add("%s, %s" % (place, how), fastcgi__what_breaks_off_is_not_an_answer, place, how)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
