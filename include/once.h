@@ -698,7 +698,7 @@ ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn 
 /* Counters since once_open(). */
 struct once_stats {
     uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
-    uint64_t records; /* in the store, about; who cannot tell otherwise counts one for each time that it was begun */
+    uint64_t records; /* attempts in the store, about: a record has one for each time that it was begun */
     uint64_t bytes;   /* of the store's files */
     /* Best-effort tier, as seen by this handle, or the daemon's: */
     uint64_t lost;     /* its own writes that were acknowledged and are gone */

@@ -44,7 +44,7 @@ static void put_store(FILE *file, const struct once_stats *stats, once_result re
     if (result != ONCE_OK)
         return;
     put_metric(file, "once_records", "gauge", stats->records,
-               "Records in the store, about; on PostgreSQL one for each time that a record was begun.");
+               "Attempts in the store, about: a record has one for each time that it was begun.");
     put_metric(file, "once_store_bytes", "gauge", stats->bytes, "Bytes that the store takes.");
 }
 

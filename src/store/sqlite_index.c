@@ -517,10 +517,12 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
         entry->dead = true; /* not to be sealed */
 }
 
-bool sqlite_index_count(const struct sqlite_index *x, uint64_t *count)
+once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struct once_error *err)
 {
-    *count = x->map != NULL ? keymap_count(x->map) : 0;
-    return x->map != NULL;
+    struct sqlite_query q = sqlite_query(x->db, SQL_count);
+    sqlite_bind_int(&q, x->sealed_to);
+    *attempts = sqlite_step(&q) ? (uint64_t)sqlite_column_int(&q, 0) : 0;
+    return sqlite_end(&q, "count attempts", err);
 }
 
 /* Asked of the claims themselves: the map is told only after the commit. */

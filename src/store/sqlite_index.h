@@ -77,8 +77,8 @@ void sqlite_index_rolled_back(struct sqlite_index *index);
 once_result sqlite_index_bury(struct sqlite_index *index, const uint8_t record[16], uint64_t fence,
                               struct once_error *err);
 void sqlite_index_forget(struct sqlite_index *index, const uint8_t record[16], uint64_t fence);
-/* How many records there are, about; false: only a walk would tell, for the index is not in RAM. */
-bool sqlite_index_count(const struct sqlite_index *index, uint64_t *count);
+/* How many attempts there are, about; without a walk over them. */
+once_result sqlite_index_count(struct sqlite_index *index, uint64_t *attempts, struct once_error *err);
 /* Drops or shrinks one segment that is mostly dead, if there is one. */
 once_result sqlite_index_compact(struct sqlite_index *index, struct once_error *err);
 

@@ -345,30 +345,18 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
 
 /* ------------------------------------------------------------------ open, close */
 
-static uint64_t count_claims(sqlite3 *db)
-{
-    uint64_t count = 0;
-    sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v2(db, "SELECT count(*) FROM once_claim", -1, &st, NULL) == SQLITE_OK &&
-        sqlite3_step(st) == SQLITE_ROW)
-        count = (uint64_t)sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return count;
-}
-
 static once_result stats(struct once_store *base, struct once_stats *stats, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     once_result r = sqlite_store_begin(s, false, err);
     if (r != ONCE_OK)
         return r;
-    if (!sqlite_index_count(&s->index, &stats->records)) /* an owner's is: nobody may wait for its metrics */
-        stats->records = count_claims(s->db.handle);
+    r = sqlite_index_count(&s->index, &stats->records, err);
     stats->commits = s->commits;
     stats->now = s->protocol.now;
     stats->bytes = sqlite_files_size(&s->files);
     sqlite_store_end_reading(s);
-    return ONCE_OK;
+    return r;
 }
 
 static void close_store(struct once_store *base)

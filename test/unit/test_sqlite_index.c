@@ -313,6 +313,40 @@ static void index__damaged_bucket_is_told_not_believed(void)
     once_close(once);
 }
 
+static uint64_t attempts_by(bool shared)
+{
+    struct once *once = open_as(shared);
+    struct once_stats stats = { .records = 0 };
+    once_result r = once_stats(once, &stats, NULL);
+    once_close(once);
+    return r == ONCE_OK ? stats.records : UINT64_MAX;
+}
+
+/* Asked for with every look at the metrics. Where no record has two of them it is exact, also after expiry. */
+static void index__attempts_are_counted_by_segment(void)
+{
+    fresh_path();
+    CHECK(write_keys(false, 0, SQLITE_SEGMENT_LEN + 1000, 1000) == SQLITE_SEGMENT_LEN + 1000);
+    CHECK(write_keys(false, SQLITE_SEGMENT_LEN + 1000, MANY, 0) == MANY - SQLITE_SEGMENT_LEN - 1000);
+    EXPECT(ask("SELECT count(*) FROM once_segment") == 2);
+    EXPECT(attempts_by(false) == MANY);
+    EXPECT(attempts_by(true) == MANY);
+    now_ms += 1000;
+    struct once *once = open_as(false);
+    uint64_t removed = 0;
+    bool more = false;
+    CHECK(once_expire(once, 5000, &removed, &more, NULL) == ONCE_OK && removed == 5000);
+    once_close(once);
+    EXPECT(attempts_by(false) == MANY - 5000);
+    EXPECT(attempts_by(true) == MANY - 5000);
+    /* It is the segments' word: a walk would find these gone. */
+    sqlite3 *db = NULL;
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "DELETE FROM once_claim WHERE fence BETWEEN 6000 AND 6999", NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(db);
+    EXPECT(attempts_by(false) == MANY - 5000);
+}
+
 /* What is unknown is asked for again and again, by whoever has to be told: it must not take a walk of the store. */
 static void index__what_is_unknown_is_listed_without_a_walk(void)
 {
@@ -351,6 +385,7 @@ int main(int argc, char **argv)
         TEST(index__what_expired_before_it_was_sealed_leaves_nothing),
         TEST(index__damaged_bucket_is_told_not_believed),
         TEST(index__what_is_unknown_is_listed_without_a_walk),
+        TEST(index__attempts_are_counted_by_segment),
     };
     if (mkdtemp(dir) == NULL)
         return 1;
