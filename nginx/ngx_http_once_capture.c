@@ -186,7 +186,10 @@ ngx_http_once_is_whole(ngx_http_once_ctx_t *ctx)
         return 1;
     }
 
-    if (u->headers_in.content_length_n >= 0 && (off_t) have != u->headers_in.content_length_n) {
+    /* a filter before ours that changes the length takes it out of the answer's header */
+    if (u->headers_in.content_length_n >= 0 && r->headers_out.content_length_n == u->headers_in.content_length_n
+        && (off_t) have != u->headers_in.content_length_n)
+    {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %uz of %O bytes", have,
                       u->headers_in.content_length_n);
         return 0;

@@ -169,7 +169,7 @@ static void pass_on(const struct once_serve_child *child, char *line, size_t len
     bool named = names_itself(child->name, line) || is_for_programs(line);
     int n = snprintf(text, sizeof text, "%s%s%s\n", named ? "" : child->name, named ? "" : ": ", line);
     if (n > 0)
-        fwrite(text, 1, (size_t)n, stderr);
+        once_os_pass_on("once serve", text, (size_t)n);
 }
 
 static void pass_on_lines(struct once_serve_child *child)

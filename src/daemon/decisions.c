@@ -232,6 +232,20 @@ static bool is_over(struct decisions *log)
     return over;
 }
 
+/* As much as there is room for, if there still is: a remark may have taken it (os/remark.h). */
+static ssize_t write_some(struct decisions *log, once_span bytes)
+{
+    if (log->regular)
+        return write(log->fd, bytes.ptr, bytes.len);
+    struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
+    once_os_stderr_lock();
+    ssize_t n = 0;
+    if (poll(&ready, 1, 0) > 0)
+        n = write(log->fd, bytes.ptr, bytes.len < PIPE_LEN ? bytes.len : PIPE_LEN);
+    once_os_stderr_unlock();
+    return n;
+}
+
 /* False: not all of it, and the rest never will be. */
 static bool write_out(struct decisions *log, once_span bytes)
 {
@@ -242,8 +256,7 @@ static bool write_out(struct decisions *log, once_span bytes)
                 return false;
             continue;
         }
-        size_t len = log->regular || bytes.len < PIPE_LEN ? bytes.len : PIPE_LEN;
-        ssize_t n = write(log->fd, bytes.ptr, len);
+        ssize_t n = write_some(log, bytes);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return false;
         if (n > 0)

@@ -80,14 +80,41 @@ static size_t make_line(char line[REMARK_LEN_MAX], const char *who, const char *
     return len;
 }
 
-__attribute__((format(printf, 2, 3))) static void put(const char *who, const char *format, ...)
+/* In pieces that fit into whatever has room at all. False: not all of it. */
+static bool write_line(const char *line, size_t len, int wait_ms)
+{
+    for (size_t at = 0, piece; at < len; at += piece, wait_ms = 0) {
+        piece = len - at < REMARK_LEN_MAX ? len - at : REMARK_LEN_MAX;
+        if (!has_room(wait_ms))
+            return false;
+        fwrite(line + at, 1, piece, stderr); /* which has no buffer of its own: one write */
+    }
+    return true;
+}
+
+__attribute__((format(printf, 2, 3))) static bool write_remark(const char *who, const char *format, ...)
 {
     char line[REMARK_LEN_MAX];
     va_list args;
     va_start(args, format);
     size_t len = make_line(line, who, format, args);
     va_end(args);
-    fwrite(line, 1, len, stderr); /* which has no buffer of its own: one write */
+    return write_line(line, len, 0);
+}
+
+void once_os_pass_on(const char *who, const char *line, size_t len)
+{
+    pthread_mutex_lock(&writing);
+    bool room = true;
+    if (dropped > 0) {
+        room = write_remark(who, "%" PRIu64 " lines were dropped here: nobody read them", dropped);
+        dropped = room ? 0 : dropped;
+    }
+    if (!room || !write_line(line, len, REMARK_WAIT_MS)) {
+        dropped++;
+        atomic_fetch_add(&dropped_ever, 1);
+    }
+    pthread_mutex_unlock(&writing);
 }
 
 void once_os_remark(const char *who, const char *format, ...)
@@ -97,19 +124,16 @@ void once_os_remark(const char *who, const char *format, ...)
     va_start(args, format);
     size_t len = make_line(line, who, format, args);
     va_end(args);
+    once_os_pass_on(who, line, len);
+}
+
+void once_os_stderr_lock(void)
+{
     pthread_mutex_lock(&writing);
-    bool room = has_room(dropped > 0 ? 0 : REMARK_WAIT_MS);
-    if (room && dropped > 0) {
-        put(who, "%" PRIu64 " lines were dropped here: nobody read them", dropped);
-        dropped = 0;
-        room = has_room(0);
-    }
-    if (room) {
-        fwrite(line, 1, len, stderr);
-    } else {
-        dropped++;
-        atomic_fetch_add(&dropped_ever, 1);
-    }
+}
+
+void once_os_stderr_unlock(void)
+{
     pthread_mutex_unlock(&writing);
 }
 

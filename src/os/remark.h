@@ -24,6 +24,13 @@ enum {
 /* `who`: "once daemon". */
 __attribute__((format(printf, 2, 3))) void once_os_remark(const char *who, const char *format, ...);
 
+/* A line of somebody else's, as it is, its newline included: who passes on what a child says is held up as little. */
+void once_os_pass_on(const char *who, const char *line, size_t len);
+
+/* For who writes to standard error by other means: having seen room there, nobody else may take it before. */
+void once_os_stderr_lock(void);
+void once_os_stderr_unlock(void);
+
 /* Of this process, ever. */
 uint64_t once_os_remarks_dropped(void);
 

@@ -288,7 +288,7 @@ def test_log_that_nobody_reads():
         os.set_blocking(writer, True)
     d = Daemon(stderr=writer)
     make_unknown(d, 3)
-    ok(wait_for(lambda: gauge(d, "once_log_lines_dropped_total") == 3, "them to be told"), "three lines are dropped, and counted")
+    ok(wait_for(lambda: gauge(d, "once_log_lines_dropped_total") >= 3, "them to be told"), "three lines are dropped, and counted")
     equal(d.status("--quiet")[0], 0, "it is well")
     while filled > 0:
         filled -= len(os.read(reader, filled))
@@ -296,8 +296,9 @@ def test_log_that_nobody_reads():
     with os.fdopen(reader, encoding="utf-8") as log:
         c.ask(w.finish(c.ask(w.claim("later")).grant, state=w.UNKNOWN_STATE))
         line = log.readline()
-        ok(re.fullmatch(r"\S+Z once daemon: 3 lines were dropped here: nobody read them\n", line), "the next says how many", line)
-        ok(" once daemon: escalated once-" in log.readline(), "and goes on")
+        said = re.fullmatch(r"\S+Z once daemon: ([0-9]+) lines were dropped here: nobody read them\n", line)
+        ok(said and int(said[1]) >= 3, "the next says how many", line)
+        ok(wait_for(lambda: " once daemon: escalated once-" in log.readline(), "what comes after"), "and goes on")
         c.s.close()
         os.set_blocking(writer, False)
         try:

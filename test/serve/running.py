@@ -275,6 +275,36 @@ def test_terminal__that_is_gone_ends_it(world):
     gateway.nothing_left()
 
 
+def test_log__that_nobody_reads_holds_nobody_up(world):
+    """Lines are dropped, and how many is said when somebody reads again; it answers, and it ends."""
+    need_module()
+    ours, theirs = os.pipe()
+    gateway = world.serve("--log-requests", stderr=theirs)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    said = bytearray()
+
+    def says(text):
+        try:
+            said.extend(os.read(ours, 1 << 20))
+        except BlockingIOError:
+            pass
+        return text in said
+
+    def flood():
+        """300 kB of lines, where a pipe has room for 64; how many requests were answered."""
+        return sum(request(gateway.port, "/" + "x" * 1500, method="GET") is not None for _ in range(200))
+    wait_for("once serve to be ready", lambda: says(b"once serve: ready: "))
+    equal(flood(), 200, "requests that were answered")
+    wait_for("what is missing to be told", lambda: says(b"lines were dropped here") or not request(gateway.port, method="GET"))
+    equal(flood(), 200, "requests that were answered again")
+    gateway.all()
+    gateway.send(signal.SIGTERM)
+    equal(gateway.ended(), 0, "exit status")
+    os.close(ours)
+    gateway.nothing_left()
+
+
 def test_address__is_had_by_one(world):
     need_module()
     gateway = world.serve().ready()

@@ -52,7 +52,7 @@ BEGIN
                      ORDER BY r.fence DESC LIMIT span);
     FOR row IN SELECT c.record, c.fence FROM once.claim c WHERE c.fence = ANY (fences) ORDER BY c.fence DESC LOOP
         s := once.newest(row.record);
-        CONTINUE WHEN (s).fence <> row.fence;   -- resolved since, and perhaps claimed anew
+        CONTINUE WHEN (s).fence IS DISTINCT FROM row.fence;   -- resolved since, and perhaps claimed anew
         next := row.fence;
         answer := once.answer_of('found', s, now_ms);
         answer.headers := NULL;
@@ -178,7 +178,7 @@ DECLARE
 BEGIN
     IF blocks = 0 THEN
         RETURN 0;
-    ELSIF blocks <= 128 THEN
+    ELSIF blocks <= 128 OR current_setting('server_version_num')::integer < 140000 THEN   -- which read a range of blocks from the first on
         EXECUTE format('SELECT count(*) FROM once.claim_%s', of_slot) INTO counted;
         RETURN counted;
     END IF;
