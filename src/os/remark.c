@@ -64,7 +64,8 @@ static bool has_room(int wait_ms)
 }
 
 /* The line with its head; its length. */
-static size_t make_line(char line[REMARK_LEN_MAX], const char *who, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static size_t make_line(char line[REMARK_LEN_MAX], const char *who,
+                                                              const char *format, va_list args)
 {
     char time[ONCE_TEXT_TIME_LEN] = "";
     bool timed = has_time();
