@@ -700,7 +700,7 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
-    if (olcf->mode == NGX_HTTP_ONCE_OFF || clcf->handler == NULL
+    if (olcf->mode == NGX_HTTP_ONCE_OFF || (clcf->handler == NULL && olcf->pass.len == 0)
         || clcf->handler == ngx_http_once_policy_handler)
     {
         return NGX_CONF_OK;
@@ -873,7 +873,10 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_http_once_merge_route(cf, prev, conf);
 
-    /* once_pass is for the location it stands in: the one it names would go to itself */
+    /* once_pass is for the location it stands in, and its `if`s: the one it names would go to itself */
+    if (((ngx_http_core_loc_conf_t *) ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module))->noname) {
+        ngx_conf_merge_str_value(conf->pass, prev->pass, "");
+    }
 
     if (conf->mode != NGX_HTTP_ONCE_OFF && conf->daemon == NULL) {
         conf->daemon = ngx_http_once_daemon_add(cf, ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module),

@@ -39,6 +39,10 @@ LOCATIONS = (
     Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
+    Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
+    Location("= /untold-policy", "once on;", "once_policy;", to=None),
+    Location("/if/", *ON, "once_pass @if;", more=("if ($http_x_if) { set $seen 1; }",)),
+    Location("@if", more=("add_header X-Passed yes always;",)),
 )
 ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
 
@@ -276,6 +280,21 @@ def streamed_requests_are_read_before_the_claim():
     once_and_replayed("/streamed/normal")
 
 
+@suite.case
+def once_pass__holds_also_in_an_if():
+    """An `if` is a location of its own to nginx, and part of the one around it to who wrote it."""
+    for headers in ([], [("X-If", "1")]):
+        first, _ = once_and_replayed("/if/normal", headers=headers)
+        expect_equal(first.get("X-Passed"), "yes", "it went past the named location with %s" % headers)
+
+
+def a_tenant_that_nobody_said_is_nobody(path):
+    """K9. `nginx -t` does not ask for one where nginx itself answers; a key that comes there nevertheless is nobody's."""
+    token = new_token()
+    answer = gateway.ask(path, token, token)
+    expect_equal((answer.status, answer.code(), gateway.state(token)), (401, "tenant-missing", "absent"), "the answer: %s" % answer)
+
+
 # ------------------------------------------------------------------ FastCGI
 
 FASTCGI_STDIN, FASTCGI_STDOUT, FASTCGI_END = 5, 6, 3
@@ -380,6 +399,7 @@ def conf__an_answer_goes_with_its_record_at_the_latest():
 def conf__a_tenant_must_be_said():
     """Never a shared bucket by accident."""
     refused("once", Location("/a/", "once on;"))
+    refused("once", Location("/a/", "once on;", "once_pass @b;", to=None))
 
 
 @suite.case
@@ -422,6 +442,8 @@ def main():
     for place in ("fastcgi", "fastcgi-kept", "fastcgi-unbuffered"):
         for how in ("whole", "whole-length", "between", "between-length", "within", "within-length", "short-length"):
             suite.add("%s, %s" % (place, how), fastcgi__what_breaks_off_is_not_an_answer, place, how)
+    for path in ("/untold/normal", "/untold-policy"):
+        suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
