@@ -317,6 +317,10 @@ ngx_http_once_handler(ngx_http_request_t *r)
     if (ctx != NULL) {
         switch (ctx->state) {
 
+        case NGX_HTTP_ONCE_READING:  /* its body was refused, or is none: this is the error's page */
+            ctx->state = NGX_HTTP_ONCE_DONE;
+            return NGX_DECLINED;
+
         case NGX_HTTP_ONCE_DECIDED:
             return ngx_http_once_act(ctx);
 

@@ -39,6 +39,8 @@ LOCATIONS = (
     Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
+    Location("/small/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 /files/thousand;")),
+    Location("/small-named/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 = @if;")),
     Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
     Location("= /untold-policy", "once on;", "once_policy;", to=None),
     Location("/if/", *ON, "once_pass @if;", more=("if ($http_x_if) { set $seen 1; }",)),
@@ -280,6 +282,19 @@ def streamed_requests_are_read_before_the_claim():
     once_and_replayed("/streamed/normal")
 
 
+def error_page__of_a_body_that_is_refused(path, answered, rest):
+    """Chunks tell late that they are too many, or none. Whoever sent them is answered, with the page that is meant for it."""
+    token = new_token()
+    with Client(gateway.port) as client:
+        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                                 ("Transfer-Encoding", "chunked")], b"1\r\nx\r\n"))
+        gateway.ask("/on/normal", new_token(), new_token())  # through the same worker: it waits for the rest
+        client.send(rest)
+        answer = client.read()
+    expect_equal((answer.status, len(answer.body) if answer.status != 201 else 0), answered, "the answer: %s" % answer)
+    expect_equal(gateway.state(token), "absent", "the record's state")
+
+
 @suite.case
 def once_pass__holds_also_in_an_if():
     """An `if` is a location of its own to nginx, and part of the one around it to who wrote it."""
@@ -442,6 +457,9 @@ def main():
     for place in ("fastcgi", "fastcgi-kept", "fastcgi-unbuffered"):
         for how in ("whole", "whole-length", "between", "between-length", "within", "within-length", "short-length"):
             suite.add("%s, %s" % (place, how), fastcgi__what_breaks_off_is_not_an_answer, place, how)
+    for name, rest, status in (("too large", b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n", 413), ("malformed", b"no chunk\r\n", 400)):
+        for path, answered in (("/small/normal", (status, 1000)), ("/small-named/normal", (201, 0))):
+            suite.add("error_page, a body that is %s, %s" % (name, path), error_page__of_a_body_that_is_refused, path, answered, rest)
     for path in ("/untold/normal", "/untold-policy"):
         suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
