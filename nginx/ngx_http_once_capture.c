@@ -519,7 +519,8 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->finalize_request = u->finalize_request;
         u->finalize_request = ngx_http_once_upstream_ended;
 
-    } else if (ctx->handed && status < 400) {
+    } else if ((ctx->handed || ngx_http_once_is_handed(r)) && status < 400) {
+        ctx->handed = 1;  /* `return` does not come past our handler */
         ctx->status = status;
         ctx->capture = NGX_HTTP_ONCE_OUTCOME;
 
@@ -528,7 +529,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->capture = NGX_HTTP_ONCE_FAILURE;
 
     } else if (u != NULL || status >= 400) {
-        ctx->status = status;
+        ctx->status = status >= 400 ? status : NGX_HTTP_BAD_GATEWAY;  /* an error page may call it well */
         ctx->capture = NGX_HTTP_ONCE_NOT_SENT;
 
     } else {  /* content of nginx itself */

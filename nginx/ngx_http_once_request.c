@@ -301,6 +301,15 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
+/* Its upstream was not reached, and an error_page names another: the request is the same there, with its method. */
+static ngx_uint_t
+ngx_http_once_is_fallback(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    return r->upstream != NULL && r->content_handler != NULL && (r->method & ctx->conf->methods);
+}
+
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -337,7 +346,7 @@ ngx_http_once_handler(ngx_http_request_t *r)
                 return NGX_HTTP_BAD_GATEWAY;
             }
 
-            if (r->error_page || r->err_status) {
+            if ((r->error_page || r->err_status) && !ngx_http_once_is_fallback(ctx)) {
                 ngx_http_once_abandon(ctx);  /* an error page is not the operation */
                 return NGX_DECLINED;
             }

@@ -27,6 +27,13 @@ LOCATIONS = (
     Location("/error-page/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;")),
     Location("/error-page-silent/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;", "proxy_read_timeout 250ms;")),
     Location("/error-page-refused/", *ON, to="refusing", more=("error_page 502 @fallback;",)),
+    Location("/error-page-well/", *ON, to="refusing", more=("error_page 502 = @well;",)),
+    Location("@well", to=None, more=("return 200 well;",)),
+    Location("/fallback/", *ON, to="refusing", more=("error_page 502 = @fallback;",)),
+    Location("/fallback-also-on/", *ON, to="refusing", more=("error_page 502 = @fallback-on;",)),
+    Location("@fallback-on", *ON, "once_key_header X-Key;"),
+    Location("/fallback-refused/", *ON, to="refusing", more=("error_page 502 = @refused;",)),
+    Location("@refused", to="refusing"),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
     Location("= /static", to=None, more=("return 200 static;",)),
     Location("@fallback"),
@@ -39,6 +46,7 @@ LOCATIONS = (
     Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
+    Location("/made/", to=None, more=("internal;", "return 200 made;")),
     Location("/small/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 /files/thousand;")),
     Location("/small-named/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 = @if;")),
     Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
@@ -179,14 +187,32 @@ def error_page__does_not_replace_outcomes():
     expect_equal(first.body, b'{"status":404,"effect":1}', "the body")
 
 
-@suite.case
-def error_page__not_sent_is_released():
-    """The upstream refuses the connection. What the error page does is not the operation."""
+def error_page__not_sent_is_released(path):
+    """The upstream refuses the connection. What nginx has to say of that is not the operation, nor is it well."""
     token = new_token()
-    answer = gateway.ask("/error-page-refused/normal", token, token)
-    expect(not answer.replayed, "a replay: %s" % answer)
-    expect(gateway.effects(token) <= 1, "effects")
-    expect(gateway.record(token) is None, "a record is left: %s" % gateway.record(token))
+    for _ in range(2):
+        answer = gateway.ask(path, token, token)
+        expect_equal((answer.status, answer.code()), (502, "upstream-unreachable"), "the answer: %s" % answer)
+    expect_equal((gateway.effects(token), gateway.state(token)), (0, "absent"), "effects, state")
+
+
+def error_page__to_another_upstream(path):
+    """E1: nothing was sent, so it goes there as the one try that it has, under its claim."""
+    first, _ = once_and_replayed(path + "normal")
+    expect_equal(first.get("Idempotency-Expires") is None, False, "it has no record: %s" % first)
+    sent_once_whatever_the_error_page(path + "reset_after_reading")
+
+
+@suite.case
+def error_page__that_does_not_change_the_status():
+    """The client is told 502 by nginx, whatever the other upstream says: then nobody knows."""
+    sent_once_whatever_the_error_page("/error-page-refused/normal")
+
+
+@suite.case
+def x_accel_redirect__to_an_answer_of_nginx():
+    first, _ = once_and_replayed("/on/handed?/made/", 200)
+    expect_equal(first.body, b"made", "the body")
 
 
 @suite.case
@@ -464,6 +490,10 @@ def main():
         suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
+    for path in ("/error-page-well/normal", "/fallback-refused/normal"):
+        suite.add("error_page, %s: released" % path, error_page__not_sent_is_released, path)
+    for path in ("/fallback/", "/fallback-also-on/"):
+        suite.add("error_page to another upstream, %s" % path, error_page__to_another_upstream, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
         place = "/error-page-silent/" if name == "silence" else "/error-page/"
         suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, place + name)
