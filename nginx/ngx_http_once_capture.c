@@ -388,7 +388,8 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->stranger) {
         ngx_http_once_header_lines(ctx, &lines);
 
-        if (lines.result != ONCE_OK || ctx->refused) {
+        /* trailers are part of an answer, and a replay has none */
+        if (lines.result != ONCE_OK || ctx->refused || ctx->request->headers_out.trailers.part.nelts > 0) {
             ctx->dropped = 1;
 
         } else {

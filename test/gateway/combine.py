@@ -49,6 +49,8 @@ LOCATIONS = (
     Location("/made/", to=None, more=("internal;", "return 200 made;")),
     Location("/small/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 /files/thousand;")),
     Location("/small-named/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 = @if;")),
+    Location("/grpc/", *ON, to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/grpc/(.*) /$1 break;", "grpc_pass grpc://$there;")),
+    Location("/trailing/", more=("add_trailer grpc-status 5 always;",)),
     Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
     Location("= /untold-policy", "once on;", "once_policy;", to=None),
     Location("/if/", *ON, "once_pass @if;", more=("if ($http_x_if) { set $seen 1; }",)),
@@ -336,6 +338,15 @@ def a_tenant_that_nobody_said_is_nobody(path):
     expect_equal((answer.status, answer.code(), gateway.state(token)), (401, "tenant-missing", "absent"), "the answer: %s" % answer)
 
 
+@suite.case
+def grpc__an_answer_with_trailers_is_not_kept():
+    """What became of the call is said in them, not in the answer's status; a replay has none."""
+    token = new_token()
+    there = [("X-There", str(gateway.port2))]
+    first, retry = (gateway.ask("/grpc/trailing/normal", token, token, headers=there) for _ in range(2))
+    expect_equal((first.status, retry.status, retry.code(), gateway.effects(token)), (201, 410, "answer-not-kept", 1), "the answers, effects")
+
+
 # ------------------------------------------------------------------ FastCGI
 
 FASTCGI_STDIN, FASTCGI_STDOUT, FASTCGI_END = 5, 6, 3
@@ -463,6 +474,37 @@ def conf__proxy_cache_does_not_combine():
     expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
 
 
+NOT_COMBINED = {
+    "proxy_cache where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", more=("proxy_cache c;",))), "a cache does not combine"),
+    "proxy_store where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", more=("proxy_store on;",))), "does not combine"),
+    "once_pass to nowhere": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@bb")), "names a location that this server does not have"),
+    "once_pass to nowhere, in a server without names": ((Location("/a/", *ON, "once_pass @b;"),), "names a location that this server does not have"),
+    "grpc_pass": ((Location("/a/", *ON, to=None, more=("grpc_pass grpc://app;",)),), '"grpc_pass" does not combine'),
+    "grpc_pass where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", to=None, more=("grpc_pass app;",))), '"grpc_pass" does not combine'),
+    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b")), '"recursive_error_pages" does not combine'),
+    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")),), '"recursive_error_pages" does not combine'),
+}
+COMBINED = {
+    "grpc_pass without keys": (Location("/a/", "once off;", to=None, more=("grpc_pass grpc://app;",)), Location("/b/", *ON)),
+    "recursive error pages that show": (Location("/a/", *ON, more=("error_page 401 @b;", "error_page 403 = /b;", "recursive_error_pages on;")), Location("@b")),
+    "error pages that hide, once": (Location("/a/", *ON, more=("error_page 401 = @b;",)), Location("@b")),
+    "once_pass": (Location("/a/", *ON, "once_pass @b;", more=("if ($http_x) { set $y 1; }",)), Location("@a"), Location("@b")),
+}
+
+
+def not_combined(locations, why):
+    """F46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
+    accepted, said, lines = tested(*locations, http="proxy_cache_path cache keys_zone=c:1m;")
+    expect(not accepted and why in said, "it said: %s" % said)
+    number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
+    expect_equal(lines[number - 1].strip(), "once on;", "line %d" % number)
+
+
+def combined(locations):
+    accepted, said, _ = tested(*locations)
+    expect(accepted, said)
+
+
 def main():
     global gateway, fastcgi
     suite.require()
@@ -471,7 +513,7 @@ def main():
               "fastcgi_param CONTENT_LENGTH $content_length;")
     gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
                        Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
-                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE)
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE, listen="listen 127.0.0.1:PORT2 http2;")
     gateway.patient = True
     os.mkdir(gateway.path("files"))
     with open(gateway.path("files/thousand"), "wb") as file:
@@ -499,6 +541,10 @@ def main():
         suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, place + name)
     for path in ("/on/", "/unbuffered/"):
         suite.add("nothing leaves before it is stored, %s" % path, nothing_leaves_before_it_is_stored, path)
+    for name, (locations, why) in NOT_COMBINED.items():
+        suite.add("conf: %s: refused" % name, not_combined, locations, why)
+    for name, locations in COMBINED.items():
+        suite.add("conf: %s: accepted" % name, combined, locations)
     for value in BAD_VALUES:
         suite.add("conf: %s is refused" % value, refused, value, Location("/a/", *[line for line in ON if line.split()[0] != value.split()[0].rstrip(";")], value))
     suite.run(gateways=[("the gateway", gateway)])
