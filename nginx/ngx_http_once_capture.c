@@ -547,6 +547,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 
     r->buffered |= NGX_HTTP_ONCE_BUFFERED;
     r->filter_need_in_memory = 1;
+    r->headers_out.location = NULL;  /* a replay's is not made absolute either */
     r->allow_ranges = 0;  /* a retry gets the whole, and a file's bytes do not pass the filter that cuts once more */
 
     if (r->header_only) {
