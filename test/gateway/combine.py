@@ -5,6 +5,7 @@ However a request gets to its upstream, it gets there once. What does not combin
 """
 import collections
 import gzip
+import json
 import os
 import re
 import signal
@@ -49,6 +50,11 @@ LOCATIONS = (
     Location("/made/", to=None, more=("internal;", "return 200 made;")),
     Location("/small/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 /files/thousand;")),
     Location("/small-named/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 = @if;")),
+    Location("/redirect/", *ON),
+    Location("/charset/", *ON, more=("charset one;", "source_charset one;", "override_charset on;")),
+    Location("/filtered/", *ON, more=("sub_filter and or;", "charset one;", "charset_types *;", "gzip on;")),
+    Location("/dav/", *ON, "once_methods PUT DELETE;", to=None, more=("root ROOT;", "dav_methods PUT DELETE;")),
+    Location("/upgraded/", *ON, more=("proxy_set_header Upgrade $http_upgrade;", "proxy_set_header HTTP2-Settings $http_http2_settings;")),
     Location("/grpc/", *ON, to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/grpc/(.*) /$1 break;", "grpc_pass grpc://$there;")),
     Location("/trailing/", more=("add_trailer grpc-status 5 always;",)),
     Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
@@ -56,6 +62,7 @@ LOCATIONS = (
     Location("/if/", *ON, "once_pass @if;", more=("if ($http_x_if) { set $seen 1; }",)),
     Location("@if", more=("add_header X-Passed yes always;",)),
 )
+CHARSETS = "charset_map one two { 30 78; }"  # 0 is x there
 ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
 
 suite = Suite()
@@ -241,6 +248,67 @@ def add_header__is_added_to_replays_anew():
     for answer in (first, retry):
         expect_equal((len(answer.all("X-Added")), answer.all("Set-Cookie")), (1, ["own=1"]), "the added headers")
     expect(first.get("X-Added") != retry.get("X-Added"), "an added header was replayed")
+
+
+@behaviour
+def redirecting(c):
+    n = c.work()
+    c.answer(201, ["Location: http://app/redirect/%d" % n], "made")
+
+
+@suite.case
+def proxy_redirect__is_replayed_as_it_was():
+    """K5: nginx makes one that it has rewritten absolute, by the request's own Host, where it is told by whom it is sent."""
+    first, retry = once_and_replayed("/redirect/redirecting")
+    expect_equal((first.get("Location"), retry.get("Location")), ("/redirect/1",) * 2, "the locations")
+
+
+@behaviour
+def recoded(c):
+    c.work()
+    c.answer(200, ["Content-Type: " + c.header("x-type")], "x and y")
+
+
+def charset__replays_are_recoded_from_the_same(said, rest):
+    """K5: from what the service said that it is, not from what the configuration takes for granted."""
+    token = new_token()
+    for _ in range(2):
+        answer = gateway.ask("/charset/recoded", token, token, headers=[("X-Type", said)])
+        expect_equal((answer.body, answer.get("Content-Type")), (b"0 and y", said.split(";")[0] + rest + "; charset=one"), "the answer: %s" % answer)
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+def types__replays_are_filtered_as_the_answer_was(said):
+    """K5: a filter for some types sees the type that it saw before."""
+    first, retry = once_and_replayed("/filtered/recoded", 200, headers=[("X-Type", said)])
+    expect_equal(retry.lasting(), first.lasting(), "the replay")
+
+
+@suite.case
+def dav():
+    """A PUT and a DELETE of nginx itself are outcomes like any other."""
+    put, delete = new_token(), new_token()
+    path = "dav/%s" % put
+    for body in (b"", b"content", b"c" * (2 << 20)):
+        token = new_token()
+        answers = [gateway.ask("/" + path, token, token, method="PUT", body=body) for _ in range(2)]
+        expect_equal([(a.status, a.replayed) for a in answers], [(204 if body else 201, False), (204 if body else 201, True)], "the answers: %s" % answers)
+        with open(gateway.path(path), "rb") as file:
+            expect(file.read() == body, "the file")
+    answers = [gateway.ask("/" + path, delete, delete, method="DELETE", body=None) for _ in range(2)]
+    expect_equal([(a.status, a.replayed) for a in answers], [(204, False), (204, True)], "the answers: %s" % answers)
+    expect(not os.path.exists(gateway.path(path)), "the file is there")
+
+
+@suite.case
+def an_offer_of_http_2_is_not_an_upgrade():
+    """curl --http2 and the HttpClient of Java send it with every request without TLS. It is not for the service."""
+    token = new_token()
+    offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
+    first = gateway.ask("/upgraded/echo", token, token, headers=offer)
+    names = {name.lower() for name, _ in json.loads(first.body)["headers"]}
+    expect_equal((first.status, names & {"upgrade", "http2-settings"}), (200, set()), "the answer: %s" % first)
+    expect(gateway.ask("/upgraded/echo", token, token).replayed, "the retry without it is no replay")
 
 
 @suite.case
@@ -513,9 +581,10 @@ def main():
               "fastcgi_param CONTENT_LENGTH $content_length;")
     gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
                        Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
-                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE, listen="listen 127.0.0.1:PORT2 http2;")
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;")
     gateway.patient = True
     os.mkdir(gateway.path("files"))
+    os.mkdir(gateway.path("dav"))
     with open(gateway.path("files/thousand"), "wb") as file:
         file.write(b"0123456789" * 100)
     gateway.start()
@@ -528,6 +597,10 @@ def main():
     for name, rest, status in (("too large", b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n", 413), ("malformed", b"no chunk\r\n", 400)):
         for path, answered in (("/small/normal", (status, 1000)), ("/small-named/normal", (201, 0))):
             suite.add("error_page, a body that is %s, %s" % (name, path), error_page__of_a_body_that_is_refused, path, answered, rest)
+    for said, rest in (("text/html; charset=two", ""), ("text/html;charset=\"two\"", ""), ("text/html; x=y; charset=two", "; x=y")):
+        suite.add("charset, %s: replays are recoded from the same" % said, charset__replays_are_recoded_from_the_same, said, rest)
+    for said in ("text/html; x=y", "text/html", "text/html;", "text/plain;charset=two"):
+        suite.add("types, %s: replays are filtered as the answer was" % said, types__replays_are_filtered_as_the_answer_was, said)
     for path in ("/untold/normal", "/untold-policy"):
         suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
