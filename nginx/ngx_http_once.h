@@ -2,7 +2,8 @@
  * ngx_http_once.h - what the files of ngx_http_once_module share.
  *
  *     ngx_http_once_module.c    registration, variables
- *     ngx_http_once_conf.c      directives, and what is refused when they are read
+ *     ngx_http_once_conf.c      directives
+ *     ngx_http_once_check.c     what does not combine, and is refused when they are read
  *     ngx_http_once_daemon.c    one connection per worker to the daemon: frames, calls, reconnecting
  *     ngx_http_once_due.c       how long the daemon has, where it may be this worker that was late
  *     ngx_http_once_nonce.c     random bytes that name a call
@@ -57,6 +58,7 @@ typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
     ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
     ngx_array_t                places;      /* ngx_http_once_place_t */
+    ngx_array_t                passes;      /* ngx_http_once_pass_t */
 } ngx_http_once_main_conf_t;
 
 /* an upstream whose requests are watched: ngx_http_once_capture.c */
@@ -117,6 +119,13 @@ typedef struct {
     ngx_str_t                  name;
     ngx_http_once_loc_conf_t  *conf;
 } ngx_http_once_place_t;
+
+/* where once_pass is */
+typedef struct {
+    ngx_http_core_srv_conf_t  *server;
+    ngx_http_core_loc_conf_t  *location;
+    ngx_http_once_loc_conf_t  *conf;
+} ngx_http_once_pass_t;
 
 /* once_trace off: also what clients send is left as it is */
 #define NGX_HTTP_ONCE_TRACE_OFF   ((ngx_uint_t) 2000000)
@@ -283,6 +292,10 @@ ngx_uint_t ngx_http_once_is_token(ngx_str_t *name);
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
+/* of one location, with what it has from those around it */
+char *ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf);
+/* of what once_pass names, when everything was read */
+ngx_int_t ngx_http_once_check_passes(ngx_conf_t *cf);
 
 /* the request's context, also after internal redirects; NULL: not ours */
 ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);

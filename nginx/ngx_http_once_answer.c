@@ -289,6 +289,41 @@ ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail)
 
 /* ---------------------------------------------------------------- replays */
 
+/* As nginx reads an upstream's, so that filters make the same of it: one that recodes knows from what, and puts its own charset
+ * where that was. */
+static void
+ngx_http_once_stored_type(ngx_http_request_t *r, once_span value)
+{
+    once_span   left = value, before, parameter;
+    ngx_str_t  *charset = &r->headers_out.charset;
+
+    r->headers_out.content_type.data = (u_char *) value.ptr;
+    r->headers_out.content_type.len = value.len;
+    r->headers_out.content_type_len = value.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    while (once_span_cut(left, ';', &before, &left)) {
+        for (parameter = left; parameter.len > 0 && parameter.ptr[0] == ' '; /* void */ ) {
+            parameter = once_span_skip(parameter, 1);
+        }
+
+        if (parameter.len < 8 || ngx_strncasecmp((u_char *) parameter.ptr, (u_char *) "charset=", 8) != 0) {
+            continue;
+        }
+
+        r->headers_out.content_type_len = before.ptr + before.len - value.ptr;
+        charset->data = (u_char *) parameter.ptr + 8;
+        charset->len = parameter.len - 8;
+
+        if (charset->len > 1 && charset->data[0] == '"' && charset->data[charset->len - 1] == '"') {
+            charset->data++;
+            charset->len -= 2;
+        }
+
+        return;
+    }
+}
+
 /* The stored lines; they were checked when they were stored, and are checked again. */
 static ngx_int_t
 ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
@@ -319,16 +354,7 @@ ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
         }
 
         if (name.len == 12 && ngx_strncasecmp((u_char *) name.ptr, (u_char *) "Content-Type", 12) == 0) {
-            r->headers_out.content_type.data = (u_char *) value.ptr;
-            r->headers_out.content_type.len = value.len;
-            r->headers_out.content_type_lowcase = NULL;
-
-            /* so that nothing is appended, and types are still recognised by what they are */
-            (void) once_span_cut(value, ';', &name, &line);
-            while (name.len > 0 && name.ptr[name.len - 1] == ' ') {
-                name.len--;
-            }
-            r->headers_out.content_type_len = name.len;
+            ngx_http_once_stored_type(r, value);
             continue;
         }
 

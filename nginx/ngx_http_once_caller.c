@@ -95,7 +95,8 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
-    if (ngx_http_complex_value(r, ctx->conf->tenant, &ctx->tenant) != NGX_OK) {
+    /* none is said where nothing seemed to need one: of a request that nginx answers itself, nobody's key is claimed either */
+    if (ctx->conf->tenant != NULL && ngx_http_complex_value(r, ctx->conf->tenant, &ctx->tenant) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

@@ -388,7 +388,8 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->stranger) {
         ngx_http_once_header_lines(ctx, &lines);
 
-        if (lines.result != ONCE_OK || ctx->refused) {
+        /* trailers are part of an answer, and a replay has none */
+        if (lines.result != ONCE_OK || ctx->refused || ctx->request->headers_out.trailers.part.nelts > 0) {
             ctx->dropped = 1;
 
         } else {
@@ -519,7 +520,8 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->finalize_request = u->finalize_request;
         u->finalize_request = ngx_http_once_upstream_ended;
 
-    } else if (ctx->handed && status < 400) {
+    } else if ((ctx->handed || ngx_http_once_is_handed(r)) && status < 400) {
+        ctx->handed = 1;  /* `return` does not come past our handler */
         ctx->status = status;
         ctx->capture = NGX_HTTP_ONCE_OUTCOME;
 
@@ -528,7 +530,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         ctx->capture = NGX_HTTP_ONCE_FAILURE;
 
     } else if (u != NULL || status >= 400) {
-        ctx->status = status;
+        ctx->status = status >= 400 ? status : NGX_HTTP_BAD_GATEWAY;  /* an error page may call it well */
         ctx->capture = NGX_HTTP_ONCE_NOT_SENT;
 
     } else {  /* content of nginx itself */
@@ -545,6 +547,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 
     r->buffered |= NGX_HTTP_ONCE_BUFFERED;
     r->filter_need_in_memory = 1;
+    r->headers_out.location = NULL;  /* a replay's is not made absolute either */
     r->allow_ranges = 0;  /* a retry gets the whole, and a file's bytes do not pass the filter that cuts once more */
 
     if (r->header_only) {

@@ -108,7 +108,8 @@ ngx_http_once_status(ngx_http_once_ctx_t *ctx)
         break;
 
     case ONCE_ARM_NONE:  /* it was over before it was claimed: no key; or its body did not come whole, its client left */
-        return ctx->key.len == 0 && ctx->state == NGX_HTTP_ONCE_DONE ? "bypassed" : "incomplete";
+        return ctx->key.len == 0 && ctx->conf->key_natural == NULL && ctx->state == NGX_HTTP_ONCE_DONE
+               ? "bypassed" : "incomplete";
 
     default:
         return "unavailable";
@@ -322,7 +323,7 @@ ngx_http_once_init(ngx_conf_t *cf)
 
     *h = ngx_http_once_handler;
 
-    if (ngx_http_once_watch_upstreams(cf) != NGX_OK) {
+    if (ngx_http_once_check_passes(cf) != NGX_OK || ngx_http_once_watch_upstreams(cf) != NGX_OK) {
         return NGX_ERROR;
     }
 

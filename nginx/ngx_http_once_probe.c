@@ -164,6 +164,10 @@ ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target)
         return NGX_OK;
     }
 
+    if (ctx->conf->probe == NULL) {
+        return NGX_DECLINED;
+    }
+
     if (ngx_http_complex_value(ctx->request, ctx->conf->probe, target) != NGX_OK) {
         return NGX_ERROR;
     }

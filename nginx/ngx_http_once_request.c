@@ -301,6 +301,32 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
+/* Clients of HTTP/2 offer it so with any request that goes without TLS. It is an offer, which nobody takes: the upstream is not told. */
+static ngx_int_t
+ngx_http_once_drop_h2c(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *upgrade = r->headers_in.upgrade;
+
+    static ngx_str_t  names[] = { ngx_string("Upgrade"), ngx_string("HTTP2-Settings") };
+
+    if (upgrade == NULL || upgrade->value.len != 3 || ngx_strncasecmp(upgrade->value.data, (u_char *) "h2c", 3) != 0) {
+        return NGX_OK;
+    }
+
+    r->headers_in.upgrade = NULL;
+
+    return ngx_http_once_drop_headers(r, names, 2);
+}
+
+/* Its upstream was not reached, and an error_page names another: the request is the same there, with its method. */
+static ngx_uint_t
+ngx_http_once_is_fallback(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_request_t  *r = ctx->request;
+
+    return r->upstream != NULL && r->content_handler != NULL && (r->method & ctx->conf->methods);
+}
+
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
@@ -316,6 +342,10 @@ ngx_http_once_handler(ngx_http_request_t *r)
 
     if (ctx != NULL) {
         switch (ctx->state) {
+
+        case NGX_HTTP_ONCE_READING:  /* its body was refused, or is none: this is the error's page */
+            ctx->state = NGX_HTTP_ONCE_DONE;
+            return NGX_DECLINED;
 
         case NGX_HTTP_ONCE_DECIDED:
             return ngx_http_once_act(ctx);
@@ -333,7 +363,7 @@ ngx_http_once_handler(ngx_http_request_t *r)
                 return NGX_HTTP_BAD_GATEWAY;
             }
 
-            if (r->error_page || r->err_status) {
+            if ((r->error_page || r->err_status) && !ngx_http_once_is_fallback(ctx)) {
                 ngx_http_once_abandon(ctx);  /* an error page is not the operation */
                 return NGX_DECLINED;
             }
@@ -374,6 +404,10 @@ ngx_http_once_handler(ngx_http_request_t *r)
         rc = ngx_http_once_read_tenant(ctx);
     }
 
+    if (rc == NGX_OK && ctx->refusal == NULL && ngx_http_once_drop_h2c(r) != NGX_OK) {
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     if (rc == NGX_OK && ctx->refusal == NULL && r->headers_in.upgrade != NULL) {
         rc = ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
             NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
@@ -390,6 +424,14 @@ ngx_http_once_handler(ngx_http_request_t *r)
     }
 
     ngx_http_once_trace_begin(ctx);
+
+    if (r->method == NGX_HTTP_PUT && r->content_handler == NULL) {  /* as dav wants it, which comes too late to say so */
+        r->request_body_in_file_only = 1;
+        r->request_body_in_persistent_file = 1;
+        r->request_body_in_clean_file = 1;
+        r->request_body_file_group_access = 1;
+        r->request_body_file_log_level = 0;
+    }
 
     rc = ngx_http_read_client_request_body(r, ngx_http_once_body_read);
 

@@ -5,6 +5,7 @@ However a request gets to its upstream, it gets there once. What does not combin
 """
 import collections
 import gzip
+import json
 import os
 import re
 import signal
@@ -27,6 +28,13 @@ LOCATIONS = (
     Location("/error-page/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;")),
     Location("/error-page-silent/", *ON, more=("error_page 404 500 502 504 @fallback;", "proxy_intercept_errors on;", "proxy_read_timeout 250ms;")),
     Location("/error-page-refused/", *ON, to="refusing", more=("error_page 502 @fallback;",)),
+    Location("/error-page-well/", *ON, to="refusing", more=("error_page 502 = @well;",)),
+    Location("@well", to=None, more=("return 200 well;",)),
+    Location("/fallback/", *ON, to="refusing", more=("error_page 502 = @fallback;",)),
+    Location("/fallback-also-on/", *ON, to="refusing", more=("error_page 502 = @fallback-on;",)),
+    Location("@fallback-on", *ON, "once_key_header X-Key;"),
+    Location("/fallback-refused/", *ON, to="refusing", more=("error_page 502 = @refused;",)),
+    Location("@refused", to="refusing"),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
     Location("= /static", to=None, more=("return 200 static;",)),
     Location("@fallback"),
@@ -39,7 +47,22 @@ LOCATIONS = (
     Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
+    Location("/made/", to=None, more=("internal;", "return 200 made;")),
+    Location("/small/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 /files/thousand;")),
+    Location("/small-named/", *ON, more=("client_max_body_size 1k;", "error_page 400 413 = @if;")),
+    Location("/redirect/", *ON),
+    Location("/charset/", *ON, more=("charset one;", "source_charset one;", "override_charset on;")),
+    Location("/filtered/", *ON, more=("sub_filter and or;", "charset one;", "charset_types *;", "gzip on;")),
+    Location("/dav/", *ON, "once_methods PUT DELETE;", to=None, more=("root ROOT;", "dav_methods PUT DELETE;")),
+    Location("/upgraded/", *ON, more=("proxy_set_header Upgrade $http_upgrade;", "proxy_set_header HTTP2-Settings $http_http2_settings;")),
+    Location("/grpc/", *ON, to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/grpc/(.*) /$1 break;", "grpc_pass grpc://$there;")),
+    Location("/trailing/", more=("add_trailer grpc-status 5 always;",)),
+    Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
+    Location("= /untold-policy", "once on;", "once_policy;", to=None),
+    Location("/if/", *ON, "once_pass @if;", more=("if ($http_x_if) { set $seen 1; }",)),
+    Location("@if", more=("add_header X-Passed yes always;",)),
 )
+CHARSETS = "charset_map one two { 30 78; }"  # 0 is x there
 ZONE = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;"
 
 suite = Suite()
@@ -173,14 +196,32 @@ def error_page__does_not_replace_outcomes():
     expect_equal(first.body, b'{"status":404,"effect":1}', "the body")
 
 
-@suite.case
-def error_page__not_sent_is_released():
-    """The upstream refuses the connection. What the error page does is not the operation."""
+def error_page__not_sent_is_released(path):
+    """The upstream refuses the connection. What nginx has to say of that is not the operation, nor is it well."""
     token = new_token()
-    answer = gateway.ask("/error-page-refused/normal", token, token)
-    expect(not answer.replayed, "a replay: %s" % answer)
-    expect(gateway.effects(token) <= 1, "effects")
-    expect(gateway.record(token) is None, "a record is left: %s" % gateway.record(token))
+    for _ in range(2):
+        answer = gateway.ask(path, token, token)
+        expect_equal((answer.status, answer.code()), (502, "upstream-unreachable"), "the answer: %s" % answer)
+    expect_equal((gateway.effects(token), gateway.state(token)), (0, "absent"), "effects, state")
+
+
+def error_page__to_another_upstream(path):
+    """E1: nothing was sent, so it goes there as the one try that it has, under its claim."""
+    first, _ = once_and_replayed(path + "normal")
+    expect_equal(first.get("Idempotency-Expires") is None, False, "it has no record: %s" % first)
+    sent_once_whatever_the_error_page(path + "reset_after_reading")
+
+
+@suite.case
+def error_page__that_does_not_change_the_status():
+    """The client is told 502 by nginx, whatever the other upstream says: then nobody knows."""
+    sent_once_whatever_the_error_page("/error-page-refused/normal")
+
+
+@suite.case
+def x_accel_redirect__to_an_answer_of_nginx():
+    first, _ = once_and_replayed("/on/handed?/made/", 200)
+    expect_equal(first.body, b"made", "the body")
 
 
 @suite.case
@@ -207,6 +248,67 @@ def add_header__is_added_to_replays_anew():
     for answer in (first, retry):
         expect_equal((len(answer.all("X-Added")), answer.all("Set-Cookie")), (1, ["own=1"]), "the added headers")
     expect(first.get("X-Added") != retry.get("X-Added"), "an added header was replayed")
+
+
+@behaviour
+def redirecting(c):
+    n = c.work()
+    c.answer(201, ["Location: http://app/redirect/%d" % n], "made")
+
+
+@suite.case
+def proxy_redirect__is_replayed_as_it_was():
+    """K5: nginx makes one that it has rewritten absolute, by the request's own Host, where it is told by whom it is sent."""
+    first, retry = once_and_replayed("/redirect/redirecting")
+    expect_equal((first.get("Location"), retry.get("Location")), ("/redirect/1",) * 2, "the locations")
+
+
+@behaviour
+def recoded(c):
+    c.work()
+    c.answer(200, ["Content-Type: " + c.header("x-type")], "x and y")
+
+
+def charset__replays_are_recoded_from_the_same(said, rest):
+    """K5: from what the service said that it is, not from what the configuration takes for granted."""
+    token = new_token()
+    for _ in range(2):
+        answer = gateway.ask("/charset/recoded", token, token, headers=[("X-Type", said)])
+        expect_equal((answer.body, answer.get("Content-Type")), (b"0 and y", said.split(";")[0] + rest + "; charset=one"), "the answer: %s" % answer)
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+def types__replays_are_filtered_as_the_answer_was(said):
+    """K5: a filter for some types sees the type that it saw before."""
+    first, retry = once_and_replayed("/filtered/recoded", 200, headers=[("X-Type", said)])
+    expect_equal(retry.lasting(), first.lasting(), "the replay")
+
+
+@suite.case
+def dav():
+    """A PUT and a DELETE of nginx itself are outcomes like any other."""
+    put, delete = new_token(), new_token()
+    path = "dav/%s" % put
+    for body in (b"", b"content", b"c" * (2 << 20)):
+        token = new_token()
+        answers = [gateway.ask("/" + path, token, token, method="PUT", body=body) for _ in range(2)]
+        expect_equal([(a.status, a.replayed) for a in answers], [(204 if body else 201, False), (204 if body else 201, True)], "the answers: %s" % answers)
+        with open(gateway.path(path), "rb") as file:
+            expect(file.read() == body, "the file")
+    answers = [gateway.ask("/" + path, delete, delete, method="DELETE", body=None) for _ in range(2)]
+    expect_equal([(a.status, a.replayed) for a in answers], [(204, False), (204, True)], "the answers: %s" % answers)
+    expect(not os.path.exists(gateway.path(path)), "the file is there")
+
+
+@suite.case
+def an_offer_of_http_2_is_not_an_upgrade():
+    """curl --http2 and the HttpClient of Java send it with every request without TLS. It is not for the service."""
+    token = new_token()
+    offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
+    first = gateway.ask("/upgraded/echo", token, token, headers=offer)
+    names = {name.lower() for name, _ in json.loads(first.body)["headers"]}
+    expect_equal((first.status, names & {"upgrade", "http2-settings"}), (200, set()), "the answer: %s" % first)
+    expect(gateway.ask("/upgraded/echo", token, token).replayed, "the retry without it is no replay")
 
 
 @suite.case
@@ -274,6 +376,43 @@ def streamed_requests_are_read_before_the_claim():
     expect(gateway.record(token) is None and not gateway.upstream.caller_of(token), "half a request was claimed or forwarded")
     client.close()
     once_and_replayed("/streamed/normal")
+
+
+def error_page__of_a_body_that_is_refused(path, answered, rest):
+    """Chunks tell late that they are too many, or none. Whoever sent them is answered, with the page that is meant for it."""
+    token = new_token()
+    with Client(gateway.port) as client:
+        client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
+                                                 ("Transfer-Encoding", "chunked")], b"1\r\nx\r\n"))
+        gateway.ask("/on/normal", new_token(), new_token())  # through the same worker: it waits for the rest
+        client.send(rest)
+        answer = client.read()
+    expect_equal((answer.status, len(answer.body) if answer.status != 201 else 0), answered, "the answer: %s" % answer)
+    expect_equal(gateway.state(token), "absent", "the record's state")
+
+
+@suite.case
+def once_pass__holds_also_in_an_if():
+    """An `if` is a location of its own to nginx, and part of the one around it to who wrote it."""
+    for headers in ([], [("X-If", "1")]):
+        first, _ = once_and_replayed("/if/normal", headers=headers)
+        expect_equal(first.get("X-Passed"), "yes", "it went past the named location with %s" % headers)
+
+
+def a_tenant_that_nobody_said_is_nobody(path):
+    """K9. `nginx -t` does not ask for one where nginx itself answers; a key that comes there nevertheless is nobody's."""
+    token = new_token()
+    answer = gateway.ask(path, token, token)
+    expect_equal((answer.status, answer.code(), gateway.state(token)), (401, "tenant-missing", "absent"), "the answer: %s" % answer)
+
+
+@suite.case
+def grpc__an_answer_with_trailers_is_not_kept():
+    """What became of the call is said in them, not in the answer's status; a replay has none."""
+    token = new_token()
+    there = [("X-There", str(gateway.port2))]
+    first, retry = (gateway.ask("/grpc/trailing/normal", token, token, headers=there) for _ in range(2))
+    expect_equal((first.status, retry.status, retry.code(), gateway.effects(token)), (201, 410, "answer-not-kept", 1), "the answers, effects")
 
 
 # ------------------------------------------------------------------ FastCGI
@@ -380,6 +519,7 @@ def conf__an_answer_goes_with_its_record_at_the_latest():
 def conf__a_tenant_must_be_said():
     """Never a shared bucket by accident."""
     refused("once", Location("/a/", "once on;"))
+    refused("once", Location("/a/", "once on;", "once_pass @b;", to=None))
 
 
 @suite.case
@@ -402,6 +542,37 @@ def conf__proxy_cache_does_not_combine():
     expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
 
 
+NOT_COMBINED = {
+    "proxy_cache where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", more=("proxy_cache c;",))), "a cache does not combine"),
+    "proxy_store where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", more=("proxy_store on;",))), "does not combine"),
+    "once_pass to nowhere": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@bb")), "names a location that this server does not have"),
+    "once_pass to nowhere, in a server without names": ((Location("/a/", *ON, "once_pass @b;"),), "names a location that this server does not have"),
+    "grpc_pass": ((Location("/a/", *ON, to=None, more=("grpc_pass grpc://app;",)),), '"grpc_pass" does not combine'),
+    "grpc_pass where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", to=None, more=("grpc_pass app;",))), '"grpc_pass" does not combine'),
+    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b")), '"recursive_error_pages" does not combine'),
+    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")),), '"recursive_error_pages" does not combine'),
+}
+COMBINED = {
+    "grpc_pass without keys": (Location("/a/", "once off;", to=None, more=("grpc_pass grpc://app;",)), Location("/b/", *ON)),
+    "recursive error pages that show": (Location("/a/", *ON, more=("error_page 401 @b;", "error_page 403 = /b;", "recursive_error_pages on;")), Location("@b")),
+    "error pages that hide, once": (Location("/a/", *ON, more=("error_page 401 = @b;",)), Location("@b")),
+    "once_pass": (Location("/a/", *ON, "once_pass @b;", more=("if ($http_x) { set $y 1; }",)), Location("@a"), Location("@b")),
+}
+
+
+def not_combined(locations, why):
+    """F46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
+    accepted, said, lines = tested(*locations, http="proxy_cache_path cache keys_zone=c:1m;")
+    expect(not accepted and why in said, "it said: %s" % said)
+    number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
+    expect_equal(lines[number - 1].strip(), "once on;", "line %d" % number)
+
+
+def combined(locations):
+    accepted, said, _ = tested(*locations)
+    expect(accepted, said)
+
+
 def main():
     global gateway, fastcgi
     suite.require()
@@ -410,9 +581,10 @@ def main():
               "fastcgi_param CONTENT_LENGTH $content_length;")
     gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
                        Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
-                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE)
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;")
     gateway.patient = True
     os.mkdir(gateway.path("files"))
+    os.mkdir(gateway.path("dav"))
     with open(gateway.path("files/thousand"), "wb") as file:
         file.write(b"0123456789" * 100)
     gateway.start()
@@ -422,13 +594,30 @@ def main():
     for place in ("fastcgi", "fastcgi-kept", "fastcgi-unbuffered"):
         for how in ("whole", "whole-length", "between", "between-length", "within", "within-length", "short-length"):
             suite.add("%s, %s" % (place, how), fastcgi__what_breaks_off_is_not_an_answer, place, how)
+    for name, rest, status in (("too large", b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n", 413), ("malformed", b"no chunk\r\n", 400)):
+        for path, answered in (("/small/normal", (status, 1000)), ("/small-named/normal", (201, 0))):
+            suite.add("error_page, a body that is %s, %s" % (name, path), error_page__of_a_body_that_is_refused, path, answered, rest)
+    for said, rest in (("text/html; charset=two", ""), ("text/html;charset=\"two\"", ""), ("text/html; x=y; charset=two", "; x=y")):
+        suite.add("charset, %s: replays are recoded from the same" % said, charset__replays_are_recoded_from_the_same, said, rest)
+    for said in ("text/html; x=y", "text/html", "text/html;", "text/plain;charset=two"):
+        suite.add("types, %s: replays are filtered as the answer was" % said, types__replays_are_filtered_as_the_answer_was, said)
+    for path in ("/untold/normal", "/untold-policy"):
+        suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
+    for path in ("/error-page-well/normal", "/fallback-refused/normal"):
+        suite.add("error_page, %s: released" % path, error_page__not_sent_is_released, path)
+    for path in ("/fallback/", "/fallback-also-on/"):
+        suite.add("error_page to another upstream, %s" % path, error_page__to_another_upstream, path)
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
         place = "/error-page-silent/" if name == "silence" else "/error-page/"
         suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, place + name)
     for path in ("/on/", "/unbuffered/"):
         suite.add("nothing leaves before it is stored, %s" % path, nothing_leaves_before_it_is_stored, path)
+    for name, (locations, why) in NOT_COMBINED.items():
+        suite.add("conf: %s: refused" % name, not_combined, locations, why)
+    for name, locations in COMBINED.items():
+        suite.add("conf: %s: accepted" % name, combined, locations)
     for value in BAD_VALUES:
         suite.add("conf: %s is refused" % value, refused, value, Location("/a/", *[line for line in ON if line.split()[0] != value.split()[0].rstrip(";")], value))
     suite.run(gateways=[("the gateway", gateway)])

@@ -30,6 +30,7 @@ LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_trace on;"),
              Location("/rerun/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", LEASE),
              Location("/refused/", "once on;", SINGLE, "once_trace on;", to="refusing"),
              Location("/observe/", "once observe;", SINGLE, "once_trace on;"),
+             Location("/natural/", "once on;", SINGLE, "once_key_natural $once_json_id;", more=("client_max_body_size 1k;",)),
              Location("/complete/", "once on;", SINGLE, "once_trace on;", "once_takeover rerun;", LEASE, "once_complete app header=X-Test;"))
 collector = Collector()
 gateway = Gateway(LOCATIONS, http=LOG, tolerate=r"exited on signal 9|worker process \d+ exited")
@@ -337,6 +338,13 @@ def what_did_not_come_in_whole_is_not_the_stores_fault():
         expect_equal(client.read().status, 400, "the answer to bad chunks")
     expect_equal([access(token)[0][:1] + access(token)[0][7:8] for token in (left, bad)], [["incomplete", "400"], ["incomplete", "400"]], "the words")
     expect(gateway.record(left) is None and gateway.record(bad) is None, "there are records")
+    for body, words in ((b'{"id":"%s"}' % (b"x" * 2000), ["incomplete", "413"]), (b'{"other":1}', ["bypassed", "201"])):
+        token = new_token()  # whose key is in its body
+        with Client(gateway.port) as client:
+            client.send(request_bytes("POST", "/natural/normal", [("Host", "g"), ("X-Test", token), ("Transfer-Encoding", "chunked")],
+                                      b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"))
+            client.read()
+        expect_equal(access(token)[0][:1] + access(token)[0][7:8], words, "the word of %s" % body[:20])
 
 
 @suite.case
