@@ -257,7 +257,8 @@ static int lock_folder(const struct sockaddr_un *address, struct once_error *err
     return fd;
 }
 
-/* A socket file that nobody listens on is left over from a daemon that was killed. */
+/* A socket file that nobody listens on is left over from a daemon that was killed. One that cannot be asked, because
+ * it is another user's, say, or takes datagrams, may be somebody's. */
 static once_result remove_stale(const struct sockaddr_un *address, struct once_error *err)
 {
     struct stat st;
@@ -266,11 +267,14 @@ static once_result remove_stale(const struct sockaddr_un *address, struct once_e
     if (!S_ISSOCK(st.st_mode))
         return once_fail(err, ONCE_INVALID, "'%s' is there and is no socket", address->sun_path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    int error = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     if (fd >= 0)
         close(fd);
-    if (alive)
+    if (error == 0)
         return once_fail(err, ONCE_UNAVAILABLE, "a daemon is listening on '%s' already", address->sun_path);
+    if (error != ECONNREFUSED)
+        return once_fail(err, ONCE_UNAVAILABLE, "'%s' is there, and who listens on it cannot be told: %s",
+                         address->sun_path, strerror(error));
     if (unlink(address->sun_path) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s': %s", address->sun_path, strerror(errno));
     return ONCE_OK;

@@ -194,6 +194,16 @@ def socket__stale_is_replaced_live_is_not(d):
     ok(d.end() == 0 and not os.path.exists(d.path), "SIGTERM removes it")
 
 
+def socket__that_cannot_be_asked_is_left_alone(d):
+    """Somebody's, like that of a system log: it takes datagrams, and a connection is no way to ask who is there."""
+    path = d.folder + "/log.sock"
+    with w.socket.socket(w.socket.AF_UNIX, w.socket.SOCK_DGRAM) as log:
+        log.bind(path)
+        daemon = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", path, "--http", "off"],
+                                capture_output=True, text=True, timeout=SECONDS)
+        ok(daemon.returncode == 69 and "cannot be told" in daemon.stderr and os.path.exists(path), "a daemon says so and ends", daemon)
+
+
 def socket__is_taken_by_one_of_many_that_start_at_once(d):
     """Each with a store of its own, over the socket of one that was killed: what one of them has made
     the others leave alone, and the one that says it is ready is the one that is reached."""
@@ -306,6 +316,36 @@ def holder__gone_before_its_grant_was_sent_has_executed_nothing(d):
     answer = b.ask(w.claim("g", wait_ms=int(SECONDS * 1000)))
     ok(answer.arm == w.EXECUTE and answer.attempt() == 1, "its claim is given back, also under escalate (K7)", answer.arm)
     ok(b.ask(w.finish(answer.grant, b"x")).arm == w.DONE, "and the next finishes it")
+
+
+def holder__gone_with_claims_that_have_no_nonce_has_executed_nothing(d):
+    """They are not one claim that was sent twice, though both say zeros."""
+    keys = ["u", "v"]
+    stopped_with_a_claim_in_hand(d, b"".join(w.claim(key, lease_ms=3600000, nonce=bytes(16)) for key in keys)).close()
+    d.p.send_signal(signal.SIGCONT)
+    b = d.client()
+    arms = [b.ask(w.claim(key, wait_ms=int(SECONDS * 1000))).arm for key in keys]
+    ok(arms == [w.EXECUTE] * 2, "each is given back (K7)", arms)
+
+
+def holder__gone_after_it_handed_in_its_finishes_has_finished(d):
+    """More of them than a connection may have under way, and all unread when it hangs up: with it the outcomes would be
+    gone, and nobody else knows them."""
+    count = 1500
+    a, b = d.client(), d.client()
+    a.send(b"".join(w.claim("f%d" % i, i, lease_ms=3600000) for i in range(count)))
+    grants = {answer.number: answer.grant for answer in (a.get() for _ in range(count))}
+    d.p.send_signal(signal.SIGSTOP)
+    a.s.setsockopt(w.socket.SOL_SOCKET, w.socket.SO_SNDBUF, 1 << 20)
+    a.s.setblocking(False)
+    data = b"".join(w.finish(grant, b"f%d" % i, i) for i, grant in grants.items())
+    sent = a.s.send(data)
+    taken = sent // (len(data) // count + 1)
+    a.close()
+    d.p.send_signal(signal.SIGCONT)
+    answers = [b.ask(w.claim("f%d" % i)) for i in list(grants)[:taken]]
+    ok(taken > 1024 and all(x.arm == w.REPLAY for x in answers), "its outcomes are stored (K4)", taken, [x.arm for x in answers].count(w.REPLAY))
+    ok([x.body() for x in answers] == [b"f%d" % i for i in list(grants)[:taken]], "each its own")
 
 
 def holder__that_asks_again_keeps_its_grant(d):
