@@ -527,6 +527,62 @@ def buffers__that_are_given_back_let_others_go_on(d):
     ok(late.get().arm == w.FENCED, "until they are gone")
 
 
+# ------------------------------------------------------------------ the file beneath
+
+def is_displaced(answer):
+    return answer.kind == w.FAILED and answer.result == w.UNAVAILABLE and "was removed or replaced" in answer.text
+
+
+def file__that_was_moved_away_takes_nothing_more(d):
+    """What would be written to it is lost with the process: nothing of it is acknowledged (K4)."""
+    c, db = d.client(), d.folder + "/once.db"
+    ok(c.ask(w.claim("before")).arm == w.EXECUTE, "while it is there")
+    os.rename(db, db + ".away")
+    answer = c.ask(w.claim("away"))
+    ok(is_displaced(answer), "a claim is refused, and says why", answer.kind, answer.text)
+    os.rename(db + ".away", db)
+    ok(c.ask(w.claim("away")).arm == w.EXECUTE, "and not when it is put back")
+    d.end(signal.SIGKILL)
+    d.start()
+    c = d.client()
+    ok([c.ask(w.lookup(key)).arm for key in ("before", "away")] == [w.FOUND] * 2, "what was acknowledged is there (K4)")
+
+
+def file__that_was_replaced_is_the_successors(d):
+    """The one that still has the old file open leaves the new one's log alone."""
+    c, db = d.client(), d.folder + "/once.db"
+    c.ask(w.claim("old"))
+    for name in os.listdir(d.folder):
+        if name.startswith("once.db"):
+            os.rename(os.path.join(d.folder, name), os.path.join(d.folder, "old-" + name))
+    first = d.p
+    d.path = d.folder + "/next.sock"
+    d.start()
+    successor = d.client()
+    grant = successor.ask(w.claim("new")).grant
+    ok(is_displaced(c.ask(w.claim("more"))), "the old one takes nothing more")
+    first.send_signal(signal.SIGTERM)
+    said = first.communicate()[1]
+    ok(first.returncode == 0 and os.path.exists(db + "-wal"), "and when it ends the log stays", said)
+    ok(successor.ask(w.finish(grant, b"x")).arm == w.DONE, "the new one goes on")
+    d.end(signal.SIGKILL)
+    d.start()
+    ok(d.client().ask(w.claim("new")).body() == b"x", "and lost nothing (K4)")
+
+
+def file__whose_lock_was_removed_has_one_owner(d):
+    c = d.client()
+    c.ask(w.claim("a"))
+    os.unlink(d.folder + "/once.db-lock")
+    first, d.path = d.p, d.folder + "/next.sock"
+    d.start()
+    ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "another takes it")
+    ok(is_displaced(c.ask(w.claim("b"))), "the first one grants nothing more (K1)")
+    first.send_signal(signal.SIGTERM)
+    first.communicate()
+    ok(d.client().ask(w.lookup("a")).arm == w.FOUND, "and ends")
+
+
 # ------------------------------------------------------------------ ends
 
 def end__sigterm_answers_what_was_taken(d):
