@@ -32,6 +32,7 @@
 #include <pwd.h>
 #include <sqlite3.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,7 +120,7 @@ enum {
 };
 
 /* Calls that wait for the engine: of many connections. */
-enum { QUEUE_LEN = 32768, WAITER_LEN = 32768 };
+enum { QUEUE_LEN = 32768, WAITER_LEN = 32768, DESCRIPTORS_WANTED = 4096 };
 
 struct daemon {
     struct once_cli cli;
@@ -557,9 +558,20 @@ static void tell_operator(void *arg, const char *text)
     once_os_remark("once daemon", "%s", text);
 }
 
+/* A client has one, one over HTTP two: as many as are let in need more than a shell's usual limit. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS_WANTED)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS_WANTED ? limit.rlim_max : DESCRIPTORS_WANTED;
+    setrlimit(RLIMIT_NOFILE, &limit); /* if not: some of them wait */
+}
+
 static int run(struct daemon *d)
 {
     struct once_error err;
+    allow_descriptors();
     if (once_store_url(d->cli.store, true, d->cli.url, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "find the store");
     int error = once_signals_init(&d->signals);

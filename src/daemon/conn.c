@@ -5,6 +5,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "engine/handle.h"
+#include "os/os.h"
 #include "os/point.h"
 
 #include <errno.h>
@@ -110,18 +111,6 @@ static void forget_buffered(struct conn *c)
     c->hub->roomier = true;
     if (c->hub->large == c)
         c->hub->large = NULL;
-}
-
-void conn_end(struct conn *c)
-{
-    if (c->fd < 0)
-        return;
-    forget_buffered(c);
-    close(c->fd);
-    c->fd = -1;
-    held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
-    if (c->pending == 0)
-        die(c);
 }
 
 bool conn_is_quiet(const struct conn *c)
@@ -254,6 +243,12 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
                            .fence = wire.request.grant.fence,
                            .rerun = wire.request.verb == ONCE_VERB_CLAIM &&
                                     wire.request.claim.takeover == ONCE_TAKEOVER_RERUN };
+    if (asks_for_grant(call)) {
+        bool claim = call->verb == ONCE_VERB_CLAIM;
+        uint8_t *nonce = claim ? wire.request.claim.nonce : wire.request.take_over.nonce;
+        once_os_nonce(nonce); /* who gave none is nobody's twin */
+        memcpy(call->nonce, nonce, sizeof call->nonce);
+    }
     call->noted = noted_begin(&c->hub->noted_for, &c->context, frame->id, &c->hub->once->store->secret, &wire.request);
     bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
                  wire.request.verb == ONCE_VERB_FORGET;
@@ -267,11 +262,8 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
     if (call->verb == ONCE_VERB_CLAIM && wire.request.claim.takeover == ONCE_TAKEOVER_COMPLETER &&
         c->hub->deferred != NULL)
         c->hub->deferred(c->hub->deferred_arg, wire.request.claim.request);
-    if (asks_for_grant(call)) { /* its callback comes later, on this thread */
-        bool claim = call->verb == ONCE_VERB_CLAIM;
-        memcpy(call->nonce, claim ? wire.request.claim.nonce : wire.request.take_over.nonce, sizeof call->nonce);
-        enter_claim(c->hub, call);
-    }
+    if (asks_for_grant(call))
+        enter_claim(c->hub, call); /* its callback comes later, on this thread */
     return ONCE_OK;
 }
 
@@ -317,9 +309,10 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
 
 /* ------------------------------------------------------------------ bytes */
 
+/* Who left is answered no more, and what he sent before that is no more than a socket holds. */
 static bool has_room(const struct conn *c)
 {
-    return !c->ending && c->pending < CALLS_MAX && c->out.len - c->sent < OUT_LEN_MAX;
+    return !c->ending && (c->left || (c->pending < CALLS_MAX && c->out.len - c->sent < OUT_LEN_MAX));
 }
 
 /* Of large frames, half received, only so many bytes in all: then one at a time. */
@@ -363,32 +356,50 @@ static void shrink(struct once_buf *buf)
         once_buf_release(buf);
 }
 
+/* How many bytes came; 0: none now, -1: it is gone, or there is no memory for them. */
+static ssize_t receive_some(struct conn *c)
+{
+    if (c->parsed > 0) { /* parsed frames make room */
+        memmove(c->in.ptr, c->in.ptr + c->parsed, c->in.len - c->parsed);
+        c->in.len -= c->parsed;
+        c->parsed = 0;
+        shrink(&c->in);
+    }
+    uint8_t *at = once_buf_reserve(&c->in, READ_LEN);
+    if (at == NULL)
+        return -1;
+    ssize_t n = recv(c->fd, at, READ_LEN, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0) {
+        c->left = true;
+        return -1;
+    }
+    c->in.len += (size_t)n;
+    c->hub->buffered += (size_t)n;
+    return n;
+}
+
 /* False: it is gone. */
 static bool receive(struct conn *c)
 {
     for (int i = 0; i < READS_MAX && may_read(c); i++) {
-        if (c->parsed > 0) { /* parsed frames make room */
-            memmove(c->in.ptr, c->in.ptr + c->parsed, c->in.len - c->parsed);
-            c->in.len -= c->parsed;
-            c->parsed = 0;
-            shrink(&c->in);
-        }
-        uint8_t *at = once_buf_reserve(&c->in, READ_LEN);
-        if (at == NULL)
-            return false;
-        ssize_t n = recv(c->fd, at, READ_LEN, 0);
-        c->left = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-        if (c->left)
-            return false;
+        ssize_t n = receive_some(c);
         if (n < 0)
-            return true;
-        c->in.len += (size_t)n;
-        c->hub->buffered += (size_t)n;
+            return false;
         parse(c);
         if (n < READ_LEN) /* that was all; epoll tells of more */
             return true;
     }
     return true;
+}
+
+/* What was sent before its client left was handed in: nobody else may know of a finish. */
+static void receive_last(struct conn *c)
+{
+    do
+        parse(c);
+    while (!c->ending && !c->hub->stopping && receive_some(c) > 0);
 }
 
 /* False: it is gone. */
@@ -409,6 +420,20 @@ static bool flush(struct conn *c)
     shrink(&c->out);
     c->sent = 0;
     return true;
+}
+
+void conn_end(struct conn *c)
+{
+    if (c->fd < 0)
+        return;
+    if (c->left)
+        receive_last(c);
+    forget_buffered(c);
+    close(c->fd);
+    c->fd = -1;
+    held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
+    if (c->pending == 0)
+        die(c);
 }
 
 static void ask_epoll(struct conn *c)

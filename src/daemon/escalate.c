@@ -263,15 +263,20 @@ static void call_webhook(struct escalations *e, const struct note *note, const s
                        (unsigned long long)note->grant.fence, error);
 }
 
+/* By the record's id, as every log (ADR 32): a key may be somebody's order or account, and logs travel. */
+static void log_note(const struct note *note, const char *more)
+{
+    char id[64];
+    put_id(id, note->grant);
+    once_os_remark("once daemon", "escalated %s: %s%s", id, note->why, more);
+}
+
 static void tell(struct escalations *e, const struct note *note)
 {
     struct once_page page = { .count = 0 };
     bool stands = look(e, note->grant, &page);
     const struct once_record *r = page.count == 1 ? &page.records[0] : NULL;
-    char id[64];
-    put_id(id, note->grant);
-    /* By the record's id, as every log (ADR 32): a key may be somebody's order or account, and logs travel. */
-    once_os_remark("once daemon", "escalated %s: %s%s", id, note->why, stands ? "" : " (it was resolved since)");
+    log_note(note, stands ? "" : " (it was resolved since)");
     if (stands && e->webhook != NULL)
         call_webhook(e, note, r);
     once_page_release(&page);
@@ -373,6 +378,8 @@ void escalate_stop(struct escalations *e)
 
 void escalate_free(struct escalations *e)
 {
+    for (; e->count > 0; e->count--, e->first = (e->first + 1) % QUEUE_MAX)
+        log_note(&e->queue[e->first], e->webhook != NULL ? " (the webhook was not told: the daemon ends)" : "");
     pthread_cond_destroy(&e->work);
     pthread_mutex_destroy(&e->lock);
     explicit_bzero(&e->secret, sizeof e->secret);

@@ -5,8 +5,8 @@
  * completer) notes it here. A thread of its own looks the record up, writes one line to the daemon's log (the record's
  * id and fence, not tenant or key), and where there is a webhook sends it, with tenant and key (JSON, signed as
  * Standard Webhooks has it) until it is accepted, with backoff and full jitter, a bounded number of times. The record
- * itself is the truth and stays until a person resolves it (`once keys list --state unknown`); what waits here to be
- * told is lost with the process.
+ * itself is the truth and stays until a person resolves it (`once keys list --state unknown`). What waits here when the
+ * daemon ends still gets its line, but no webhook any more; with a process that is killed it is lost.
  *
  * Bounds: QUEUE_MAX wait; more are counted and dropped. One fence is told once, as far as is remembered: after a
  * restart, or by another daemon, within an hour perhaps again. Every try has the same webhook-id and
@@ -36,9 +36,9 @@ once_result escalate_check(const struct escalate_options *options, struct once_e
 once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err);
 /* The daemon was told to end: the store is not asked for its time any more. */
 void escalate_end(struct escalations *e);
-/* What waits is not waited for. After it, noting only counts. */
+/* The webhook is not waited for. What is noted from then on, and what waits, is left to the next. */
 void escalate_stop(struct escalations *e);
-void escalate_free(struct escalations *e);
+void escalate_free(struct escalations *e); /* writes the lines that are due */
 /* From any thread; neither blocks. `why` is a constant. */
 void escalate_note(struct escalations *e, struct once_grant grant, const char *why);
 /* The same, of one that was found unknown since then, if that is less than an hour ago by the store's clock. Else

@@ -49,6 +49,7 @@ struct server {
     struct sockaddr_un address;
     struct stat socket;   /* the file of our own, to know it again */
     once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
+    bool is_short;        /* of descriptors: that was said, and not yet that it is over */
     bool completed;       /* calls of the engine's wait to be answered */
     int signal;           /* that ended it */
 };
@@ -96,18 +97,29 @@ static void be_deaf(struct server *s, bool deaf)
     s->deaf_until = deaf ? once_os_monotonic_ms() + DEAF_MS : 0;
 }
 
+/* Once, not at every try. */
+static void tell_short(struct server *s, bool is_short, int error)
+{
+    if (is_short && !s->is_short)
+        once_os_remark("once daemon", "cannot accept a connection: %s; who asks waits", strerror(error));
+    else if (!is_short && s->is_short)
+        once_os_remark("once daemon", "accepts connections again");
+    s->is_short = is_short;
+}
+
 static void on_connect(struct source *source, uint32_t events)
 {
     struct server *s = ((struct own_source *)source)->server;
     (void)events;
     for (;;) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            once_os_remark("once daemon", "cannot accept a connection: %s", strerror(errno));
-            be_deaf(s, true);
-        }
-        if (fd < 0)
+        if (fd < 0) {
+            bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+            tell_short(s, is_short, errno);
+            if (is_short)
+                be_deaf(s, true);
             return;
+        }
         struct once_error err;
         if (admit(s, fd, &err) != ONCE_OK)
             turn_away(fd, &err);
@@ -257,7 +269,8 @@ static int lock_folder(const struct sockaddr_un *address, struct once_error *err
     return fd;
 }
 
-/* A socket file that nobody listens on is left over from a daemon that was killed. */
+/* A socket file that nobody listens on is left over from a daemon that was killed. One that cannot be asked, because
+ * it is another user's, say, or takes datagrams, may be somebody's. */
 static once_result remove_stale(const struct sockaddr_un *address, struct once_error *err)
 {
     struct stat st;
@@ -266,11 +279,14 @@ static once_result remove_stale(const struct sockaddr_un *address, struct once_e
     if (!S_ISSOCK(st.st_mode))
         return once_fail(err, ONCE_INVALID, "'%s' is there and is no socket", address->sun_path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    int error = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     if (fd >= 0)
         close(fd);
-    if (alive)
+    if (error == 0)
         return once_fail(err, ONCE_UNAVAILABLE, "a daemon is listening on '%s' already", address->sun_path);
+    if (error != ECONNREFUSED)
+        return once_fail(err, ONCE_UNAVAILABLE, "'%s' is there, and who listens on it cannot be told: %s",
+                         address->sun_path, strerror(error));
     if (unlink(address->sun_path) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s': %s", address->sun_path, strerror(errno));
     return ONCE_OK;

@@ -18,6 +18,10 @@
 
 enum { STREAM_LEN = 64 };
 
+/* As JOURNAL_STREAM, of a pipe whose reader passes on to the journal or a terminal. A name of our own: who finds its
+ * standard error in systemd's may speak the journal's protocol instead. */
+static const char passed_on[] = "ONCE_LOG_STREAM";
+
 static void name_stream(uint64_t device, uint64_t inode, char out[STREAM_LEN])
 {
     snprintf(out, STREAM_LEN, "%" PRIu64 ":%" PRIu64, device, inode);
@@ -35,17 +39,21 @@ static bool has_time(void)
 {
     struct stat st = { .st_ino = 0 };
     bool known = fstat(STDERR_FILENO, &st) == 0;
-    return known && remark_has_time(getenv("JOURNAL_STREAM"), st.st_dev, st.st_ino, isatty(STDERR_FILENO) == 1);
+    return known && remark_has_time(getenv("JOURNAL_STREAM"), st.st_dev, st.st_ino, isatty(STDERR_FILENO) == 1) &&
+           remark_has_time(getenv(passed_on), st.st_dev, st.st_ino, false);
 }
 
 void once_os_remark_inherit(int fd)
 {
     struct stat st;
     char name[STREAM_LEN];
-    if (has_time() || fstat(fd, &st) != 0)
+    bool timed = has_time() || fstat(fd, &st) != 0;
+    unsetenv("JOURNAL_STREAM");
+    unsetenv(passed_on);
+    if (timed)
         return;
     name_stream(st.st_dev, st.st_ino, name);
-    setenv("JOURNAL_STREAM", name, 1);
+    setenv(passed_on, name, 1);
 }
 
 /* Guards what follows, and that who saw room is the one who takes it. */

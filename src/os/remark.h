@@ -38,7 +38,8 @@ uint64_t once_os_remarks_dropped(void);
  * ours. Then its remarks have a time where ours have one. */
 void once_os_remark_inherit(int fd);
 
-/* What it decides by: `stream` is JOURNAL_STREAM or NULL, the rest is of standard error. Pure. */
+/* What it decides by: `stream` is JOURNAL_STREAM, or what a parent says instead, or NULL; the rest is of standard
+ * error. Pure. */
 bool remark_has_time(const char *stream, uint64_t device, uint64_t inode, bool terminal);
 
 #endif

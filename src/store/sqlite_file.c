@@ -201,8 +201,7 @@ static once_result lock_open(struct sqlite_files *f, struct once_error *err)
     return ONCE_OK;
 }
 
-/* A lock on a file that somebody removed or replaced protects nothing. */
-static bool lock_is_current(const struct sqlite_files *f)
+bool sqlite_files_lock_is_current(const struct sqlite_files *f)
 {
     struct stat ours, theirs;
     return fstat(f->lock_fd, &ours) == 0 && stat(f->lock_path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
@@ -250,7 +249,7 @@ once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once
         if (r != ONCE_OK)
             return r;
         if (flock(f->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-            if (lock_is_current(f)) {
+            if (sqlite_files_lock_is_current(f)) {
                 char before[96];
                 lock_read(f, before);
                 f->suspect = !is_clean(before);

@@ -40,6 +40,8 @@ once_result sqlite_files_check_private(const struct sqlite_files *f, struct once
 
 /* Waits for its turn, and sets `suspect`. ONCE_UNAVAILABLE names who has it. */
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);
+/* Of one who has it: a lock on a file that somebody removed or replaced protects nothing. */
+bool sqlite_files_lock_is_current(const struct sqlite_files *f);
 /* Not clean: the next one is to suspect the log. */
 void sqlite_files_unlock(struct sqlite_files *f, bool clean);
 /* Nobody has the lock, and the last one who had it did not end well. */

@@ -52,8 +52,7 @@ once_result sqlite_op_advance(struct sqlite_protocol *p, struct once_op *op, str
 once_result sqlite_op_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 once_result sqlite_op_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 
-/* sqlite_verdict.c. */
-once_result sqlite_op_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
-once_result sqlite_op_forget(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
+/* sqlite_verdict.c: RESOLVE and FORGET. */
+once_result sqlite_op_verdict(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 
 #endif

@@ -58,9 +58,8 @@ once_result sqlite_protocol_do(struct sqlite_protocol *p, struct once_op *op, st
     case ONCE_VERB_LOOKUP:
         return lookup(p, op, err);
     case ONCE_VERB_RESOLVE:
-        return sqlite_op_resolve(p, op, err);
     case ONCE_VERB_FORGET:
-        return sqlite_op_forget(p, op, err);
+        return sqlite_op_verdict(p, op, err);
     }
     return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)op->request->verb);
 }

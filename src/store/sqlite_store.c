@@ -8,7 +8,9 @@
  *                the connection, lets SQLite recover, and writes everything that is
  *                visible into the database file itself before anything is believed: after
  *                a failed fsync the log's pages in the cache prove nothing.
- *             E4 only the holder of the lock writes or checkpoints.
+ *             E4 only the holder of the lock writes or checkpoints, and only to a file that
+ *                is where it was opened: what is written to one that was removed or replaced
+ *                is lost with this process, and where its lock was, another may be at it.
  */
 #include "store/sqlite_store.h"
 
@@ -119,10 +121,23 @@ static once_result make_durable(struct sqlite_store *s, struct once_error *err)
 
 /* ------------------------------------------------------------------ a step */
 
+/* Is the file not the one at its path any more, or our lock not the one that others look at? */
+static bool is_displaced(const struct sqlite_store *s)
+{
+    int moved = 0;
+    bool owned = s->opened && !s->base.shared;
+    return (sqlite3_file_control(s->db.handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0) ||
+           (owned && !sqlite_files_lock_is_current(&s->files));
+}
+
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err)
 {
     if (s->broken)
         return once_fail(err, ONCE_UNAVAILABLE, "the store failed and could not be opened again");
+    if (is_displaced(s))
+        return once_fail(err, ONCE_UNAVAILABLE,
+                         "'%s', or its lock, was removed or replaced while it was in use: put it back, or start again",
+                         s->files.path);
     bool lock = s->base.shared && writing;
     once_result r = lock ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
@@ -363,7 +378,7 @@ static void close_store(struct once_store *base)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     /* An owner leaves an empty log behind; what shares the file must not wait for that. */
-    if (s->db.handle != NULL && !s->base.shared)
+    if (s->db.handle != NULL && !s->base.shared && !is_displaced(s))
         sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     disconnect(s);
     if (s->opened && !s->base.shared)

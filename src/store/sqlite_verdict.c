@@ -83,44 +83,6 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
                                  expires_at, sqlite_op_body_until(record, &outcome, p->now), err);
 }
 
-/* What an operator's word met, where it changed nothing. */
-static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
-                                   struct sqlite_attempt *attempt, struct once_error *err)
-{
-    if (arm == ONCE_ARM_ABSENT)
-        return sqlite_op_answer(op, arm, NULL, err);
-    once_result r = sqlite_op_answer_stored(p, op, arm, attempt, err);
-    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
-        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
-    return r;
-}
-
-once_result sqlite_op_resolve(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
-{
-    const struct once_resolve *resolve = &op->request->resolve;
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool found = false;
-    once_result r = sqlite_op_load(p, op->record, &query, &attempt, &found, &op->err);
-    if (r != ONCE_OK) {
-        sqlite_op_unload(&query);
-        return sqlite_op_fail(op, r, err);
-    }
-    enum once_arm arm = once_decide_resolve(found ? &attempt.stored : NULL, resolve->fence, p->now);
-    if (found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0) {
-        r = sqlite_op_answer_done(op, &attempt.stored.record, err); /* this very verdict, its first answer lost */
-    } else if (arm == ONCE_ARM_DONE) {
-        op->not_in_effect = true;
-        r = write_verdict(p, op, &attempt, err);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer_done(op, &attempt.stored.record, err);
-    } else {
-        r = answer_operator(p, op, arm, &attempt, err);
-    }
-    sqlite_op_unload(&query);
-    return r;
-}
-
 /* ------------------------------------------------------------------ forgetting */
 
 /* The record ends as one of which nothing happened, by a grant of its own: what held it is shut out. */
@@ -154,29 +116,51 @@ static once_result write_forget(struct sqlite_protocol *p, const struct once_op 
     return r;
 }
 
-once_result sqlite_op_forget(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+/* ------------------------------------------------------------------ what they have in common */
+
+/* What an operator's word met, where it changed nothing. */
+static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                   struct sqlite_attempt *attempt, struct once_error *err)
 {
-    const struct once_forget *forget = &op->request->forget;
+    if (arm == ONCE_ARM_ABSENT)
+        return sqlite_op_answer(op, arm, NULL, err);
+    once_result r = sqlite_op_answer_stored(p, op, arm, attempt, err);
+    if (r == ONCE_OK && op->result == ONCE_OK && arm == ONCE_ARM_IN_PROGRESS)
+        op->reply.retry_after_ms = op->reply.record.lease_until - p->now;
+    return r;
+}
+
+/* This very word, its first answer lost? */
+static bool was_given(const struct once_op *op, const struct sqlite_attempt *attempt)
+{
+    return memcmp(attempt->stored.nonce, op->nonce, sizeof op->nonce) == 0;
+}
+
+static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
+                        struct sqlite_attempt *attempt, bool found, struct once_error *err)
+{
+    const struct once_request *request = op->request;
+    bool forgets = request->verb == ONCE_VERB_FORGET;
+    const struct once_stored *stored = found ? &attempt->stored : NULL;
+    enum once_arm arm = forgets ? once_decide_forget(stored, request->forget.seen.fence, request->forget.drop, p->now)
+                                : once_decide_resolve(stored, request->resolve.fence, p->now);
+    bool nothing_left = forgets && arm == ONCE_ARM_DONE && stored->record.forgotten && !request->forget.drop;
+    if ((found && was_given(op, attempt)) || nothing_left)
+        return sqlite_op_answer_done(op, &attempt->stored.record, err);
+    if (arm != ONCE_ARM_DONE)
+        return answer_operator(p, op, arm, attempt, err);
+    op->not_in_effect = true;
+    once_result r = forgets ? write_forget(p, op, query, attempt, err) : write_verdict(p, op, attempt, err);
+    return r == ONCE_OK ? sqlite_op_answer_done(op, &attempt->stored.record, err) : r;
+}
+
+once_result sqlite_op_verdict(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
     struct sqlite_query query;
     struct sqlite_attempt attempt;
     bool found = false;
     once_result r = sqlite_op_load(p, op->record, &query, &attempt, &found, &op->err);
-    if (r != ONCE_OK) {
-        sqlite_op_unload(&query);
-        return sqlite_op_fail(op, r, err);
-    }
-    enum once_arm arm = once_decide_forget(found ? &attempt.stored : NULL, forget->seen.fence, forget->drop, p->now);
-    bool own = found && memcmp(attempt.stored.nonce, op->nonce, sizeof op->nonce) == 0; /* its first answer was lost */
-    if (own || (arm == ONCE_ARM_DONE && attempt.stored.record.forgotten && !forget->drop)) {
-        r = sqlite_op_answer_done(op, &attempt.stored.record, err);
-    } else if (arm == ONCE_ARM_DONE) {
-        op->not_in_effect = true;
-        r = write_forget(p, op, &query, &attempt, err);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer_done(op, &attempt.stored.record, err);
-    } else {
-        r = answer_operator(p, op, arm, &attempt, err);
-    }
+    r = r == ONCE_OK ? obey(p, op, &query, &attempt, found, err) : sqlite_op_fail(op, r, err);
     sqlite_op_unload(&query);
     return r;
 }

@@ -315,6 +315,26 @@ def test_log_that_nobody_reads():
     d.end()
 
 
+def test_log_has_what_waited_at_the_end():
+    """A webhook that does not answer holds up the others' lines; SIGTERM does not take them away."""
+    count = 200
+    webhook = socket.create_server(("127.0.0.1", 0))
+    with tempfile.TemporaryFile() as log:
+        d = Daemon("--escalate-webhook", "http://127.0.0.1:%d/" % webhook.getsockname()[1], stderr=log)
+        make_unknown(d, count)
+        held = webhook.accept()[0]
+        d.p.send_signal(signal.SIGTERM)
+        equal(d.p.wait(SECONDS), 0, "it ends")
+        held.close()
+        log.seek(0)
+        said = log.read().decode()
+        told = set(re.findall(r"escalated (once-[0-9a-f]{32}-[0-9]+): ", said))
+        equal(len(told), count, "each record that became unknown has its line (K10)")
+        ok(said.count("the webhook was not told") >= count - 1, "which says that nobody else was told", said)
+        d.end()
+    webhook.close()
+
+
 def test_unknown_now():
     """How many records are unknown, whoever made them so: more than a listing has at once, also after a restart, until they are resolved (K10)."""
     many = 1500

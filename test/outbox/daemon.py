@@ -21,6 +21,38 @@ def case(f):
     return f
 
 
+def ask(address, path, body=None):
+    """Status and answer; (None, why): there was none."""
+    request = urllib.request.Request("http://%s%s" % (address, path), body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+    except OSError as error:
+        return None, repr(error)
+
+
+def until_status(address, path, wanted, what):
+    """Its answer."""
+    last = []
+    until(lambda: last.append(ask(address, path)) or last[-1][0] == wanted, what)
+    return last[-1][1]
+
+
+def numbers(address):
+    """Its metrics, however late."""
+    last = []
+
+    def fetched():
+        try:
+            return last.append(metrics.fetch(address)) or True
+        except OSError:
+            return False
+    until(fetched, "its metrics")
+    return last[-1]
+
+
 class Daemon:
     """With a store of its own in SQLite; the outbox is in PostgreSQL, or where `outbox` says."""
     def __init__(self, folder, *options, outbox=None, crash=None):
@@ -32,16 +64,17 @@ class Daemon:
         self.address = re.search("http (.*)", line).group(1) if "http" in line else None
 
     def metrics(self):
-        return metrics.fetch(self.address)
+        return numbers(self.address)
 
     def up(self):
         return self.metrics()("once_relay_up") == 1
 
     def claim(self, key):
-        body = json.dumps({"tenant": "t", "key": key, "request": {"method": "POST", "path": "/", "body": ""}}).encode()
-        request = urllib.request.Request("http://%s/v1/claim" % self.address, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.load(answer)["arm"]
+        """With a nonce: who asks again because the answer was late or lost gets the same grant."""
+        body = json.dumps({"tenant": "t", "key": key, "nonce": os.urandom(16).hex(), "request": {"method": "POST", "path": "/", "body": ""}}).encode()
+        last = []
+        until(lambda: last.append(ask(self.address, "/v1/claim", body)) or last[-1][0] not in (None, 429, 500, 503), "an answer to a claim")
+        return last[-1][1].get("arm", last[-1])
 
     def end(self, number=signal.SIGTERM):
         """Its exit status, and what it said."""
@@ -157,15 +190,9 @@ def it_drains_when_the_daemon_ends(folder):
 
 
 def is_closed(address):
-    try:
-        urllib.request.urlopen("http://%s/healthz" % address, timeout=5).close()
-    except urllib.error.HTTPError:
-        return False
-    except urllib.error.URLError as error:
-        return isinstance(error.reason, ConnectionRefusedError)
-    except OSError:  # it was late, or closed this one: the next one tells
-        return False
-    return False
+    """Refused: late, or closed in between, is not enough."""
+    status, said = ask(address, "/healthz")
+    return status is None and "ConnectionRefusedError" in said
 
 
 @case
@@ -226,25 +253,16 @@ def the_relay_by_itself_has_the_same(folder):
     psql("SELECT once.enqueue('t', 'k' || n, 'x') FROM generate_series(1, 30) n")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--metrics", "127.0.0.1:0", *QUICK)
     address = re.search("http://([^/]*)/metrics", relay.p.stdout.readline()).group(1)
-    until(lambda: metrics.fetch(address)("once_relay_published_total", route="t") == 30, "30 in its metrics")
-    m = metrics.fetch(address)
+    until(lambda: numbers(address)("once_relay_published_total", route="t") == 30, "30 in its metrics")
+    m = numbers(address)
     equal((len(hook.got), ("once_store_up",) in m, m("once_relay_up")), (30, False, 1), "as many as arrived; of a store it knows nothing")
-    with urllib.request.urlopen("http://%s/healthz" % address) as answer:
-        equal(json.load(answer), {"status": "ok"}, "/healthz")
-    try:
-        urllib.request.urlopen(urllib.request.Request("http://%s/v1/claim" % address, b"{}", {"Content-Type": "application/json"}))
-        ok(False, "there is nothing to claim")
-    except urllib.error.HTTPError as e:
-        equal(e.code, 404, "there is nothing to claim")
+    equal(until_status(address, "/healthz", 200, "it to be healthy"), {"status": "ok"}, "/healthz")
+    equal(until_status(address, "/v1/claim", 404, "its word about claims")["code"], "not_found", "there is nothing to claim")
     server("stop", "-m", "fast")
-    until(lambda: metrics.fetch(address)("once_relay_up") == 0, "its notice")
-    try:
-        urllib.request.urlopen("http://%s/healthz" % address)
-        ok(False, "/healthz says that the outbox is away")
-    except urllib.error.HTTPError as e:
-        equal(e.code, 503, "/healthz says that the outbox is away")
+    until(lambda: numbers(address)("once_relay_up") == 0, "its notice")
+    ok("detail" in until_status(address, "/healthz", 503, "its word"), "/healthz says that the outbox is away")
     start()
-    until(lambda: metrics.fetch(address)("once_relay_up") == 1, "its return")
+    until(lambda: numbers(address)("once_relay_up") == 1, "its return")
     equal(relay.stop()[0], 0, "it ends well")
     hook.stop()
 

@@ -461,6 +461,9 @@ def test_telling__the_journal_has_times_of_its_own(world):
     world.env["JOURNAL_STREAM"] = "%d:%d" % (seen.st_dev, seen.st_ino)
     gateway = world.serve().ready()
     equal(gateway.log_path, path, "its standard error")
+    for pid in gateway.daemon():
+        with open("/proc/%d/environ" % pid) as file:
+            assert "JOURNAL_STREAM" not in file.read(), "a child is told that its pipe to us is the journal"
     gateway.end()
     contains(gateway.log(), "\nonce daemon: ended by signal ", "the daemon's")
     contains(gateway.log(), "\nonce serve: ending: ", "our own")
