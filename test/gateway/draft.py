@@ -34,6 +34,8 @@ def told(answer, status, title=None):
         expect(isinstance(problem.get(member), str) and problem[member], "the problem has no %s: %s" % (member, problem))
     expect_equal(problem.get("status", status), status, "the problem's status")
     expect(isinstance(problem.get("retryable"), bool), "the problem does not say whether to retry: %s" % problem)
+    expect_equal(problem.get("error"), {"type": "idempotency_error" if status < 500 else "api_error", "code": problem["code"],
+                                        "message": problem["detail"]}, "what Stripe's SDK looks at")
     links = " ".join(answer.all("Link"))
     expect("describedby" in links or problem["type"].startswith("http") or "documentation" in problem,
            "no link to documentation: %s" % answer)
