@@ -252,6 +252,7 @@ struct ngx_http_once_ctx_s {
     once_time                  expires_at; /* 0: not known */
 
     ngx_http_handler_pt        content_handler;
+    ngx_int_t                (*process_header)(ngx_http_request_t *r);  /* the upstream's, behind ours */
     void                     (*finalize_request)(ngx_http_request_t *r, ngx_int_t rc);
 
     ngx_http_once_capture_e    capture;

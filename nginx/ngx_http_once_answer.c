@@ -3,7 +3,8 @@
  *
  * Problem documents are application/problem+json (RFC 9457) with stable `type` and `code`, and say
  * whether asking again makes sense (`retryable`). They are sent past error_page: what they say is
- * part of the protocol. The titles of the three that the IETF draft names are the draft's.
+ * part of the protocol. The titles of the three that the IETF draft names are the draft's. `error` is Stripe's
+ * way to say it: its SDK for Node looks for that member only, not at the status, and would take a refusal for a charge.
  */
 #include "ngx_http_once.h"
 
@@ -161,12 +162,15 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
     struct once_buf       json;
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
 
-    once_buf_init(&json, 4096);
+    once_buf_init(&json, 8192);
     once_buf_addf(&json, "{\"type\":\"urn:once:problem:%s\",\"title\":\"%s\",\"status\":%u,\"code\":\"%s\","
                   "\"retryable\":%s,\"detail\":", problem->code, problem->title, (unsigned) problem->status,
                   problem->code, problem->retryable ? "true" : "false");
     ngx_http_once_json_string(&json, once_span_str(problem->detail));
-    once_buf_addf(&json, ",\"documentation\":\"/.well-known/idempotency\"}\n");
+    once_buf_addf(&json, ",\"documentation\":\"/.well-known/idempotency\",\"error\":{\"type\":\"%s\",\"code\":\"%s\",\"message\":",
+                  problem->status < NGX_HTTP_INTERNAL_SERVER_ERROR ? "idempotency_error" : "api_error", problem->code);
+    ngx_http_once_json_string(&json, once_span_str(problem->detail));
+    once_buf_addf(&json, "}}\n");
 
     body = ngx_http_once_finish_json(r, &json, &len);
     if (body == NULL) {

@@ -301,23 +301,6 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-/* Clients of HTTP/2 offer it so with any request that goes without TLS. It is an offer, which nobody takes: the upstream is not told. */
-static ngx_int_t
-ngx_http_once_drop_h2c(ngx_http_request_t *r)
-{
-    ngx_table_elt_t  *upgrade = r->headers_in.upgrade;
-
-    static ngx_str_t  names[] = { ngx_string("Upgrade"), ngx_string("HTTP2-Settings") };
-
-    if (upgrade == NULL || upgrade->value.len != 3 || ngx_strncasecmp(upgrade->value.data, (u_char *) "h2c", 3) != 0) {
-        return NGX_OK;
-    }
-
-    r->headers_in.upgrade = NULL;
-
-    return ngx_http_once_drop_headers(r, names, 2);
-}
-
 /* Its upstream was not reached, and an error_page names another: the request is the same there, with its method. */
 static ngx_uint_t
 ngx_http_once_is_fallback(ngx_http_once_ctx_t *ctx)
@@ -325,6 +308,32 @@ ngx_http_once_is_fallback(ngx_http_once_ctx_t *ctx)
     ngx_http_request_t  *r = ctx->request;
 
     return r->upstream != NULL && r->content_handler != NULL && (r->method & ctx->conf->methods);
+}
+
+/* An offer of HTTP/2 comes with every first request of some clients (Java's HttpClient, curl --http2). It is about
+ * this connection, changes nothing about the answer, and is ignored by who does not take it, as nginx does; the
+ * upstream must not take it either, whatever proxy_set_header says.  Another protocol has no answer at all. */
+static ngx_int_t
+ngx_http_once_read_upgrade(ngx_http_once_ctx_t *ctx)
+{
+    ngx_str_t            protocol;
+    ngx_http_request_t  *r = ctx->request;
+    ngx_str_t            names[] = { ngx_string("Upgrade"), ngx_string("HTTP2-Settings") };
+
+    if (ngx_http_once_find_header(r, &names[0], &protocol) == 1
+        && protocol.len == 3 && ngx_strncasecmp(protocol.data, (u_char *) "h2c", 3) == 0)
+    {
+        if (ctx->conf->mode == NGX_HTTP_ONCE_OBSERVE) {
+            return NGX_OK;
+        }
+
+        r->headers_in.upgrade = NULL;
+        return ngx_http_once_drop_headers(r, names, 2) == NGX_OK ? NGX_OK : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
+        NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
+        "an upgraded connection has no answer that could be kept: leave out Upgrade, or the key", 0, 0 });
 }
 
 ngx_int_t
@@ -404,14 +413,8 @@ ngx_http_once_handler(ngx_http_request_t *r)
         rc = ngx_http_once_read_tenant(ctx);
     }
 
-    if (rc == NGX_OK && ctx->refusal == NULL && ngx_http_once_drop_h2c(r) != NGX_OK) {
-        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
     if (rc == NGX_OK && ctx->refusal == NULL && r->headers_in.upgrade != NULL) {
-        rc = ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
-            NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
-            "an upgraded connection has no answer that could be kept: leave out Upgrade, or the key", 0, 0 });
+        rc = ngx_http_once_read_upgrade(ctx);
     }
 
     if (rc == NGX_DONE) {

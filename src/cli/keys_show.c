@@ -191,7 +191,7 @@ static void print_outcome(const struct show *show, const struct once_record *rec
     if (known || record->status != 0)
         print_line("status", "%" PRId32, record->status);
     if (record->headers.len > 0) {
-        print_line("headers", "%s", "");
+        puts("headers");
         for (once_span rest = record->headers, line; rest.len > 0;) {
             once_span_cut(rest, '\n', &line, &rest);
             if (line.len > 0 && line.ptr[line.len - 1] == '\r')
@@ -233,7 +233,7 @@ static void print_history(const struct once_history *history)
 {
     if (history->count == 0)
         return;
-    print_line("history", "%s", "");
+    puts("history");
     for (size_t i = 0; i < history->count; i++)
         print_event(&history->events[i]);
 }

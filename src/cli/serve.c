@@ -698,7 +698,7 @@ static void tell_ready(void *arg, const char *http)
     snprintf(url, sizeof url, "once:%s", serve->place.socket);
     once_text_quote(&text, once_span_str(url));
     if (strcmp(http, "off") != 0)
-        once_buf_addf(&text, "\nonce serve: the JSON API:  http://%s", http);
+        once_buf_addf(&text, "\nonce serve: the JSON API:   http://%s", http);
     once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);

@@ -65,6 +65,12 @@ def not_its_date(first, retry):
     expect("1970" not in (retry.get("Date") or ""), "the upstream's Date was replayed")
 
 
+def of_the_last_head(first, retry):
+    """Nothing of the informational answers counts: neither their lengths, nor their fields."""
+    for answer in (first, retry):
+        expect_equal((answer.body, answer.all("ETag"), answer.all("Location"), answer.interim), (b"at last 1", ['"last"'], [], []), "the answer")
+
+
 TABLE = [
     Row("final", "normal", 201),
     Row("final", "echo", 200),
@@ -103,6 +109,9 @@ TABLE = [
     Row("final", "normal", 201, to="kept"),
     Row("final", "normal", 201, to="gzip"),
     Row("final", "length_and_chunked", 200),  # RFC 9112, 6.3: the chunks count
+    *[Row("final", "continue_100", 200, to=to, check=body_is(lambda b: b == b"continued 1")) for to in ("", "kept")],
+    *[Row("final", "early_hints", 200, to=to, check=body_is(lambda b: b == b"hinted 1")) for to in ("", "kept")],
+    *[Row("final", name, 200, to=to, check=of_the_last_head) for name in ("many_informational", "informational_in_bytes") for to in ("", "kept")],
     Row("dropped", "mib_and_1", 200, length=(1 << 20) + 1),
     Row("dropped", "mib_and_1_chunked", 200, length=(1 << 20) + 1),
     Row("dropped", "mib_20", 200, length=20 << 20),
@@ -116,7 +125,7 @@ TABLE = [
     Row("failing", "fails_once", 503, again=200),
     Row("broken", "resets_once", again=200),
     *[Row("broken", name) for name in (
-        "continue_100", "early_hints", "upgrade",
+        "upgrade", "informational_only", "informational_then_upgrade", "too_many_informational",
         "length_too_long", "length_one_too_long", "length_without_body",
         "chunked_truncated", "chunked_without_end", "chunked_half_end", "trailers_truncated", "chunked_reset",
         "reset_after_reading", "close_after_reading", "reset_in_status", "close_in_status", "close_in_headers",

@@ -17,6 +17,8 @@ LOCATIONS = (Location("/on/", "once on;", SINGLE),
              Location("= /.well-known/idempotency", "once_policy;", to=None),
              Location("= /policy", "once_policy;", "once required;", SINGLE, "once_key_header X-Key;", "once_retention 1h;",
                       "once_wait 2s;", "once_takeover rerun;", to=None),
+             Location("/offering/", "once on;", SINGLE,
+                      more=("proxy_http_version 1.1;", "proxy_set_header Upgrade $http_upgrade;", "proxy_set_header Connection $http_connection;")),
              Location("/plain/"))
 
 suite = Suite()
@@ -32,6 +34,8 @@ def told(answer, status, title=None):
         expect(isinstance(problem.get(member), str) and problem[member], "the problem has no %s: %s" % (member, problem))
     expect_equal(problem.get("status", status), status, "the problem's status")
     expect(isinstance(problem.get("retryable"), bool), "the problem does not say whether to retry: %s" % problem)
+    expect_equal(problem.get("error"), {"type": "idempotency_error" if status < 500 else "api_error", "code": problem["code"],
+                                        "message": problem["detail"]}, "what Stripe's SDK looks at")
     links = " ".join(answer.all("Link"))
     expect("describedby" in links or problem["type"].startswith("http") or "documentation" in problem,
            "no link to documentation: %s" % answer)
@@ -440,10 +444,24 @@ def open__another_fields_name():
 
 @suite.case
 def open__an_upgrade_with_a_key_is_refused():
-    token = new_token()
-    answer = ask("/on/normal", token, token, headers=[("Connection", "Upgrade"), ("Upgrade", "websocket")])
-    told(answer, 400)
-    expect_equal(gateway.effects(token), 0, "effects")
+    for protocols in (["websocket"], ["h2c, websocket"], ["h2c", "websocket"], ["websocket", "h2c"], ["h2"], ["h2cc"]):
+        token = new_token()
+        told(ask("/on/normal", token, token, headers=[("Connection", "Upgrade"), *(("Upgrade", name) for name in protocols)]), 400)
+        expect_equal(gateway.effects(token), 0, "effects of an upgrade to %s" % protocols)
+
+
+@suite.case
+def open__an_offer_of_http_2_is_ignored():
+    """Java's HttpClient makes it with every POST over plain HTTP, unless told not to; so does curl --http2."""
+    for offer in ("h2c", "H2C"):
+        for path in ("/on/echo", "/offering/echo"):
+            token = new_token()
+            headers = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", offer), ("HTTP2-Settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")]
+            first, retry = ask(path, token, token, headers=headers), ask(path, token, token)
+            expect_equal((first.status, retry.status, retry.replayed), (200, 200, True), "the answers to an offer, and without")
+            expect_equal(gateway.effects(token), 1, "effects")
+            seen = {name.lower() for name, _ in json.loads(first.body)["headers"]}
+            expect(not seen & {"upgrade", "http2-settings"}, "the upstream was offered it: %s" % seen)
 
 
 @suite.case

@@ -1,5 +1,5 @@
 // Charges cards through the gateway with Stripe's own SDK: stripe.mjs HOST PORT COUNT
-// Prints one JSON line per charge: what was asked for, and what came back.
+// Prints one JSON line per charge: what was asked for, and what came back. Then one for the same key with another amount.
 import Stripe from 'stripe';
 
 const [host, port, count] = process.argv.slice(2);
@@ -15,5 +15,16 @@ async function charge(number) {
     }
 }
 
+async function reused() {
+    const charge = amount => stripe.charges.create({ amount, currency: 'eur', source: 'tok_visa', description: `reused-${process.pid}` },
+        { idempotencyKey: `reused-${process.pid}` });
+    await charge(100);
+    try {
+        return { taken: await charge(4000) };
+    } catch (error) {
+        return { type: error.type, status: error.statusCode, code: error.code, message: error.message };
+    }
+}
+
 const results = await Promise.all(Array.from({ length: Number(count) }, (_, number) => charge(number)));
-for (const result of results) console.log(JSON.stringify(result));
+for (const result of [...results, await reused()]) console.log(JSON.stringify(result));

@@ -54,17 +54,19 @@ def one_charge_each():
     run = subprocess.run(["node", "stripe.mjs", "127.0.0.1", str(gateway.port), str(COUNT)], cwd=gateway.path("npm"),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
     expect(run.returncode == 0, "node: %s" % run.stderr[-1500:])
-    results = [json.loads(line) for line in run.stdout.splitlines()]
+    *results, reused = [json.loads(line) for line in run.stdout.splitlines()]
     expect_equal(len(results), COUNT, "results")
+    expect(reused.pop("message", None), "a refusal without a word: %s" % reused)
+    expect_equal(reused, {"type": "StripeIdempotencyError", "status": 422, "code": "key-reused"}, "what the SDK makes of a key used twice")
     failed = [result for result in results if "error" in result]
     expect(not failed, "charges that the SDK gave up: %s" % failed[:3])
     for result in results:
         expect_equal(gateway.effects(result["description"]), 1, "charges made for %s" % result["description"])
     expect_equal(len({result["id"] for result in results}), COUNT, "different charges")
-    expect_equal(set(asked.values()), {2}, "how often the service was asked for a charge")
     records = gateway.records().values()
+    expect_equal(set(asked.values()), {2}, "how often the service was asked for a charge")
     expect_equal({record["state"] for record in records}, {"succeeded"}, "the records' states")
-    expect_equal(len(records), COUNT, "records")
+    expect_equal(len(records), COUNT + 1, "records")
 
 
 def install(folder):

@@ -581,6 +581,49 @@ def early_hints(c):
     c.answer(200, [], "hinted %d" % n)
 
 
+INFORMATIONAL = ("HTTP/1.1 102 Processing\r\n\r\n"
+                 "HTTP/1.1 103 Early Hints\r\nETag: \"early\"\r\nLocation: /early\r\nContent-Length: 3\r\nConnection: close\r\n\r\n")
+
+
+@behaviour
+def many_informational(c):
+    n = c.work()
+    c.send(INFORMATIONAL * 5)
+    c.answer(200, ['ETag: "last"'], "at last %d" % n)
+
+
+@behaviour
+def informational_in_bytes(c):
+    """Each byte by itself, as far as the network lets it."""
+    n = c.work()
+    for byte in INFORMATIONAL:
+        c.send(byte)
+        time.sleep(0.001)
+    c.answer(200, ['ETag: "last"'], "at last %d" % n)
+
+
+@behaviour
+def informational_only(c):
+    c.work()
+    c.send(INFORMATIONAL)
+    c.close()
+
+
+@behaviour
+def informational_then_upgrade(c):
+    c.work()
+    c.send(INFORMATIONAL + "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nother protocol")
+    c.close()
+
+
+@behaviour
+def too_many_informational(c):
+    """More than nginx has room for: the bound is proxy_buffer_size."""
+    n = c.work()
+    c.send(INFORMATIONAL * 1000)
+    c.answer(200, [], "at last %d" % n)
+
+
 @behaviour
 def upgrade(c):
     """Switches protocols though nobody asked."""

@@ -346,7 +346,7 @@ def test_http__is_the_daemons(world):
         raise Skip("this daemon has no JSON API")
     port = free_port()
     gateway = world.serve("--http", "127.0.0.1:%d" % port).ready()
-    contains(gateway.log(), "once serve: the JSON API:  http://127.0.0.1:%d\n" % port, "the log")
+    contains(gateway.log(), "once serve: the JSON API:   http://127.0.0.1:%d\n" % port, "the log")
     wait_for("a store that answers in time", lambda: request(port, "/healthz", method="GET", body=None)[0] == 200)
     gateway.end()
     assert is_refused(port), "it is still there"
