@@ -54,7 +54,6 @@ LOCATIONS = (
     Location("/charset/", *ON, more=("charset one;", "source_charset one;", "override_charset on;")),
     Location("/filtered/", *ON, more=("sub_filter and or;", "charset one;", "charset_types *;", "gzip on;")),
     Location("/dav/", *ON, "once_methods PUT DELETE;", to=None, more=("root ROOT;", "dav_methods PUT DELETE;")),
-    Location("/upgraded/", *ON, more=("proxy_set_header Upgrade $http_upgrade;", "proxy_set_header HTTP2-Settings $http_http2_settings;")),
     Location("/grpc/", *ON, to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/grpc/(.*) /$1 break;", "grpc_pass grpc://$there;")),
     Location("/trailing/", more=("add_trailer grpc-status 5 always;",)),
     Location("/untold/", "once on;", to=None, more=("root ROOT;",)),
@@ -298,17 +297,6 @@ def dav():
     answers = [gateway.ask("/" + path, delete, delete, method="DELETE", body=None) for _ in range(2)]
     expect_equal([(a.status, a.replayed) for a in answers], [(204, False), (204, True)], "the answers: %s" % answers)
     expect(not os.path.exists(gateway.path(path)), "the file is there")
-
-
-@suite.case
-def an_offer_of_http_2_is_not_an_upgrade():
-    """curl --http2 and the HttpClient of Java send it with every request without TLS. It is not for the service."""
-    token = new_token()
-    offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
-    first = gateway.ask("/upgraded/echo", token, token, headers=offer)
-    names = {name.lower() for name, _ in json.loads(first.body)["headers"]}
-    expect_equal((first.status, names & {"upgrade", "http2-settings"}), (200, set()), "the answer: %s" % first)
-    expect(gateway.ask("/upgraded/echo", token, token).replayed, "the retry without it is no replay")
 
 
 @suite.case
