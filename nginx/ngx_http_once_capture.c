@@ -364,6 +364,28 @@ ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
     outcome->state = ONCE_STATE_UNKNOWN;
 }
 
+/*
+ * nginx waits with an answer that it cannot send yet for the client to take it: for send_timeout, and no longer than the client does not
+ * close its side. It is the store that it waits for, though. What the client has done meanwhile shows when it is sent.
+ */
+static void
+ngx_http_once_parked(ngx_event_t *ev)
+{
+    ngx_http_once_ctx_t  *ctx = ev->data;
+    ngx_http_request_t   *r = ctx->request;
+
+    if (ctx->state != NGX_HTTP_ONCE_SETTLING || !ctx->ended || r->read_event_handler != ngx_http_test_reading) {
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    if (r->connection->write->timer_set) {
+        ngx_del_timer(r->connection->write);
+    }
+}
+
 /* Asks for the end of the claim; the answer waits. */
 static ngx_int_t
 ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
@@ -422,6 +444,11 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
         ctx->state = NGX_HTTP_ONCE_DONE;
         return NGX_ERROR;
     }
+
+    ctx->parked.handler = ngx_http_once_parked;
+    ctx->parked.data = ctx;
+    ctx->parked.log = ngx_cycle->log;
+    ngx_post_event(&ctx->parked, &ngx_posted_events);  /* nginx parks it when we are back */
 
     return NGX_OK;
 }
