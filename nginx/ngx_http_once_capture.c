@@ -845,6 +845,15 @@ ngx_http_once_cut_off(ngx_http_request_t *r)
     ngx_http_finalize_request(r, NGX_ERROR);
 }
 
+/* Over HTTP/2 a client that is gone is heard of here, and by nothing else where it had taken as much as it allowed. */
+static void
+ngx_http_once_client_gone(ngx_http_request_t *r)
+{
+    if (r->connection->error) {
+        ngx_http_once_cut_off(r);
+    }
+}
+
 static void
 ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 {
@@ -896,10 +905,14 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 
     rc = ngx_http_once_send_settled(ctx, reply);
 
-    if (streaming && rc == NGX_ERROR) {
+    if (streaming && (rc == NGX_ERROR || c->error)) {
         ngx_http_once_cut_off(r);
 
     } else if (streaming) {
+        if (r->stream != NULL) {  /* what is stored needs its upstream no more: only who gets it does */
+            r->read_event_handler = ngx_http_once_client_gone;
+        }
+
         r->write_event_handler(r);
 
     } else if (ctx->failed && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {

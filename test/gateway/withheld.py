@@ -5,6 +5,8 @@ request is executed once either way.
 """
 import gzip
 import os
+import socket
+import struct
 import subprocess
 
 from upstream import behaviour
@@ -18,6 +20,7 @@ LOCATIONS = (
     Location("/file/", *ON, "once_max_response 4m memory=0;"),
     Location("/inner/", *ON, "once_max_response 4m;", to=None, more=("location /inner/tight/ { proxy_pass http://app; once_max_response 100k memory=1k; }",)),
     Location("/unbuffered/", *ON, "once_max_response 4m;", more=("proxy_buffering off;",)),
+    Location("/no-file/", *ON, "once_max_response 4m;", more=("proxy_max_temp_file_size 0;",)),
     Location("/charset/", *ON, "once_max_response 4m;", more=("charset two;", "source_charset one;")),
     Location("/gzip/", *ON, "once_max_response 4m;", more=("gzip on;", "gzip_types *;")),
     Location("/no-room/", *ON, "once_max_response 4m;", more=("client_body_temp_path removed;",)),
@@ -247,6 +250,38 @@ def withheld__over_http_2():
     expect_equal(gateway.effects(token), 1, "effects")
 
 
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def http_2_request(path, token):
+    """A connection that sent it, as one whose windows take nothing."""
+    fields = ((":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "g"), ("idempotency-key", '"%s"' % token), ("x-test", token))
+    header = b"".join(b"\0%c%s%c%s" % (len(name), name.encode(), len(value), value.encode()) for name, value in fields)
+    connection = socket.create_connection(("127.0.0.1", gateway.port2))
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + frame(1, 5, 1, header))
+    return connection
+
+
+def too_large__for_a_client_of_http_2_that_leaves(path, leave):
+    """It took nothing, so that nothing can be written to it: it is heard of nevertheless, and the upstream is not kept for it."""
+    token = new_token()
+    with http_2_request("%s?%d" % (path, 3 * KEPT), token) as connection:
+        wait_for(lambda: gateway.state(token) == "succeeded", "the outcome")
+        mine = gateway.upstream.caller_of(token)
+        leave(connection)
+        wait_for(lambda: not any(port_of(c) == mine for c in list(gateway.upstream.connections)), "the end of the connection upstream", 60)
+    retry = gateway.ask("%s?%d" % (path, 3 * KEPT), token, token, body=None)
+    expect_equal((retry.code(), gateway.effects(token)), ("answer-not-kept", 1), "the retry, effects")
+
+
+def port_of(connection):
+    try:
+        return connection.getpeername()[1]
+    except OSError:
+        return None
+
+
 @suite.case
 def withheld__without_room_it_is_passed_on_and_not_kept():
     """The folder of the files is gone."""
@@ -283,6 +318,9 @@ def main():
         suite.add("far too large, %s" % path, not_kept, path, 3 * KEPT)
     suite.add("a location of its own: kept", kept, "/inner/tight/long", 100 << 10)
     suite.add("a location of its own: too large", not_kept, "/inner/tight/long", (100 << 10) + 1)
+    for path in ("/unbuffered/long", "/no-file/long_chunked"):
+        for name, leave in (("closes", lambda c: c.close()), ("resets its stream", lambda c: c.sendall(frame(3, 0, 1, struct.pack(">I", 8))))):
+            suite.add("too large, %s, for a client of HTTP/2 that %s" % (path, name), too_large__for_a_client_of_http_2_that_leaves, path, leave)
     for path in ("/usual", "/file", "/unbuffered"):
         suite.add("waits in a file, %s" % path, waits, path, 2 << 20)
     suite.run(gateways=[("the gateway", gateway), ("the one with a full disk", limited)])
