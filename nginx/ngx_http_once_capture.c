@@ -886,7 +886,8 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     if (ctx->blocked) {
         ctx->blocked = 0;
         r->main->blocked--;
-        c->error = 0;
+        /* nginx said so of the answer; of a connection that is gone meanwhile it is true, and what is sent would wait there for ever */
+        c->error = r->stream != NULL && r->stream->connection->connection->error;
         r->write_event_handler = ngx_http_request_empty_handler;
     }
 

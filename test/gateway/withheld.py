@@ -5,6 +5,7 @@ request is executed once either way.
 """
 import gzip
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -275,6 +276,39 @@ def too_large__for_a_client_of_http_2_that_leaves(path, leave):
     expect_equal((retry.code(), gateway.effects(token)), ("answer-not-kept", 1), "the retry, effects")
 
 
+@behaviour
+def held_and_malformed(c):
+    c.work()
+    c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    c.hold()
+    c.send(b"no chunk\r\n")
+
+
+def a_failure_is_stored_while_its_client_leaves(leave):
+    """Nothing of it stays in the worker: neither request nor connection."""
+    token = new_token()
+    gateway.ask("/usual/long?1", None, new_token())
+    wait_for(lambda: not gateway.upstream.connections, "others to end")
+    before = sockets_of_workers()
+    with http_2_request("/usual/held_and_malformed", token) as connection:
+        wait_for(lambda: gateway.effects(token), "the effect")
+        gateway.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            gateway.upstream.open_gate(token)
+            wait_for(lambda: not gateway.upstream.connections, "nginx to have read the answer")  # it closes after that
+            leave(connection)
+            gateway.ask("/usual/long?1", None, new_token())  # through the same worker, and past the daemon
+        finally:
+            gateway.daemon.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: gateway.state(token) == "unknown", "the outcome")
+    wait_for(lambda: sockets_of_workers() <= before, lambda: "%d sockets, as before: there are %d" % (before, sockets_of_workers()), 60)
+
+
+def sockets_of_workers():
+    return sum(os.readlink(entry.path).startswith("socket:") for pid in gateway.worker_pids() for entry in os.scandir("/proc/%d/fd" % pid)
+               if os.path.lexists(entry.path))
+
+
 def port_of(connection):
     try:
         return connection.getpeername()[1]
@@ -318,8 +352,11 @@ def main():
         suite.add("far too large, %s" % path, not_kept, path, 3 * KEPT)
     suite.add("a location of its own: kept", kept, "/inner/tight/long", 100 << 10)
     suite.add("a location of its own: too large", not_kept, "/inner/tight/long", (100 << 10) + 1)
+    ways_to_leave = (("closes", lambda c: c.close()), ("resets its stream", lambda c: c.sendall(frame(3, 0, 1, struct.pack(">I", 8)))))
+    for name, leave in ways_to_leave:
+        suite.add("a failure is stored while its client of HTTP/2 %s" % name, a_failure_is_stored_while_its_client_leaves, leave)
     for path in ("/unbuffered/long", "/no-file/long_chunked"):
-        for name, leave in (("closes", lambda c: c.close()), ("resets its stream", lambda c: c.sendall(frame(3, 0, 1, struct.pack(">I", 8))))):
+        for name, leave in ways_to_leave:
             suite.add("too large, %s, for a client of HTTP/2 that %s" % (path, name), too_large__for_a_client_of_http_2_that_leaves, path, leave)
     for path in ("/usual", "/file", "/unbuffered"):
         suite.add("waits in a file, %s" % path, waits, path, 2 << 20)
