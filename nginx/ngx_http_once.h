@@ -237,6 +237,7 @@ struct ngx_http_once_ctx_s {
     ngx_http_once_call_t      *call;       /* claim, finish or release under way */
     ngx_http_once_call_t      *renewal;    /* extend under way */
     ngx_http_once_waiter_t     waiter;
+    ngx_event_t                parked;     /* nginx has the answer, and waits for us */
     ngx_event_t                timer;      /* waiting: for how long; held: the next renewal */
     ngx_http_once_due_t        due;        /* waiting */
     ngx_queue_t                queue;      /* of what this worker holds */

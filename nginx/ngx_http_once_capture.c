@@ -409,6 +409,28 @@ ngx_http_once_judge(ngx_http_once_ctx_t *ctx, struct once_outcome *outcome)
     outcome->state = ONCE_STATE_UNKNOWN;
 }
 
+/*
+ * nginx waits with an answer that it cannot send yet for the client to take it: for send_timeout, and no longer than the client does not
+ * close its side. It is the store that it waits for, though. What the client has done meanwhile shows when it is sent.
+ */
+static void
+ngx_http_once_parked(ngx_event_t *ev)
+{
+    ngx_http_once_ctx_t  *ctx = ev->data;
+    ngx_http_request_t   *r = ctx->request;
+
+    if (ctx->state != NGX_HTTP_ONCE_SETTLING || !ctx->ended || r->read_event_handler != ngx_http_test_reading) {
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    if (r->connection->write->timer_set) {
+        ngx_del_timer(r->connection->write);
+    }
+}
+
 /* Asks for the end of the claim; the answer waits. */
 static ngx_int_t
 ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
@@ -467,6 +489,11 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
         ctx->state = NGX_HTTP_ONCE_DONE;
         return NGX_ERROR;
     }
+
+    ctx->parked.handler = ngx_http_once_parked;
+    ctx->parked.data = ctx;
+    ctx->parked.log = ngx_cycle->log;
+    ngx_post_event(&ctx->parked, &ngx_posted_events);  /* nginx parks it when we are back */
 
     return NGX_OK;
 }
@@ -863,6 +890,15 @@ ngx_http_once_cut_off(ngx_http_request_t *r)
     ngx_http_finalize_request(r, NGX_ERROR);
 }
 
+/* Over HTTP/2 a client that is gone is heard of here, and by nothing else where it had taken as much as it allowed. */
+static void
+ngx_http_once_client_gone(ngx_http_request_t *r)
+{
+    if (r->connection->error) {
+        ngx_http_once_cut_off(r);
+    }
+}
+
 static void
 ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 {
@@ -895,7 +931,8 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
     if (ctx->blocked) {
         ctx->blocked = 0;
         r->main->blocked--;
-        c->error = 0;
+        /* nginx said so of the answer; of a connection that is gone meanwhile it is true, and what is sent would wait there for ever */
+        c->error = r->stream != NULL && r->stream->connection->connection->error;
         r->write_event_handler = ngx_http_request_empty_handler;
     }
 
@@ -914,10 +951,14 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
 
     rc = ngx_http_once_send_settled(ctx, reply);
 
-    if (streaming && rc == NGX_ERROR) {
+    if (streaming && (rc == NGX_ERROR || c->error)) {
         ngx_http_once_cut_off(r);
 
     } else if (streaming) {
+        if (r->stream != NULL) {  /* what is stored needs its upstream no more: only who gets it does */
+            r->read_event_handler = ngx_http_once_client_gone;
+        }
+
         r->write_event_handler(r);
 
     } else if (ctx->failed && ctx->capture == NGX_HTTP_ONCE_OUTCOME) {

@@ -104,6 +104,10 @@ ngx_http_once_cleanup(void *data)
         ngx_queue_remove(&ctx->waiter.queue);
     }
 
+    if (ctx->parked.posted) {
+        ngx_delete_posted_event(&ctx->parked);
+    }
+
     if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_MARKING
         || (ctx->state == NGX_HTTP_ONCE_DECIDED && ctx->reply.result == ONCE_OK
             && ctx->reply.arm == ONCE_ARM_EXECUTE && !ctx->observed))

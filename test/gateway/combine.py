@@ -44,6 +44,7 @@ LOCATIONS = (
     Location("/gzip/", *ON, more=("gzip on;", "gzip_types *;", "gzip_min_length 1;")),
     Location("/unbuffered/", *ON, more=("proxy_buffering off;",)),
     Location("/streamed/", *ON, more=("proxy_request_buffering off;",)),
+    Location("/hasty/", *ON, more=("send_timeout 1ms;",)),
     Location("/ranges/", *ON, more=("proxy_force_ranges on;",)),
     Location("/files/", to=None, more=("internal;", "root ROOT;")),
     Location("/elsewhere/", to="app", more=("internal;",)),
@@ -332,17 +333,19 @@ def nothing_to_read(client):
         return True
 
 
-@suite.case
-def nothing_leaves_while_the_store_is_stopped():
-    """K4 again: the answer has ended, its outcome is not stored yet."""
+def nothing_leaves_while_the_store_is_stopped(path, ends_its_side):
+    """K4 again: the answer has ended, its outcome is not stored yet. Who waits for it gets it then, also one who will send nothing more."""
     token = new_token()
-    client = begin("/on/held", token)
+    client = begin(path + "held", token)
     wait_for(lambda: gateway.effects(token), "the effect")
     gateway.daemon.process.send_signal(signal.SIGSTOP)
     try:
         gateway.upstream.open_gate(token)
         wait_for(lambda: not gateway.upstream.connections, "nginx to have read the answer")  # it closes after that
-        gateway.ask("/on/normal", None, new_token())  # through the same worker, and past the daemon
+        if ends_its_side:
+            client.connection.shutdown(socket.SHUT_WR)
+        for _ in range(3):
+            gateway.ask("/on/normal", None, new_token())  # through the same worker, and past the daemon
         client.connection.setblocking(False)
         expect(nothing_to_read(client), "bytes of an answer whose outcome is not stored")
     finally:
@@ -350,7 +353,7 @@ def nothing_leaves_while_the_store_is_stopped():
     client.connection.setblocking(True)
     answer = client.read()
     client.close()
-    retry = gateway.ask_until(lambda a: a.status not in (409, 503), "/on/held", token, token, body=b"{}")
+    retry = gateway.ask_until(lambda a: a.status not in (409, 503), path + "held", token, token, body=b"{}")
     expect_equal((answer.status, retry.replayed, retry.lasting()), (201, True, answer.lasting()), "the answers")
 
 
@@ -600,6 +603,10 @@ def main():
     for name in ("status_500", "reset_after_reading", "length_too_long", "silence"):
         place = "/error-page-silent/" if name == "silence" else "/error-page/"
         suite.add("error_page, %s: sent once" % name, sent_once_whatever_the_error_page, place + name)
+    for path in ("/on/", "/unbuffered/", "/hasty/"):
+        for ends_its_side in (False, True):
+            suite.add("nothing leaves while the store is stopped, %s%s" % (path, ", half closed" if ends_its_side else ""),
+                      nothing_leaves_while_the_store_is_stopped, path, ends_its_side)
     for path in ("/on/", "/unbuffered/"):
         suite.add("nothing leaves before it is stored, %s" % path, nothing_leaves_before_it_is_stored, path)
     for name, (locations, why) in NOT_COMBINED.items():

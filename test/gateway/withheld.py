@@ -5,6 +5,9 @@ request is executed once either way.
 """
 import gzip
 import os
+import signal
+import socket
+import struct
 import subprocess
 
 from upstream import behaviour
@@ -18,6 +21,7 @@ LOCATIONS = (
     Location("/file/", *ON, "once_max_response 4m memory=0;"),
     Location("/inner/", *ON, "once_max_response 4m;", to=None, more=("location /inner/tight/ { proxy_pass http://app; once_max_response 100k memory=1k; }",)),
     Location("/unbuffered/", *ON, "once_max_response 4m;", more=("proxy_buffering off;",)),
+    Location("/no-file/", *ON, "once_max_response 4m;", more=("proxy_max_temp_file_size 0;",)),
     Location("/charset/", *ON, "once_max_response 4m;", more=("charset two;", "source_charset one;")),
     Location("/gzip/", *ON, "once_max_response 4m;", more=("gzip on;", "gzip_types *;")),
     Location("/no-room/", *ON, "once_max_response 4m;", more=("client_body_temp_path removed;",)),
@@ -247,6 +251,71 @@ def withheld__over_http_2():
     expect_equal(gateway.effects(token), 1, "effects")
 
 
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def http_2_request(path, token):
+    """A connection that sent it, as one whose windows take nothing."""
+    fields = ((":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "g"), ("idempotency-key", '"%s"' % token), ("x-test", token))
+    header = b"".join(b"\0%c%s%c%s" % (len(name), name.encode(), len(value), value.encode()) for name, value in fields)
+    connection = socket.create_connection(("127.0.0.1", gateway.port2))
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + frame(1, 5, 1, header))
+    return connection
+
+
+def too_large__for_a_client_of_http_2_that_leaves(path, leave):
+    """It took nothing, so that nothing can be written to it: it is heard of nevertheless, and the upstream is not kept for it."""
+    token = new_token()
+    with http_2_request("%s?%d" % (path, 3 * KEPT), token) as connection:
+        wait_for(lambda: gateway.state(token) == "succeeded", "the outcome")
+        mine = gateway.upstream.caller_of(token)
+        leave(connection)
+        wait_for(lambda: not any(port_of(c) == mine for c in list(gateway.upstream.connections)), "the end of the connection upstream", 60)
+    retry = gateway.ask("%s?%d" % (path, 3 * KEPT), token, token, body=None)
+    expect_equal((retry.code(), gateway.effects(token)), ("answer-not-kept", 1), "the retry, effects")
+
+
+@behaviour
+def held_and_malformed(c):
+    c.work()
+    c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    c.hold()
+    c.send(b"no chunk\r\n")
+
+
+def a_failure_is_stored_while_its_client_leaves(leave):
+    """Nothing of it stays in the worker: neither request nor connection."""
+    token = new_token()
+    gateway.ask("/usual/long?1", None, new_token())
+    wait_for(lambda: not gateway.upstream.connections, "others to end")
+    before = sockets_of_workers()
+    with http_2_request("/usual/held_and_malformed", token) as connection:
+        wait_for(lambda: gateway.effects(token), "the effect")
+        gateway.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            gateway.upstream.open_gate(token)
+            wait_for(lambda: not gateway.upstream.connections, "nginx to have read the answer")  # it closes after that
+            leave(connection)
+            gateway.ask("/usual/long?1", None, new_token())  # through the same worker, and past the daemon
+        finally:
+            gateway.daemon.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: gateway.state(token) == "unknown", "the outcome")
+    wait_for(lambda: sockets_of_workers() <= before, lambda: "%d sockets, as before: there are %d" % (before, sockets_of_workers()), 60)
+
+
+def sockets_of_workers():
+    return sum(os.readlink(entry.path).startswith("socket:") for pid in gateway.worker_pids() for entry in os.scandir("/proc/%d/fd" % pid)
+               if os.path.lexists(entry.path))
+
+
+def port_of(connection):
+    try:
+        return connection.getpeername()[1]
+    except OSError:
+        return None
+
+
 @suite.case
 def withheld__without_room_it_is_passed_on_and_not_kept():
     """The folder of the files is gone."""
@@ -283,6 +352,12 @@ def main():
         suite.add("far too large, %s" % path, not_kept, path, 3 * KEPT)
     suite.add("a location of its own: kept", kept, "/inner/tight/long", 100 << 10)
     suite.add("a location of its own: too large", not_kept, "/inner/tight/long", (100 << 10) + 1)
+    ways_to_leave = (("closes", lambda c: c.close()), ("resets its stream", lambda c: c.sendall(frame(3, 0, 1, struct.pack(">I", 8)))))
+    for name, leave in ways_to_leave:
+        suite.add("a failure is stored while its client of HTTP/2 %s" % name, a_failure_is_stored_while_its_client_leaves, leave)
+    for path in ("/unbuffered/long", "/no-file/long_chunked"):
+        for name, leave in ways_to_leave:
+            suite.add("too large, %s, for a client of HTTP/2 that %s" % (path, name), too_large__for_a_client_of_http_2_that_leaves, path, leave)
     for path in ("/usual", "/file", "/unbuffered"):
         suite.add("waits in a file, %s" % path, waits, path, 2 << 20)
     suite.run(gateways=[("the gateway", gateway), ("the one with a full disk", limited)])
