@@ -204,6 +204,26 @@ def socket__that_cannot_be_asked_is_left_alone(d):
         ok(daemon.returncode == 69 and "cannot be told" in daemon.stderr and os.path.exists(path), "a daemon says so and ends", daemon)
 
 
+def socket__whose_daemon_does_not_accept_is_not_waited_for(d):
+    """One that stands still has a queue, and it may be full."""
+    path, waiting = d.folder + "/still.sock", []
+    with w.socket.socket(w.socket.AF_UNIX) as still:
+        still.bind(path)
+        still.listen(0)
+        try:
+            while len(waiting) < 100:
+                waiting.append(w.socket.socket(w.socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(path)
+        except BlockingIOError:
+            pass
+        daemon = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", path, "--http", "off"],
+                                capture_output=True, text=True, timeout=SECONDS)
+        ok(daemon.returncode == 69 and "listening on" in daemon.stderr and os.path.exists(path), "another says that one is there", daemon)
+    for s in waiting:
+        s.close()
+
+
 def socket__is_taken_by_one_of_many_that_start_at_once(d):
     """Each with a store of its own, over the socket of one that was killed: what one of them has made
     the others leave alone, and the one that says it is ready is the one that is reached."""
@@ -697,9 +717,8 @@ def http__is_served_beside_the_socket(d):
 
 def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
-            (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
-            (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
-    early = [(["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
+            (["extra"], 64, "too much"), (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
+    early = [(["--socket", "/x" * 99], 64, "the limit is 107"), (["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
              (["--escalate-webhook", "http://127.0.0.1:9/", "--escalate-secret", "/nonexistent"], 64, "'/nonexistent' cannot be read"),
              (["--escalate-webhook", "nowhere"], 64, "nowhere")]
     for options, code, said in rows + early:
