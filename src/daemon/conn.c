@@ -127,6 +127,8 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
     bool rerun = call->verb == ONCE_VERB_TAKE_OVER ? reply->record.takeover == ONCE_TAKEOVER_RERUN : call->rerun;
     if (asks_for_grant(call) && granted && rerun)
         held_add(&c->hub->held, c, &reply->record.grant);
+    if (call->verb == ONCE_VERB_EXTEND && reply->arm == ONCE_ARM_DONE && reply->record.takeover == ONCE_TAKEOVER_RERUN)
+        held_renew(&c->hub->held, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE)
         held_remove(&c->hub->held, call->fence);
 }

@@ -310,6 +310,22 @@ def holder__gone_lets_rerun_go_on_at_once(d):
     ok(b.ask(w.finish(first.grant)).arm == w.FENCED, "and he is fenced (K3)")
 
 
+def holder__gone_is_noticed_also_after_it_came_back(d):
+    """Over another connection, to another daemon: it renews what it holds, and its end is an end there, too."""
+    first = d.client().ask(w.claim("c", takeover=w.RERUN, lease_ms=3600000))
+    d.end(signal.SIGKILL)
+    d.start()
+    holder, helper, b = d.client(), d.client(), d.client()
+    renew = w.call(w.EXTEND, struct.pack("!q", 3600000), *first.grant)
+    ok(holder.ask(renew).arm == w.DONE and helper.ask(renew).arm == w.DONE, "it renews, and so does one who helps it")
+    helper.close()
+    d.client().ask(w.claim("marker"))
+    ok(b.ask(w.claim("c", takeover=w.RERUN)).arm == w.IN_PROGRESS, "that he is gone changes nothing (K1)")
+    holder.close()
+    second = b.ask(w.claim("c", takeover=w.RERUN, wait_ms=int(SECONDS * 1000)))
+    ok(second.arm == w.EXECUTE and second.grant[1] > first.grant[1], "when the holder is gone the next takes over (K2)", second.arm)
+
+
 def holder__gone_changes_nothing_under_escalate(d):
     a, b = d.client(), d.client()
     a.ask(w.claim("e", lease_ms=3600000))
