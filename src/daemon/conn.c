@@ -302,6 +302,8 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         take_told(c, frame);
         return;
     }
+    if (frame->type != WIRE_CALL && c->left)
+        return; /* there is nobody to be answered, and nothing to be done but that */
     once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err) : slow_submit(c->hub->slow, c, frame, &err);
     if (r == ONCE_OK)
         c->pending++;
@@ -436,6 +438,8 @@ void conn_end(struct conn *c)
     held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
     if (c->pending == 0)
         die(c);
+    else
+        slow_forget(c->hub->slow, c);
 }
 
 static void ask_epoll(struct conn *c)

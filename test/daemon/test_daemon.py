@@ -503,6 +503,21 @@ def expiry__goes_on_while_questions_are_asked(d):
     ok(wait_for(lambda: records() == 0, "expiry"), "what expired goes")
 
 
+def questions__of_one_who_is_gone_are_not_asked(d):
+    """As many as may wait: others would have to come again, for answers that nobody reads."""
+    gone, c = d.client(), d.client()
+    question = w.frame(w.LIST, struct.pack("!IB", 0, 0) + w.text("") * 3 + struct.pack("!qBBQI", 0, 0, 0, 0, 10))
+    d.p.send_signal(signal.SIGSTOP)
+    gone.send(question * 256 + w.claim("a"))
+    gone.close()
+    c.send(question)
+    d.p.send_signal(signal.SIGCONT)
+    answer = c.get()
+    ok(answer.kind == w.PAGE, "another is answered", answer.text)
+    answer = c.ask(w.claim("a", wait_ms=int(SECONDS * 1000)))
+    ok(answer.arm == w.EXECUTE, "a claim that came with them was done, and given back", answer.arm)
+
+
 def descriptors__that_run_out_are_waited_for(d):
     d.end()
     limited = "ulimit -n 24; exec \"$0\" \"$@\""
