@@ -390,6 +390,11 @@ static bool choose_socket(struct daemon *d, const char *given)
         once_cli_usage(&d->cli, "--socket takes a path");
         return false;
     }
+    struct once_error err;
+    if (server_path_check(d->socket, &err) != ONCE_OK) {
+        once_cli_usage(&d->cli, "--socket: %s", err.text);
+        return false;
+    }
     d->options.socket_path = d->socket;
     return true;
 }

@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -451,6 +452,16 @@ static bool is_kept_longer(const struct once_serve_config *config)
     return body != ONCE_SERVE_CONFIG_DEFAULT && record != ONCE_NEVER && (body == ONCE_NEVER || body > record);
 }
 
+/* By whatever name: a request would go round and round. */
+static bool is_itself(const struct serve *serve)
+{
+    const char *server = serve->upstream.server, *near = serve->listen.near;
+    bool local =
+        strcasecmp(serve->upstream.host, "localhost") == 0 && strcmp(strrchr(server, ':'), strrchr(near, ':')) == 0;
+    return strcmp(server, near) == 0 ||
+           (local && (strncmp(near, "127.0.0.1:", 10) == 0 || strncmp(near, "[::1]:", 6) == 0));
+}
+
 static bool parse(struct serve *serve, int argc, char **argv)
 {
     struct once_cli *cli = &serve->cli;
@@ -466,6 +477,8 @@ static bool parse(struct serve *serve, int argc, char **argv)
     cli->exit = ONCE_EXIT_OK;
     if (optind < argc)
         cli->exit = once_cli_usage(cli, "'%.60s' is too much", argv[optind]);
+    else if (serve->wishes.config_dir != NULL && serve->wishes.config_dir[0] == '\0')
+        cli->exit = once_cli_usage(cli, "--config takes a directory");
     else if (!serve->upstream_given)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
@@ -497,7 +510,7 @@ static bool parse(struct serve *serve, int argc, char **argv)
                                    "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions, "
                                    "--otlp and --quota: the daemon at %s runs already, give them to it",
                                    cli->store);
-    else if (strcmp(serve->upstream.server, serve->listen.near) == 0)
+    else if (is_itself(serve))
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
 }
@@ -637,8 +650,11 @@ static int check_start(struct serve *serve)
     if (serve->upstream.tls && access(CA_FILE, R_OK) != 0)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE,
                              "cannot read %s, which says whom to trust; install ca-certificates", CA_FILE);
+    bool http = !serve->http_off && !once_serve_place_has_daemon(&serve->place);
+    if (http && strcmp(serve->listen.near, serve->http.near) == 0)
+        return once_cli_usage(&serve->cli, "--listen and --http: both cannot listen on %s", serve->http.text);
     int exit = try_port(serve, "--listen", &serve->listen);
-    if (exit == ONCE_EXIT_OK && !serve->http_off && !once_serve_place_has_daemon(&serve->place))
+    if (exit == ONCE_EXIT_OK && http)
         exit = try_port(serve, "--http", &serve->http);
     return exit;
 }

@@ -389,7 +389,7 @@ once_result once_serve_place_make(struct once_serve_place *place, struct once_er
 static bool begins_with_mark(const char *path)
 {
     char text[sizeof ONCE_SERVE_CONFIG_MARK - 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO has no writer to wait for */
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof text);

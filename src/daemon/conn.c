@@ -127,6 +127,8 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
     bool rerun = call->verb == ONCE_VERB_TAKE_OVER ? reply->record.takeover == ONCE_TAKEOVER_RERUN : call->rerun;
     if (asks_for_grant(call) && granted && rerun)
         held_add(&c->hub->held, c, &reply->record.grant);
+    if (call->verb == ONCE_VERB_EXTEND && reply->arm == ONCE_ARM_DONE && reply->record.takeover == ONCE_TAKEOVER_RERUN)
+        held_renew(&c->hub->held, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE)
         held_remove(&c->hub->held, call->fence);
 }
@@ -300,6 +302,8 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         take_told(c, frame);
         return;
     }
+    if (frame->type != WIRE_CALL && c->left)
+        return; /* there is nobody to be answered, and nothing to be done but that */
     once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err) : slow_submit(c->hub->slow, c, frame, &err);
     if (r == ONCE_OK)
         c->pending++;
@@ -434,6 +438,8 @@ void conn_end(struct conn *c)
     held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
     if (c->pending == 0)
         die(c);
+    else
+        slow_forget(c->hub->slow, c);
 }
 
 static void ask_epoll(struct conn *c)

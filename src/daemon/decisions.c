@@ -30,6 +30,7 @@ struct decisions {
     const char *path; /* NULL: standard error */
     int fd;
     bool regular;
+    bool torn; /* the thread's own: the last line broke off */
     _Atomic uint64_t lines, dropped;
     _Atomic bool reopen;
     pthread_t thread;
@@ -199,9 +200,10 @@ void decisions_reopen(struct decisions *log)
 
 /* ------------------------------------------------------------------ writing */
 
+/* A FIFO that nobody reads is refused, not waited for. */
 static int open_file(const char *path)
 {
-    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
 }
 
 static bool is_regular(int fd)
@@ -222,6 +224,7 @@ static void look_for_reopen(struct decisions *log)
     close(log->fd);
     log->fd = fd;
     log->regular = is_regular(fd);
+    log->torn = false;
 }
 
 static bool is_over(struct decisions *log)
@@ -247,7 +250,7 @@ static ssize_t write_some(struct decisions *log, once_span bytes)
 }
 
 /* False: not all of it, and the rest never will be. */
-static bool write_out(struct decisions *log, once_span bytes)
+static bool write_all(struct decisions *log, once_span bytes)
 {
     while (bytes.len > 0) {
         struct pollfd ready = { .fd = log->fd, .events = POLLOUT };
@@ -259,10 +262,18 @@ static bool write_out(struct decisions *log, once_span bytes)
         ssize_t n = write_some(log, bytes);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return false;
-        if (n > 0)
+        if (n > 0) {
+            log->torn = bytes.ptr[n - 1] != '\n';
             bytes = once_span_skip(bytes, (size_t)n);
+        }
     }
     return true;
+}
+
+/* The same. After one that broke off, where a disk was full say, a new line begins. */
+static bool write_out(struct decisions *log, once_span bytes)
+{
+    return (!log->torn || write_all(log, ONCE_LIT("\n"))) && write_all(log, bytes);
 }
 
 /* Where lines are missing it says so. */

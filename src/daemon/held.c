@@ -9,15 +9,18 @@ static struct held **bucket_of(struct held_table *table, uint64_t fence)
     return &table->buckets[fence * 0x9e3779b97f4a7c15ULL >> 52];
 }
 
-void held_add(struct held_table *table, const void *holder, const struct once_grant *grant)
+static struct held *find(struct held_table *table, uint64_t fence)
+{
+    struct held *held = *bucket_of(table, fence);
+    while (held != NULL && held->grant.fence != fence)
+        held = held->next;
+    return held;
+}
+
+static void enter(struct held_table *table, const void *holder, const struct once_grant *grant)
 {
     static_assert(HELD_BUCKETS == 1 << 12, "the hash has 12 bits");
     struct held **bucket = bucket_of(table, grant->fence);
-    for (struct held *held = *bucket; held != NULL; held = held->next)
-        if (held->grant.fence == grant->fence) {
-            held->holder = holder; /* asked again, over another connection */
-            return;
-        }
     struct held *held = table->spare;
     if (held != NULL)
         table->spare = held->next;
@@ -28,6 +31,21 @@ void held_add(struct held_table *table, const void *holder, const struct once_gr
     *held = (struct held){ *grant, holder, *bucket };
     *bucket = held;
     table->count++;
+}
+
+void held_add(struct held_table *table, const void *holder, const struct once_grant *grant)
+{
+    struct held *held = find(table, grant->fence);
+    if (held != NULL)
+        held->holder = holder; /* asked again, over another connection */
+    else
+        enter(table, holder, grant);
+}
+
+void held_renew(struct held_table *table, const void *holder, const struct once_grant *grant)
+{
+    if (find(table, grant->fence) == NULL)
+        enter(table, holder, grant);
 }
 
 static void unlink_held(struct held_table *table, struct held **at)

@@ -278,11 +278,11 @@ static once_result remove_stale(const struct sockaddr_un *address, struct once_e
         return ONCE_OK;
     if (!S_ISSOCK(st.st_mode))
         return once_fail(err, ONCE_INVALID, "'%s' is there and is no socket", address->sun_path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     if (fd >= 0)
         close(fd);
-    if (error == 0)
+    if (error == 0 || error == EAGAIN) /* the latter: many wait to be accepted */
         return once_fail(err, ONCE_UNAVAILABLE, "a daemon is listening on '%s' already", address->sun_path);
     if (error != ECONNREFUSED)
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' is there, and who listens on it cannot be told: %s",
@@ -312,17 +312,25 @@ static once_result listen_locked(struct server *s, const struct sockaddr_un *add
     return watch(s, &s->listener, fd, on_connect, err);
 }
 
+once_result server_path_check(const char *path, struct once_error *err)
+{
+    const size_t max = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    if (strlen(path) > max)
+        return once_fail(err, ONCE_INVALID, "the socket's path is %zu bytes long, the limit is %zu", strlen(path), max);
+    return ONCE_OK;
+}
+
 static once_result listen_on(struct server *s, const char *path, struct once_error *err)
 {
-    if (strlen(path) >= sizeof s->address.sun_path)
-        return once_fail(err, ONCE_INVALID, "the socket's path is %zu bytes long, the limit is %zu", strlen(path),
-                         sizeof s->address.sun_path - 1);
+    once_result r = server_path_check(path, err);
+    if (r != ONCE_OK)
+        return r;
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     memcpy(address.sun_path, path, strlen(path) + 1);
     int lock = lock_folder(&address, err);
     if (lock < 0)
         return ONCE_UNAVAILABLE;
-    once_result r = listen_locked(s, &address, err);
+    r = listen_locked(s, &address, err);
     close(lock);
     return r;
 }

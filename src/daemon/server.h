@@ -47,6 +47,8 @@ struct server_options {
 struct server;
 struct expiry_counters; /* reaper.h */
 
+/* Whether a socket can have it, without looking there. */
+once_result server_path_check(const char *path, struct once_error *err);
 /* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);
 /* Serves until a signal comes, then finishes what is under way. The number of the signal. */

@@ -160,14 +160,35 @@ static struct slow_job *take(struct slow *s)
     return job;
 }
 
-static void hand_back(struct slow *s, struct slow_job *job)
+/* With the lock. */
+static void put_done(struct slow *s, struct slow_job *job)
 {
-    pthread_mutex_lock(&s->lock);
     job->next = NULL;
     *s->done_last = job;
     s->done_last = &job->next;
+}
+
+static void hand_back(struct slow *s, struct slow_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    put_done(s, job);
     pthread_mutex_unlock(&s->lock);
     wake_server(s);
+}
+
+/* With the lock: what was not begun is done without an answer. NULL: of all askers. */
+static void drop(struct slow *s, const void *asker)
+{
+    struct slow_job **at = &s->first;
+    for (struct slow_job *job; (job = *at) != NULL;) {
+        if (asker != NULL && job->asker != asker) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        put_done(s, job);
+    }
+    s->last = at;
 }
 
 static void *work(void *arg)
@@ -206,6 +227,14 @@ once_result slow_submit(struct slow *s, void *asker, const struct wire_frame *fr
     slow_job_release(job);
     return bad ? once_fail(err, ONCE_NO_MEMORY, "no memory for a question")
                : once_fail(err, ONCE_BUSY, "%d questions wait already", JOBS_MAX);
+}
+
+void slow_forget(struct slow *s, const void *asker)
+{
+    pthread_mutex_lock(&s->lock);
+    drop(s, asker);
+    pthread_mutex_unlock(&s->lock);
+    wake_server(s);
 }
 
 struct slow_job *slow_next(struct slow *s)
@@ -253,6 +282,7 @@ void slow_stop(struct slow *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
+    drop(s, NULL);
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);

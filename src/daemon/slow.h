@@ -23,11 +23,13 @@ struct slow_job {
 
 /* `wake` is an eventfd that is written when answers wait. The reaper is told when expiry is asked for. */
 once_result slow_start(struct once *once, struct reaper *reaper, int wake, struct slow **out, struct once_error *err);
-/* Answers what was submitted, then stops; the answers are still to be taken. */
+/* Answers what it is at, then stops; all jobs are still to be taken, those that were not begun without an answer. */
 void slow_stop(struct slow *slow);
 void slow_free(struct slow *slow);
 /* ONCE_BUSY: too many wait already. */
 once_result slow_submit(struct slow *slow, void *asker, const struct wire_frame *frame, struct once_error *err);
+/* Its asker is gone: what was not begun is not asked. Its jobs are to be taken all the same. */
+void slow_forget(struct slow *slow, const void *asker);
 /* The next job that is answered, or NULL. The caller releases it. */
 struct slow_job *slow_next(struct slow *slow);
 void slow_job_release(struct slow_job *job);

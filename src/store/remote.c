@@ -163,7 +163,9 @@ static once_result connect_daemon(struct remote_store *s, struct once_error *err
 {
     disconnect(s);
     s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s->fd < 0 || connect(s->fd, (struct sockaddr *)&s->address, sizeof s->address) != 0) {
+    struct timeval patience = { .tv_sec = SILENCE_MS_MAX / 1000 }; /* where many wait to be accepted */
+    if (s->fd < 0 || setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0 ||
+        connect(s->fd, (struct sockaddr *)&s->address, sizeof s->address) != 0) {
         once_fail(err, ONCE_UNAVAILABLE, "cannot reach the daemon at '%s': %s", s->address.sun_path, strerror(errno));
         disconnect(s);
         return ONCE_UNAVAILABLE;

@@ -204,6 +204,26 @@ def socket__that_cannot_be_asked_is_left_alone(d):
         ok(daemon.returncode == 69 and "cannot be told" in daemon.stderr and os.path.exists(path), "a daemon says so and ends", daemon)
 
 
+def socket__whose_daemon_does_not_accept_is_not_waited_for(d):
+    """One that stands still has a queue, and it may be full."""
+    path, waiting = d.folder + "/still.sock", []
+    with w.socket.socket(w.socket.AF_UNIX) as still:
+        still.bind(path)
+        still.listen(0)
+        try:
+            while len(waiting) < 100:
+                waiting.append(w.socket.socket(w.socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(path)
+        except BlockingIOError:
+            pass
+        daemon = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", path, "--http", "off"],
+                                capture_output=True, text=True, timeout=SECONDS)
+        ok(daemon.returncode == 69 and "listening on" in daemon.stderr and os.path.exists(path), "another says that one is there", daemon)
+    for s in waiting:
+        s.close()
+
+
 def socket__is_taken_by_one_of_many_that_start_at_once(d):
     """Each with a store of its own, over the socket of one that was killed: what one of them has made
     the others leave alone, and the one that says it is ready is the one that is reached."""
@@ -288,6 +308,22 @@ def holder__gone_lets_rerun_go_on_at_once(d):
     ok(second.arm == w.EXECUTE and second.attempt() == 2 and second.grant[1] > first.grant[1],
        "when his connection is gone the next takes over, with a larger fence (K2)")
     ok(b.ask(w.finish(first.grant)).arm == w.FENCED, "and he is fenced (K3)")
+
+
+def holder__gone_is_noticed_also_after_it_came_back(d):
+    """Over another connection, to another daemon: it renews what it holds, and its end is an end there, too."""
+    first = d.client().ask(w.claim("c", takeover=w.RERUN, lease_ms=3600000))
+    d.end(signal.SIGKILL)
+    d.start()
+    holder, helper, b = d.client(), d.client(), d.client()
+    renew = w.call(w.EXTEND, struct.pack("!q", 3600000), *first.grant)
+    ok(holder.ask(renew).arm == w.DONE and helper.ask(renew).arm == w.DONE, "it renews, and so does one who helps it")
+    helper.close()
+    d.client().ask(w.claim("marker"))
+    ok(b.ask(w.claim("c", takeover=w.RERUN)).arm == w.IN_PROGRESS, "that he is gone changes nothing (K1)")
+    holder.close()
+    second = b.ask(w.claim("c", takeover=w.RERUN, wait_ms=int(SECONDS * 1000)))
+    ok(second.arm == w.EXECUTE and second.grant[1] > first.grant[1], "when the holder is gone the next takes over (K2)", second.arm)
 
 
 def holder__gone_changes_nothing_under_escalate(d):
@@ -465,6 +501,21 @@ def expiry__goes_on_while_questions_are_asked(d):
     def records():
         return struct.unpack_from("!9Q", c.ask(w.frame(w.STATS, struct.pack("!Q", 0))).payload)[8]
     ok(wait_for(lambda: records() == 0, "expiry"), "what expired goes")
+
+
+def questions__of_one_who_is_gone_are_not_asked(d):
+    """As many as may wait: others would have to come again, for answers that nobody reads."""
+    gone, c = d.client(), d.client()
+    question = w.frame(w.LIST, struct.pack("!IB", 0, 0) + w.text("") * 3 + struct.pack("!qBBQI", 0, 0, 0, 0, 10))
+    d.p.send_signal(signal.SIGSTOP)
+    gone.send(question * 256 + w.claim("a"))
+    gone.close()
+    c.send(question)
+    d.p.send_signal(signal.SIGCONT)
+    answer = c.get()
+    ok(answer.kind == w.PAGE, "another is answered", answer.text)
+    answer = c.ask(w.claim("a", wait_ms=int(SECONDS * 1000)))
+    ok(answer.arm == w.EXECUTE, "a claim that came with them was done, and given back", answer.arm)
 
 
 def descriptors__that_run_out_are_waited_for(d):
@@ -697,9 +748,8 @@ def http__is_served_beside_the_socket(d):
 
 def usage__mistakes_are_told(_):
     rows = [(["--socket"], 64, "needs a value"), (["--allow", "no-such-user"], 64, "there is no user"),
-            (["extra"], 64, "too much"), (["--socket", "/x" * 99], 64, "the limit is 107"),
-            (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
-    early = [(["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
+            (["extra"], 64, "too much"), (["--socket", "/nonexistent/s"], 69, "cannot listen"), (["--store", "nonsense"], 64, "not a store")]
+    early = [(["--socket", "/x" * 99], 64, "the limit is 107"), (["--console", "0.0.0.0:1"], 64, "other machines"), (["--http", "0.0.0.0:1"], 64, "other machines"),
              (["--escalate-webhook", "http://127.0.0.1:9/", "--escalate-secret", "/nonexistent"], 64, "'/nonexistent' cannot be read"),
              (["--escalate-webhook", "nowhere"], 64, "nowhere")]
     for options, code, said in rows + early:

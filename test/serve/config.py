@@ -189,6 +189,11 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
             ((*UPSTREAM, "--listen", "*:9000"),
              "--upstream: http://127.0.0.1:9000 is the gateway itself: see --listen"),
+            (("--upstream", "http://Localhost:9000", "--listen", "9000"),
+             "--upstream: http://Localhost:9000 is the gateway itself: see --listen"),
+            (("--upstream", "http://localhost:9000", "--listen", "[::]:9000"),
+             "--upstream: http://localhost:9000 is the gateway itself: see --listen"),
+            ((*UPSTREAM, "--config", ""), "--config takes a directory"),
             ((*UPSTREAM, "more"), "'more' is too much")):
         status, out, err = world.once("serve", "--print-config", *options)
         equal((status, out), (64, ""), "exit status and output of %s" % (options,))
@@ -257,6 +262,14 @@ def test_missing__port(world):
                               "such address on this machine\n"), "an address of another machine")
 
 
+def test_missing__port_of_its_own(world):
+    port = free_port()
+    for listen, http in (("127.0.0.1:%d" % port, str(port)), ("*:%d" % port, "127.0.0.1:%d" % port)):
+        status, _, err = world.once("serve", *UPSTREAM, "--store", "sqlite:" + world.path("once.db"), "--listen", listen, "--http", http,
+                                    "--nginx", "/bin/true", "--module", "/dev/null")
+        equal((status, err), (64, "once serve: --listen and --http: both cannot listen on 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
+
+
 def test_missing__permission(world):
     if ROOT:
         raise Skip("root may write everywhere; see plain_user")
@@ -288,6 +301,10 @@ def test_config__of_somebody_else_is_kept(world):
                               "--config\n" % world.folder), "message")
     with open(world.path("etc/nginx.conf"), encoding="ascii") as f:
         equal(f.read(), "# mine\n", "the file")
+    os.unlink(world.path("etc/nginx.conf"))
+    os.mkfifo(world.path("etc/nginx.conf"))
+    status, err = started(world, "--config", world.path("etc"), "--nginx", "/bin/true", "--module", "/dev/null")
+    equal((status, "was not written by once serve" in err), (69, True), "a FIFO, which nobody writes to: " + err)
 
 
 # ---------------------------------------------------------------- what nginx says

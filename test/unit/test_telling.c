@@ -9,7 +9,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct once_trace trace = { .trace = { 0xab }, .span = { 1 }, .sampled = true };
@@ -149,6 +153,53 @@ static void log__that_is_not_read_drops_and_counts(void)
     close(ends[1]);
 }
 
+/* As on a full disk: a line may break off in the middle, and the one after it is whole. */
+static void log__that_was_full_goes_on_with_a_new_line(void)
+{
+    char path[] = "/tmp/once-decisions-XXXXXX", line[DECISION_LINE_LEN];
+    struct decisions *log = NULL;
+    struct decision d = claim();
+    struct rlimit before, small;
+    close(mkstemp(path));
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small = (struct rlimit){ .rlim_cur = (64 << 10) + 1, .rlim_max = before.rlim_max };
+    CHECK(decisions_start(DECISIONS_JSON, path, &log, NULL) == ONCE_OK);
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    for (int i = 0; i < 1000; i++)
+        decisions_note(log, &d);
+    while (metric(log, "once_decision_lines_total") + metric(log, "once_decision_lines_dropped_total") < 1000)
+        sched_yield();
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    EXPECT(metric(log, "once_decision_lines_dropped_total") > 0);
+    decisions_note(log, &d);
+    decisions_stop(log);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    size_t torn = 0, glued = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        torn += strcmp(line + strlen(line) - 2, "}\n") != 0;
+        glued += strstr(line + 1, "{\"time\"") != NULL;
+    }
+    fclose(file);
+    EXPECT(torn == 1 && glued == 0);
+    unlink(path);
+}
+
+/* It would be waited for, and no signal ends a program that has not begun. */
+static void log__of_a_fifo_that_nobody_reads_is_refused(void)
+{
+    char folder[] = "/tmp/once-decisions-XXXXXX", path[64];
+    struct decisions *log = NULL;
+    struct once_error err;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    CHECK(mkfifo(path, 0600) == 0);
+    EXPECT(decisions_start(DECISIONS_JSON, path, &log, &err) == ONCE_UNAVAILABLE);
+    unlink(path);
+    rmdir(folder);
+}
+
 static void log__of_no_file_is_refused(void)
 {
     struct decisions *log = NULL;
@@ -286,6 +337,8 @@ int main(int argc, char **argv)
         TEST(line__cannot_be_forged),
         TEST(log__writes_all_of_it_and_ends),
         TEST(log__that_is_not_read_drops_and_counts),
+        TEST(log__that_was_full_goes_on_with_a_new_line),
+        TEST(log__of_a_fifo_that_nobody_reads_is_refused),
         TEST(log__of_no_file_is_refused),
         TEST(otlp__is_json_as_the_protocol_has_it),
         TEST(exporter__without_a_collector_drops_and_counts),
