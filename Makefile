@@ -54,7 +54,7 @@ check: deps jars ## the tests under ASan and UBSan, the threaded ones under TSan
 
 tsan: deps
 	@CC=clang meson setup $(LINES) -Db_sanitize=thread -Db_lundef=false build-tsan >/dev/null 2>&1 || true
-	@ONCE_TEST_SECONDS=300 tools/run-tests build-tsan --timeout-multiplier 5 --suite conformance --suite daemon --suite unit --no-suite plain --no-suite postgres --no-suite slow
+	@ONCE_TEST_SECONDS=300 tools/run-tests build-tsan --timeout-multiplier 5 --suite conformance --suite daemon --suite threads --no-suite plain --no-suite postgres --no-suite slow
 
 clang: deps ## does clang build it without a warning? (the tests: make check)
 	@CC=clang meson setup -Dtests=none build-clang >/dev/null 2>&1 || true

@@ -68,9 +68,11 @@ class Broker:
     def launch(self):
         """Starts it, and does not wait."""
         self.prepare()
-        arguments, environment = self.command()
+        arguments, more = self.command()
+        environment = dict(os.environ, **more)
+        environment.pop("MALLOC_PERTURB_", None)  # is for our programs: see test/pg/cluster.py
         with open(self.log, "ab") as log:
-            self.p = subprocess.Popen(arguments, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log,
+            self.p = subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                                       stderr=subprocess.STDOUT, cwd=self.folder, preexec_fn=die_with_parent)
 
     def wait(self):

@@ -2,7 +2,7 @@
 """The shop of examples/ in every language, as processes: paid, refused, raced, killed -9 in each of its phases and asked again. One
 order, one charge, one receipt, and the same bytes ever after. A language that is not installed is skipped.
 
-    orders.py postgres [CASE...]     under with-postgres --tcp; SIZE=2: all places to be killed at, in all languages
+    orders.py postgres [CASE...]     under with-postgres --tcp; SIZE=2: what SIZE=1 leaves out; SIZE=3: all of it
 
 Nothing in the examples helps: they are killed from outside. Triggers on the table `orders` wait for advisory locks, one
 inside each transaction and one at the end of its COMMIT; the test holds the lock, and kills the service in the middle; or stops
@@ -437,12 +437,13 @@ def main():
     cases = []
     for n, language in enumerate(toolchains.LANGUAGES):
         sql, gateway = language + " sql ", language + " gateway "
-        cases += [(sql + "usual", usual), (gateway + "usual", usual)]
-        # Not every place in every language every day: all of them in all languages are for SIZE=2.
-        places = PLACES if SIZE > 1 else [PLACES[n + 2]]
-        cases += [(sql + "killed at " + place, killed(place)) for place in places]
-        places = PLACES if SIZE > 1 else [PLACES[(n + 3) % 4 + 1]]
-        cases += [(gateway + "killed at " + place, killed(place)) for place in places]
+        # Not every place in every language every day: what is left out then is for SIZE=2, and SIZE=3 is all of it.
+        today = {sql: PLACES[n + 2], gateway: PLACES[(n + 3) % 4 + 1]}
+        for way, place in today.items():
+            if SIZE != 2:
+                cases.append((way + "usual", usual))
+            places = [place] if SIZE == 1 else [p for p in PLACES if SIZE > 2 or p != place]
+            cases += [(way + "killed at " + place, killed(place)) for place in places]
         if SIZE > 1:
             cases += [(sql + "in parallel", in_parallel), (gateway + "in parallel", in_parallel), (sql + "declined", declined),
                       (gateway + "declined", declined), (sql + "provider away", away), (gateway + "provider away", away),

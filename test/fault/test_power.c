@@ -103,6 +103,20 @@ struct disk {
     struct image files[FILES]; /* what is certain */
 };
 
+static struct disk disk; /* one for all: malloc() fills all of it with something, wherever Meson runs a test */
+
+static void disk_init(void)
+{
+    for (int f = 0; f < FILES; f++)
+        disk.files[f].bytes = malloc(FILE_LEN_MAX);
+}
+
+static void disk_release(void)
+{
+    for (int f = 0; f < FILES; f++)
+        free(disk.files[f].bytes);
+}
+
 static void image_write(struct image *image, size_t offset, const uint8_t *bytes, size_t len)
 {
     if (offset + len > FILE_LEN_MAX)
@@ -155,7 +169,7 @@ static void image_lose(struct image *image, const struct event *e, enum loss los
 static bool *forgotten; /* per event: a sync that failed was its last chance */
 
 /* The files after the power went behind `count` events. */
-static void disk_build(struct disk *disk, size_t count, enum loss loss)
+static void disk_build(size_t count, enum loss loss)
 {
     size_t synced[FILES] = { 0 };
     size_t folder_synced = 0;
@@ -168,10 +182,10 @@ static void disk_build(struct disk *disk, size_t count, enum loss loss)
             folder_synced = i;
     }
     for (int f = 0; f < FILES; f++)
-        disk->files[f].len = 0, disk->files[f].there = false;
+        disk.files[f].len = 0, disk.files[f].there = false;
     for (size_t i = 0; i < count; i++) {
         const struct event *e = &events[i];
-        struct image *image = &disk->files[e->file];
+        struct image *image = &disk.files[e->file];
         if (e->kind == INJECT_UNLINKED) {
             if (i < folder_synced || loss == LOSE_NOTHING || (loss != LOSE_ALL && random_next() % 2 == 0))
                 image->there = false, image->len = 0;
@@ -185,32 +199,19 @@ static void disk_build(struct disk *disk, size_t count, enum loss loss)
     }
 }
 
-static void disk_write(const struct disk *disk)
+static void disk_write(void)
 {
     clean(test_folder);
     for (int f = 0; f < FILES - 1; f++) {
         char path[400];
         snprintf(path, sizeof path, "%s/%s", test_folder, file_names[f]);
-        if (!disk->files[f].there)
+        if (!disk.files[f].there)
             continue;
         int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0 || write(fd, disk->files[f].bytes, disk->files[f].len) != (ssize_t)disk->files[f].len)
+        if (fd < 0 || write(fd, disk.files[f].bytes, disk.files[f].len) != (ssize_t)disk.files[f].len)
             abort();
         close(fd);
     }
-}
-
-static void disk_init(struct disk *disk)
-{
-    *disk = (struct disk){ 0 };
-    for (int f = 0; f < FILES; f++)
-        disk->files[f].bytes = malloc(FILE_LEN_MAX);
-}
-
-static void disk_release(struct disk *disk)
-{
-    for (int f = 0; f < FILES; f++)
-        free(disk->files[f].bytes);
 }
 
 /* ------------------------------------------------------------------ the work */
@@ -352,14 +353,14 @@ static bool grants_anew(struct once *once, size_t moment, const char *where)
     return right;
 }
 
-static bool holds_after(struct disk *disk, size_t moment, enum loss loss, bool shared)
+static bool holds_after(size_t moment, enum loss loss, bool shared)
 {
     static const char *const losses[LOSSES] = { "all", "nothing", "some", "sectors" };
     char where[100];
     snprintf(where, sizeof where, "power lost at %zu of %zu, unsynced writes lost: %s", moment, event_count,
              losses[loss]);
-    disk_build(disk, moment, loss);
-    disk_write(disk);
+    disk_build(moment, loss);
+    disk_write();
     struct once_error err = { .text = "" };
     struct once *once = open_store(test_folder, shared, &err);
     if (once == NULL) {
@@ -384,8 +385,6 @@ static unsigned long env_number(const char *name, unsigned long otherwise)
 /* Every moment next to a sync, in turn with moments in between, up to `runs`. */
 static void try_moments(bool shared, unsigned long runs)
 {
-    struct disk disk;
-    disk_init(&disk);
     size_t syncs = 0;
     for (size_t i = 0; i < event_count; i++)
         syncs += events[i].kind == INJECT_SYNCED;
@@ -399,14 +398,13 @@ static void try_moments(bool shared, unsigned long runs)
             /* Just before the sync, just after it, or a little earlier. */
             size_t back = random_next() % 3 == 0 ? random_next() % 40 : 0;
             size_t moment = i + 1 - (done % 2 == 0) - (back < i ? back : 0);
-            failures += !holds_after(&disk, moment, (enum loss)(random_next() % LOSSES), shared && done % 3 != 0);
+            failures += !holds_after(moment, (enum loss)(random_next() % LOSSES), shared && done % 3 != 0);
             done++;
         }
     }
     printf("# %lu moments of %zu events with %zu syncs\n", done, event_count, syncs);
     EXPECT(failures == 0);
     EXPECT(done >= runs / 2);
-    disk_release(&disk);
 }
 
 static void record_and_try(bool shared)
@@ -457,16 +455,13 @@ static bool holds_after_failed_sync(bool shared, unsigned long nth, bool *reache
     *reached = inject_disarm();
     inject_record(NULL, NULL);
     mark_forgotten();
-    struct disk disk;
-    disk_init(&disk);
     bool ok = true;
     /* Behind many answers, and at the end. */
     unsigned step = env_number("SIZE", 1) < 4 ? 12 : 3;
     for (unsigned i = 0; ok && i < answer_count; i += step)
         if (answers[i].finished_at != 0)
-            ok = holds_after(&disk, answers[i].finished_at, LOSE_ALL, shared);
-    ok = ok && holds_after(&disk, event_count, LOSE_ALL, shared);
-    disk_release(&disk);
+            ok = holds_after(answers[i].finished_at, LOSE_ALL, shared);
+    ok = ok && holds_after(event_count, LOSE_ALL, shared);
     free(forgotten);
     forgotten = NULL;
     forget();
@@ -531,8 +526,9 @@ int main(int argc, char **argv)
         TEST(power_lost__shared),
         TEST(power_lost_after_a_failed_sync__shared),
     };
-    int failed = 0;
-    failed = test_main(argc, argv, tests, sizeof tests / sizeof *tests);
+    disk_init();
+    int failed = test_main(argc, argv, tests, sizeof tests / sizeof *tests);
+    disk_release();
     clean(work_folder);
     clean(test_folder);
     rmdir(work_folder);

@@ -285,7 +285,7 @@ def next_version():
         if os.path.exists(tree + "/etc/default/once"):
             with open(tree + "/etc/default/once", "a", encoding="utf-8") as file:
                 file.write("# a line of the next version\n")
-        output("dpkg-deb", "-b", tree, "%s/%s" % (where, os.path.basename(path).replace(version, version + "+1")))
+        output("dpkg-deb", "-Zgzip", "-z1", "-b", tree, "%s/%s" % (where, os.path.basename(path).replace(version, version + "+1")))
         shutil.rmtree(tree)
     return packages(where)
 
