@@ -402,6 +402,18 @@ def conf__proxy_cache_does_not_combine():
     expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
 
 
+@suite.case
+def conf__http_1_0_is_warned_of():
+    """nginx's default: most services mark no end then, and nothing would be replayed."""
+    warning = "proxy_http_version 1.1"
+    for once, more, warned in ((ON, ("proxy_http_version 1.0;",), True), (ON, (), False), (("once observe;", SINGLE), ("proxy_http_version 1.0;",), False),
+                               (("once off;",), ("proxy_http_version 1.0;",), False)):
+        accepted, said, _ = tested(Location("/a/", *once, more=more))
+        expect(accepted and (warning in said) == warned and ("nginx.conf:" in said or not warned), "%s, %s: it said: %s" % (once, more, said))
+    accepted, said, _ = tested(Location("/a/", *ON, to=None, more=("root /tmp;", "proxy_http_version 1.0;")))
+    expect(accepted and warning not in said, "without a service: %s" % said)
+
+
 def main():
     global gateway, fastcgi
     suite.require()
