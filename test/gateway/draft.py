@@ -9,6 +9,7 @@ import uuid
 
 from gateway import (Client, Gateway, HERE, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
 
+POLICY = "/.well-known/idempotency"
 EVERYTHING = ("once required;", "once_tenant $http_x_account;", "once_key_header X-Key;", "once_key_format sf;", "once_methods POST PUT DELETE;",
               "once_fingerprint json header=X-Region exclude=/sent_at exclude=/meta/trace credential=X-My-Token;", "once_lease 10s;",
               "once_retention 2h;", "once_body_retention 1h;", "once_key_time off;", "once_wait 3s;", "once_takeover rerun;",
@@ -46,13 +47,15 @@ def told(answer, status, title=None):
     expect(problem is not None, "the answer is no problem document: %s" % answer)
     for member in ("type", "title", "detail", "code"):
         expect(isinstance(problem.get(member), str) and problem[member], "the problem has no %s: %s" % (member, problem))
-    expect_equal(problem.get("status", status), status, "the problem's status")
+    expect_equal(problem["status"], status, "the problem's status")
     expect(isinstance(problem.get("retryable"), bool), "the problem does not say whether to retry: %s" % problem)
     expect_equal(problem.get("error"), {"type": "idempotency_error" if status < 500 else "api_error", "code": problem["code"],
                                         "message": problem["detail"]}, "what Stripe's SDK looks at")
-    links = " ".join(answer.all("Link"))
-    expect("describedby" in links or problem["type"].startswith("http") or "documentation" in problem,
-           "no link to documentation: %s" % answer)
+    expect_equal(problem["documentation"], POLICY, "where the documentation is")
+    expect_equal(answer.all("Link"), ['<%s>; rel="describedby"; type="application/json"' % POLICY], "the link to documentation")
+    expect_equal(answer.all("Content-Language"), ["en"], "the language")
+    expect_equal(answer.all("Cache-Control"), ["no-store"], "who may keep it")
+    expect_equal(problem["type"], "urn:once:problem:" + problem["code"], "the type")
     if title:
         expect_equal(problem["title"], title, "the title")
     expect(not answer.replayed, "an error says that it is a replay")
