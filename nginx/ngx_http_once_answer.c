@@ -536,9 +536,16 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
     ngx_http_once_json_strings(json, olcf->headers);
     once_buf_addf(json, ",\"credentials\":");
     ngx_http_once_json_strings(json, olcf->credentials);
-    once_buf_addf(json, ",\"excluded_members\":%u}",
-                  (unsigned) (olcf->exclude != NULL ? olcf->exclude->nelts : 0));
+    once_buf_addf(json, ",\"excluded_members\":[");
 
+    for (i = 0; olcf->exclude != NULL && i < olcf->exclude->nelts; i++) {
+        if (i > 0) {
+            once_buf_add_byte(json, ',');
+        }
+        ngx_http_once_json_string(json, ((once_span *) olcf->exclude->elts)[i]);
+    }
+
+    once_buf_addf(json, "]}");
     ngx_http_once_json_seconds(json, "retention_seconds", olcf->retention_ms);
     ngx_http_once_json_seconds(json, "body_retention_seconds",
                                olcf->body_retention_ms != 0 ? olcf->body_retention_ms : olcf->retention_ms);

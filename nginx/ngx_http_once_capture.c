@@ -613,7 +613,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
     if (ctx->capture == NGX_HTTP_ONCE_OUTCOME && !ctx->handed && !ngx_http_once_end_is_certain(r)) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                       "once: the upstream's answer has neither length nor chunks: whether it is complete "
-                      "cannot be known, it is not kept");
+                      "cannot be known, it is not kept; most services say it to HTTP/1.1 (proxy_http_version)");
         ctx->dropped = 1;
     }
 

@@ -3,12 +3,22 @@
  */
 #include "ngx_http_once.h"
 
+static ngx_module_t *
+ngx_http_once_find_module(ngx_conf_t *cf, const char *name)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; cf->cycle->modules[i] != NULL && ngx_strcmp(cf->cycle->modules[i]->name, name) != 0; i++) { /* void */ }
+
+    return cf->cycle->modules[i];
+}
+
 /* What an upstream's configuration has that answers cannot be kept with; NULL: nothing. */
 static const char *
 ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
 {
     size_t                     i;
-    ngx_uint_t                 m;
+    ngx_module_t              *module;
     ngx_http_upstream_conf_t  *u;
 
     /* the upstream's configuration is the first member of each */
@@ -18,13 +28,13 @@ ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
     };
 
     for (i = 0; i < sizeof modules / sizeof *modules; i++) {
-        for (m = 0; cf->cycle->modules[m] && ngx_strcmp(cf->cycle->modules[m]->name, modules[i]) != 0; m++) { /* void */ }
+        module = ngx_http_once_find_module(cf, modules[i]);
 
-        if (cf->cycle->modules[m] == NULL) {
+        if (module == NULL) {
             continue;
         }
 
-        u = loc_conf[cf->cycle->modules[m]->ctx_index];
+        u = loc_conf[module->ctx_index];
 
         if (i == 0 && u->upstream != NULL) {
             return "\"grpc_pass\" does not combine with it: what became of a call is told in trailers, and a replay has none";
@@ -40,6 +50,32 @@ ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
     }
 
     return NULL;
+}
+
+/*
+ * Asked by HTTP/1.0, which is nginx's default, most services mark no end of their answers: none of them would be kept.
+ * Not refused: some send a length nevertheless.  The proxy module's configuration is its own, but its commands say where the version is.
+ */
+static void
+ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_http_core_loc_conf_t *clcf, void **loc_conf)
+{
+    ngx_command_t             *cmd;
+    ngx_module_t              *module = ngx_http_once_find_module(cf, "ngx_http_proxy_module");
+    ngx_http_upstream_conf_t  *u = module != NULL ? loc_conf[module->ctx_index] : NULL;
+
+    if (u == NULL || u->upstream == NULL) {
+        return;
+    }
+
+    for (cmd = module->commands; cmd != NULL && cmd->name.len > 0; cmd++) {
+        if (ngx_strcmp(cmd->name.data, "proxy_http_version") == 0
+            && *(ngx_uint_t *) ((char *) u + cmd->offset) == NGX_HTTP_VERSION_10)
+        {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" the service is asked by "
+                          "HTTP/1.0; answers without a length are not kept then: say \"proxy_http_version 1.1\"",
+                          olcf->file, olcf->line, &clcf->name);
+        }
+    }
 }
 
 /* Does an error_page here lead to a named location without a trace of it? Whom access control refused would be claimed for there. */
@@ -117,6 +153,8 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
         return ngx_http_once_refuse_conf(cf, olcf, fault);
     }
 
+    ngx_http_once_warn_of_http_1_0(cf, olcf, clcf, ctx->loc_conf);
+
     if (olcf->pass.len > 0) {  /* what it names may not have been read yet */
         pass = ngx_array_push(&omcf->passes);
         if (pass == NULL) {
@@ -160,6 +198,8 @@ ngx_http_once_check_passes(ngx_conf_t *cf)
                           &pass[i].conf->pass, pass[i].conf->file, pass[i].conf->line, &pass[i].location->name, fault);
             return NGX_ERROR;
         }
+
+        ngx_http_once_warn_of_http_1_0(cf, pass[i].conf, *named, (*named)->loc_conf);
     }
 
     return NGX_OK;

@@ -11,12 +11,10 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import threading
 
 from upstream import behaviour
-from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, nginx_environment, request_bytes,
-                     wait_for)
+from gateway import Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, tested, wait_for
 
 ON = ("once on;", SINGLE)
 LOCATIONS = (
@@ -458,20 +456,8 @@ def fastcgi__what_breaks_off_is_not_an_answer(place, how):
 
 # ------------------------------------------------------------------ what `nginx -t` says
 
-def tested(*locations, http="", server=""):
-    """(it is accepted, what it said, the lines of the configuration)"""
-    other = Gateway(locations, http=http, server=server, upstream=gateway.upstream)
-    other.patient = True
-    other.port = 1
-    other.write_configuration()
-    run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = other.text("nginx.conf").splitlines()
-    other.remove()
-    return run.returncode == 0, run.stdout, lines
-
-
 def refused(directive, location):
-    accepted, said, lines = tested(location)
+    accepted, said, lines = tested(gateway, location)
     expect(not accepted, "it is accepted")
     name = directive.split()[0].rstrip(";")
     where = re.findall(r"nginx\.conf:(\d+)", said)
@@ -491,7 +477,7 @@ BAD_VALUES = ["once maybe;", "once;", "once on off;", "once_daemon;", "once_tena
 
 @suite.case
 def conf__good_values_are_accepted():
-    accepted, said, _ = tested(Location("/a/", *ON, "once_lease 5s;", "once_retention 7d;", "once_wait 10s;", "once_takeover rerun;",
+    accepted, said, _ = tested(gateway, Location("/a/", *ON, "once_lease 5s;", "once_retention 7d;", "once_wait 10s;", "once_takeover rerun;",
                                         "once_max_response 2m memory=0;", "once_key_format sf;", "once_methods POST PUT;"))
     expect(accepted, said)
 
@@ -502,7 +488,7 @@ def conf__an_answer_goes_with_its_record_at_the_latest():
         refused("once_body_retention", Location("/a/", *ON, *values))
     for values in (("once_retention never;", "once_body_retention 1d;"), ("once_retention never;", "once_body_retention never;"),
                    ("once_body_retention 24h;",), ("once_retention 1h;", "once_body_retention off;")):
-        accepted, said, _ = tested(Location("/a/", *ON, *values))
+        accepted, said, _ = tested(gateway, Location("/a/", *ON, *values))
         expect(accepted, said)
 
 
@@ -518,19 +504,25 @@ def conf__credentials_are_no_tenant():
     """They would be stored, and shown wherever keys are."""
     for value in ("$http_authorization", "$http_proxy_authorization", "$http_cookie", "$cookie_session", "$http_x_api_key", "a-${HTTP_Authorization}", "$remote_user$cookie_s",
                   "$http_x_session_token"):
-        accepted, said, lines = tested(Location("/a/", "once on;", 'once_tenant "%s";' % value))
+        accepted, said, lines = tested(gateway, Location("/a/", "once on;", 'once_tenant "%s";' % value))
         expect(not accepted and "credentials would be stored as a tenant's name" in said, "%s: %s" % (value, said))
         number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
         expect("once_tenant" in lines[number - 1], "line %d: %s" % (number, said))
     for value in ("$http_x_account", "$remote_user", "http_authorization", "$http_authorization_of"):
-        accepted, said, _ = tested(Location("/a/", "once on;", 'once_tenant "%s";' % value))
+        accepted, said, _ = tested(gateway, Location("/a/", "once on;", 'once_tenant "%s";' % value))
         expect(accepted, "%s: %s" % (value, said))
 
 
 @suite.case
-def conf__proxy_cache_does_not_combine():
-    accepted, said, _ = tested(Location("/a/", *ON, more=("proxy_cache c;",)), http="proxy_cache_path cache keys_zone=c:1m;")
-    expect(not accepted and "proxy_cache" in said and "nginx.conf:" in said, "it said: %s" % said)
+def conf__http_1_0_is_warned_of():
+    """nginx's default: most services mark no end then, and nothing would be replayed."""
+    warning = "proxy_http_version 1.1"
+    for once, more, warned in ((ON, ("proxy_http_version 1.0;",), True), (ON, (), False), (("once observe;", SINGLE), ("proxy_http_version 1.0;",), False),
+                               (("once off;",), ("proxy_http_version 1.0;",), False)):
+        accepted, said, _ = tested(gateway, Location("/a/", *once, more=more))
+        expect(accepted and (warning in said) == warned and ("nginx.conf:" in said or not warned), "%s, %s: it said: %s" % (once, more, said))
+    accepted, said, _ = tested(gateway, Location("/a/", *ON, to=None, more=("root /tmp;", "proxy_http_version 1.0;")))
+    expect(accepted and warning not in said, "without a service: %s" % said)
 
 
 NOT_COMBINED = {

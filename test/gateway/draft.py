@@ -1,11 +1,25 @@
 #!/usr/bin/env python3
 """draft-ietf-httpapi-idempotency-key-header-07, statement by statement (M1 to M6 are its MUSTs, S1 to
 S7 its SHOULDs), and what it leaves open, as Once decided it (DESIGN 9)."""
+import glob
 import json
+import os
 import re
 import uuid
 
-from gateway import (Client, Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+from gateway import (Client, Gateway, HERE, Location, SINGLE, Suite, expect, expect_equal, new_token, request_bytes, wait_for)
+
+POLICY = "/.well-known/idempotency"
+EVERYTHING = ("once required;", "once_tenant $http_x_account;", "once_key_header X-Key;", "once_key_format sf;", "once_methods POST PUT DELETE;",
+              "once_fingerprint json header=X-Region exclude=/sent_at exclude=/meta/trace credential=X-My-Token;", "once_lease 10s;",
+              "once_retention 2h;", "once_body_retention 1h;", "once_key_time off;", "once_wait 3s;", "once_takeover rerun;",
+              "once_final 2xx 404 -204;", "once_max_response 2m;", "once_replay_headers ETag X-Order;")
+# What is published of that.
+SAID = {"mode": "required", "header": "X-Key", "key": {"format": "sf-string", "min_length": 1, "max_length": 255}, "methods": ["POST", "PUT", "DELETE"],
+        "scope": "the caller", "fingerprint": {"body": "json", "headers": ["X-Region"], "credentials": ["X-My-Token"],
+                                               "excluded_members": ["/sent_at", "/meta/trace"]},
+        "retention_seconds": 7200, "body_retention_seconds": 3600, "key_time": False, "lease_seconds": 10, "wait_seconds": 3, "takeover": "rerun",
+        "final_statuses": [[200, 203], [205, 299], [404, 404]], "max_response_bytes": 2 << 20, "replayed_headers": ["ETag", "X-Order"]}
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE),
              Location("/required/", "once required;", SINGLE),
@@ -17,6 +31,7 @@ LOCATIONS = (Location("/on/", "once on;", SINGLE),
              Location("= /.well-known/idempotency", "once_policy;", to=None),
              Location("= /policy", "once_policy;", "once required;", SINGLE, "once_key_header X-Key;", "once_retention 1h;",
                       "once_wait 2s;", "once_takeover rerun;", to=None),
+             Location("= /everything", "once_policy;", *EVERYTHING, to=None),
              Location("/offering/", "once on;", SINGLE,
                       more=("proxy_http_version 1.1;", "proxy_set_header Upgrade $http_upgrade;", "proxy_set_header Connection $http_connection;")),
              Location("/plain/"))
@@ -32,13 +47,15 @@ def told(answer, status, title=None):
     expect(problem is not None, "the answer is no problem document: %s" % answer)
     for member in ("type", "title", "detail", "code"):
         expect(isinstance(problem.get(member), str) and problem[member], "the problem has no %s: %s" % (member, problem))
-    expect_equal(problem.get("status", status), status, "the problem's status")
+    expect_equal(problem["status"], status, "the problem's status")
     expect(isinstance(problem.get("retryable"), bool), "the problem does not say whether to retry: %s" % problem)
     expect_equal(problem.get("error"), {"type": "idempotency_error" if status < 500 else "api_error", "code": problem["code"],
                                         "message": problem["detail"]}, "what Stripe's SDK looks at")
-    links = " ".join(answer.all("Link"))
-    expect("describedby" in links or problem["type"].startswith("http") or "documentation" in problem,
-           "no link to documentation: %s" % answer)
+    expect_equal(problem["documentation"], POLICY, "where the documentation is")
+    expect_equal(answer.all("Link"), ['<%s>; rel="describedby"; type="application/json"' % POLICY], "the link to documentation")
+    expect_equal(answer.all("Content-Language"), ["en"], "the language")
+    expect_equal(answer.all("Cache-Control"), ["no-store"], "who may keep it")
+    expect_equal(problem["type"], "urn:once:problem:" + problem["code"], "the type")
     if title:
         expect_equal(problem["title"], title, "the title")
     expect(not answer.replayed, "an error says that it is a replay")
@@ -306,6 +323,45 @@ def m3_m4_m5_s1__a_policy_is_published():
     expect_equal(said["takeover"], "rerun", "the takeover")
     for name in ("methods", "scope", "fingerprint", "final_statuses", "replayed_headers", "errors"):
         expect(name in said, "the policy does not say %s" % name)
+
+
+@suite.case
+def m3_m4_m5_s1__the_policy_says_what_is_configured():
+    """Every member of it, in words that differ from the defaults; where nothing was said, the defaults."""
+    said = policy("/everything")
+    expect_equal({name: said.get(name) for name in SAID}, SAID, "the policy")
+    expect_equal(set(said), {*SAID, "errors", "locations"}, "its members")
+    default = next(place for place in said["locations"] if place["location"] == "/on/")
+    expect_equal((default["mode"], default["methods"], default["scope"], default["takeover"]), ("on", ["POST", "PATCH"], "all callers", "escalate"), "the defaults")
+    expect_equal(default["final_statuses"], [[200, 400], [402, 402], [404, 407], [410, 424], [426, 428], [430, 499]], "the final statuses")
+    expect_equal(default["fingerprint"], {"body": "json where the type says so, else exact", "headers": [], "credentials": [], "excluded_members": []}, "the fingerprint")
+    expect_equal((default["retention_seconds"], default["max_response_bytes"], default["key_time"]), (86400, 1 << 20, True), "the defaults")
+
+
+@suite.case
+def m4__the_errors_that_are_published_are_those_that_come():
+    said, token = policy("/policy")["errors"], new_token()
+    ask("/on/normal", token, token)
+    late = "01000000-0000-7000-8000-%012x" % int(token.split("-")[2])
+    ahead = "ff000000-0000-7000-8000-000000000000"
+    for name, answer in (("missing", ask("/required/normal", None, new_token())), ("malformed", ask("/on/normal", b'"', new_token())),
+                         ("reused", ask("/on/normal", token, token, body=b"another")), ("key_expired", ask("/on/normal", late, late)),
+                         ("key_from_future", ask("/on/normal", ahead, ahead))):
+        expect_equal(answer.status, said[name], name)
+
+
+@suite.case
+def m4__every_code_has_its_line_in_the_documentation():
+    """Of the problem documents that the module makes, in the reference and in the failure guide."""
+    codes = set()
+    for path in glob.glob(os.path.join(HERE, "../../nginx/*.c")):
+        with open(path, encoding="utf-8") as file:
+            codes |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)",\s*(?:"[A-Z]|record)', file.read()))  # a title follows
+    expect(len(codes) > 15, "codes in the module: %s" % codes)
+    for page in ("nginx.md", "failures.md"):
+        with open(os.path.join(HERE, "../../docs", page), encoding="utf-8") as file:
+            text = file.read()
+        expect_equal([code for code in sorted(codes) if "`%s`" % code not in text], [], "codes that %s does not have" % page)
 
 
 @suite.case

@@ -649,6 +649,18 @@ def kill(pid, number=signal.SIGKILL):
         pass
 
 
+def tested(gateway, *locations, http="", server=""):
+    """What `nginx -t` makes of a configuration beside this gateway's: (it is accepted, what it said, the lines of the configuration)"""
+    other = Gateway(locations, http=http, server=server, upstream=gateway.upstream)
+    other.patient = True
+    other.port = 1
+    other.write_configuration()
+    run = subprocess.run(other.nginx_command("-t"), cwd=other.folder, env=nginx_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = other.text("nginx.conf").splitlines()
+    other.remove()
+    return run.returncode == 0, run.stdout, lines
+
+
 # ------------------------------------------------------------------ TAP
 
 class Suite:
