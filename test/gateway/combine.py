@@ -523,6 +523,8 @@ def conf__http_1_0_is_warned_of():
         expect(accepted and (warning in said) == warned and ("nginx.conf:" in said or not warned), "%s, %s: it said: %s" % (once, more, said))
     accepted, said, _ = tested(gateway, Location("/a/", *ON, to=None, more=("root /tmp;", "proxy_http_version 1.0;")))
     expect(accepted and warning not in said, "without a service: %s" % said)
+    accepted, said, _ = tested(gateway, Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", more=("proxy_http_version 1.0;",)))
+    expect(accepted and '"@b"' in said and warning in said, "where once_pass goes: %s" % said)
 
 
 NOT_COMBINED = {
@@ -552,7 +554,7 @@ def not_combined(locations, why):
 
 
 def combined(locations):
-    accepted, said, _ = tested(*locations)
+    accepted, said, _ = tested(gateway, *locations)
     expect(accepted, said)
 
 
