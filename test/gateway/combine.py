@@ -547,7 +547,7 @@ COMBINED = {
 
 def not_combined(locations, why):
     """F46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
-    accepted, said, lines = tested(*locations, http="proxy_cache_path cache keys_zone=c:1m;")
+    accepted, said, lines = tested(gateway, *locations, http="proxy_cache_path cache keys_zone=c:1m;")
     expect(not accepted and why in said, "it said: %s" % said)
     number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
     expect_equal(lines[number - 1].strip(), "once on;", "line %d" % number)
