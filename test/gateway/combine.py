@@ -313,6 +313,17 @@ def an_offer_of_http_2_is_not_an_upgrade():
 
 
 @suite.case
+def underscores_in_headers__what_the_service_is_told_is_ours():
+    """To a service that gets its header as variables, Once_Fence is Once-Fence."""
+    token = new_token()
+    first = gateway.ask("/on/echo", token, token, headers=[("Once_Key", "forged"), ("oNcE_fence", "987654"), ("Once-Fence", "987654"), ("Once_Other", "kept")])
+    told = [(name.lower().replace("_", "-"), value) for name, value in json.loads(first.body)["headers"]]
+    names = [name for name, _ in told]
+    expect_equal((names.count("once-key"), names.count("once-fence"), names.count("once-other")), (1, 1, 1), "what it was told: %s" % told)
+    expect(("once-key", "forged") not in told and ("once-fence", "987654") not in told, "it was told what the client said: %s" % told)
+
+
+@suite.case
 def gzip__is_applied_to_replays_anew():
     token = new_token()
     zipped = [gateway.ask("/gzip/chunked", token, token, headers=[("Accept-Encoding", "gzip")]) for _ in range(2)]
@@ -584,7 +595,8 @@ def main():
               "fastcgi_param CONTENT_LENGTH $content_length;")
     gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
                        Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
-                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;")
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;",
+                      server="underscores_in_headers on;")
     gateway.patient = True
     os.mkdir(gateway.path("files"))
     os.mkdir(gateway.path("dav"))
