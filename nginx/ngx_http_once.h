@@ -8,12 +8,14 @@
  *     ngx_http_once_due.c       how long the daemon has, where it may be this worker that was late
  *     ngx_http_once_nonce.c     random bytes that name a call
  *     ngx_http_once_request.c   a request: its key; the claim; what follows
+ *     ngx_http_once_held.c      claims and their leases, while the upstream works
  *     ngx_http_once_caller.c    who asks: tenant, credentials
  *     ngx_http_once_body.c      what was asked: fingerprint, members of the body
  *     ngx_http_once_resend.c    the request as it is stored for the completer
  *     ngx_http_once_route.c     what a request is counted as
  *     ngx_http_once_probe.c     routes whose service can be asked whether a request happened
  *     ngx_http_once_forward.c   what the upstream is told about an attempt
+ *     ngx_http_once_upstream.c  one try upstream; whether what came back is an answer
  *     ngx_http_once_capture.c   the answer withheld until its outcome is stored
  *     ngx_http_once_withheld.c  its bytes meanwhile, in memory or in a file
  *     ngx_http_once_retention.c how long what is kept: directives, and what is said after that
@@ -61,7 +63,7 @@ typedef struct {
     ngx_array_t                passes;      /* ngx_http_once_pass_t */
 } ngx_http_once_main_conf_t;
 
-/* an upstream whose requests are watched: ngx_http_once_capture.c */
+/* an upstream whose requests are watched: ngx_http_once_upstream.c */
 typedef struct {
     ngx_http_upstream_srv_conf_t    *uscf;
     ngx_http_upstream_init_peer_pt   init;
@@ -348,7 +350,9 @@ void ngx_http_once_merge_route(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev, n
 once_span ngx_http_once_route(ngx_http_once_ctx_t *ctx);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
+/* all that are held, when the worker exits */
 void ngx_http_once_sweep(void);
+void ngx_http_once_hold(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_unhold(ngx_http_once_ctx_t *ctx);
 /* may the request's bytes have reached an upstream? */
 ngx_uint_t ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx);
@@ -356,6 +360,12 @@ ngx_uint_t ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_abandon(ngx_http_once_ctx_t *ctx);
 
 ngx_int_t ngx_http_once_filter_init(ngx_conf_t *cf);
+/* the answer that was withheld, or that there is none: asks the daemon to store it */
+ngx_int_t ngx_http_once_settle(ngx_http_once_ctx_t *ctx);
+/* instead of the upstream's own finalize_request, which is in the context */
+void ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc);
+ngx_uint_t ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx);
+ngx_uint_t ngx_http_once_end_is_certain(ngx_http_request_t *r);
 /* is the answer to a claimed request to be made by nginx itself (X-Accel-Redirect)? */
 ngx_uint_t ngx_http_once_is_handed(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_watch_upstreams(ngx_conf_t *cf);

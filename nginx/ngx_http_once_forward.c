@@ -99,17 +99,43 @@ ngx_http_once_push_request_header(ngx_list_t *list, ngx_pool_t *pool, ngx_http_o
     return NGX_OK;
 }
 
+/* Also as a service may read it that gets its header as variables (CGI): HTTP_ONCE_KEY is Once_Key, too. */
+static ngx_uint_t
+ngx_http_once_is_one_of(ngx_table_elt_t *h, ngx_str_t *names, ngx_uint_t count)
+{
+    size_t      k;
+    ngx_uint_t  j;
+
+    for (j = 0; j < count; j++) {
+        for (k = 0; h->key.len == names[j].len && k < h->key.len; k++) {
+            if (ngx_tolower(h->key.data[k]) != ngx_tolower(names[j].data[k])
+                && !(h->key.data[k] == '_' && names[j].data[k] == '-'))
+            {
+                break;
+            }
+        }
+
+        if (k == names[j].len) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
 /* The list anew without these: elements of the old one may be pointed to, they stay where they are. */
 ngx_int_t
 ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count)
 {
     ngx_list_t        list;
-    ngx_uint_t        i, j, found = 0;
+    ngx_uint_t        i, found = 0;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h, *copy;
 
-    for (j = 0; j < count; j++) {
-        found += ngx_http_once_find_header(r, &names[j], NULL);
+    for (part = &r->headers_in.headers.part; part != NULL; part = part->next) {
+        for (i = 0, h = part->elts; i < part->nelts; i++) {
+            found += ngx_http_once_is_one_of(&h[i], names, count);
+        }
     }
 
     if (found == 0) {
@@ -133,15 +159,7 @@ ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t c
             i = 0;
         }
 
-        for (j = 0; j < count; j++) {
-            if (h[i].key.len == names[j].len
-                && ngx_strncasecmp(h[i].key.data, names[j].data, names[j].len) == 0)
-            {
-                break;
-            }
-        }
-
-        if (j == count) {
+        if (!ngx_http_once_is_one_of(&h[i], names, count)) {
             copy = ngx_list_push(&list);
             if (copy == NULL) {
                 return NGX_ERROR;

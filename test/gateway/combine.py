@@ -31,6 +31,8 @@ LOCATIONS = (
     Location("/fallback/", *ON, to="refusing", more=("error_page 502 = @fallback;",)),
     Location("/fallback-also-on/", *ON, to="refusing", more=("error_page 502 = @fallback-on;",)),
     Location("@fallback-on", *ON, "once_key_header X-Key;"),
+    Location("/fallback-by-variable/", *ON, to="refusing", more=("error_page 502 = @by-variable;",)),
+    Location("@by-variable", to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/[^/]+/(.*) /$1 break;", "proxy_pass http://$there;")),
     Location("/fallback-refused/", *ON, to="refusing", more=("error_page 502 = @refused;",)),
     Location("@refused", to="refusing"),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
@@ -67,10 +69,10 @@ suite = Suite()
 gateway = fastcgi = None
 
 
-def begin(path, token, body=b"{}"):
+def begin(path, token, body=b"{}", headers=()):
     client = Client(gateway.port)
     client.send(request_bytes("POST", path, [("Host", "g"), ("Idempotency-Key", '"%s"' % token), ("X-Test", token),
-                                             ("Content-Length", str(len(body)))], body))
+                                             ("Content-Length", str(len(body))), *headers], body))
     return client
 
 
@@ -211,6 +213,22 @@ def error_page__to_another_upstream(path):
 
 
 @suite.case
+def error_page__to_another_upstream_that_a_variable_names():
+    """It is guarded as the first was: its client may go, and the work is finished and stored."""
+    token, there = new_token(), [("X-There", str(gateway.upstream.port))]
+    client = begin("/fallback-by-variable/held", token, headers=there)
+    wait_for(lambda: gateway.effects(token), "the effect")
+    client.close()
+    for _ in range(5):  # turns of the worker's event loop
+        gateway.ask("/on/normal", new_token(), new_token())
+    expect_equal(gateway.state(token), "running", "the record's state")
+    gateway.upstream.open_gate(token)
+    wait_for(lambda: gateway.state(token) == "succeeded", "the outcome")
+    expect(gateway.ask("/fallback-by-variable/held", token, token, headers=there, body=b"{}").replayed, "the retry is no replay")
+    expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
 def error_page__that_does_not_change_the_status():
     """The client is told 502 by nginx, whatever the other upstream says: then nobody knows."""
     sent_once_whatever_the_error_page("/error-page-refused/normal")
@@ -296,6 +314,17 @@ def dav():
     answers = [gateway.ask("/" + path, delete, delete, method="DELETE", body=None) for _ in range(2)]
     expect_equal([(a.status, a.replayed) for a in answers], [(204, False), (204, True)], "the answers: %s" % answers)
     expect(not os.path.exists(gateway.path(path)), "the file is there")
+
+
+@suite.case
+def underscores_in_headers__what_the_service_is_told_is_ours():
+    """To a service that gets its header as variables, Once_Fence is Once-Fence."""
+    token = new_token()
+    first = gateway.ask("/on/echo", token, token, headers=[("Once_Key", "forged"), ("oNcE_fence", "987654"), ("Once-Fence", "987654"), ("Once_Other", "kept")])
+    told = [(name.lower().replace("_", "-"), value) for name, value in json.loads(first.body)["headers"]]
+    names = [name for name, _ in told]
+    expect_equal((names.count("once-key"), names.count("once-fence"), names.count("once-other")), (1, 1, 1), "what it was told: %s" % told)
+    expect(("once-key", "forged") not in told and ("once-fence", "987654") not in told, "it was told what the client said: %s" % told)
 
 
 @suite.case
@@ -566,7 +595,8 @@ def main():
               "fastcgi_param CONTENT_LENGTH $content_length;")
     gateway = Gateway((*LOCATIONS, Location("/fastcgi/", *ON, to=None, more=passed),
                        Location("/fastcgi-kept/", *ON, to=None, more=(*passed, "fastcgi_keep_conn on;")),
-                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;")
+                       Location("/fastcgi-unbuffered/", *ON, to=None, more=(*passed, "fastcgi_buffering off;"))), http=ZONE + CHARSETS, listen="listen 127.0.0.1:PORT2 http2;",
+                      server="underscores_in_headers on;")
     gateway.patient = True
     os.mkdir(gateway.path("files"))
     os.mkdir(gateway.path("dav"))
