@@ -590,33 +590,38 @@ static void add_nginx(struct once_serve_child *nginx, const struct once_serve_pl
     nginx->death_signal = SIGQUIT;
 }
 
-/* `nginx -t`: what is wrong is said before anything runs. */
-static int test_config(struct serve *serve)
+/* `nginx -t`: what is wrong is said before anything runs. It may take its time, where a name is looked up: `ended` is
+ * set where we were told to end meanwhile. */
+static int test_config(struct serve *serve, const struct once_serve_supervisor *supervisor, bool *ended)
 {
     struct verdict verdict = { .serve = serve };
     struct once_serve_child nginx;
-    sigset_t mask;
     once_buf_init(&verdict.lines, 64 << 10);
     add_nginx(&nginx, &serve->place);
     once_serve_child_add(&nginx, "-t");
     once_serve_child_add(&nginx, "-q");
     nginx.take_line = take_verdict;
     nginx.arg = &verdict;
-    sigprocmask(SIG_SETMASK, NULL, &mask);
-    int error = once_serve_child_start(&nginx, &mask);
+    int error = once_serve_child_start(&nginx, &supervisor->mask);
     if (error != 0)
         return once_cli_fail(&serve->cli, ONCE_EXIT_OS, "cannot start %s: %s", nginx.program, strerror(error));
     while (nginx.output >= 0) {
-        struct pollfd fd = { .fd = nginx.output, .events = POLLIN };
-        poll(&fd, 1, -1);
+        struct pollfd fds[] = { { .fd = nginx.output, .events = POLLIN },
+                                { .fd = supervisor->signals, .events = POLLIN } };
+        poll(fds, sizeof fds / sizeof *fds, -1);
         once_serve_child_read(&nginx);
+        *ended = *ended || once_serve_is_to_end(supervisor);
+        if (*ended)
+            once_serve_child_sweep(&nginx, SIGKILL);
     }
     int status = 0, exit = ONCE_EXIT_OK;
     while (waitpid(nginx.pid, &status, 0) < 0 && errno == EINTR)
         continue;
     bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     fwrite(verdict.lines.ptr, 1, verdict.lines.len, stderr); /* a warning may be among them */
-    if (!good && verdict.meaning != NULL)
+    if (*ended)
+        once_cli_fail(&serve->cli, 0, "ended before anything ran");
+    else if (!good && verdict.meaning != NULL)
         exit =
             once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "the module %s %s", serve->place.module, verdict.meaning);
     else if (!good)
@@ -796,11 +801,15 @@ static int run(struct serve *serve, once_span config)
         .ready = tell_ready,
         .arg = serve,
     };
+    int error = once_serve_watch(&supervisor);
+    if (error != 0)
+        return once_cli_fail(&serve->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
+    bool ended = false;
     if (once_serve_place_make(&serve->place, &err) != ONCE_OK ||
         once_serve_place_write_config(&serve->place, config, &err) != ONCE_OK)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
-    int exit = test_config(serve);
-    if (exit != ONCE_EXIT_OK)
+    int exit = test_config(serve, &supervisor, &ended);
+    if (exit != ONCE_EXIT_OK || ended)
         return exit;
     tell_places(serve);
     add_daemon(&supervisor.daemon, serve);

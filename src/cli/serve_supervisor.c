@@ -162,16 +162,20 @@ static void reload(struct once_serve_supervisor *s)
     once_serve_child_signal(&s->nginx, SIGHUP);
 }
 
+/* A terminal that was closed also sends HUP, and nobody could end us from there. */
+static bool is_hung_up(const struct once_serve_supervisor *s, int signal)
+{
+    return signal == SIGHUP && s->terminal && !isatty(STDERR_FILENO);
+}
+
 static void take_signals(struct once_serve_supervisor *s)
 {
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int signal = (int)info.ssi_signo;
-        /* A terminal that was closed also sends HUP, and nobody could end us from there. */
-        bool hung_up = signal == SIGHUP && s->terminal && !isatty(STDERR_FILENO);
         if (signal == SIGCHLD)
             reap(s);
-        else if (signal == SIGHUP && !hung_up)
+        else if (signal == SIGHUP && !is_hung_up(s, signal))
             reload(s);
         else if (signal == SIGUSR1) {
             if (s->daemon.pid != 0)
@@ -187,7 +191,18 @@ static void take_signals(struct once_serve_supervisor *s)
     }
 }
 
-static int watch_signals(struct once_serve_supervisor *s)
+bool once_serve_is_to_end(const struct once_serve_supervisor *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int signal = (int)info.ssi_signo;
+        if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT || is_hung_up(s, signal))
+            return true;
+    }
+    return false;
+}
+
+int once_serve_watch(struct once_serve_supervisor *s)
 {
     static const int wanted[] = { SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD };
     sigset_t set;
@@ -206,6 +221,7 @@ static int watch_signals(struct once_serve_supervisor *s)
     sigprocmask(SIG_BLOCK, &set, &s->mask);
     /* Workers of a master that died become our children, and their end is told. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    s->terminal = isatty(STDERR_FILENO);
     return 0;
 }
 
@@ -295,10 +311,6 @@ static int time_to_wait(const struct once_serve_supervisor *s)
 
 int once_serve_supervise(struct once_serve_supervisor *s)
 {
-    int error = watch_signals(s);
-    if (error != 0)
-        return once_cli_fail(s->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
-    s->terminal = isatty(STDERR_FILENO);
     s->daemon.take_line = take_daemon_line;
     s->daemon.arg = s;
     s->phase = ONCE_SERVE_DAEMON;

@@ -47,7 +47,13 @@ struct once_serve_supervisor {
     int exit;
 };
 
-/* Returns an exit code when all has ended. */
+/* From here on signals are waited for by us. 0, or an errno. */
+int once_serve_watch(struct once_serve_supervisor *supervisor);
+
+/* Before it is supervised: did one come that ends it? Others mean nothing yet. */
+bool once_serve_is_to_end(const struct once_serve_supervisor *supervisor);
+
+/* After once_serve_watch(). Returns an exit code when all has ended. */
 int once_serve_supervise(struct once_serve_supervisor *supervisor);
 
 #endif

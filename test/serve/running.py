@@ -91,6 +91,23 @@ def test_end__each_signal_ends_all_and_it_can_start_again(world):
         equal(request(port, timeout=5), None, "after the end")
 
 
+def test_end__before_anything_runs_leaves_nothing(world):
+    """While nginx -t takes its time, as where a name is looked up and nobody answers."""
+    slow = world.path("slow")
+    with open(slow, "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\n: > %s.began\nexec sleep 600\n" % slow)
+    os.chmod(slow, 0o755)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        gateway = world.serve("--nginx", slow, "--module", "/dev/null")
+        wait_for("nginx -t", lambda: os.path.exists(slow + ".began"))
+        os.unlink(slow + ".began")
+        gateway.process.send_signal(signal.SIGHUP)  # nothing was read yet that could be read again
+        gateway.process.send_signal(number)
+        equal(gateway.process.wait(SECONDS), 0, "its exit status by signal %d: %s" % (number, gateway.log()))
+        equal(os.path.exists("/run/once-serve-127.0.0.1-%d" % gateway.port), False, "its folder")
+        equal(os.path.exists(world.path("once.db")), False, "a store")
+
+
 def test_end__a_request_in_flight_is_finished(world):
     need_module()
     gateway = world.serve().ready()
