@@ -305,6 +305,13 @@ ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx
 ngx_int_t ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count);
 ngx_int_t ngx_http_once_strip_headers(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_forward_headers(ngx_http_once_ctx_t *ctx);
+/* of a request with Upgrade and a key: NGX_OK, or it was refused */
+ngx_int_t ngx_http_once_read_upgrade(ngx_http_once_ctx_t *ctx);
+/* informational answers of its upstream are not the answer */
+void ngx_http_once_skip_interim(ngx_http_once_ctx_t *ctx);
+void ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf);
+/* another module's configuration of the location that is being merged, or NULL */
+void *ngx_http_once_find_loc_conf(ngx_conf_t *cf, const char *name);
 /* as once_child_key() makes it, for the call "upstream" */
 void ngx_http_once_child_key(ngx_http_once_ctx_t *ctx, u_char text[ONCE_CHILD_KEY_LEN]);
 /* ctx->fingerprint, with the daemon's secret */

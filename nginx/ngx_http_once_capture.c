@@ -35,46 +35,6 @@ static ngx_http_output_body_filter_pt    ngx_http_once_next_body_filter;
 
 /* ---------------------------------------------------------------- one try upstream */
 
-/* nginx takes the first head for the answer.  100, 102 and 103 are none, what follows them is; 101 stays one, and a
- * bad one.  They are not passed on (K4).  As many may come as fit into proxy_buffer_size. */
-static ngx_int_t
-ngx_http_once_process_header(ngx_http_request_t *r)
-{
-    ngx_int_t             rc;
-    ngx_http_upstream_t  *u = r->upstream;
-    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
-
-    for ( ;; ) {
-        rc = ctx->process_header(r);
-
-        if (u->process_header != ngx_http_once_process_header) {  /* the status line was read: the fields */
-            ctx->process_header = u->process_header;
-            u->process_header = ngx_http_once_process_header;
-        }
-
-        if (rc != NGX_OK || u->headers_in.status_n < NGX_HTTP_CONTINUE || u->headers_in.status_n >= NGX_HTTP_OK
-            || u->headers_in.status_n == NGX_HTTP_SWITCHING_PROTOCOLS)
-        {
-            return rc;
-        }
-
-        /* as before a first try, but what was read stays */
-        ngx_memzero(&u->headers_in, sizeof(ngx_http_upstream_headers_in_t));
-        u->headers_in.content_length_n = -1;
-        u->headers_in.last_modified_time = -1;
-
-        if (ngx_list_init(&u->headers_in.headers, r->pool, 8, sizeof(ngx_table_elt_t)) != NGX_OK
-            || ngx_list_init(&u->headers_in.trailers, r->pool, 2, sizeof(ngx_table_elt_t)) != NGX_OK
-            || u->reinit_request(r) != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        ctx->process_header = u->process_header;
-        u->process_header = ngx_http_once_process_header;
-    }
-}
-
 /* Before the first try: this request's upstream is not tried twice, does not end with its
  * client, and its errors are not replaced. */
 static ngx_int_t
@@ -101,10 +61,7 @@ ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
     u->conf = conf;
     ctx->guarded = 1;
 
-    if (u->schema.len >= 4 && ngx_strncmp(u->schema.data, "http", 4) == 0) {
-        ctx->process_header = u->process_header;
-        u->process_header = ngx_http_once_process_header;
-    }
+    ngx_http_once_skip_interim(ctx);
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;

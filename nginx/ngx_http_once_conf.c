@@ -656,7 +656,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     return olcf;
 }
 
-static void *
+void *
 ngx_http_once_find_loc_conf(ngx_conf_t *cf, const char *name)
 {
     ngx_uint_t            i;
@@ -681,35 +681,6 @@ ngx_http_once_refuse_conf(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const 
     ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" %s", olcf->file, olcf->line,
                   &clcf->name, what);
     return NGX_CONF_ERROR;
-}
-
-/*
- * Asked by HTTP/1.0, which is nginx's default, most services mark no end of their answers: none of them would be kept.
- * Not refused: some send a length nevertheless.  The proxy module's configuration is its own, but its commands say where the version is.
- */
-static void
-ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
-{
-    ngx_uint_t                 i;
-    ngx_command_t             *cmd;
-    ngx_http_upstream_conf_t  *u = ngx_http_once_find_loc_conf(cf, "ngx_http_proxy_module");
-    ngx_http_core_loc_conf_t  *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
-    if (u == NULL || u->upstream == NULL) {
-        return;
-    }
-
-    for (i = 0; ngx_strcmp(cf->cycle->modules[i]->name, "ngx_http_proxy_module") != 0; i++) { /* void */ }
-
-    for (cmd = cf->cycle->modules[i]->commands; cmd != NULL && cmd->name.len > 0; cmd++) {
-        if (ngx_strcmp(cmd->name.data, "proxy_http_version") == 0
-            && *(ngx_uint_t *) ((char *) u + cmd->offset) == NGX_HTTP_VERSION_10)
-        {
-            ngx_log_error(NGX_LOG_WARN, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" the service is asked by "
-                          "HTTP/1.0; answers without a length are not kept then: say \"proxy_http_version 1.1\"",
-                          olcf->file, olcf->line, &clcf->name);
-        }
-    }
 }
 
 /* What cannot be combined with it, in a location that makes content. */

@@ -301,32 +301,6 @@ ngx_http_once_read_key(ngx_http_once_ctx_t *ctx)
     return NGX_OK;
 }
 
-/* An offer of HTTP/2 comes with every first request of some clients (Java's HttpClient, curl --http2). It is about
- * this connection, changes nothing about the answer, and is ignored by who does not take it, as nginx does; the
- * upstream must not take it either, whatever proxy_set_header says.  Another protocol has no answer at all. */
-static ngx_int_t
-ngx_http_once_read_upgrade(ngx_http_once_ctx_t *ctx)
-{
-    ngx_str_t            protocol;
-    ngx_http_request_t  *r = ctx->request;
-    ngx_str_t            names[] = { ngx_string("Upgrade"), ngx_string("HTTP2-Settings") };
-
-    if (ngx_http_once_find_header(r, &names[0], &protocol) == 1
-        && protocol.len == 3 && ngx_strncasecmp(protocol.data, (u_char *) "h2c", 3) == 0)
-    {
-        if (ctx->conf->mode == NGX_HTTP_ONCE_OBSERVE) {
-            return NGX_OK;
-        }
-
-        r->headers_in.upgrade = NULL;
-        return ngx_http_once_drop_headers(r, names, 2) == NGX_OK ? NGX_OK : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
-        NGX_HTTP_BAD_REQUEST, "upgrade-refused", "A request with a key cannot be upgraded",
-        "an upgraded connection has no answer that could be kept: leave out Upgrade, or the key", 0, 0 });
-}
-
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
 {
