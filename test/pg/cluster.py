@@ -16,7 +16,7 @@ def as_server_user(command):
 
 def quietly(command):
     """Runs it; what it says is shown only if it failed. Meson has malloc() fill what it gives and takes (MALLOC_PERTURB_), which shows
-    who reads it too early or too late: that is for our programs, and takes a server a quarter of its time."""
+    who reads it too early or too late: that is for our programs, and takes a server much of its time."""
     environment = {name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}
     done = subprocess.run(as_server_user(command), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", env=environment)
