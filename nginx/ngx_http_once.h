@@ -60,7 +60,8 @@ typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
     ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
     ngx_array_t                places;      /* ngx_http_once_place_t */
-    ngx_array_t                passes;      /* ngx_http_once_pass_t */
+    ngx_array_t                passes;      /* ngx_http_once_lead_t: by once_pass */
+    ngx_array_t                hidings;     /* ngx_http_once_lead_t: by an error page that leaves no trace */
 } ngx_http_once_main_conf_t;
 
 /* an upstream whose requests are watched: ngx_http_once_upstream.c */
@@ -122,12 +123,12 @@ typedef struct {
     ngx_http_once_loc_conf_t  *conf;
 } ngx_http_once_place_t;
 
-/* where once_pass is */
+/* a location that leads to a named one */
 typedef struct {
     ngx_http_core_srv_conf_t  *server;
     ngx_http_core_loc_conf_t  *location;
     ngx_http_once_loc_conf_t  *conf;
-} ngx_http_once_pass_t;
+} ngx_http_once_lead_t;
 
 /* once_trace off: also what clients send is left as it is */
 #define NGX_HTTP_ONCE_TRACE_OFF   ((ngx_uint_t) 2000000)
@@ -299,7 +300,7 @@ char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 /* of one location, with what it has from those around it */
 char *ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf);
 /* of what once_pass names, when everything was read */
-ngx_int_t ngx_http_once_check_passes(ngx_conf_t *cf);
+ngx_int_t ngx_http_once_check_leads(ngx_conf_t *cf);
 
 /* the request's context, also after internal redirects; NULL: not ours */
 ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);

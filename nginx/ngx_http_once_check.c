@@ -78,20 +78,32 @@ ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, n
     }
 }
 
-/* Does an error_page here lead to a named location without a trace of it? Whom access control refused would be claimed for there. */
+/* Does this error page lead to a named location without a trace of it? With recursive_error_pages there is none after a `=`. */
 static ngx_uint_t
-ngx_http_once_hides_errors(ngx_http_core_loc_conf_t *clcf)
+ngx_http_once_is_hiding(ngx_http_err_page_t *page)
 {
-    ngx_uint_t            i;
-    ngx_http_err_page_t  *page = clcf->error_pages != NULL ? clcf->error_pages->elts : NULL;
-
-    for (i = 0; page != NULL && clcf->recursive_error_pages && i < clcf->error_pages->nelts; i++) {
-        if (page[i].overwrite == 0 && (page[i].value.lengths != NULL || page[i].value.value.data[0] == '@')) {
-            return 1;
-        }
+    if (page->status == NGX_HTTP_BAD_GATEWAY || page->status == NGX_HTTP_GATEWAY_TIME_OUT) {
+        return 0;  /* an upstream's end, not access control's */
     }
 
-    return 0;
+    return page->overwrite == 0 && (page->value.lengths != NULL || page->value.value.data[0] == '@');
+}
+
+/* Remembers a location whose named one may not have been read yet. */
+static char *
+ngx_http_once_add_lead(ngx_conf_t *cf, ngx_array_t *leads, ngx_http_once_loc_conf_t *olcf)
+{
+    ngx_http_once_lead_t  *lead = ngx_array_push(leads);
+
+    if (lead == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    lead->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    lead->location = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    lead->conf = olcf;
+
+    return NGX_CONF_OK;
 }
 
 static char *
@@ -113,10 +125,15 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     const char                 *fault;
     ngx_http_conf_ctx_t        *ctx = cf->ctx;
     ngx_http_core_loc_conf_t   *clcf;
-    ngx_http_once_pass_t       *pass;
     ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->recursive_error_pages && clcf->error_pages != NULL
+        && ngx_http_once_add_lead(cf, &omcf->hidings, olcf) != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
 
     if (olcf->mode == NGX_HTTP_ONCE_OFF || (clcf->handler == NULL && olcf->pass.len == 0)
         || clcf->handler == ngx_http_once_policy_handler)
@@ -143,63 +160,105 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     }
 
     fault = ngx_http_once_upstream_fault(cf, ctx->loc_conf);
-
-    if (fault == NULL && ngx_http_once_hides_errors(clcf)) {
-        fault = "\"recursive_error_pages\" does not combine with \"error_page ... = @name\": a request that access control "
-                "refused could not be told there from one that it let in, and would be given a replay";
-    }
-
     if (fault != NULL) {
         return ngx_http_once_refuse_conf(cf, olcf, fault);
     }
 
     ngx_http_once_warn_of_http_1_0(cf, olcf, clcf, ctx->loc_conf);
 
-    if (olcf->pass.len > 0) {  /* what it names may not have been read yet */
-        pass = ngx_array_push(&omcf->passes);
-        if (pass == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        pass->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-        pass->location = clcf;
-        pass->conf = olcf;
-    }
-
-    return NGX_CONF_OK;
+    return olcf->pass.len > 0 ? ngx_http_once_add_lead(cf, &omcf->passes, olcf) : NGX_CONF_OK;
 }
 
-/* Everything was read: does what once_pass names exist, and may it be gone on in? */
-ngx_int_t
-ngx_http_once_check_passes(ngx_conf_t *cf)
+/* NULL: the server has none of that name. */
+static ngx_http_core_loc_conf_t *
+ngx_http_once_find_named(ngx_http_core_srv_conf_t *server, ngx_str_t *name)
 {
-    const char                 *fault;
-    ngx_uint_t                  i;
-    ngx_http_once_pass_t       *pass;
     ngx_http_core_loc_conf_t  **named;
+
+    for (named = server->named_locations; named != NULL && *named != NULL; named++) {
+        if ((*named)->name.len == name->len && ngx_strncmp((*named)->name.data, name->data, name->len) == 0) {
+            return *named;
+        }
+    }
+
+    return NULL;
+}
+
+/* Does what once_pass names exist, and may it be gone on in? */
+static ngx_int_t
+ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_lead_t *lead)
+{
+    const char                *fault;
+    ngx_http_core_loc_conf_t  *named = ngx_http_once_find_named(lead->server, &lead->conf->pass);
+
+    fault = named == NULL ? "\"once_pass\" names a location that this server does not have"
+                          : ngx_http_once_upstream_fault(cf, named->loc_conf);
+    if (fault != NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once_pass %V\" of \"once\" in %s:%ui: from location \"%V\" to there: %s",
+                      &lead->conf->pass, lead->conf->file, lead->conf->line, &lead->location->name, fault);
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_warn_of_http_1_0(cf, lead->conf, named, named->loc_conf);
+
+    return NGX_OK;
+}
+
+/* Whom access control refused in this location must not be claimed for in the one that its error page leads to. */
+static ngx_int_t
+ngx_http_once_check_hiding(ngx_conf_t *cf, ngx_http_once_lead_t *lead)
+{
+    ngx_uint_t                  i;
+    ngx_http_err_page_t        *page = lead->location->error_pages->elts;
+    ngx_http_once_loc_conf_t   *olcf;
+    ngx_http_core_loc_conf_t  **named;
+
+    for (named = lead->server->named_locations; named != NULL && *named != NULL; named++) {
+        olcf = (*named)->loc_conf[ngx_http_once_module.ctx_index];
+
+        if (olcf->mode != NGX_HTTP_ONCE_ON && olcf->mode != NGX_HTTP_ONCE_REQUIRED) {
+            continue;
+        }
+
+        for (i = 0; i < lead->location->error_pages->nelts; i++) {
+            if (ngx_http_once_is_hiding(&page[i])
+                && (page[i].value.lengths != NULL  /* a variable may name any */
+                    || ngx_http_once_find_named(lead->server, &page[i].value.value) == *named))
+            {
+                ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" does not combine with "
+                              "\"recursive_error_pages\" and \"error_page %i = ...\" of location \"%V\": a request that access "
+                              "control refused could not be told here from one that it let in, and would be given a replay",
+                              olcf->file, olcf->line, &(*named)->name, page[i].status, &lead->location->name);
+                return NGX_ERROR;
+            }
+        }
+    }
+
+    return NGX_OK;
+}
+
+/* Everything was read. */
+ngx_int_t
+ngx_http_once_check_leads(ngx_conf_t *cf)
+{
+    ngx_uint_t                  i;
+    ngx_http_once_lead_t       *lead;
     ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
 
-    pass = omcf->passes.elts;
+    lead = omcf->passes.elts;
 
     for (i = 0; i < omcf->passes.nelts; i++) {
-        named = pass[i].server->named_locations;
-
-        while (named != NULL && *named != NULL
-               && ((*named)->name.len != pass[i].conf->pass.len
-                   || ngx_strncmp((*named)->name.data, pass[i].conf->pass.data, pass[i].conf->pass.len) != 0))
-        {
-            named++;
-        }
-
-        fault = named == NULL || *named == NULL ? "\"once_pass\" names a location that this server does not have"
-                                                : ngx_http_once_upstream_fault(cf, (*named)->loc_conf);
-        if (fault != NULL) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once_pass %V\" of \"once\" in %s:%ui: from location \"%V\" to there: %s",
-                          &pass[i].conf->pass, pass[i].conf->file, pass[i].conf->line, &pass[i].location->name, fault);
+        if (ngx_http_once_check_pass(cf, &lead[i]) != NGX_OK) {
             return NGX_ERROR;
         }
+    }
 
-        ngx_http_once_warn_of_http_1_0(cf, pass[i].conf, *named, (*named)->loc_conf);
+    lead = omcf->hidings.elts;
+
+    for (i = 0; i < omcf->hidings.nelts; i++) {
+        if (ngx_http_once_check_hiding(cf, &lead[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
     return NGX_OK;

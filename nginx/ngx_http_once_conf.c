@@ -617,7 +617,8 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
     if (omcf == NULL
         || ngx_array_init(&omcf->daemons, cf->pool, 2, sizeof(ngx_http_once_daemon_t *)) != NGX_OK
         || ngx_array_init(&omcf->places, cf->pool, 8, sizeof(ngx_http_once_place_t)) != NGX_OK
-        || ngx_array_init(&omcf->passes, cf->pool, 4, sizeof(ngx_http_once_pass_t)) != NGX_OK
+        || ngx_array_init(&omcf->passes, cf->pool, 4, sizeof(ngx_http_once_lead_t)) != NGX_OK
+        || ngx_array_init(&omcf->hidings, cf->pool, 4, sizeof(ngx_http_once_lead_t)) != NGX_OK
         || ngx_array_init(&omcf->upstreams, cf->pool, 8, sizeof(ngx_http_once_upstream_t)) != NGX_OK)
     {
         return NULL;

@@ -323,7 +323,7 @@ ngx_http_once_init(ngx_conf_t *cf)
 
     *h = ngx_http_once_handler;
 
-    if (ngx_http_once_check_passes(cf) != NGX_OK || ngx_http_once_watch_upstreams(cf) != NGX_OK) {
+    if (ngx_http_once_check_leads(cf) != NGX_OK || ngx_http_once_watch_upstreams(cf) != NGX_OK) {
         return NGX_ERROR;
     }
 

@@ -294,6 +294,10 @@ ngx_http_once_handler(ngx_http_request_t *r)
                 return NGX_DECLINED;
             }
 
+            if (r->err_status) {  /* the client would be told that status, whatever the upstream says */
+                return NGX_HTTP_BAD_GATEWAY;
+            }
+
             ngx_http_once_guard(ctx);
             return NGX_DECLINED;
 
@@ -345,7 +349,8 @@ ngx_http_once_handler(ngx_http_request_t *r)
 
     ngx_http_once_trace_begin(ctx);
 
-    if (r->method == NGX_HTTP_PUT && r->content_handler == NULL) {  /* as dav wants it, which comes too late to say so */
+    if (r->method == NGX_HTTP_PUT && r->content_handler == NULL && olcf->pass.len == 0 && olcf->mode != NGX_HTTP_ONCE_OBSERVE) {
+        /* as dav wants it, which comes too late to say so */
         r->request_body_in_file_only = 1;
         r->request_body_in_persistent_file = 1;
         r->request_body_in_clean_file = 1;

@@ -38,6 +38,9 @@ ngx_http_once_process_header(ngx_http_request_t *r)
         ngx_memzero(&u->headers_in, sizeof(ngx_http_upstream_headers_in_t));
         u->headers_in.content_length_n = -1;
         u->headers_in.last_modified_time = -1;
+        u->keepalive = 0;  /* a length of 0 in that head said that all was read */
+        u->upgrade = 0;
+        u->state->status = 0;
 
         if (ngx_list_init(&u->headers_in.headers, r->pool, 8, sizeof(ngx_table_elt_t)) != NGX_OK
             || ngx_list_init(&u->headers_in.trailers, r->pool, 2, sizeof(ngx_table_elt_t)) != NGX_OK

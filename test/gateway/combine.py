@@ -31,6 +31,10 @@ LOCATIONS = (
     Location("/fallback/", *ON, to="refusing", more=("error_page 502 = @fallback;",)),
     Location("/fallback-also-on/", *ON, to="refusing", more=("error_page 502 = @fallback-on;",)),
     Location("@fallback-on", *ON, "once_key_header X-Key;"),
+    Location("/handed-early/", *ON, to="kept"),
+    Location("/told-status/", *ON, more=("add_header X-Upstream-Status $upstream_status always;",)),
+    Location("/put-on/", *ON, "once_methods PUT;", "once_pass @put;", to=None),
+    Location("@put", more=("add_header X-Body-File $request_body_file always;",)),
     Location("/fallback-by-variable/", *ON, to="refusing", more=("error_page 502 = @by-variable;",)),
     Location("@by-variable", to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/[^/]+/(.*) /$1 break;", "proxy_pass http://$there;")),
     Location("/fallback-refused/", *ON, to="refusing", more=("error_page 502 = @refused;",)),
@@ -228,10 +232,38 @@ def error_page__to_another_upstream_that_a_variable_names():
     expect_equal(gateway.effects(token), 1, "effects")
 
 
+@behaviour
+def handed_early(c):
+    """An informational head with a length, an answer that nginx replaces, and its body later than that."""
+    c.work()
+    c.send("HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nX-Accel-Redirect: /made/\r\nContent-Length: 45\r\n\r\n")
+    c.hold()
+    c.send("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nanother")
+
+
 @suite.case
-def error_page__that_does_not_change_the_status():
-    """The client is told 502 by nginx, whatever the other upstream says: then nobody knows."""
-    sent_once_whatever_the_error_page("/error-page-refused/normal")
+def informational__a_connection_is_not_kept_in_the_middle_of_an_answer():
+    """K9: what is left of one answer is not the next one's."""
+    first, second = new_token(), new_token()
+    expect_equal(gateway.ask("/handed-early/handed_early", first, first).body, b"made", "the answer")
+    client = begin("/handed-early/connection_close", second)
+    wait_for(lambda: gateway.effects(second), "the effect of the next request, over a connection of its own")
+    expect_equal(client.read().status, 200, "its status")
+    gateway.upstream.open_gate(first)
+
+
+@suite.case
+def informational__is_not_the_upstreams_status():
+    token = new_token()
+    answer = gateway.ask("/told-status/early_hints", token, token)
+    expect_equal(answer.get("X-Upstream-Status"), str(answer.status), "$upstream_status")
+
+
+@suite.case
+def once_pass__a_body_is_not_written_to_a_file_for_nothing():
+    token = new_token()
+    answer = gateway.ask("/put-on/normal", token, token, method="PUT")
+    expect_equal((answer.status, answer.get("X-Body-File")), (201, None), "the answer: %s" % answer)
 
 
 @suite.case
@@ -563,12 +595,16 @@ NOT_COMBINED = {
     "once_pass to nowhere, in a server without names": ((Location("/a/", *ON, "once_pass @b;"),), "names a location that this server does not have"),
     "grpc_pass": ((Location("/a/", *ON, to=None, more=("grpc_pass grpc://app;",)),), '"grpc_pass" does not combine'),
     "grpc_pass where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", to=None, more=("grpc_pass app;",))), '"grpc_pass" does not combine'),
-    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b")), '"recursive_error_pages" does not combine'),
-    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")),), '"recursive_error_pages" does not combine'),
+    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
+    "error pages that hide, of a location without once": ((Location("/a/", "once off;", more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
+    "error pages that hide, of files": ((Location("/a/", *ON, to=None, more=("error_page 502 403 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
+    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
 }
 COMBINED = {
     "grpc_pass without keys": (Location("/a/", "once off;", to=None, more=("grpc_pass grpc://app;",)), Location("/b/", *ON)),
     "recursive error pages that show": (Location("/a/", *ON, more=("error_page 401 @b;", "error_page 403 = /b;", "recursive_error_pages on;")), Location("@b")),
+    "error pages that hide, to a location without once": (Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b")),
+    "error pages of upstreams": (Location("/a/", *ON, more=("error_page 502 504 = @b;", "recursive_error_pages on;")), Location("@b", *ON)),
     "error pages that hide, once": (Location("/a/", *ON, more=("error_page 401 = @b;",)), Location("@b")),
     "once_pass": (Location("/a/", *ON, "once_pass @b;", more=("if ($http_x) { set $y 1; }",)), Location("@a"), Location("@b")),
 }
@@ -620,7 +656,7 @@ def main():
         suite.add("a tenant that nobody said is nobody, %s" % path, a_tenant_that_nobody_said_is_nobody, path)
     for path in ("/on/handed?/files/missing", "/on/handed?/elsewhere/normal"):
         suite.add("X-Accel-Redirect, %s: unknown" % path, x_accel_redirect_to_no_content, path)
-    for path in ("/error-page-well/normal", "/fallback-refused/normal"):
+    for path in ("/error-page-well/normal", "/fallback-refused/normal", "/error-page-refused/normal"):
         suite.add("error_page, %s: released" % path, error_page__not_sent_is_released, path)
     for path in ("/fallback/", "/fallback-also-on/"):
         suite.add("error_page to another upstream, %s" % path, error_page__to_another_upstream, path)
