@@ -398,12 +398,17 @@ static bool receive(struct conn *c)
     return true;
 }
 
-/* What was sent before its client left was handed in: nobody else may know of a finish. */
+/* What was sent before its client left was handed in: nobody else may know of a finish. Bounded, for one who closed only
+ * the side on which it reads may go on writing. */
 static void receive_last(struct conn *c)
 {
-    do
+    ssize_t n = 0;
+    size_t all = 0;
+    do {
         parse(c);
-    while (!c->ending && !c->hub->stopping && receive_some(c) > 0);
+        all += (size_t)n;
+        n = c->ending || c->hub->stopping || all >= OUT_LEN_MAX ? 0 : receive_some(c);
+    } while (n > 0);
 }
 
 /* False: it is gone. */

@@ -126,8 +126,16 @@ static bool is_displaced(const struct sqlite_store *s)
 {
     int moved = 0;
     bool owned = s->opened && !s->base.shared;
-    return (sqlite3_file_control(s->db.handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0) ||
-           (owned && !sqlite_files_lock_is_current(&s->files));
+    if (s->db.handle != NULL && sqlite3_file_control(s->db.handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
+        moved = 0;
+    return moved != 0 || (owned && !sqlite_files_lock_is_current(&s->files));
+}
+
+static once_result fail_displaced(const struct sqlite_store *s, struct once_error *err)
+{
+    return once_fail(err, ONCE_UNAVAILABLE,
+                     "'%s', or its lock, was removed or replaced while it was in use: put it back, or start again",
+                     s->files.path);
 }
 
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err)
@@ -135,9 +143,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
     if (s->broken)
         return once_fail(err, ONCE_UNAVAILABLE, "the store failed and could not be opened again");
     if (is_displaced(s))
-        return once_fail(err, ONCE_UNAVAILABLE,
-                         "'%s', or its lock, was removed or replaced while it was in use: put it back, or start again",
-                         s->files.path);
+        return fail_displaced(s, err);
     bool lock = s->base.shared && writing;
     once_result r = lock ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
@@ -338,9 +344,11 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
 static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
+    s->broken = true;
+    if (is_displaced(s)) /* what is at the path now is not ours to recover, or to write to */
+        return fail_displaced(s, err);
     disconnect(s);
     sqlite_protocol_rolled_back(&s->protocol);
-    s->broken = true;
     once_result r = s->base.shared ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
         return r;
