@@ -398,8 +398,8 @@ static bool receive(struct conn *c)
     return true;
 }
 
-/* What was sent before its client left was handed in: nobody else may know of a finish. Bounded, for one who closed only
- * the side on which it reads may go on writing. */
+/* What was sent before its client left was handed in: nobody else may know of a finish. Bounded, for one who closed
+ * only the side on which it reads may go on writing. */
 static void receive_last(struct conn *c)
 {
     ssize_t n = 0;
