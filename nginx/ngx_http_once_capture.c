@@ -535,7 +535,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
             "it may be tried again with the same key", 1, 1 });
 
     default:
-        if (r->upstream == NULL) {
+        if (r->upstream == NULL || ctx->status < NGX_HTTP_INTERNAL_SERVER_ERROR) {
             return ngx_http_once_send_withheld(ctx);  /* 429, 403, ... of nginx itself */
         }
 

@@ -37,6 +37,8 @@ LOCATIONS = (
     Location("@put", more=("add_header X-Body-File $request_body_file always;",)),
     Location("/fallback-by-variable/", *ON, to="refusing", more=("error_page 502 = @by-variable;",)),
     Location("@by-variable", to=None, more=("set $there 127.0.0.1:$http_x_there;", "rewrite ^/[^/]+/(.*) /$1 break;", "proxy_pass http://$there;")),
+    Location("/fallback-denied/", *ON, to="refusing", more=("error_page 502 = @denied;",)),
+    Location("@denied", more=("deny all;",)),
     Location("/fallback-refused/", *ON, to="refusing", more=("error_page 502 = @refused;",)),
     Location("@refused", to="refusing"),
     Location("/error-page-static/", *ON, more=("error_page 502 =200 /static;",)),
@@ -230,6 +232,15 @@ def error_page__to_another_upstream_that_a_variable_names():
     wait_for(lambda: gateway.state(token) == "succeeded", "the outcome")
     expect(gateway.ask("/fallback-by-variable/held", token, token, headers=there, body=b"{}").replayed, "the retry is no replay")
     expect_equal(gateway.effects(token), 1, "effects")
+
+
+@suite.case
+def error_page__to_another_upstream_that_is_not_for_all():
+    """Access control there says so itself: it is not that nobody was reached."""
+    token = new_token()
+    answer = gateway.ask("/fallback-denied/normal", token, token)
+    expect_equal((answer.status, answer.code(), answer.get("Retry-After")), (403, None, None), "the answer: %s" % answer)
+    expect_equal((gateway.effects(token), gateway.state(token)), (0, "absent"), "effects, state")
 
 
 @behaviour
