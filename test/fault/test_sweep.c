@@ -188,12 +188,15 @@ static bool report(enum group group)
     bool ok = true, complete = true;
     for (size_t i = 0; i < SWEEPS; i++)
         complete = complete && (has_run[i] || sweeps[i].group != group);
+    /* Settling after a failed allocation comes up at one call in a hundred or less. Of the few that are left under a
+     * sanitizer none may be such a one; the run without it has to see some. */
+    complete = complete && (group != MEMORY || inject_live_blocks() >= 0);
     printf("# %s: %lu runs", group_names[group], group_runs[group]);
     for (int i = 0; i < SIGHTS; i++) {
         printf("; %s in %lu", sight_names[i], seen[group][i]);
         ok = ok && (!complete || !wanted[group][i] || seen[group][i] > 0);
     }
-    printf("%s\n", complete ? "" : "; not all sweeps");
+    printf("%s\n", complete ? "" : "; not all calls");
     return ok;
 }
 
