@@ -23,7 +23,7 @@
  *     ngx_http_once_tier.c      what a route may ask of a store that promises less
  *     ngx_http_once_trace.c     whose trace a request is part of, and its spans
  *
- * Invariants (DESIGN 4): K3 a fenced attempt answers from the stored record; K4 nothing is sent
+ * Invariants: K3 a fenced attempt answers from the stored record; K4 nothing is sent
  * upstream before the claim is durable (and, with intent, before the mark is), nothing to the client
  * before the finish is; and a claimed request is sent upstream at most once.
  */

@@ -692,7 +692,7 @@ static void wind_up(struct job *job)
 
 /* ------------------------------------------------------------------ start */
 
-/* F59: an id that is forgotten while its message may still come again would be delivered twice. */
+/* FAULT-59: an id that is forgotten while its message may still come again would be delivered twice. */
 static int check_horizon(struct job *job)
 {
     struct once_error err;

@@ -382,7 +382,7 @@ static void ask(struct attempt *a)
     if (answer.says == PROBE_HAPPENED) {
         a->adopting = true;
         store(a, &answer.outcome, "");
-    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* F38 */
+    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* FAULT-38 */
         send_after_all(a);
     } else if (answer.says == PROBE_NOT_KNOWN && last && !atomic_load(&c->stopping)) {
         escalate(a, answer.why);

@@ -30,7 +30,7 @@ once_result keeper_create(struct once *once, struct keeper **out, struct once_er
 void keeper_free(struct keeper *keeper);
 
 /* `asked`: when the grant was asked for, by once_os_lease_ms(). The store counts the lease from some time after that,
- * so whoever counts from there never thinks that it holds what the store has given to another (F38). */
+ * so whoever counts from there never thinks that it holds what the store has given to another (FAULT-38). */
 once_result keeper_add(struct keeper *keeper, struct kept *kept, struct once_grant grant, int64_t lease_ms,
                        once_time asked, struct once_error *err);
 bool keeper_is_held(const struct kept *kept);

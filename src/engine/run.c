@@ -191,7 +191,7 @@ static once_result execute(struct once_attempt *a, const struct once_run_options
 }
 
 /* The answer took its time, or the claim waited for another's outcome: when the lease began is not known, so it begins
- * anew. F38: whoever cannot be sure to hold it does not work. */
+ * anew. FAULT-38: whoever cannot be sure to hold it does not work. */
 static once_result make_sure(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
                              struct once_error *err)
 {

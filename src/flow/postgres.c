@@ -7,7 +7,7 @@
  * once.advance), and once.extend wants it too. After that, the record tells. Only one of the threads
  * uses it at a time: the keeper's during a call, the caller's outside of one.
  *
- * A WARNING during COMMIT means that it may not be where it should be (FAULTS E6): then a barrier must
+ * A WARNING during COMMIT means that it may not be where it should be (FACT-6): then a barrier must
  * pass without one.
  */
 #include "core/err.h"

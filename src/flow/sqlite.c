@@ -3,11 +3,11 @@
  *
  * Every transaction is a BEGIN IMMEDIATE: what was looked at stays so until COMMIT. Leases are renewed on
  * the same connection, because a second one that writes at the same time is what Debian's SQLite
- * 3.40.1 cannot stand in WAL mode (FAULTS E4): the keeper's thread holds the connection's mutex for the
+ * 3.40.1 cannot stand in WAL mode (FACT-4): the keeper's thread holds the connection's mutex for the
  * whole of its transaction, so that nothing of the caller's gets into it.
  *
  * K10: an I/O error during COMMIT cannot be settled on this connection: in WAL mode what failed may be
- * there after it is opened anew (FAULTS E2). That is FLOW_UNSURE.
+ * there after it is opened anew (FACT-2). That is FLOW_UNSURE.
  */
 #include "core/err.h"
 #include "core/span.h"

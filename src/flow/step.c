@@ -249,7 +249,7 @@ static enum turn write_intent(struct attempt *a, const struct once_flow_step *st
     return turn;
 }
 
-/* F38: whoever cannot be sure to hold the record does not send. */
+/* FAULT-38: whoever cannot be sure to hold the record does not send. */
 static once_result make_sure(struct attempt *a, bool *fenced, struct once_error *err)
 {
     struct flow_keeper *keeper = &a->db->keeper;

@@ -39,7 +39,7 @@ static once_result ask(struct letters_pg *pg, const char *sql, struct pg_params 
     if (r == ONCE_OK) {
         pg->conn.warned = false;
         r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
-        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FAULTS E6) */
+        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FACT-6) */
             r = pg_conn_barrier(&pg->conn, err);
             if (r != ONCE_OK && out != NULL) {
                 PQclear(*out);

@@ -3,12 +3,12 @@
  *
  * Invariants: K4 apply() returns after COMMIT did, with synchronous=FULL: what it answers
  *                is on disk.
- *             K10 a COMMIT that fails is neither done nor undone (FAULTS E2: in WAL mode
+ *             K10 a COMMIT that fails is neither done nor undone (FACT-2: in WAL mode
  *                its rows may come back to life). The store says UNKNOWN; reopen() closes
  *                the connection, lets SQLite recover, and writes everything that is
  *                visible into the database file itself before anything is believed: after
  *                a failed fsync the log's pages in the cache prove nothing.
- *             E4 only the holder of the lock writes or checkpoints, and only to a file that
+ *             SQLITE-1 only the holder of the lock writes or checkpoints (FACT-4), and only to a file that
  *                is where it was opened: what is written to one that was removed or replaced
  *                is lost with this process, and where its lock was, another may be at it.
  */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The module together with the rest of nginx (F46): limits, rewrites, error pages, mirrors, filters.
+"""The module together with the rest of nginx (FAULT-46): limits, rewrites, error pages, mirrors, filters.
 However a request gets to its upstream, it gets there once. What does not combine is refused by
 `nginx -t`, with file and line; so are wrong values.
 """
@@ -212,7 +212,7 @@ def error_page__not_sent_is_released(path):
 
 
 def error_page__to_another_upstream(path):
-    """E1: nothing was sent, so it goes there as the one try that it has, under its claim."""
+    """FACT-1: nothing was sent, so it goes there as the one try that it has, under its claim."""
     first, _ = once_and_replayed(path + "normal")
     expect_equal(first.get("Idempotency-Expires") is None, False, "it has no record: %s" % first)
     sent_once_whatever_the_error_page(path + "reset_after_reading")
@@ -622,7 +622,7 @@ COMBINED = {
 
 
 def not_combined(locations, why):
-    """F46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
+    """FAULT-46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
     accepted, said, lines = tested(gateway, *locations, http="proxy_cache_path cache keys_zone=c:1m;")
     expect(not accepted and why in said, "it said: %s" % said)
     number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])

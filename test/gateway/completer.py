@@ -526,7 +526,7 @@ def attempts_have_a_limit():
 
 @case
 def a_request_that_kills_whoever_sends_it_is_not_sent_for_ever():
-    """F9: the daemon dies each time, just when it sends."""
+    """FAULT-9: the daemon dies each time, just when it sends."""
     c = Case()
     try:
         token, = leave(c, ["/rerun/held"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """draft-ietf-httpapi-idempotency-key-header-07, statement by statement (M1 to M6 are its MUSTs, S1 to
-S7 its SHOULDs), and what it leaves open, as Once decided it (DESIGN 9)."""
+S7 its SHOULDs), and what it leaves open, as Once decided it."""
 import glob
 import json
 import os

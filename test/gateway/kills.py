@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""kill -9 of everything, at every moment (G0 to G12): never two effects under `escalate`, never an
+"""kill -9 of everything, at every moment (FAULT-1 to FAULT-4): never two effects under `escalate`, never an
 acknowledged answer lost, replays byte-equal.
 
-The moments: the upstream holds the request where its behaviour's name says (G3 to G8), the daemon
-dies at a crash point of its own (G0 to G2, G9, G10), or all is done (G11, G12). Then what was killed
+The moments: the upstream holds the request where its behaviour's name says (from "nothing sent" to "response
+complete"), the daemon dies at a crash point of its own (around the claim and the finish), or all is done. Then what was killed
 is started again and the client, which lost its answer, asks until it is told something definite.
 
 Leases are long, and the test ends what nobody is to hold any more (leases.py). A crash point that is passed by what the daemon
@@ -226,7 +226,7 @@ def upstream_killed(moment, policy):
         attempt.end()
 
 
-# ------------------------------------------------------------------ stopped, not dead (F6)
+# ------------------------------------------------------------------ stopped, not dead (FAULT-6)
 
 def worker_of(gateway, token):
     """The worker that holds the connection to the upstream on which the request arrived."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reloads, exits and restarts with claims in flight (F5) lose nothing and repeat nothing. While the
+"""Reloads, exits and restarts with claims in flight (FAULT-5) lose nothing and repeat nothing. While the
 daemon is away keyed requests get 503 + Retry-After and are not forwarded (fail closed), and
 afterwards the workers are connected again by themselves.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The completer makes the same of everything an upstream may do as the gateway does (F45): each behaviour of upstream.py is asked
+"""The completer makes the same of everything an upstream may do as the gateway does (FAULT-45): each behaviour of upstream.py is asked
 for through nginx, and as a stored request that was abandoned before it was sent; the records must be alike."""
 import json
 import os

@@ -31,7 +31,7 @@ def publish(topic):
 
 @case
 def killed_at_each_point():
-    """kill -9 at I1 to I4, several times each, with duplicates from the relay."""
+    """kill -9 at each crash point of the consumer, several times each, with duplicates from the relay."""
     topic = "chain.points"
     broker.create(topic)
     set_up()
@@ -151,7 +151,7 @@ def poison():
     for crash in ("consume.buried:1", None):  # also killed between burying and acknowledging
         _, said = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "3", "--retention", "1d", crash=crash, drained=True).wait()
         end_of(broker, topic)
-    ok("delivered twice (--retention" in said, "F59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)
+    ok("delivered twice (--retention" in said, "FAULT-59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)
     dead = [json.loads(line) for line in once("inbox", "list", "--store", url("test"), "--json")[1].splitlines()]
     payloads = sorted(once("inbox", "show", d["id"], "--raw", "--store", url("test"))[1] for d in dead)
     equal(payloads, sorted(filter(sick, expected)), "the dead letters are those that fail, and only those")

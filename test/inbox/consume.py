@@ -247,7 +247,7 @@ def retention_and_horizon():
     for arguments, code, text in ((["--retention", "59m"], 64, "is shorter than"), (["--retention", "61m"], 0, ""), (["--retention", "never"], 0, ""),
                                   (["--retention", "1m", "--horizon", "30s"], 0, ""), (["--retention", "1m", "--horizon", "2m"], 64, "is shorter than")):
         got = consume(source, "--exec", "true", *arguments)
-        ok(got[0] == code and text in got[1], "F59: %s" % " ".join(arguments), got)
+        ok(got[0] == code and text in got[1], "FAULT-59: %s" % " ".join(arguments), got)
     got = consume(stream("endless"), "--exec", "true", "--retention", "1h")
     ok(got[0] == 0 and "keeps messages without end" in got[1], "a stream that keeps for ever is warned about", got)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A shop stopped past its lease at every point, and continued after another has taken over (FAULTS F6, F38).
+"""A shop stopped past its lease at every point, and continued after another has taken over (FAULT-6, FAULT-38).
 
 Whatever it goes on to do is fenced: its phase is refused by the guard, its call is not even made where it can
 know, and its client gets the stored outcome. Where it holds the database itself (inside a transaction that

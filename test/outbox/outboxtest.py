@@ -63,7 +63,7 @@ def drain(store, *arguments, **environment):
 
 
 def expire():
-    """Every lease is over: of relays that are dead, and of those that are alive, which then only repeat what others do too (F6)."""
+    """Every lease is over: of relays that are dead, and of those that are alive, which then only repeat what others do too (FAULT-6)."""
     return psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
 
 

@@ -61,7 +61,7 @@ def committed_and_only_committed():
     gone.run("ROLLBACK")
     late.run("COMMIT")
     drain(url("test"), "--route", "*=" + hook.url())
-    equal(hook.firsts(), ["early", "late"], "what commits late is not skipped, what is rolled back never published (F55)")
+    equal(hook.firsts(), ["early", "late"], "what commits late is not skipped, what is rolled back never published (FAULT-55)")
     equal(len(hook.got), 2, "each once")
     late.close(), gone.close(), hook.stop()
 
@@ -79,7 +79,7 @@ def poison_goes_to_the_dead_letters_and_back():
     equal(sorted(m["payload"].decode() for m in hook.confirmed), sorted("good%d" % n for n in range(1, 401) if n % 100 != 7),
           "all others arrived, once")
     dead = [json.loads(line) for line in once("outbox", "list", "--store", url("test"), "--state", "dead", "--json")[1].splitlines()]
-    equal(sorted(psql("SELECT convert_from(payload, 'UTF8') FROM once.outbox_dead").split()), bad, "only the poison is dead (F57)")
+    equal(sorted(psql("SELECT convert_from(payload, 'UTF8') FROM once.outbox_dead").split()), bad, "only the poison is dead (FAULT-57)")
     equal({(d["refusals"], d["crashes"], d["reason"]) for d in dead}, {(4, 0, "status 500")}, "with its reason, after 4 refusals")
     equal({len([m for m in hook.got if m["payload"].decode() == b]) for b in bad},
           {4}, "and was tried 4 times")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """K12 in a storm. Transactions commit, roll back and commit late; relays and receiver are killed, the server crashes. Then: the set that
-was published is the set that was committed (H13, F54, F55), each key's messages first arrived in the order of their commits,
-and no message is dead that its receiver did not refuse (F57).
+was published is the set that was committed (HISTORY-13, FAULT-54, FAULT-55), each key's messages first arrived in the order of their commits,
+and no message is dead that its receiver did not refuse (FAULT-57).
 
     storm.py [SINK] [points|storm|many]     SINK: webhook, kafka, rabbitmq, nats; SIZE=N: N times as much; SEED=N
 
@@ -82,7 +82,7 @@ def judge(hook, what):
 
 
 def points():
-    """kill -9 at R1 to R5: fetched, sent, confirmed, marked, committed."""
+    """kill -9 at each crash point of the relay: fetched, sent, confirmed, marked, committed."""
     with_log = os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "points")
     reached = set()
     for point in POINTS:
@@ -132,7 +132,7 @@ def others():
 
 
 def zombie():
-    """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (F6)."""
+    """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (FAULT-6)."""
     for point in ("taken", "sent", "confirmed", "marked"):
         hook = SINK()
         set_up(5)

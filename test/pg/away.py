@@ -1,8 +1,8 @@
 """The server cannot be reached, for a while or without a word.
 
-F20  a connection that is half open: nothing comes and nobody closes it. It is given up after
+FAULT-20  a connection that is half open: nothing comes and nobody closes it. It is given up after
      a bounded time and settled on a new one.
-F21  new connections are refused: tried again with pauses; then UNKNOWN for what was under
+FAULT-21  new connections are refused: tried again with pauses; then UNKNOWN for what was under
      way, UNAVAILABLE (nothing was changed) for what comes after it, until the server is back.
      The server is killed and comes back by itself.
 K1, K4, K10  as in cuts.py: nothing happens twice, and nothing acknowledged is lost.
@@ -88,7 +88,7 @@ def in_silence(todo, b, db, last):
             again.append((name, point))
             continue
         wrong = problems[case] + case.judge(said)
-        ok(not wrong, "K1 K10 F20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *wrong)
+        ok(not wrong, "K1 K10 FAULT-20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *wrong)
     for _, _, case, _ in running:
         case.a.close()
     return again
@@ -103,7 +103,7 @@ def refused_for_a_moment(proxy, a, b, db):
         problems = case.judge(a.ask(case.does()))
         if proxy.refused != 2:
             problems.append("%d connections were refused" % proxy.refused)
-        ok(not problems, "K10 F21: %s is settled at the third connection" % name, *problems)
+        ok(not problems, "K10 FAULT-21: %s is settled at the third connection" % name, *problems)
 
 
 # row, line, what it answers when it is repeated
@@ -130,7 +130,7 @@ def refused_for_long(proxy, a, b, db):
         problems = [text for text, expected in
                     ((first, "UNKNOWN"), (other, "UNAVAILABLE"), (listing, "UNAVAILABLE"), (stats, "UNAVAILABLE"),
                      (free, "OK execute"), (repeated, again)) if not says(text, expected)]
-        ok(not problems, "K10 F21: %s without a server is unknown, what follows is not begun" % name, *problems)
+        ok(not problems, "K10 FAULT-21: %s without a server is unknown, what follows is not begun" % name, *problems)
 
 
 def asked_while_away(proxy, a):
@@ -141,7 +141,7 @@ def asked_while_away(proxy, a):
     proxy.refusing = 0
     answer = a.ask("claim asked")
     ok(says(first, "UNAVAILABLE") and says(second, "UNAVAILABLE") and says(answer, "OK execute"),
-       "F21: a question that failed does not keep operations from connecting", first, second, answer)
+       "FAULT-21: a question that failed does not keep operations from connecting", first, second, answer)
 
 
 def killed(a, b):
@@ -158,9 +158,9 @@ def killed(a, b):
     replays = []
     until(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
     ok(says(claimed, "OK execute") and says(answers[-1], "OK done") and says(replays[-1], "OK replay body=body"),
-       "K4 F21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
+       "K4 FAULT-21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
     equal([x for x in answers[:-1] if not says(x, "UNKNOWN") and not says(x, "UNAVAILABLE")], [],
-          "K10 F21: while the server is down, a finish is unknown or not begun")
+          "K10 FAULT-21: while the server is down, a finish is unknown or not begun")
 
 
 sqltest.migrated()

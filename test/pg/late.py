@@ -1,4 +1,4 @@
-"""F19: the server commits late. Its process is stopped (SIGSTOP) while the connection is lost,
+"""FAULT-19: the server commits late. Its process is stopped (SIGSTOP) while the connection is lost,
 and goes on when the library is already settling on another one.
 
 K10  the settling write waits for the transaction in doubt; it does not read a snapshot in
@@ -40,7 +40,7 @@ def commits_while_settling(proxy, a, b, db):
             said, problems = commits_late(name, proxy, a, b, db)
             if "UNKNOWN" not in said:
                 break
-        ok(not problems, "K10 F19: %s waits for the transaction in doubt" % name, *problems)
+        ok(not problems, "K10 FAULT-19: %s waits for the transaction in doubt" % name, *problems)
 
 
 def commits_late(name, proxy, a, b, db):
@@ -76,7 +76,7 @@ def begins_after_all_is_over(proxy, a, b, db):
             found = case.facts(case.keys[letter])
             if found != facts:
                 problems.append("the late process made %s of %s" % (found, facts))
-        ok(not problems, "K1 K5 F19: %s, sent long ago, adds nothing" % name, *problems)
+        ok(not problems, "K1 K5 FAULT-19: %s, sent long ago, adds nothing" % name, *problems)
 
 
 # row, the line (with a nonce of its own where it is a claim), what it answers when repeated
@@ -103,10 +103,10 @@ def stays_longer_than_anybody_waits(b, db):
         running.append((name, line, again, case, a, plan))
         plan.done.wait(BOUND)
     busy = b.ask(running[0][3].line("claim {k}"))
-    ok(busy.startswith("BUSY"), "K1 F25: a key that is claimed or not is nobody else's meanwhile", busy)
+    ok(busy.startswith("BUSY"), "K1 FAULT-25: a key that is claimed or not is nobody else's meanwhile", busy)
     for name, line, again, case, a, plan in running:
         answer = a.get()
-        ok(answer.startswith("UNKNOWN"), "K10 F19: %s that nobody could settle is unknown" % name, answer)
+        ok(answer.startswith("UNKNOWN"), "K10 FAULT-19: %s that nobody could settle is unknown" % name, answer)
         other = a.ask(case.line("claim {n}"))
         ok(says(other, "OK execute"), "K10: after %s in doubt the client does other work" % name, other)
     for name, line, again, case, a, plan in running:
@@ -152,7 +152,7 @@ def comes_after_what_followed(rows, proxy, a, b, db):
         answer = b.ask(case.line(look))
         if not says(answer, expected):
             problems.append("'%s' instead of '%s'" % (answer, expected))
-        ok(not problems, "K1 K11 F19: a late %s changes nothing" % name, *problems)
+        ok(not problems, "K1 K11 FAULT-19: a late %s changes nothing" % name, *problems)
 
 
 def as_one_who_cannot_end_sessions(proxy, b, db):

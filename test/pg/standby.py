@@ -1,4 +1,4 @@
-"""Commits that wait for a standby which does not exist, so for as long as a test likes (E6)."""
+"""Commits that wait for a standby which does not exist, so for as long as a test likes (FACT-6)."""
 import sqltest
 from sqltest import psql
 from steps import until

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""F29: what is lost when Redis fails is what docs/redis.md says, and it is counted.
+"""FAULT-29: what is lost when Redis fails is what docs/redis.md says, and it is counted.
 
 Each case has servers of its own, and a worker (worker.c) that stays while they are killed, evict, or fail over.
 It counts the writes that were acknowledged to it: a key that is claimed and finished is two.

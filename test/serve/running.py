@@ -734,7 +734,7 @@ def start_another(world):
 
 
 def kill_the_shop(world, shop):
-    """As the list says: killed after the charge, finished by the completer (K11, F6)."""
+    """As the list says: killed after the charge, finished by the completer (K11, FAULT-6)."""
     def order():
         return request(shop, "/orders", key="tea-1", body=b'{"item": "tea", "cents": 2500}')
 

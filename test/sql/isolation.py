@@ -378,7 +378,7 @@ def run_gaps():
 
 def run_at_the_end_of_retention():
     """A retryable failure gets its next turn just before its retention ends, by who holds its row while
-    its slot is gone through, or by a clock that was set back: that turn stays (K7, F30)."""
+    its slot is gone through, or by a clock that was set back: that turn stays (K7, FAULT-30)."""
     psql("UPDATE once.ring SET period_ms = 1; UPDATE once.store SET test_clock = true")
     now = int(psql("SELECT once.now_ms()")) + 86400000
     at = lambda ms, sql: psql("SET once.now_ms = '%d'; " % ms + sql)
