@@ -18,7 +18,7 @@
  *   Worker              once_run() and its callback, or the gateway: the phases are book (a local effect, committed
  *                       with the advance), perhaps the intent to call, the call, the finish, the answer
  *   World               leases (the store's clock), expiry (once_stored_is_expired), and the daemon that releases a
- *                       grant of which its client never heard (src/daemon/conn.c)
+ *                       grant of which its client never heard (src/daemon/socket/conn.c)
  *   Operator            sqlite_op_verdict(), with the fence that the operator saw
  *
  * POLICY is what all claims say, and what the callee is like:

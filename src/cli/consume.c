@@ -2,27 +2,27 @@
  * consume.c - `once consume`: messages of a broker are delivered to an endpoint or a command, each once.
  *
  * The loop of the main thread: it reads from the source while there is room (C4), hands messages to the consumer's
- * threads (jobs/consumer.c), and settles what has ended: acknowledges what is done, after it is durable; buries what is
- * dead, and acknowledges it after that. A message is never acknowledged otherwise.
+ * threads (messages/consumer.c), and settles what has ended: acknowledges what is done, after it is durable; buries
+ * what is dead, and acknowledges it after that. A message is never acknowledged otherwise.
  */
-#include "jobs/consumer.h"
+#include "messages/consumer.h"
 
-#include "cli/cli.h"
-#include "cli/otlp_setup.h"
-#include "cli/signals.h"
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/span.h"
 #include "core/url.h"
 #include "http/http_call.h"
-#include "jobs/graveyard.h"
-#include "jobs/message_id.h"
+#include "messages/dead_letters/graveyard.h"
+#include "messages/message_id.h"
 #include "os/os.h"
 #include "os/point.h"
 #include "os/remark.h"
+#include "os/signals.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 #include <poll.h>

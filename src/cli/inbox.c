@@ -2,7 +2,7 @@
 #include "cli/messages.h"
 #include "cli/verbs.h"
 #include "core/span.h"
-#include "inbox/letters.h"
+#include "messages/dead_letters/letters.h"
 
 /* clang-format off */
 static const char help[] =

@@ -1,10 +1,10 @@
 /* messages.c - see messages.h. */
 #include "cli/messages.h"
 
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "core/json_out.h"
 #include "core/span.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 #include <unistd.h>

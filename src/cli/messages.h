@@ -7,8 +7,8 @@
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "cli/cli.h"
-#include "outbox/outbox.h"
+#include "messages/outbox/outbox.h"
+#include "program/cli.h"
 
 /* clang-format off */
 /* Of the verbs' help: options that are the same in both. */

@@ -1,17 +1,17 @@
 /* relay.c - `once relay`: publishes what is in an outbox, until it is told to stop. */
-#include "jobs/relay_loop.h"
+#include "messages/relay_loop.h"
 
-#include "cli/cli.h"
-#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
-#include "cli/signals.h"
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/json_out.h"
-#include "daemon/api.h"
+#include "daemon/api/api.h"
 #include "os/os.h"
 #include "os/remark.h"
+#include "os/signals.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 

@@ -9,20 +9,20 @@
  *        own word; one that a signal killed did not say how far it got, and that is unknown
  *        (K10), unless it may be interrupted anywhere or any end is final.
  *
- * Not here: what the command finds in its environment (run_env.c), how its processes
+ * Not here: what the command finds in its environment (run/env.c), how its processes
  *        are kept together (guard.c), the format of its kept output (frames.c).
  */
-#include "cli/cli.h"
-#include "cli/command.h"
-#include "cli/replay.h"
-#include "cli/run_env.h"
-#include "cli/signals.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "os/signals.h"
+#include "program/cli.h"
+#include "program/text.h"
+#include "run/command.h"
+#include "run/env.h"
+#include "run/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>

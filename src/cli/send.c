@@ -1,7 +1,7 @@
 /*
  * send.c - `once send`: an HTTP request under a key, until there is an answer.
  *
- * Model:      once_client_*() around a folder (send_folder.h). Before the first byte is sent the request is in the
+ * Model:      once_client_*() around a folder (send/folder.h). Before the first byte is sent the request is in the
  *             folder; when a final answer has been printed it is removed. Whatever happens in between, `--resume` goes
  *             on with the same key and the same bytes.
  * Invariants: X1 nothing is printed to standard output, or into --output, but a final answer, whole.
@@ -9,15 +9,15 @@
  *             X3 another request under a key that is still kept is refused before anything is sent.
  *             X4 what is older than the server may remember is not resumed: it might be executed again.
  */
-#include "cli/send.h"
-#include "cli/send_out.h"
-#include "cli/text.h"
+#include "send/send.h"
 #include "cli/verbs.h"
 #include "client/saved.h"
 #include "core/duration.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "os/point.h"
+#include "program/text.h"
+#include "send/out.h"
 
 #include <errno.h>
 #include <strings.h>
@@ -211,13 +211,6 @@ static int open_client(struct send *s)
         return ONCE_EXIT_OK;
     return err.result == ONCE_INVALID ? once_cli_usage(&s->cli, "%s", err.text)
                                       : once_cli_error(&s->cli, &err, "begin");
-}
-
-int send_cannot(const struct send *s, const struct once_error *err)
-{
-    if (err->result == ONCE_INVALID || err->result == ONCE_LIMIT)
-        return once_cli_usage(&s->cli, "%s", err->text);
-    return once_cli_fail(&s->cli, (int)once_exit_of(err->result), "%s", err->text);
 }
 
 static int conclude(struct send *s, once_result r, struct once_client_answer *answer, const struct once_error *err)

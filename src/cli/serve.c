@@ -1,24 +1,24 @@
 /*
  * serve.c - `once serve`: a gateway before a service, with nothing to set up.
  *
- * Writes an nginx.conf (serve_config.c), starts `once daemon` and nginx, and stays as the
- * parent of both (serve_supervisor.c). Where things are: serve_place.h.
+ * Writes an nginx.conf (serve/config.c), starts `once daemon` and nginx, and stays as the
+ * parent of both (serve/supervisor.c). Where things are: serve/place.h.
  */
-#include "cli/cli.h"
 #include "cli/console_setup.h"
-#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
-#include "cli/serve_address.h"
-#include "cli/serve_config.h"
-#include "cli/serve_place.h"
-#include "cli/serve_policy.h"
-#include "cli/serve_supervisor.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/quota_rules.h"
 #include "core/span.h"
-#include "daemon/api_listen.h"
+#include "daemon/api/listen.h"
 #include "os/notify.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "serve/address.h"
+#include "serve/config.h"
+#include "serve/place.h"
+#include "serve/policy.h"
+#include "serve/supervisor.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -141,7 +141,7 @@ enum {
     OPTION_TRACE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
-    OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve_policy.h's */
+    OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve/policy.h's */
     OPTION_RELAY = OPTION_POLICY + SERVE_POLICY_COUNT,   /* the first of relay_setup.h's */
 };
 

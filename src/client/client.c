@@ -7,7 +7,7 @@
  * Invariants: N1 nothing is sent before `save` said ONCE_OK.
  *             N2 every try of a call, and of every resumption, has the same key, method, URL and body, byte for byte.
  *             N3 NOT_REACHED only if no try of this call sent a byte (T2).
- * Not here:   where requests are saved (the caller's; `once send`: src/cli/send_folder.h).
+ * Not here:   where requests are saved (the caller's; `once send`: src/send/folder.h).
  */
 #include "client/call.h"
 #include "client/retry.h"

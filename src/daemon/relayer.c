@@ -2,7 +2,7 @@
 #include "daemon/relayer.h"
 
 #include "core/err.h"
-#include "jobs/relay_loop.h"
+#include "messages/relay_loop.h"
 #include "os/remark.h"
 #include "os/thread.h"
 

@@ -8,7 +8,7 @@
 #ifndef ONCE_DAEMON_RELAYER_H
 #define ONCE_DAEMON_RELAYER_H
 
-#include "jobs/relay.h"
+#include "messages/relay.h"
 
 struct relayer;
 

@@ -15,8 +15,8 @@
 #include "core/span.h"
 #include "flow/database.h"
 #include "store/gather.h"
-#include "store/pg_answer.h"
-#include "store/pg_param.h"
+#include "store/postgres/answer.h"
+#include "store/postgres/param.h"
 
 #include <libpq-fe.h>
 #include <stdlib.h>

@@ -13,8 +13,8 @@
 #include "core/span.h"
 #include "flow/database.h"
 #include "os/os.h"
-#include "store/sqlite_bound.h"
-#include "store/sqlite_db.h"
+#include "store/sqlite/bound.h"
+#include "store/sqlite/db.h"
 
 #include <stdlib.h>
 

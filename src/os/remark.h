@@ -9,7 +9,7 @@
  * Nobody is held up for long by a reader who does not read: where standard error is a pipe, a socket or a terminal that
  * takes nothing for REMARK_WAIT_MS, lines are dropped until it does, and the next one says how many. A file may block,
  * as any file.
- * Not here: mistakes on a command line, and why something could not start (cli/cli.h): who started it reads them.
+ * Not here: mistakes on a command line, and why something could not start (program/cli.h): who started it reads them.
  */
 #ifndef ONCE_OS_REMARK_H
 #define ONCE_OS_REMARK_H

@@ -188,7 +188,7 @@ once_result once_store_postgres_cron(const char *url, bool on, struct once_error
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
-/* Where bytes are sealed, *store becomes a store around it (store/seal.c). On failure it stays the caller's. */
+/* Where bytes are sealed, *store becomes a store around it (store/wrap/seal.c). On failure it stays the caller's. */
 once_result once_store_seal(struct once_store **store, const struct once_options *options, struct once_error *err);
 
 #endif

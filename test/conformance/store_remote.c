@@ -14,7 +14,7 @@
  */
 #include "suite.h"
 
-#include "daemon/server.h"
+#include "daemon/socket/server.h"
 #include "wire/wire.h"
 
 #include <dirent.h>

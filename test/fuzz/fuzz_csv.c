@@ -6,8 +6,8 @@
  *             (C1); a text that was read without a refusal, written again with every field in
  *             quotes, is read as the same rows.
  */
-#include "cli/reconcile_csv.h"
 #include "core/span.h"
+#include "reconcile/csv.h"
 
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
 /* test_csv.c - RFC 4180, whatever the pieces are; what is not CSV is named by its line. */
-#include "cli/reconcile_csv.h"
+#include "reconcile/csv.h"
 
 #include "core/span.h"
 

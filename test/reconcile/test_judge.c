@@ -1,5 +1,5 @@
 /* test_judge.c - every pair of what we say and what the other side says; what may be resolved. */
-#include "cli/reconcile_judge.h"
+#include "reconcile/judge.h"
 
 #include "../test.h"
 

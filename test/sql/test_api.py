@@ -288,7 +288,7 @@ def check_counts():
 
 
 def check_unknown():
-    """What is unknown is counted again and again (daemon/open_questions.h): neither those that are not, nor those that were resolved, are walked over."""
+    """What is unknown is counted again and again (daemon/observers/open_questions.h): neither those that are not, nor those that were resolved, are walked over."""
     psql("SELECT count(once.finish(c.record, c.fence, 0, state => 'unknown')) FROM generate_series(1, 5) n, "
          "once.claim('unknown', 'u' || n) c; "
          "SELECT once.resolve('unknown', 'u2', 'done', 'seen'); SELECT once.resolve('unknown', 'u4', 'not done', 'seen'); "

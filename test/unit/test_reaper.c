@@ -1,7 +1,7 @@
 /* test_reaper.c - the reaper's pace, and which clock it believes. */
-#include "daemon/census.h"
-#include "daemon/reaper_clock.h"
-#include "daemon/reaper_pace.h"
+#include "daemon/observers/census.h"
+#include "daemon/reaper/clock.h"
+#include "daemon/reaper/pace.h"
 
 #include "../test.h"
 

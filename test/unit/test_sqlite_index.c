@@ -5,7 +5,7 @@
  * Enough records to seal segments, so these are the largest tests of the unit suite.
  */
 #include "once.h"
-#include "store/sqlite_index.h"
+#include "store/sqlite/index.h"
 
 #include "../test.h"
 

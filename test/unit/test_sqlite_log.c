@@ -1,7 +1,7 @@
 /*
  * test_sqlite_log.c - SQLite's log in one piece: the same bytes, fewer writes, the same failures.
  */
-#include "store/sqlite_log.h"
+#include "store/sqlite/log.h"
 
 #include "../test.h"
 

@@ -1,6 +1,6 @@
 /* test_telling.c - what is told of the work: lines of decisions, spans as OTLP has them. */
 #include "core/span.h"
-#include "daemon/decisions.h"
+#include "daemon/observers/decisions.h"
 #include "http/http_call.h"
 #include "os/remark.h"
 #include "trace/exporter.h"

@@ -88,7 +88,7 @@ CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT N
 -- What somebody has to look into: a few, to be found without a walk.
 CREATE INDEX once_unknown ON once_result (fence) WHERE state = 4;
 
--- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
+-- The key index (src/store/sqlite/index.c): segments cover fences up to sealed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read
 -- from once_claim.
 CREATE TABLE once_index (

@@ -4,7 +4,7 @@
 -- way, the statement fails with unique_violation or check_violation, the transaction with it, and the caller repeats
 -- all of it with claim_many and finish_many, which look. There is no sub-transaction and no answer but what the caller
 -- cannot know: at the sizes of a busy daemon's batches these fixed costs are half of the work. A caller expects the
--- usual only after it was the usual for a while (src/store/pg_batch.c): what fails has written to the log for nothing.
+-- usual only after it was the usual for a while (src/store/postgres/batch.c): what fails has written to the log for nothing.
 
 -- Is any of these in one of these slots?
 CREATE FUNCTION once.is_known(slots smallint[], records uuid[]) RETURNS boolean
