@@ -1,7 +1,7 @@
 """What the tests under load are written with: the servers that with-postgres made, worker
 processes, callers on a string (ask.c), TAP. Nothing sleeps in the hope that something has
 happened by then: wait_for() polls, with a bound. Every process started here is waited for, or
-killed by its id, in the end. SEED and SIZE come from the environment (HACKING.md)."""
+killed by its id, in the end. SEED and SIZE come from the environment (docs/internals/testing.md)."""
 import atexit
 import os
 import re
