@@ -4,7 +4,7 @@
  * Model:      every upstream's peers are chosen through us. For a request that is claimed, nginx gets a configuration of its own then: no
  *             other try, no end with the client, no error pages instead of answers. What its protocol lets nginx take for an answer is
  *             looked at once more.
- * Invariants: E1 nginx sends a claimed request to one upstream server only, whatever is configured.
+ * Invariants: UPSTREAM-1 nginx sends a claimed request to one upstream server only, whatever is configured.
  * Not here:   what becomes of the answer (ngx_http_once_capture.c).
  */
 #include "ngx_http_once.h"
@@ -323,7 +323,7 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
         ctx->capture = NGX_HTTP_ONCE_FAILURE;
         ctx->ended = 1;
 
-        if (ngx_http_once_settle(ctx) == NGX_OK) {
+        if (ngx_http_once_store_outcome(ctx) == NGX_OK) {
             r->main->blocked++;
             ctx->blocked = 1;
         }
