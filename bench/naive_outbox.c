@@ -112,7 +112,7 @@ static once_result publish(struct naive_outbox *n, PGresult *page, int row, stru
     if (!sink->ops->start(sink, &m))
         return once_fail(err, ONCE_UNAVAILABLE, "the sink has no room for one message");
     while (!n->ended)
-        sink->ops->turn(sink, TURN_MS);
+        sink->ops->poll(sink, TURN_MS);
     return n->result == SINK_CONFIRMED ? ONCE_OK
                                        : once_fail(err, ONCE_UNAVAILABLE, "a message was not published: %s", n->reason);
 }

@@ -72,7 +72,7 @@ struct measured {
 struct bench {
     struct once_cli cli;
     struct relay_setup setup;
-    struct relay_numbers numbers;
+    struct relay_counters counters;
     struct relay_loop loop;
     struct naive_outbox *naive;
     PGconn *conn; /* the writer's */
@@ -392,7 +392,7 @@ static bool is_empty(struct bench *b)
         b->exit = once_cli_error(&b->cli, &err, "look into the outbox");
         return false;
     }
-    if (counts.pending + counts.held + counts.later == 0)
+    if (counts.pending + counts.stalled + counts.scheduled == 0)
         return true;
     b->exit = once_cli_usage(&b->cli, "there are messages in the outbox, which this would publish: take a database "
                                       "of its own");
@@ -465,7 +465,7 @@ int bench_relay_main(int argc, char **argv)
                        .next = 1,
                        .loop = { .wake = -1 } };
     relay_setup_init(&b.setup, &b.cli, false);
-    b.setup.relay.numbers = &b.numbers;
+    b.setup.relay.counters = &b.counters;
     b.setup.relay.must_stop = must_stop;
     b.setup.relay.say = say;
     b.setup.relay.arg = &b;

@@ -294,13 +294,13 @@ static void tell_size(struct bench *b)
 {
     struct once *once = open_store(b, false);
     struct once_stats stats;
-    if (once != NULL && once_stats(once, &stats, NULL) == ONCE_OK && stats.records > 0) {
-        double each = (double)stats.bytes / (double)stats.records;
+    if (once != NULL && once_stats(once, &stats, NULL) == ONCE_OK && stats.attempts > 0) {
+        double each = (double)stats.bytes / (double)stats.attempts;
         if (b->cli.json)
             printf("{\"what\":\"size\",\"records\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"bytes_per_record\":%.0f}\n",
-                   stats.records, stats.bytes, each);
+                   stats.attempts, stats.bytes, each);
         else
-            printf("%" PRIu64 " records, %.0f bytes each with a body of %" PRIu64 "\n", stats.records, each,
+            printf("%" PRIu64 " records, %.0f bytes each with a body of %" PRIu64 "\n", stats.attempts, each,
                    b->body_len);
         if (b->naive != NULL)
             tell_naive_size(b, each);
@@ -313,11 +313,11 @@ static void tell_size(struct bench *b)
 static uint64_t records_now(struct bench *b)
 {
     struct once *once = open_store(b, false);
-    struct once_stats stats = { .records = 0 };
+    struct once_stats stats = { .attempts = 0 };
     if (once != NULL && once_stats(once, &stats, NULL) != ONCE_OK)
-        stats.records = 0;
+        stats.attempts = 0;
     once_close(once);
-    return stats.records;
+    return stats.attempts;
 }
 
 static bool grow_to(struct bench *b, uint64_t records)

@@ -175,7 +175,7 @@ export class Key {
         const claims = new Map(history.filter((e) => e.state === 'running').map((e) => [e.fence, e]));
         const ends = new Map(history.filter((e) => e.attempt > 0 && e.state !== 'running').map((e) => [e.fence, e.at]));
         const within = (m) => Math.max(claims.get(m.fence)?.at ?? 0, m.what === 'fenced' ? m.at : Math.min(m.at, ends.get(m.fence) ?? m.at));
-        const moments = (seen?.moments ?? []).map((m) => ({ ...m, at: within(m), attempt: claims.get(m.fence)?.attempt ?? 0, state: null, seen: true }));
+        const moments = (seen?.recent_events ?? []).map((m) => ({ ...m, at: within(m), attempt: claims.get(m.fence)?.attempt ?? 0, state: null, seen: true }));
         const rank = (e) => (e.seen ? 1 : e.state === 'running' ? 0 : 2);
         return history.concat(moments).sort((a, b) => a.at - b.at || Number(BigInt(a.fence) - BigInt(b.fence)) || rank(a) - rank(b));
     }

@@ -6,7 +6,7 @@ import { bytesOf, hexDump, isText, shown } from './bytes.js';
 import * as format from './format.js';
 import { ask, reason } from './dialogs.js';
 
-const STATES = ['pending', 'retrying', 'behind', 'later', 'dead'];
+const STATES = ['pending', 'retrying', 'blocked', 'scheduled', 'dead'];
 
 export class Outbox {
     constructor(query) {
@@ -55,7 +55,7 @@ export class Outbox {
             h('td', { class: 'mono' }, shown(bytesOf(m, 'topic'))), h('td', { class: 'mono' }, bytesOf(m, 'message_key').length > 0 ? shown(bytesOf(m, 'message_key')) : h('span', { class: 'dim' }, '–')),
             h('td', { class: 'n' }, m.created_at ? format.ago(m.created_at, now) : '–'), h('td', { class: 'n', title: `${m.refusals} refused, ${m.delays} delayed, ${m.crashes} crashed` }, m.refusals + m.delays + m.crashes),
             h('td', { class: 'why' }, shown(bytesOf(m, 'reason'), { most: 160 })),
-            h('td', { class: 'do' }, m.state === 'dead' || m.state === 'retrying' ? h('button', { type: 'button', onclick: () => this.word(m, 'retry') }, 'Retry…') : null, h('button', { type: 'button', class: 'danger', onclick: () => this.word(m, 'drop') }, 'Drop…')));
+            h('td', { class: 'do' }, m.state === 'dead' || m.state === 'retrying' ? h('button', { type: 'button', onclick: () => this.act(m, 'retry') }, 'Retry…') : null, h('button', { type: 'button', class: 'danger', onclick: () => this.act(m, 'drop') }, 'Drop…')));
         replace(this.results, answer.messages.length === 0
             ? empty(this.states === '' && this.topic === '' ? 'Nothing waits' : 'No message matches', 'Published messages are gone from here. What could not be delivered after all its tries stays as a dead letter, until somebody retries or drops it.')
             : h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['Message', 'State', 'Topic', 'Key', 'Staged', 'Tries', 'Why', ''].map((t) => h('th', { scope: 'col' }, t)))), h('tbody', {}, answer.messages.map(row)))),
@@ -78,10 +78,10 @@ export class Outbox {
         }
     }
 
-    async word(m, word) {
-        const retry = word === 'retry';
+    async act(m, action) {
+        const retry = action === 'retry';
         const answer = await ask({ title: retry ? 'Retry' : 'Drop', lead: retry ? 'A dead letter goes back into the outbox under its id, at the end of its key’s messages. One that waits after a failure is due at once.' : 'It will not be published any more. One that is under way just now may have been.',
-            action: retry ? 'Publish it after all' : 'Never publish it', kind: retry ? 'primary' : 'danger', fields: [reason(retry ? 'e.g. the receiver is repaired' : 'e.g. a test order')], submit: (v) => post('/api/outbox/word', { id: m.id, word, reason: v.reason }) });
+            action: retry ? 'Publish it after all' : 'Never publish it', kind: retry ? 'primary' : 'danger', fields: [reason(retry ? 'e.g. the receiver is repaired' : 'e.g. a test order')], submit: (v) => post('/api/outbox/action', { id: m.id, action, reason: v.reason }) });
         if (answer === null) return;
         toast(answer.did === 'absent' ? 'It is not there any more.' : `Message ${answer.did}`, answer.did === 'absent' ? 'bad' : 'good');
         await this.start();

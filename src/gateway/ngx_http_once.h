@@ -59,9 +59,9 @@ typedef struct ngx_http_once_trace_s   ngx_http_once_trace_t;
 typedef struct {
     ngx_array_t                daemons;     /* ngx_http_once_daemon_t * */
     ngx_array_t                upstreams;   /* ngx_http_once_upstream_t */
-    ngx_array_t                places;      /* ngx_http_once_place_t */
-    ngx_array_t                passes;      /* ngx_http_once_lead_t: by once_pass */
-    ngx_array_t                hidings;     /* ngx_http_once_lead_t: by an error page that leaves no trace */
+    ngx_array_t                places;      /* ngx_http_once_location_t */
+    ngx_array_t                passes;      /* ngx_http_once_redirect_t: by once_pass */
+    ngx_array_t                hidings;     /* ngx_http_once_redirect_t: by an error page that leaves no trace */
 } ngx_http_once_main_conf_t;
 
 /* an upstream whose requests are watched: ngx_http_once_upstream.c */
@@ -121,14 +121,14 @@ typedef struct {
     void                      *server;      /* ngx_http_core_srv_conf_t * */
     ngx_str_t                  name;
     ngx_http_once_loc_conf_t  *conf;
-} ngx_http_once_place_t;
+} ngx_http_once_location_t;
 
 /* a location that leads to a named one */
 typedef struct {
     ngx_http_core_srv_conf_t  *server;
     ngx_http_core_loc_conf_t  *location;
     ngx_http_once_loc_conf_t  *conf;
-} ngx_http_once_lead_t;
+} ngx_http_once_redirect_t;
 
 /* once_trace off: also what clients send is left as it is */
 #define NGX_HTTP_ONCE_TRACE_OFF   ((ngx_uint_t) 2000000)
@@ -211,9 +211,9 @@ typedef enum {
     NGX_HTTP_ONCE_WAITING,      /* for the daemon to be connected */
     NGX_HTTP_ONCE_CLAIMING,
     NGX_HTTP_ONCE_DECIDED,      /* ctx->reply says what is to be done */
-    NGX_HTTP_ONCE_MARKING,      /* claimed with intent: that it is about to be sent is being stored */
+    NGX_HTTP_ONCE_RECORDING_INTENT,      /* claimed with intent: that it is about to be sent is being stored */
     NGX_HTTP_ONCE_HELD,         /* claimed: the upstream works, or will */
-    NGX_HTTP_ONCE_SETTLING,     /* finish or release under way, the answer is withheld */
+    NGX_HTTP_ONCE_STORING,     /* finish or release under way, the answer is withheld */
     NGX_HTTP_ONCE_DONE          /* everything passes */
 } ngx_http_once_state_e;
 
@@ -316,7 +316,7 @@ ngx_int_t ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t
 /* `list`: ngx_str_t, names of headers; NULL: none */
 ngx_uint_t ngx_http_once_is_listed(const ngx_str_t *name, const ngx_array_t *list);
 /* does the service not admit the caller, so that his key is not his? */
-ngx_uint_t ngx_http_once_is_stranger(ngx_http_once_ctx_t *ctx);
+ngx_uint_t ngx_http_once_is_unauthorized(ngx_http_once_ctx_t *ctx);
 /* how many field lines of that name, and the first (NULL: not wanted) */
 ngx_uint_t ngx_http_once_find_header(ngx_http_request_t *r, ngx_str_t *name, ngx_str_t *value);
 ngx_int_t ngx_http_once_drop_headers(ngx_http_request_t *r, ngx_str_t *names, ngx_uint_t count);
@@ -344,17 +344,17 @@ void ngx_http_once_claim_terms(ngx_http_once_ctx_t *ctx, struct once_claim *clai
 ngx_uint_t ngx_http_once_is_outside(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_add_probe_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target);
-ngx_uint_t ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
-void ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request);
+ngx_uint_t ngx_http_once_is_deferred(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome);
+void ngx_http_once_defer(ngx_http_once_ctx_t *ctx, struct once_request *request);
 char *ngx_http_once_set_route(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 void ngx_http_once_merge_route(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev, ngx_http_once_loc_conf_t *conf);
 once_span ngx_http_once_route(ngx_http_once_ctx_t *ctx);
 /* $once_json_NAME: a member of the request's body */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data);
 /* all that are held, when the worker exits */
-void ngx_http_once_sweep(void);
-void ngx_http_once_hold(ngx_http_once_ctx_t *ctx);
-void ngx_http_once_unhold(ngx_http_once_ctx_t *ctx);
+void ngx_http_once_end_all_leases(void);
+void ngx_http_once_lease_begin(ngx_http_once_ctx_t *ctx);
+void ngx_http_once_lease_end(ngx_http_once_ctx_t *ctx);
 /* may the request's bytes have reached an upstream? */
 ngx_uint_t ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx);
 /* asks for the end of what is held, with nobody waiting for the answer */
@@ -362,7 +362,7 @@ void ngx_http_once_abandon(ngx_http_once_ctx_t *ctx);
 
 ngx_int_t ngx_http_once_filter_init(ngx_conf_t *cf);
 /* the answer that was withheld, or that there is none: asks the daemon to store it */
-ngx_int_t ngx_http_once_settle(ngx_http_once_ctx_t *ctx);
+ngx_int_t ngx_http_once_store_outcome(ngx_http_once_ctx_t *ctx);
 /* instead of the upstream's own finalize_request, which is in the context */
 void ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc);
 ngx_uint_t ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx);
@@ -419,7 +419,7 @@ ngx_int_t ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_re
 ngx_int_t ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms);
 ngx_int_t ngx_http_once_send_not_kept(ngx_http_request_t *r, const struct once_record *record);
 ngx_int_t ngx_http_once_send_expired(ngx_http_once_ctx_t *ctx);
-ngx_int_t ngx_http_once_send_left(ngx_http_once_ctx_t *ctx);
+ngx_int_t ngx_http_once_send_deferred(ngx_http_once_ctx_t *ctx);
 ngx_int_t ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail);
 ngx_int_t ngx_http_once_policy_handler(ngx_http_request_t *r);

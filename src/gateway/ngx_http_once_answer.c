@@ -569,7 +569,7 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     ngx_int_t                   rc;
     ngx_uint_t                  i, count = 0;
     struct once_buf             json;
-    ngx_http_once_place_t      *place;
+    ngx_http_once_location_t      *place;
     ngx_http_once_main_conf_t  *omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {

@@ -219,7 +219,7 @@ ngx_http_once_is_listed(const ngx_str_t *name, const ngx_array_t *list)
  * not be able to take a key from who has one. A later attempt's key is kept: an earlier one may have done something.
  */
 ngx_uint_t
-ngx_http_once_is_stranger(ngx_http_once_ctx_t *ctx)
+ngx_http_once_is_unauthorized(ngx_http_once_ctx_t *ctx)
 {
     return ngx_http_once_counts_credentials(ctx->conf) && ctx->capture == NGX_HTTP_ONCE_OUTCOME
            && (ctx->status == NGX_HTTP_UNAUTHORIZED || ctx->status == NGX_HTTP_FORBIDDEN)

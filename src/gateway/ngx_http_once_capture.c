@@ -148,7 +148,7 @@ ngx_http_once_parked(ngx_event_t *ev)
     ngx_http_once_ctx_t  *ctx = ev->data;
     ngx_http_request_t   *r = ctx->request;
 
-    if (ctx->state != NGX_HTTP_ONCE_SETTLING || !ctx->ended || r->read_event_handler != ngx_http_test_reading) {
+    if (ctx->state != NGX_HTTP_ONCE_STORING || !ctx->ended || r->read_event_handler != ngx_http_test_reading) {
         return;
     }
 
@@ -162,7 +162,7 @@ ngx_http_once_parked(ngx_event_t *ev)
 
 /* Asks for the end of the claim; the answer waits. */
 ngx_int_t
-ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
+ngx_http_once_store_outcome(ngx_http_once_ctx_t *ctx)
 {
     struct once_buf      lines;
     struct once_request  request;
@@ -171,7 +171,7 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
     request.grant = ctx->grant;
     once_buf_init(&lines, ONCE_HEADERS_LEN_MAX);
 
-    ctx->stranger = ngx_http_once_is_stranger(ctx);
+    ctx->stranger = ngx_http_once_is_unauthorized(ctx);
 
     if (ctx->capture == NGX_HTTP_ONCE_NOT_SENT || ctx->stranger) {
         request.verb = ONCE_VERB_RELEASE;
@@ -202,12 +202,12 @@ ngx_http_once_settle(ngx_http_once_ctx_t *ctx)
         request.outcome.body_dropped = ctx->dropped;
     }
 
-    if (request.verb == ONCE_VERB_FINISH && ngx_http_once_is_left(ctx, &request.outcome)) {
-        ngx_http_once_leave(ctx, &request);
+    if (request.verb == ONCE_VERB_FINISH && ngx_http_once_is_deferred(ctx, &request.outcome)) {
+        ngx_http_once_defer(ctx, &request);
     }
 
-    ngx_http_once_unhold(ctx);
-    ctx->state = NGX_HTTP_ONCE_SETTLING;
+    ngx_http_once_lease_end(ctx);
+    ctx->state = NGX_HTTP_ONCE_STORING;
     ngx_http_once_trace_step(ctx, ONCE_TRACE_FINISH);
     ctx->call = ngx_http_once_call(ctx->conf->daemon, &request, NGX_HTTP_ONCE_FINISH_MS,
                                    ngx_http_once_settled, ctx);
@@ -292,7 +292,7 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 
     if (r->header_only) {
         ctx->ended = 1;
-        return ngx_http_once_settle(ctx);
+        return ngx_http_once_store_outcome(ctx);
     }
 
     return NGX_OK;
@@ -333,7 +333,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     ctx = ngx_http_once_get_ctx(r);
 
     if (ctx == NULL || ctx->capture == NGX_HTTP_ONCE_NOTHING
-        || (ctx->state != NGX_HTTP_ONCE_HELD && ctx->state != NGX_HTTP_ONCE_SETTLING))
+        || (ctx->state != NGX_HTTP_ONCE_HELD && ctx->state != NGX_HTTP_ONCE_STORING))
     {
         return ngx_http_once_next_body_filter(r, in);
     }
@@ -347,7 +347,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             (void) ngx_http_once_take(ctx, cl->buf);
         }
 
-        return ngx_http_once_settle(ctx);
+        return ngx_http_once_store_outcome(ctx);
     }
 
     for (cl = in; cl; cl = cl->next) {
@@ -375,7 +375,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             if (ctx->state == NGX_HTTP_ONCE_HELD) {
                 ctx->dropped = 1;
-                return ngx_http_once_settle(ctx);
+                return ngx_http_once_store_outcome(ctx);
             }
 
             return NGX_OK;
@@ -383,7 +383,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     }
 
     if (ctx->ended && ctx->state == NGX_HTTP_ONCE_HELD) {
-        return ngx_http_once_settle(ctx);
+        return ngx_http_once_store_outcome(ctx);
     }
 
     return NGX_OK;
@@ -523,7 +523,7 @@ ngx_http_once_send_settled(ngx_http_once_ctx_t *ctx, ngx_http_once_reply_t *repl
         ngx_http_clean_header(r);
 
         if (ctx->left) {
-            return ngx_http_once_send_left(ctx);
+            return ngx_http_once_send_deferred(ctx);
         }
 
         if (ctx->conf->takeover != ONCE_TAKEOVER_RERUN) {
@@ -588,7 +588,7 @@ ngx_http_once_settled(void *data, ngx_http_once_reply_t *reply)
         ngx_log_error(NGX_LOG_WARN, c->log, 0, "once: an answer is not kept: %s", reply->err.text);
         ctx->refused = 1;
 
-        if (ngx_http_once_settle(ctx) == NGX_OK) {
+        if (ngx_http_once_store_outcome(ctx) == NGX_OK) {
             return;
         }
     }

@@ -93,7 +93,7 @@ ngx_http_once_is_hiding(ngx_http_err_page_t *page)
 static char *
 ngx_http_once_add_lead(ngx_conf_t *cf, ngx_array_t *leads, ngx_http_once_loc_conf_t *olcf)
 {
-    ngx_http_once_lead_t  *lead = ngx_array_push(leads);
+    ngx_http_once_redirect_t  *lead = ngx_array_push(leads);
 
     if (lead == NULL) {
         return NGX_CONF_ERROR;
@@ -186,7 +186,7 @@ ngx_http_once_find_named(ngx_http_core_srv_conf_t *server, ngx_str_t *name)
 
 /* Does what once_pass names exist, and may it be gone on in? */
 static ngx_int_t
-ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_lead_t *lead)
+ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_redirect_t *lead)
 {
     const char                *fault;
     ngx_http_core_loc_conf_t  *named = ngx_http_once_find_named(lead->server, &lead->conf->pass);
@@ -206,7 +206,7 @@ ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_lead_t *lead)
 
 /* Whom access control refused in this location must not be claimed for in the one that its error page leads to. */
 static ngx_int_t
-ngx_http_once_check_hiding(ngx_conf_t *cf, ngx_http_once_lead_t *lead)
+ngx_http_once_check_hiding(ngx_conf_t *cf, ngx_http_once_redirect_t *lead)
 {
     ngx_uint_t                  i;
     ngx_http_err_page_t        *page = lead->location->error_pages->elts;
@@ -242,7 +242,7 @@ ngx_int_t
 ngx_http_once_check_leads(ngx_conf_t *cf)
 {
     ngx_uint_t                  i;
-    ngx_http_once_lead_t       *lead;
+    ngx_http_once_redirect_t       *lead;
     ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
 
     lead = omcf->passes.elts;

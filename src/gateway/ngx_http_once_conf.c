@@ -616,9 +616,9 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
     omcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_once_main_conf_t));
     if (omcf == NULL
         || ngx_array_init(&omcf->daemons, cf->pool, 2, sizeof(ngx_http_once_daemon_t *)) != NGX_OK
-        || ngx_array_init(&omcf->places, cf->pool, 8, sizeof(ngx_http_once_place_t)) != NGX_OK
-        || ngx_array_init(&omcf->passes, cf->pool, 4, sizeof(ngx_http_once_lead_t)) != NGX_OK
-        || ngx_array_init(&omcf->hidings, cf->pool, 4, sizeof(ngx_http_once_lead_t)) != NGX_OK
+        || ngx_array_init(&omcf->places, cf->pool, 8, sizeof(ngx_http_once_location_t)) != NGX_OK
+        || ngx_array_init(&omcf->passes, cf->pool, 4, sizeof(ngx_http_once_redirect_t)) != NGX_OK
+        || ngx_array_init(&omcf->hidings, cf->pool, 4, sizeof(ngx_http_once_redirect_t)) != NGX_OK
         || ngx_array_init(&omcf->upstreams, cf->pool, 8, sizeof(ngx_http_once_upstream_t)) != NGX_OK)
     {
         return NULL;
@@ -660,7 +660,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_once_remember(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
-    ngx_http_once_place_t      *place;
+    ngx_http_once_location_t      *place;
     ngx_http_core_loc_conf_t   *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
 

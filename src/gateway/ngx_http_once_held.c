@@ -48,7 +48,7 @@ ngx_http_once_renew(ngx_event_t *ev)
 }
 
 void
-ngx_http_once_hold(ngx_http_once_ctx_t *ctx)
+ngx_http_once_lease_begin(ngx_http_once_ctx_t *ctx)
 {
     if (ngx_http_once_held.next == NULL) {
         ngx_queue_init(&ngx_http_once_held);
@@ -77,7 +77,7 @@ ngx_http_once_was_sent(ngx_http_once_ctx_t *ctx)
 }
 
 void
-ngx_http_once_unhold(ngx_http_once_ctx_t *ctx)
+ngx_http_once_lease_end(ngx_http_once_ctx_t *ctx)
 {
     if (ctx->queued) {
         ctx->queued = 0;
@@ -99,7 +99,7 @@ ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
 {
     struct once_request  request;
 
-    ngx_http_once_unhold(ctx);
+    ngx_http_once_lease_end(ctx);
     ctx->state = NGX_HTTP_ONCE_DONE;
 
     ngx_memzero(&request, sizeof(request));
@@ -109,7 +109,7 @@ ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
         request.verb = ONCE_VERB_RELEASE;
 
     } else if (ctx->takeover == ONCE_TAKEOVER_COMPLETER) {
-        ngx_http_once_leave(ctx, &request);
+        ngx_http_once_defer(ctx, &request);
 
     } else {
         request.verb = ONCE_VERB_FINISH;
@@ -125,7 +125,7 @@ ngx_http_once_abandon(ngx_http_once_ctx_t *ctx)
 
 /* exiting without finishing requests (SIGTERM): no pool is destroyed then */
 void
-ngx_http_once_sweep(void)
+ngx_http_once_end_all_leases(void)
 {
     ngx_queue_t          *q;
     ngx_http_once_ctx_t  *ctx;
@@ -138,11 +138,11 @@ ngx_http_once_sweep(void)
         q = ngx_queue_head(&ngx_http_once_held);
         ctx = ngx_queue_data(q, ngx_http_once_ctx_t, queue);
 
-        if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_MARKING) {
+        if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_RECORDING_INTENT) {
             ngx_http_once_abandon(ctx);
 
         } else {
-            ngx_http_once_unhold(ctx);
+            ngx_http_once_lease_end(ctx);
         }
     }
 }

@@ -367,7 +367,7 @@ ngx_http_once_exit_process(ngx_cycle_t *cycle)
         return;
     }
 
-    ngx_http_once_sweep();
+    ngx_http_once_end_all_leases();
 
     d = omcf->daemons.elts;
 

@@ -181,13 +181,13 @@ ngx_http_once_probe_target(ngx_http_once_ctx_t *ctx, ngx_str_t *target)
 
 /* Its end is not known, and it can be asked: neither finished nor released. */
 ngx_uint_t
-ngx_http_once_is_left(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome)
+ngx_http_once_is_deferred(ngx_http_once_ctx_t *ctx, const struct once_outcome *outcome)
 {
     return outcome->state == ONCE_STATE_UNKNOWN && ctx->takeover == ONCE_TAKEOVER_COMPLETER;
 }
 
 void
-ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request)
+ngx_http_once_defer(ngx_http_once_ctx_t *ctx, struct once_request *request)
 {
     ngx_memzero(request, sizeof(*request));
     request->verb = ONCE_VERB_EXTEND;
@@ -197,7 +197,7 @@ ngx_http_once_leave(ngx_http_once_ctx_t *ctx, struct once_request *request)
 }
 
 ngx_int_t
-ngx_http_once_send_left(ngx_http_once_ctx_t *ctx)
+ngx_http_once_send_deferred(ngx_http_once_ctx_t *ctx)
 {
     return ngx_http_once_send_problem(ctx->request, &(ngx_http_once_problem_t){
         ctx->status, "upstream-failed", "The service did not answer completely",

@@ -45,14 +45,14 @@ ngx_http_once_cleanup(void *data)
         ngx_delete_posted_event(&ctx->parked);
     }
 
-    if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_MARKING
+    if (ctx->state == NGX_HTTP_ONCE_HELD || ctx->state == NGX_HTTP_ONCE_RECORDING_INTENT
         || (ctx->state == NGX_HTTP_ONCE_DECIDED && ctx->reply.result == ONCE_OK
             && ctx->reply.arm == ONCE_ARM_EXECUTE && !ctx->observed))
     {
         ngx_http_once_abandon(ctx);
     }
 
-    ngx_http_once_unhold(ctx);
+    ngx_http_once_lease_end(ctx);
     ngx_http_once_trace_end(ctx);
     ngx_http_once_withheld_release(ctx);
 }
@@ -575,7 +575,7 @@ ngx_http_once_marked(void *data, ngx_http_once_reply_t *reply)
     ctx->call = NULL;
 
     if (reply->result == ONCE_OK && reply->arm == ONCE_ARM_DONE) {
-        ngx_http_once_unhold(ctx);
+        ngx_http_once_lease_end(ctx);
         ctx->marked = 1;
         ngx_http_once_resume(ctx);
         return;
@@ -594,8 +594,8 @@ ngx_http_once_mark(ngx_http_once_ctx_t *ctx)
 {
     struct once_request  request;
 
-    ngx_http_once_hold(ctx);
-    ctx->state = NGX_HTTP_ONCE_MARKING;
+    ngx_http_once_lease_begin(ctx);
+    ctx->state = NGX_HTTP_ONCE_RECORDING_INTENT;
     ctx->request->write_event_handler = ngx_http_request_empty_handler;
 
     ngx_memzero(&request, sizeof(request));
@@ -619,7 +619,7 @@ ngx_http_once_execute(ngx_http_once_ctx_t *ctx)
 {
     ngx_http_request_t  *r = ctx->request;
 
-    ngx_http_once_hold(ctx);
+    ngx_http_once_lease_begin(ctx);
     r->disable_not_modified = 1;  /* a condition is the service's to judge, and by now it was executed */
 
     if (ctx->conf->forward && ngx_http_once_forward_headers(ctx) != NGX_OK) {

@@ -323,7 +323,7 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
         ctx->capture = NGX_HTTP_ONCE_FAILURE;
         ctx->ended = 1;
 
-        if (ngx_http_once_settle(ctx) == NGX_OK) {
+        if (ngx_http_once_store_outcome(ctx) == NGX_OK) {
             r->main->blocked++;
             ctx->blocked = 1;
         }

@@ -5,8 +5,8 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "messages/relay.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 #include "os/thread.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ struct consumer {
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t work, ended;
     struct queue ready, over;
-    struct delivery *later;           /* in no order */
+    struct delivery *scheduled;       /* in no order */
     struct delivery *bucket[BUCKETS]; /* the last of each key that is here */
     size_t busy, working;
     bool stop;
@@ -69,7 +69,7 @@ static struct delivery **bucket_of(struct consumer *c, once_span key)
     return &c->bucket[(h ^ h >> 32) % BUCKETS];
 }
 
-/* C2. It is the last of its key now; true if it is also the first. */
+/* CONSUMER-2. It is the last of its key now; true if it is also the first. */
 static bool line_up(struct consumer *c, struct delivery *d)
 {
     struct delivery **at = bucket_of(c, d->message->key);
@@ -107,7 +107,7 @@ static void end_delivery(struct consumer *c, struct delivery *d, enum consumer_v
 {
     d->verdict = verdict;
     c->counts.done += verdict == CONSUMER_DONE;
-    c->counts.dead += verdict == CONSUMER_DEAD;
+    c->counts.dead += verdict == CONSUMER_DEAD_LETTER;
     leave_line(c, d);
     push(&c->over, d);
     pthread_cond_signal(&c->ended);
@@ -115,7 +115,7 @@ static void end_delivery(struct consumer *c, struct delivery *d, enum consumer_v
 
 /* ------------------------------------------------------------------ one try */
 
-/* C3 */
+/* CONSUMER-3 */
 static int32_t failures_before(const struct once_record *record, bool *refused)
 {
     char text[16];
@@ -186,7 +186,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     struct consumer *c = ((struct work *)arg)->c;
     struct delivery *d = ((struct work *)arg)->d;
     struct delivery_answer answer;
-    if (!d->tried && d->message->letter[0] == '\0')
+    if (!d->tried && d->message->dead_letter[0] == '\0')
         d->failures = failures_before(once_attempt_record(attempt), &d->refused);
     d->tried = true;
     if (d->refused || d->failures >= c->o.attempts_max) {
@@ -197,9 +197,9 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
                  d->failures);
         return ONCE_WORK_NOT_STARTED;
     }
-    ONCE_POINT("consume.delivering");
+    ONCE_CRASH_POINT("consume.delivering");
     deliver(c, d, attempt, &answer);
-    ONCE_POINT("consume.delivered");
+    ONCE_CRASH_POINT("consume.delivered");
     d->retry_after_ms = answer.retry_after_ms;
     if (d->end != DELIVER_DONE)
         memcpy(d->reason, answer.reason, sizeof d->reason);
@@ -248,14 +248,14 @@ static enum consumer_verdict judge_failure(struct consumer *c, struct delivery *
         break;
     default:
         if (d->refused || d->failures >= c->o.attempts_max)
-            return CONSUMER_DEAD;
+            return CONSUMER_DEAD_LETTER;
         d->delays = 0;
         *wait_ms = backoff(c, d->failures - 1);
         break;
     }
     if (d->retry_after_ms > *wait_ms)
         *wait_ms = d->retry_after_ms;
-    return CONSUMER_AGAIN;
+    return CONSUMER_RETRY;
 }
 
 static enum consumer_verdict judge(struct consumer *c, struct delivery *d, bool executed,
@@ -267,23 +267,23 @@ static enum consumer_verdict judge(struct consumer *c, struct delivery *d, bool 
             return CONSUMER_DONE; /* also where an operator said how it ended */
         if (executed)
             return judge_failure(c, d, wait_ms);
-        return CONSUMER_AGAIN;
+        return CONSUMER_RETRY;
     case ONCE_ARM_DONE: /* released */
-        return d->exhausted ? CONSUMER_DEAD : judge_failure(c, d, wait_ms);
+        return d->exhausted ? CONSUMER_DEAD_LETTER : judge_failure(c, d, wait_ms);
     case ONCE_ARM_IN_PROGRESS:
         *wait_ms = reply->retry_after_ms < BUSY_WAIT_MS_MAX ? reply->retry_after_ms : BUSY_WAIT_MS_MAX;
-        return CONSUMER_AGAIN;
+        return CONSUMER_RETRY;
     case ONCE_ARM_MISMATCH:
         snprintf(d->reason, sizeof d->reason, "its id was another message's");
-        return CONSUMER_DEAD;
+        return CONSUMER_DEAD_LETTER;
     case ONCE_ARM_UNKNOWN:
         if (!executed)
             snprintf(d->reason, sizeof d->reason,
                      "cannot tell whether it was delivered: attempt %" PRIu32 " began and nobody saw its end",
                      reply->record.attempt);
-        return CONSUMER_DEAD;
+        return CONSUMER_DEAD_LETTER;
     default:
-        return CONSUMER_AGAIN;
+        return CONSUMER_RETRY;
     }
 }
 
@@ -302,12 +302,12 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
     d->retry_after_ms = 0;
     once_fingerprint_list(c->o.once, c->o.name, &d->message->payload, 1, &claim.fingerprint);
     once_result r = once_run(c->o.once, &claim, NULL, work, &w, executed, &reply, &err);
-    enum consumer_verdict verdict = CONSUMER_AGAIN;
+    enum consumer_verdict verdict = CONSUMER_RETRY;
     *store_failed = r != ONCE_OK;
     if (r == ONCE_OK) {
         verdict = judge(c, d, *executed, &reply, wait_ms);
         if (verdict == CONSUMER_DONE)
-            ONCE_POINT("consume.finished");
+            ONCE_CRASH_POINT("consume.finished");
     } else {
         *wait_ms = STORE_WAIT_MS + backoff(c, d->delays++);
         snprintf(d->reason, sizeof d->reason, "%.200s", err.text);
@@ -322,7 +322,7 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
 static void wake_later(struct consumer *c, once_time now, once_time *until)
 {
     *until = now + 60000;
-    for (struct delivery **at = &c->later; *at != NULL;) {
+    for (struct delivery **at = &c->scheduled; *at != NULL;) {
         struct delivery *d = *at;
         if (d->due_ms <= now) {
             *at = d->next;
@@ -376,14 +376,14 @@ static void *deliver_thread(void *arg)
         pthread_mutex_lock(&c->lock);
         c->working--;
         note(c, d, verdict, executed, store_failed);
-        if (verdict != CONSUMER_AGAIN) {
+        if (verdict != CONSUMER_RETRY) {
             end_delivery(c, d, verdict);
             pthread_cond_signal(&c->work);
             continue;
         }
         d->due_ms = once_os_monotonic_ms() + wait_ms;
-        d->next = c->later;
-        c->later = d;
+        d->next = c->scheduled;
+        c->scheduled = d;
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -455,13 +455,13 @@ void consumer_stop(struct consumer *c)
 static void return_rest(struct consumer *c)
 {
     pthread_mutex_lock(&c->lock);
-    while (c->later != NULL) {
-        struct delivery *d = c->later;
-        c->later = d->next;
+    while (c->scheduled != NULL) {
+        struct delivery *d = c->scheduled;
+        c->scheduled = d->next;
         push(&c->ready, d);
     }
     for (struct delivery *d; (d = pop(&c->ready)) != NULL;)
-        end_delivery(c, d, CONSUMER_BACK);
+        end_delivery(c, d, CONSUMER_RETURN);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -5,13 +5,13 @@
  *        (consumer, message id) of a store, so that whoever gets it again, here or elsewhere, after any crash, finds
  * what became of it. What failed waits here, with the later ones of its key behind it, and is tried again.
  *
- * Invariants: C1 a message ends as DONE only after its outcome is durable in the store, as succeeded (K4, K13).
- *             C2 of one key, one at a time, in the order they were admitted; the next one begins after DONE or DEAD.
- *             C3 how often it failed is kept in the record, so that a crash does not begin the counting anew.
- *             C4 bounded: at most `window` are here. Whoever admits stops reading then.
+ * Invariants: CONSUMER-1 a message ends as DONE only after its outcome is durable in the store, as succeeded (K4, K13).
+ *             CONSUMER-2 of one key, one at a time, in the order they were admitted; the next one begins after DONE or
+ * DEAD. CONSUMER-3 how often it failed is kept in the record, so that a crash does not begin the counting anew.
+ *             CONSUMER-4 bounded: at most `window` are here. Whoever admits stops reading then.
  *
- * Not here: the broker (messages/sources/source.h), dead letters (messages/dead_letters/letters.h), waiting and signals
- * (cli/consume.c).
+ * Not here: the broker (messages/sources/source.h), dead letters (messages/dead_letters/dead_letters.h), waiting and
+ * signals (cli/consume.c).
  */
 #ifndef ONCE_MESSAGES_CONSUMER_H
 #define ONCE_MESSAGES_CONSUMER_H
@@ -22,13 +22,13 @@
 #define CONSUMER_PARALLEL_MAX 256
 #define CONSUMER_WINDOW_MAX 10000
 #define CONSUMER_ATTEMPTS_MAX 1000000
-#define CONSUMER_LETTER_OF_TOPIC "topic" /* incoming.letter of what came from a topic of dead letters */
+#define CONSUMER_DEAD_LETTER_OF_TOPIC "topic" /* incoming.letter of what came from a topic of dead letters */
 
 enum consumer_verdict {
-    CONSUMER_AGAIN = 0, /* not ended */
-    CONSUMER_DONE,      /* C1: acknowledge */
-    CONSUMER_DEAD,      /* given up: keep it as a dead letter, then acknowledge */
-    CONSUMER_BACK,      /* stopped before it was tried, or before it was tried again: give it back */
+    CONSUMER_RETRY = 0,   /* not ended */
+    CONSUMER_DONE,        /* CONSUMER-1: acknowledge */
+    CONSUMER_DEAD_LETTER, /* given up: keep it as a dead letter, then acknowledge */
+    CONSUMER_RETURN,      /* stopped before it was tried, or before it was tried again: give it back */
 };
 
 struct delivery {
@@ -76,7 +76,7 @@ size_t consumer_busy(struct consumer *c);
 /* Begin nothing more. How many are still under way is asked by consumer_working(). */
 void consumer_stop(struct consumer *c);
 size_t consumer_working(struct consumer *c);
-/* Waits for those; what was not begun comes back as CONSUMER_BACK. */
+/* Waits for those; what was not begun comes back as CONSUMER_RETURN. */
 void consumer_join(struct consumer *c);
 void consumer_counts(struct consumer *c, struct consumer_counts *counts);
 /* The last trouble with the store or the target, and forgets it; false: there was none. */

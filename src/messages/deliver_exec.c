@@ -194,7 +194,7 @@ static void take_report(struct exec *e)
 }
 
 /* True: the time is over, or the attempt is not ours any more; it was told so. */
-static bool hurry(struct exec *e, const struct delivery_call *call, once_time *until, bool *told)
+static bool retry_now(struct exec *e, const struct delivery_call *call, once_time *until, bool *told)
 {
     once_time now = once_os_monotonic_ms();
     if (now < *until && (*told || once_attempt_is_held(call->attempt)))
@@ -226,7 +226,7 @@ static void watch(struct exec *e, const struct target *target, const struct deli
         if (fds[0].revents != 0)
             take_report(e);
         else
-            hurry(e, call, &until, timed_out);
+            retry_now(e, call, &until, timed_out);
     }
     for (int i = 0; i < 2; i++) /* what it printed last; who inherited the pipe may go on by itself */
         for (struct pollfd p = { .fd = *streams[i], .events = POLLIN };

@@ -3,8 +3,8 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -36,9 +36,9 @@ size_t relay_route_of(const struct relay *relay, once_span topic)
     return RELAY_ROUTES_MAX;
 }
 
-static struct relay_row *row_of(struct relay *relay, const struct outbox_message *m)
+static struct relay_route_counters *row_of(struct relay *relay, const struct outbox_message *m)
 {
-    return &relay->numbers->rows[m->route];
+    return &relay->counters->rows[m->route];
 }
 
 static void count(_Atomic uint64_t *counter)
@@ -132,7 +132,7 @@ static void fail(struct relay *relay, struct outbox_message *m, bool refused, in
     if (retry_after_ms > m->wait_ms)
         m->wait_ms = retry_after_ms;
     m->verdict = !refused                                 ? OUTBOX_UNREACHED
-                 : m->refusals + 1 >= relay->attempts_max ? OUTBOX_GIVEN_UP
+                 : m->refusals + 1 >= relay->attempts_max ? OUTBOX_DEAD_REFUSED
                                                           : OUTBOX_REFUSED;
     snprintf(m->reason, sizeof m->reason, "%s", reason);
     for (char *c = m->reason; *c != '\0';
@@ -163,16 +163,16 @@ void relay_done(void *arg, struct outbox_message *m, enum sink_result result, in
         fail(relay, m, false, 0, reason);
         return;
     }
-    relay->recovered |= b->failures > 0;
+    relay->sink_recovered |= b->failures > 0;
     b->failures = 0;
     if (result == SINK_REFUSED) {
         fail(relay, m, true, retry_after_ms, reason);
         return;
     }
-    ONCE_POINT("relay.confirmed");
+    ONCE_CRASH_POINT("relay.confirmed");
     confirm(relay, m);
     if (m->next != NULL)
-        relay->ready[relay->ready_count++] = m->next; /* R1 */
+        relay->ready[relay->ready_count++] = m->next; /* RELAY-1 */
 }
 
 /* False: no room at its sink now. */
@@ -180,7 +180,7 @@ static bool start(struct relay *relay, struct outbox_message *m)
 {
     struct sink *sink = m->route < relay->route_count ? relay->routes[m->route].sink : NULL;
     if (m->crashes >= relay->crashes_max) {
-        m->verdict = OUTBOX_CRASHES;
+        m->verdict = OUTBOX_DEAD_CRASHED;
         snprintf(m->reason, sizeof m->reason, "%d relays went away while this alone was under way", m->crashes);
         return true;
     }
@@ -199,7 +199,7 @@ static bool start(struct relay *relay, struct outbox_message *m)
     m->started_ns = once_os_monotonic_ns();
     bool started = sink->ops->start(sink, m);
     if (started)
-        ONCE_POINT("relay.sent");
+        ONCE_CRASH_POINT("relay.sent");
     return started;
 }
 
@@ -253,7 +253,7 @@ static void publish(struct relay *relay, once_time start_until)
 {
     enum { TURN_MS = 100, SHORT_TURN_MS = 2 };
     while (relay->ready_count > 0 || busy_of(relay) > 0) {
-        bool stop = once_os_monotonic_ms() >= start_until || relay->must_stop(relay->arg); /* R3 */
+        bool stop = once_os_monotonic_ms() >= start_until || relay->must_stop(relay->arg); /* RELAY-3 */
         if (stop)
             relay->ready_count = 0;
         start_ready(relay);
@@ -261,18 +261,18 @@ static void publish(struct relay *relay, once_time start_until)
         for (size_t i = 0; i < relay->breaker_count; i++) {
             struct sink *sink = relay->breakers[i].sink;
             if (sink->busy > 0)
-                sink->ops->turn(sink, sink->busy == busy ? TURN_MS : SHORT_TURN_MS);
+                sink->ops->poll(sink, sink->busy == busy ? TURN_MS : SHORT_TURN_MS);
         }
     }
 }
 
-void relay_lost(struct relay *relay, const struct once_error *why)
+void relay_outbox_down(struct relay *relay, const struct once_error *why)
 {
     char text[sizeof why->text + 32];
-    atomic_store(&relay->numbers->up, false);
-    atomic_store(&relay->numbers->counted, false);
+    atomic_store(&relay->counters->up, false);
+    atomic_store(&relay->counters->counted, false);
     if (relay->trouble.text[0] == '\0')
-        count(&relay->numbers->outages);
+        count(&relay->counters->outages);
     if (strcmp(relay->trouble.text, why->text) == 0)
         return;
     relay->trouble = *why;
@@ -280,9 +280,9 @@ void relay_lost(struct relay *relay, const struct once_error *why)
     relay->say(relay->arg, text);
 }
 
-void relay_found(struct relay *relay)
+void relay_outbox_up(struct relay *relay)
 {
-    atomic_store(&relay->numbers->up, true);
+    atomic_store(&relay->counters->up, true);
     if (relay->trouble.text[0] != '\0')
         relay->say(relay->arg, "the outbox is reached again");
     relay->trouble.text[0] = '\0';
@@ -294,7 +294,7 @@ static void nap(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* R4. */
+/* RELAY-4. */
 static once_result settle(struct relay *relay, const struct outbox_batch *batch, once_time until,
                           struct once_error *err)
 {
@@ -303,7 +303,7 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
     once_result r = ops->settle(relay->outbox, batch, err);
     bool stopping = false;
     while (r != ONCE_OK && once_os_monotonic_ms() < until) {
-        relay_lost(relay, err);
+        relay_outbox_down(relay, err);
         if (!stopping &&
             relay->must_stop(relay->arg)) { /* whoever waits for our end has some patience, not a lease's */
             stopping = true;
@@ -315,15 +315,15 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
         if (r == ONCE_OK)
             r = ops->settle(relay->outbox, batch, err);
         if (r == ONCE_OK)
-            relay_found(relay);
+            relay_outbox_up(relay);
     }
     if (r != ONCE_OK)
-        count(&relay->numbers->unsettled);
+        count(&relay->counters->unsettled);
     for (size_t i = 0; r == ONCE_OK && i < batch->count; i++) {
         struct outbox_message *m = &batch->messages[i];
-        if (m->verdict == OUTBOX_GIVEN_UP)
+        if (m->verdict == OUTBOX_DEAD_REFUSED)
             count(&row_of(relay, m)->dead_refused);
-        else if (m->verdict == OUTBOX_CRASHES)
+        else if (m->verdict == OUTBOX_DEAD_CRASHED)
             count(&row_of(relay, m)->dead_crashed);
     }
     return r;
@@ -336,7 +336,7 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     once_time now = once_os_monotonic_ms();
     *took = 0;
     for (size_t i = 0; i < relay->breaker_count; i++) /* heartbeats; connections that were closed meanwhile */
-        relay->breakers[i].sink->ops->turn(relay->breakers[i].sink, 0);
+        relay->breakers[i].sink->ops->poll(relay->breakers[i].sink, 0);
     relay->alone = !relay->alone; /* suspects must not keep everything else waiting */
     once_result r = ops->take(relay->outbox, relay->lease_ms, relay->batch_len, relay->alone, &batch, err);
     if (r == ONCE_OK && batch.count == 0 && !relay->alone) { /* there may be suspects only */
@@ -349,7 +349,7 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
         return r;
     }
     relay->taken_ns = once_os_monotonic_ns();
-    ONCE_POINT("relay.taken");
+    ONCE_CRASH_POINT("relay.taken");
     relay->ready = calloc(batch.count, sizeof *relay->ready);
     relay->ready_count = 0;
     relay->first = batch.messages;
@@ -363,13 +363,13 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     release_traced(relay, batch.count);
     r = settle(relay, &batch, now + relay->lease_ms, err);
     if (r == ONCE_OK)
-        ONCE_POINT("relay.settled");
+        ONCE_CRASH_POINT("relay.settled");
     *took = batch.count;
-    count(&relay->numbers->batches);
+    count(&relay->counters->batches);
     ops->batch_release(&batch);
-    if (r == ONCE_OK && relay->recovered) {
-        r = ops->hurry(relay->outbox, err);
-        relay->recovered = r != ONCE_OK;
+    if (r == ONCE_OK && relay->sink_recovered) {
+        r = ops->retry_now(relay->outbox, err);
+        relay->sink_recovered = r != ONCE_OK;
     }
     return r;
 }

@@ -1,13 +1,13 @@
 /*
  * relay.h - publishes what is in an outbox: take a batch, publish, settle.
  *
- * Invariants (K12): R1 a message is started only after the one before it of its key, in this batch, was
+ * Invariants (K12): RELAY-1 a message is started only after the one before it of its key, in this batch, was
  *                      confirmed; a failure ends its key's turn.
- *                   R2 a message is removed only after its sink confirmed it.
- *                   R3 nothing is started after half of the lease: what was started ends within it, unless this
+ *                   RELAY-2 a message is removed only after its sink confirmed it.
+ *                   RELAY-3 nothing is started after half of the lease: what was started ends within it, unless this
  *                      process stood still.
- *                   R4 an outbox that did not hear of a batch is told again, until the lease is over. What it never
- *                      hears of is published again, under the same id.
+ *                   RELAY-4 an outbox that did not hear of a batch is told again, until the lease is over. What it
+ * never hears of is published again, under the same id.
  *
  * relay_step() is one bounded step. Waiting and the loss of the database are relay_loop.h's.
  */
@@ -16,7 +16,7 @@
 
 #include "core/buf.h"
 #include "messages/outbox/outbox.h"
-#include "messages/relay_numbers.h"
+#include "messages/relay_counters.h"
 #include "messages/sinks/sink.h"
 #include "trace/tracer.h"
 
@@ -47,7 +47,7 @@ struct relay {
     size_t route_count, breaker_count;
     int64_t lease_ms, backoff_ms, backoff_ms_max;
     int32_t batch_len, attempts_max, crashes_max;
-    struct relay_numbers *numbers;            /* the caller's; they may outlive this */
+    struct relay_counters *counters;          /* the caller's; they may outlive this */
     bool (*must_stop)(void *arg);             /* start no more */
     void (*say)(void *arg, const char *text); /* that the outbox is away, and is back */
     void *arg;
@@ -59,7 +59,7 @@ struct relay {
     const struct outbox_message *first;
     struct relay_traced *traced; /* of each message; NULL: none is */
     bool alone;                  /* whether the next batch may be a suspect */
-    bool recovered;              /* a sink is back: its messages are due */
+    bool sink_recovered;         /* a sink is back: its messages are due */
 };
 
 /* The first route that matches a topic; RELAY_ROUTES_MAX: none does. */
@@ -70,8 +70,8 @@ void relay_done(void *arg, struct outbox_message *message, enum sink_result resu
                 const char *reason);
 
 /* The outbox did not answer, or does again: counted, and each reason said once, since an outage may be long. */
-void relay_lost(struct relay *relay, const struct once_error *why);
-void relay_found(struct relay *relay);
+void relay_outbox_down(struct relay *relay, const struct once_error *why);
+void relay_outbox_up(struct relay *relay);
 
 /* One batch. *took: how many messages; 0: there were none. */
 once_result relay_step(struct relay *relay, size_t *took, struct once_error *err);

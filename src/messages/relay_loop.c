@@ -30,7 +30,7 @@ static once_result connect_once(struct relay_loop *loop, struct once_error *err)
     struct outbox *o = loop->relay->outbox;
     once_result r = o->ops->connect(o, err);
     if (r == ONCE_OK)
-        r = o->ops->hurry(o, err); /* there may be routes now that were not there before */
+        r = o->ops->retry_now(o, err); /* there may be routes now that were not there before */
     return r;
 }
 
@@ -38,13 +38,13 @@ static void reconnect(struct relay_loop *loop, const struct once_error *why)
 {
     struct once_error err;
     if (why != NULL)
-        relay_lost(loop->relay, why);
+        relay_outbox_down(loop->relay, why);
     for (int32_t failures = 0; !must_stop(loop); failures++) {
         if (connect_once(loop, &err) == ONCE_OK) {
-            relay_found(loop->relay);
+            relay_outbox_up(loop->relay);
             return;
         }
-        relay_lost(loop->relay, &err);
+        relay_outbox_down(loop->relay, &err);
         uint32_t random;
         once_os_random(&random, sizeof random);
         pause_for(loop, RECONNECT_MS_MIN +
@@ -59,7 +59,7 @@ once_result relay_loop_count(struct relay_loop *loop, struct once_error *err)
     uint64_t start = once_os_monotonic_ns();
     once_result r = o->ops->counts(o, &counts, err);
     if (r == ONCE_OK)
-        relay_numbers_count(loop->relay->numbers, &counts);
+        relay_counters_count(loop->relay->counters, &counts);
     int64_t took_ms = (int64_t)((once_os_monotonic_ns() - start) / 1000000);
     int64_t rest_ms = took_ms * COUNT_SHARE;
     loop->count_at = once_os_monotonic_ms() + (rest_ms > UPKEEP_MS ? rest_ms : UPKEEP_MS);
@@ -88,10 +88,10 @@ static once_result rest(struct relay_loop *loop, bool *slept, struct once_error 
     struct outbox *o = loop->relay->outbox;
     if (!*slept) {
         *slept = true;
-        return o->ops->sleeps(o, true, err);
+        return o->ops->set_idle(o, true, err);
     }
     o->ops->wait(o, loop->wake, OUTBOX_POLL_MS);
-    return o->ops->sleeps(o, true, err);
+    return o->ops->set_idle(o, true, err);
 }
 
 void relay_loop_run(struct relay_loop *loop)
@@ -99,11 +99,11 @@ void relay_loop_run(struct relay_loop *loop)
     struct relay *relay = loop->relay;
     struct once_error err;
     bool slept = false;
-    relay->recovered = true; /* what waits only for a sink is due: there may be other routes now */
+    relay->sink_recovered = true; /* what waits only for a sink is due: there may be other routes now */
     if (!loop->connected)
         reconnect(loop, NULL);
     else
-        relay_found(relay);
+        relay_outbox_up(relay);
     while (!must_stop(loop)) {
         size_t took = 0;
         once_result r = upkeep_when_due(loop, &err);
@@ -113,7 +113,7 @@ void relay_loop_run(struct relay_loop *loop)
             slept = false;
             /* Few at a time: there will be a sleep soon, and saying so costs more than being woken. */
             if (took * SMALL_PART >= (size_t)relay->batch_len)
-                r = relay->outbox->ops->sleeps(relay->outbox, false, &err);
+                r = relay->outbox->ops->set_idle(relay->outbox, false, &err);
         } else if (r == ONCE_OK && loop->drain) {
             break;
         } else if (r == ONCE_OK) {

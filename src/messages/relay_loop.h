@@ -4,7 +4,7 @@
  *
  * A database that goes away loses nothing: the loop connects again, after longer and longer random times. It looks at
  * relay.must_stop between steps and while it waits, and then ends with what is under way settled.
- * Callers: cli/relay.c (the process is this loop), daemon/relayer.c (a thread is). One thread.
+ * Callers: cli/relay.c (the process is this loop), daemon/relay_thread.c (a thread is). One thread.
  */
 #ifndef ONCE_MESSAGES_RELAY_LOOP_H
 #define ONCE_MESSAGES_RELAY_LOOP_H

@@ -48,7 +48,7 @@ int once_signals_take(const struct once_signals *signals)
     return n == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
 }
 
-void once_signals_stand_down(const struct once_signals *signals)
+void once_signals_restore(const struct once_signals *signals)
 {
     (void)signals; /* SIGPIPE stays blocked: a write says EPIPE */
     sigset_t set = ending_set();

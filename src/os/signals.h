@@ -25,7 +25,7 @@ void once_signals_release(struct once_signals *signals);
 int once_signals_take(const struct once_signals *signals);
 
 /* From here on they end the program as usual: nothing is left to protect. */
-void once_signals_stand_down(const struct once_signals *signals);
+void once_signals_restore(const struct once_signals *signals);
 
 /* Dies of it, as if it had never been blocked. */
 _Noreturn void once_signals_die(struct once_signals *signals, int signal);

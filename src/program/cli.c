@@ -249,7 +249,7 @@ bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *
 }
 
 /* What the store has to say about itself, to whoever looks after it. */
-static void tell(void *arg, const char *text)
+static void warn(void *arg, const char *text)
 {
     fprintf(stderr, "once %s: %s\n", (const char *)arg, text);
 }
@@ -261,8 +261,8 @@ static int open_url(const struct once_cli *cli, enum once_cli_open how, struct o
         .shared = true,
         .no_migrate = how != ONCE_CLI_CREATE,
         .lock_wait_ms = cli->lock_wait_ms,
-        .tell = strcmp(cli->verb, "check") == 0 && !cli->quiet ? tell : NULL,
-        .tell_arg = (void *)(uintptr_t)cli->verb,
+        .warn = strcmp(cli->verb, "check") == 0 && !cli->quiet ? warn : NULL,
+        .warn_arg = (void *)(uintptr_t)cli->verb,
         .without_keys = how != ONCE_CLI_CREATE,
     };
     once_cli_seal(cli, &options);

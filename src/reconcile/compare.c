@@ -15,7 +15,7 @@
 
 #include "core/err.h"
 #include "core/span.h"
-#include "os/point.h"
+#include "os/crash_point.h"
 #include "program/record_out.h"
 #include "reconcile/fetch.h"
 
@@ -142,7 +142,7 @@ static int take_record(struct reconcile *r, const struct once_record *record, bo
         return ONCE_EXIT_OK;
     bool there = charge.theirs != RECONCILE_ABSENT;
     int exit = judge_record(r, record, match.key, &charge, waiting);
-    if (exit == ONCE_EXIT_OK && there && reconcile_join_meet(r->join, match.key, &err) != ONCE_OK)
+    if (exit == ONCE_EXIT_OK && there && reconcile_join_match(r->join, match.key, &err) != ONCE_OK)
         exit = fail_join(r, &err);
     return exit;
 }
@@ -288,7 +288,7 @@ static int walk(struct reconcile *r, once_time from, bool again)
         filter.before = past ? 0 : page.next;
         once_page_release(&page);
         reconcile_show(r, "records compared", r->counts.records);
-        ONCE_POINT("reconcile.page");
+        ONCE_CRASH_POINT("reconcile.page");
     } while (exit == ONCE_EXIT_OK && filter.before != 0 && !reconcile_is_interrupted(r));
     return exit;
 }
@@ -301,7 +301,7 @@ static int next_unmet(struct reconcile *r, struct once_buf *key, struct reconcil
     for (;;) {
         once_span found;
         struct once_error err;
-        if (reconcile_join_unmet(r->join, once_buf_span(key), &found, charge, &err) != ONCE_OK)
+        if (reconcile_join_next_unmatched(r->join, once_buf_span(key), &found, charge, &err) != ONCE_OK)
             return fail_join(r, &err);
         once_buf_clear(key);
         once_buf_add(key, found);
@@ -380,7 +380,7 @@ static int note_unmet(struct reconcile *r, struct once_buf *key)
         struct reconcile_charge charge;
         struct once_error err;
         once_span found;
-        if (reconcile_join_unmet(r->join, once_buf_span(key), &found, &charge, &err) != ONCE_OK)
+        if (reconcile_join_next_unmatched(r->join, once_buf_span(key), &found, &charge, &err) != ONCE_OK)
             return fail_join(r, &err);
         if (found.len == 0 || reconcile_is_interrupted(r))
             return ONCE_EXIT_OK;
@@ -401,7 +401,7 @@ static int note_unmet(struct reconcile *r, struct once_buf *key)
 
 int reconcile_compare(struct reconcile *r)
 {
-    once_time began = r->rules.horizon;
+    once_time began = r->rules.as_of;
     int exit = once_record_now(&r->cli, r->once, &began);
     if (exit == ONCE_EXIT_OK)
         exit = walk(r, r->from == NULL ? r->since - TAIL_OVERLAP_MS : 0, false);

@@ -4,9 +4,9 @@
  * Model:      RFC 4180: fields between separators, rows between CRLF or LF; a field in quotes
  *             may hold both, and a quote written twice. A byte order mark at the very
  *             beginning is not part of it. Empty lines are no rows.
- * Invariants: C1 memory is bounded by ONCE_RECONCILE_ROW_LEN_MAX, whatever the text.
- *             C2 how the text is cut into pieces changes nothing.
- *             C3 what is not CSV is refused with its line, never repaired: a quote inside a
+ * Invariants: CSV-1 memory is bounded by ONCE_RECONCILE_ROW_LEN_MAX, whatever the text.
+ *             CSV-2 how the text is cut into pieces changes nothing.
+ *             CSV-3 what is not CSV is refused with its line, never repaired: a quote inside a
  *                plain field, text after a closing quote, a lone CR, a NUL, an open quote at
  *                the end. Reading goes on with the next line, to name more than one.
  * Callers:    reconcile/export.c. Pure.

@@ -158,7 +158,7 @@ once_result reconcile_join_find(struct reconcile_join *join, once_span key, stru
     return code == SQLITE_ROW || code == SQLITE_DONE ? ONCE_OK : fail(join, err);
 }
 
-once_result reconcile_join_meet(struct reconcile_join *join, once_span key, struct once_error *err)
+once_result reconcile_join_match(struct reconcile_join *join, once_span key, struct once_error *err)
 {
     /* Its row is being read as long as the statement that found it is not reset. */
     sqlite3_reset(join->statements[FIND]);
@@ -167,8 +167,8 @@ once_result reconcile_join_meet(struct reconcile_join *join, once_span key, stru
     return run(join, s, err);
 }
 
-once_result reconcile_join_unmet(struct reconcile_join *join, once_span after, once_span *key,
-                                 struct reconcile_charge *charge, struct once_error *err)
+once_result reconcile_join_next_unmatched(struct reconcile_join *join, once_span after, once_span *key,
+                                          struct reconcile_charge *charge, struct once_error *err)
 {
     sqlite3_stmt *s = begin(join, UNMET);
     *key = (once_span){ NULL, 0 };

@@ -37,11 +37,11 @@ ONCE_CHECKED once_result reconcile_join_add(struct reconcile_join *join, once_sp
 /* What is said about `key`; absent if nothing. Spans live until the next call. *met may be NULL. */
 ONCE_CHECKED once_result reconcile_join_find(struct reconcile_join *join, once_span key,
                                              struct reconcile_charge *charge, bool *met, struct once_error *err);
-ONCE_CHECKED once_result reconcile_join_meet(struct reconcile_join *join, once_span key, struct once_error *err);
+ONCE_CHECKED once_result reconcile_join_match(struct reconcile_join *join, once_span key, struct once_error *err);
 /* The first charge after `after` (by key) that no record was found for; its key is empty when
  * there is none. Spans live until the next call. */
-ONCE_CHECKED once_result reconcile_join_unmet(struct reconcile_join *join, once_span after, once_span *key,
-                                              struct reconcile_charge *charge, struct once_error *err);
+ONCE_CHECKED once_result reconcile_join_next_unmatched(struct reconcile_join *join, once_span after, once_span *key,
+                                                       struct reconcile_charge *charge, struct once_error *err);
 
 ONCE_CHECKED once_result reconcile_join_report(struct reconcile_join *join, const struct reconcile_finding *finding,
                                                struct once_error *err);

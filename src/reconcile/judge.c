@@ -25,10 +25,10 @@ static once_time changed_at(const struct once_record *record)
     return record->finished_at > record->claimed_at ? record->finished_at : record->claimed_at;
 }
 
-/* R1: too young for the other side to have heard of it, or to have told. */
+/* RECONCILE-1: too young for the other side to have heard of it, or to have told. */
 static bool is_young(const struct reconcile_rules *rules, const struct once_record *record)
 {
-    return changed_at(record) > rules->horizon - rules->grace_ms;
+    return changed_at(record) > rules->as_of - rules->grace_ms;
 }
 
 /* What our side says, in the order of the table. */
@@ -85,7 +85,7 @@ enum reconcile_kind reconcile_judge(const struct reconcile_rules *rules, const s
 enum once_verdict reconcile_plan(const struct reconcile_rules *rules, const struct once_record *record,
                                  const struct reconcile_charge *charge, bool known, const char **why)
 {
-    assert(record->state == ONCE_STATE_UNKNOWN); /* R3 */
+    assert(record->state == ONCE_STATE_UNKNOWN); /* RECONCILE-3 */
     *why = NULL;
     if (charge->lines > 1) {
         *why = "listed more than once";
@@ -103,7 +103,7 @@ enum once_verdict reconcile_plan(const struct reconcile_rules *rules, const stru
         return rules->resolve_done ? ONCE_VERDICT_DONE : 0;
     if (!rules->resolve_not_done)
         return 0;
-    /* R2. A word "not done" is one as of the horizon, too: a later attempt may have done it. */
+    /* RECONCILE-2. A word "not done" is one as of `as_of`, too: a later attempt may have done it. */
     if (!rules->complete)
         *why = "no proof: --complete-until is not given";
     else if (is_young(rules, record))

@@ -4,12 +4,12 @@
  * Model:      a record says done, failed (for good, or to be retried), unknown, or running.
  *             The other side says done, not done, undecided, or nothing (it does not know the
  *             key). The table in reconcile/judge.c has a verdict for each pair.
- * Invariants: R1 a run during traffic gives no false alarm: what changed after `horizon` less
+ * Invariants: RECONCILE-1 a run during traffic gives no false alarm: what changed after `as_of` less
  *                `grace` is young, and is not held against the other side's silence.
- *             R2 silence is proof of nothing. It becomes proof only where somebody vouches for
- *                it (`complete`), the record's end is that much older than the horizon, and
+ *             RECONCILE-2 silence is proof of nothing. It becomes proof only where somebody vouches for
+ *                it (`complete`), the record's end is that much older than `as_of`, and
  *                the other side knew at least one of our keys.
- *             R3 only unknown records are ever resolved: never one that runs, never one that
+ *             RECONCILE-3 only unknown records are ever resolved: never one that runs, never one that
  *                is final, never one whose key is listed twice, never by a charge that is
  *                older than the record (a key that is used again after its retention has the
  *                same derived keys as before).
@@ -73,7 +73,7 @@ struct reconcile_charge {
 };
 
 struct reconcile_rules {
-    once_time horizon; /* the other side's word is as of this time */
+    once_time as_of; /* the other side's word is as of this time */
     int64_t grace_ms;
     bool complete; /* its silence up to then means that there is nothing */
     bool resolve_done, resolve_not_done;

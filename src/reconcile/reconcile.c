@@ -37,7 +37,7 @@ static int compare(struct reconcile *r)
     int exit = once_record_now(&r->cli, r->once, &now);
     if (exit != ONCE_EXIT_OK)
         return exit;
-    r->rules.horizon = r->complete_until != 0 ? r->complete_until : now;
+    r->rules.as_of = r->complete_until != 0 ? r->complete_until : now;
     r->rules.complete = r->from == NULL || r->complete_until != 0;
     if (reconcile_join_open(&r->join, &err) != ONCE_OK)
         return once_cli_fail(&r->cli, ONCE_EXIT_OS, "%s", err.text);

@@ -3,13 +3,13 @@
  *
  * Between the listing and now a record may have ended, been resolved, or expired: it is read
  * again and judged again, so that what is printed was true a moment ago. A resolution is a
- * compare-and-set on the fence that was read just before (R3 in reconcile/judge.h): who comes
+ * compare-and-set on the fence that was read just before (RECONCILE-3 in reconcile/judge.h): who comes
  * in between wins, and we say so.
  */
 #include "reconcile/reconcile.h"
 
 #include "core/span.h"
-#include "os/point.h"
+#include "os/crash_point.h"
 #include "program/record_out.h"
 #include "program/text.h"
 
@@ -254,9 +254,9 @@ static int apply(struct report *report, struct line *line, enum once_verdict ver
     if (verdict == ONCE_VERDICT_DONE)
         word.outcome =
             (struct once_outcome){ .state = ONCE_STATE_SUCCEEDED, .status = r->status, .body = line->charge->answer };
-    ONCE_POINT("reconcile.looked");
+    ONCE_CRASH_POINT("reconcile.looked");
     once_result result = once_resolve(r->once, &word, &reply, &err);
-    ONCE_POINT("reconcile.resolved");
+    ONCE_CRASH_POINT("reconcile.resolved");
     once_buf_release(&reason);
     int exit = ONCE_EXIT_OK;
     if (result == ONCE_UNKNOWN) {

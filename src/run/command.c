@@ -14,7 +14,7 @@
 #include "run/command.h"
 
 #include "core/span.h"
-#include "os/point.h"
+#include "os/crash_point.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -62,7 +62,7 @@ static void take_report(struct pump *pump)
     struct once_guard_report report = once_guard_read(&pump->guard);
     switch (report.news) {
     case ONCE_GUARD_SPAWNED:
-        ONCE_POINT("run.spawned");
+        ONCE_CRASH_POINT("run.spawned");
         pump->pid = report.value;
         break;
     case ONCE_GUARD_FAILED:
@@ -70,7 +70,7 @@ static void take_report(struct pump *pump)
         pump->end.error = report.value;
         break;
     case ONCE_GUARD_EXITED:
-        ONCE_POINT("run.exited");
+        ONCE_CRASH_POINT("run.exited");
         pump->exited = true;
         if (pump->end.how == ONCE_COMMAND_NOT_STARTED)
             break;
@@ -128,7 +128,7 @@ static void read_chunk(struct pump *pump, uint8_t stream)
     }
     pump->previous = stream;
     once_frames_add(pump->frames, stream, once_span_of(pump->chunk, (size_t)n));
-    ONCE_POINT("run.output");
+    ONCE_CRASH_POINT("run.output");
     if (pump->end.write_error[stream] != 0)
         return; /* nobody to show it to; go on keeping it */
     pump->stream = stream;
@@ -195,7 +195,7 @@ struct once_command_end once_command_run(const struct once_command *command, str
     int error = once_guard_start(&pump.guard, &command->command);
     if (error != 0)
         return (struct once_command_end){ .how = ONCE_COMMAND_NOT_STARTED, .error = error };
-    ONCE_POINT("run.forked");
+    ONCE_CRASH_POINT("run.forked");
     while (!is_over(&pump))
         turn(&pump);
     once_guard_end(&pump.guard);

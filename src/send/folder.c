@@ -4,8 +4,8 @@
 #include "core/err.h"
 #include "core/mac.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 #include "store/url.h"
 
 #include <dirent.h>
@@ -100,7 +100,7 @@ static bool write_all(int fd, once_span bytes)
     return true;
 }
 
-/* Under a name of its own, then under its id (F1, F2). 0 or an errno. */
+/* Under a name of its own, then under its id (SEND-FOLDER-1, SEND-FOLDER-2). 0 or an errno. */
 static int put_file(struct send_folder *folder, const char *id, once_span saved, int *out)
 {
     char new[64];
@@ -113,7 +113,7 @@ static int put_file(struct send_folder *folder, const char *id, once_span saved,
     int error = 0;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !write_all(fd, saved) || fsync(fd) != 0)
         error = errno != 0 ? errno : EIO;
-    ONCE_POINT("send.written");
+    ONCE_CRASH_POINT("send.written");
     if (error == 0 && linkat(folder->fd, new, folder->fd, id, 0) != 0)
         error = errno;
     unlinkat(folder->fd, new, 0);
@@ -128,54 +128,55 @@ static int put_file(struct send_folder *folder, const char *id, once_span saved,
     return error;
 }
 
-once_result send_folder_save(struct send_folder *folder, const char *id, once_span saved, struct send_kept *kept,
+once_result send_folder_save(struct send_folder *folder, const char *id, once_span saved, struct send_pending *pending,
                              struct once_error *err)
 {
-    *kept = (struct send_kept){ .fd = -1 };
-    once_buf_init(&kept->bytes, 0);
-    int error = put_file(folder, id, saved, &kept->fd);
+    *pending = (struct send_pending){ .fd = -1 };
+    once_buf_init(&pending->bytes, 0);
+    int error = put_file(folder, id, saved, &pending->fd);
     if (error == EEXIST)
         return once_fail(err, ONCE_BUSY, "another process has just begun the same");
     if (error != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot save it in folder '%s', so nothing was sent: %s", folder->path,
                          strerror(error));
-    snprintf(kept->id, sizeof kept->id, "%s", id);
+    snprintf(pending->id, sizeof pending->id, "%s", id);
     return ONCE_OK;
 }
 
-static once_result read_kept(struct send_kept *kept, struct once_error *err)
+static once_result read_kept(struct send_pending *pending, struct once_error *err)
 {
-    once_buf_init(&kept->bytes, ONCE_CLIENT_SAVED_LEN_MAX);
+    once_buf_init(&pending->bytes, ONCE_CLIENT_SAVED_LEN_MAX);
     for (;;) {
         uint8_t chunk[65536];
-        ssize_t n = read(kept->fd, chunk, sizeof chunk);
+        ssize_t n = read(pending->fd, chunk, sizeof chunk);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return once_fail(err, ONCE_UNAVAILABLE, "cannot read '%s': %s", kept->id, strerror(errno));
+            return once_fail(err, ONCE_UNAVAILABLE, "cannot read '%s': %s", pending->id, strerror(errno));
         if (n == 0)
             break;
-        once_buf_add(&kept->bytes, once_span_of(chunk, (size_t)n));
-        if (kept->bytes.result != ONCE_OK)
-            return once_fail(err, kept->bytes.result == ONCE_LIMIT ? ONCE_CORRUPT : ONCE_NO_MEMORY, "'%s' is too large",
-                             kept->id);
+        once_buf_add(&pending->bytes, once_span_of(chunk, (size_t)n));
+        if (pending->bytes.result != ONCE_OK)
+            return once_fail(err, pending->bytes.result == ONCE_LIMIT ? ONCE_CORRUPT : ONCE_NO_MEMORY,
+                             "'%s' is too large", pending->id);
     }
-    once_result r = once_client_saved_read(once_buf_span(&kept->bytes), &kept->saved, err);
+    once_result r = once_client_saved_read(once_buf_span(&pending->bytes), &pending->saved, err);
     if (r != ONCE_OK)
-        once_error_prefix(err, "'%s'", kept->id);
+        once_error_prefix(err, "'%s'", pending->id);
     return r;
 }
 
-static once_result open_kept(struct send_folder *folder, const char *id, struct send_kept *kept, struct once_error *err)
+static once_result open_kept(struct send_folder *folder, const char *id, struct send_pending *pending,
+                             struct once_error *err)
 {
-    *kept = (struct send_kept){ .fd = -1 };
-    once_buf_init(&kept->bytes, 0);
-    snprintf(kept->id, sizeof kept->id, "%s", id);
+    *pending = (struct send_pending){ .fd = -1 };
+    once_buf_init(&pending->bytes, 0);
+    snprintf(pending->id, sizeof pending->id, "%s", id);
     if (folder->fd >= 0)
-        kept->fd = openat(folder->fd, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (kept->fd < 0 && folder->fd >= 0 && errno != ENOENT)
+        pending->fd = openat(folder->fd, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (pending->fd < 0 && folder->fd >= 0 && errno != ENOENT)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot open '%s/%s': %s", folder->path, id, strerror(errno));
-    return kept->fd >= 0 ? ONCE_OK : once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id);
+    return pending->fd >= 0 ? ONCE_OK : once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id);
 }
 
 /* Whoever looks has it for a moment only: that is waited for. */
@@ -189,51 +190,52 @@ static bool lock(int fd)
     return false;
 }
 
-once_result send_folder_hold(struct send_folder *folder, const char *id, struct send_kept *kept, struct once_error *err)
-{
-    struct stat status;
-    once_result r = open_kept(folder, id, kept, err);
-    if (r != ONCE_OK)
-        return r;
-    if (!lock(kept->fd))
-        r = once_fail(err, ONCE_BUSY, "another process is sending '%s'", id);
-    else if (fstat(kept->fd, &status) != 0 || status.st_nlink == 0)
-        r = once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id); /* answered meanwhile */
-    if (r != ONCE_OK) {
-        send_kept_release(kept);
-        return r;
-    }
-    return read_kept(kept, err);
-}
-
-once_result send_folder_look(struct send_folder *folder, const char *id, struct send_kept *kept, bool *sending,
+once_result send_folder_lock(struct send_folder *folder, const char *id, struct send_pending *pending,
                              struct once_error *err)
 {
-    once_result r = open_kept(folder, id, kept, err);
+    struct stat status;
+    once_result r = open_kept(folder, id, pending, err);
     if (r != ONCE_OK)
         return r;
-    *sending = flock(kept->fd, LOCK_SH | LOCK_NB) != 0;
+    if (!lock(pending->fd))
+        r = once_fail(err, ONCE_BUSY, "another process is sending '%s'", id);
+    else if (fstat(pending->fd, &status) != 0 || status.st_nlink == 0)
+        r = once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id); /* answered meanwhile */
+    if (r != ONCE_OK) {
+        send_pending_release(pending);
+        return r;
+    }
+    return read_kept(pending, err);
+}
+
+once_result send_folder_look(struct send_folder *folder, const char *id, struct send_pending *pending, bool *sending,
+                             struct once_error *err)
+{
+    once_result r = open_kept(folder, id, pending, err);
+    if (r != ONCE_OK)
+        return r;
+    *sending = flock(pending->fd, LOCK_SH | LOCK_NB) != 0;
     if (!*sending)
-        flock(kept->fd, LOCK_UN);
-    return read_kept(kept, err);
+        flock(pending->fd, LOCK_UN);
+    return read_kept(pending, err);
 }
 
-once_result send_folder_forget(struct send_folder *folder, struct send_kept *kept, struct once_error *err)
+once_result send_folder_forget(struct send_folder *folder, struct send_pending *pending, struct once_error *err)
 {
-    bool gone = unlinkat(folder->fd, kept->id, 0) == 0 && fsync(folder->fd) == 0;
+    bool gone = unlinkat(folder->fd, pending->id, 0) == 0 && fsync(folder->fd) == 0;
     int error = errno;
-    send_kept_release(kept);
-    return gone
-               ? ONCE_OK
-               : once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s/%s': %s", folder->path, kept->id, strerror(error));
+    send_pending_release(pending);
+    return gone ? ONCE_OK
+                : once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s/%s': %s", folder->path, pending->id,
+                            strerror(error));
 }
 
-void send_kept_release(struct send_kept *kept)
+void send_pending_release(struct send_pending *pending)
 {
-    if (kept->fd >= 0)
-        close(kept->fd);
-    kept->fd = -1;
-    once_buf_release(&kept->bytes);
+    if (pending->fd >= 0)
+        close(pending->fd);
+    pending->fd = -1;
+    once_buf_release(&pending->bytes);
 }
 
 /* ------------------------------------------------------------------ all of them */

@@ -5,9 +5,9 @@
  * the first byte is sent, and is removed after the answer was printed. Whoever is sending it holds its lock (flock),
  * which ends with the process; a file without one was left behind.
  *
- * Invariants: F1 a file with an id is whole: it was written under another name and linked when it was synced.
- *             F2 a name is taken once: two processes that begin the same at the same time do not overwrite each other.
- *             F3 mode 0600 in a folder of mode 0700; no symbolic links are followed to a file.
+ * Invariants: SEND-FOLDER-1 a file with an id is whole: it was written under another name and linked when it was
+ * synced. SEND-FOLDER-2 a name is taken once: two processes that begin the same at the same time do not overwrite each
+ * other. SEND-FOLDER-3 mode 0600 in a folder of mode 0700; no symbolic links are followed to a file.
  */
 #ifndef ONCE_SEND_FOLDER_H
 #define ONCE_SEND_FOLDER_H
@@ -25,7 +25,7 @@ struct send_folder {
 };
 
 /* One request, ours while it is held. */
-struct send_kept {
+struct send_pending {
     char id[SEND_ID_LEN_MAX + 1];
     int fd; /* -1: not held */
     struct once_buf bytes;
@@ -40,20 +40,20 @@ void send_folder_close(struct send_folder *folder);
 void send_id_of(once_span origin, once_span key, char id[SEND_ID_LEN_MAX + 1]);
 
 /* Durably, and held. ONCE_BUSY: somebody else has just begun one with this id. */
-once_result send_folder_save(struct send_folder *folder, const char *id, once_span saved, struct send_kept *kept,
+once_result send_folder_save(struct send_folder *folder, const char *id, once_span saved, struct send_pending *pending,
                              struct once_error *err);
 
 /* Takes what is there. ONCE_INVALID: there is none of this id; ONCE_BUSY: another process is sending it. A damaged file
  * (ONCE_CORRUPT) is held, so that it can be forgotten. */
-once_result send_folder_hold(struct send_folder *folder, const char *id, struct send_kept *kept,
+once_result send_folder_lock(struct send_folder *folder, const char *id, struct send_pending *pending,
                              struct once_error *err);
 /* Reads it without holding it. *sending: somebody else does. */
-once_result send_folder_look(struct send_folder *folder, const char *id, struct send_kept *kept, bool *sending,
+once_result send_folder_look(struct send_folder *folder, const char *id, struct send_pending *pending, bool *sending,
                              struct once_error *err);
 /* Removes it, durably. */
-once_result send_folder_forget(struct send_folder *folder, struct send_kept *kept, struct once_error *err);
+once_result send_folder_forget(struct send_folder *folder, struct send_pending *pending, struct once_error *err);
 /* Lets go of it, wherever it is. Harmless on what is not held. */
-void send_kept_release(struct send_kept *kept);
+void send_pending_release(struct send_pending *pending);
 
 struct send_entry {
     char id[SEND_ID_LEN_MAX + 1];

@@ -1,6 +1,6 @@
 /*
- * send.h - what the parts of `once send` share: send_args.c reads the command line, send.c sends, send/kept.c lists and
- * forgets what was left behind, send/folder.c keeps it, send/out.c writes answers.
+ * send.h - what the parts of `once send` share: send_args.c reads the command line, send.c sends, send/pending.c lists
+ * and forgets what was left behind, send/folder.c keeps it, send/out.c writes answers.
  */
 #ifndef ONCE_SEND_SEND_H
 #define ONCE_SEND_SEND_H
@@ -28,7 +28,7 @@ struct send {
     const char *output, *state, *id;
     int64_t max_age_ms;
     struct send_folder folder;
-    struct send_kept kept;
+    struct send_pending pending;
     struct once_client *client;
     struct once_signals signals;
     bool resumed;

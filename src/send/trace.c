@@ -43,8 +43,8 @@ bool send_trace_begin(struct send *s, bool (*add)(struct send *s, once_span line
 void send_trace_adopt(struct send *s)
 {
     char text[ONCE_TRACEPARENT_LEN + 1];
-    s->start_ns = (uint64_t)s->kept.saved.created_at * 1000000;
-    bool traced = once_trace_find(s->kept.saved.headers, &s->own);
+    s->start_ns = (uint64_t)s->pending.saved.created_at * 1000000;
+    bool traced = once_trace_find(s->pending.saved.headers, &s->own);
     bool ours = s->trace && s->mode == SEND_NEW; /* a header of the command line, to be compared with what is kept */
     if (ours && traced) {
         once_trace_format(&s->own, text);

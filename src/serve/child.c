@@ -2,7 +2,7 @@
 #include "serve/child.h"
 
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     if (child->group == 0 || setpgid(0, child->group) != 0)
         setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY);
-    once_os_remark_inherit(output);
+    once_os_log_inherit(output);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
         return errno;
     close(null);
@@ -137,7 +137,7 @@ static bool begins(const char *line, const char *with)
     return strncmp(line, with, strlen(with)) == 0;
 }
 
-/* nginx's first and last words do, and the daemon's remarks (os/remark.h), after their time if they have one. */
+/* nginx's first and last words do, and the daemon's remarks (os/stderr_log.h), after their time if they have one. */
 static bool names_itself(const char *name, const char *line)
 {
     char remark[32];
@@ -169,7 +169,7 @@ static void pass_on(const struct once_serve_child *child, char *line, size_t len
     bool named = names_itself(child->name, line) || is_for_programs(line);
     int n = snprintf(text, sizeof text, "%s%s%s\n", named ? "" : child->name, named ? "" : ": ", line);
     if (n > 0)
-        once_os_pass_on("once serve", text, (size_t)n);
+        once_os_log_forward("once serve", text, (size_t)n);
 }
 
 static void pass_on_lines(struct once_serve_child *child)

@@ -14,7 +14,7 @@
 #ifndef ONCE_SERVE_CHILD_H
 #define ONCE_SERVE_CHILD_H
 
-#include "serve/place.h"
+#include "serve/paths.h"
 
 #include <signal.h>
 

@@ -77,16 +77,16 @@ static bool take_tenant_header(const struct once_cli *cli, struct once_serve_pol
 
 static bool take_credentials(const struct once_cli *cli, struct once_serve_policy *policy)
 {
-    enum once_serve_usual said = strcasecmp(optarg, "none") == 0      ? SERVE_USUAL_NONE
-                                 : strcasecmp(optarg, "default") == 0 ? SERVE_USUAL_ALL
-                                                                      : SERVE_USUAL_UNSAID;
-    if (said != SERVE_USUAL_UNSAID && policy->usual_credentials != SERVE_USUAL_UNSAID &&
-        said != policy->usual_credentials) {
+    enum once_serve_credentials said = strcasecmp(optarg, "none") == 0      ? SERVE_CREDENTIALS_NONE
+                                       : strcasecmp(optarg, "default") == 0 ? SERVE_CREDENTIALS_ALL
+                                                                            : SERVE_CREDENTIALS_UNSET;
+    if (said != SERVE_CREDENTIALS_UNSET && policy->standard_credentials != SERVE_CREDENTIALS_UNSET &&
+        said != policy->standard_credentials) {
         once_cli_usage(cli, "--credentials: 'none', or 'default'?");
         return false;
     }
-    if (said != SERVE_USUAL_UNSAID) {
-        policy->usual_credentials = said;
+    if (said != SERVE_CREDENTIALS_UNSET) {
+        policy->standard_credentials = said;
         return true;
     }
     if (strcasecmp(optarg, "all") == 0) {
@@ -205,6 +205,6 @@ bool once_serve_policy_check(const struct once_cli *cli, const struct once_serve
 
 bool once_serve_policy_is_guarded(const struct once_serve_policy *policy)
 {
-    return policy->usual_credentials == SERVE_USUAL_ALL ||
-           (policy->usual_credentials == SERVE_USUAL_UNSAID && policy->tenant_header == NULL);
+    return policy->standard_credentials == SERVE_CREDENTIALS_ALL ||
+           (policy->standard_credentials == SERVE_CREDENTIALS_UNSET && policy->tenant_header == NULL);
 }

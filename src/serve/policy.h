@@ -66,7 +66,7 @@ enum once_serve_policy_option {
 enum { SERVE_POLICY_WORDS_MAX = 32, SERVE_POLICY_LIST_LEN_MAX = 255 };
 
 /* Of credentials: unsaid, they count where there is no --tenant-header. */
-enum once_serve_usual { SERVE_USUAL_UNSAID, SERVE_USUAL_ALL, SERVE_USUAL_NONE };
+enum once_serve_credentials { SERVE_CREDENTIALS_UNSET, SERVE_CREDENTIALS_ALL, SERVE_CREDENTIALS_NONE };
 
 /* What was given again and again, or with commas. */
 struct once_serve_words {
@@ -83,7 +83,7 @@ struct once_serve_policy {
     const char *max_response;
     struct once_serve_words methods, exclude, final, replay_headers;
     struct once_serve_words credentials; /* besides the usual ones */
-    enum once_serve_usual usual_credentials;
+    enum once_serve_credentials standard_credentials;
 };
 
 /* Takes `optarg`. False: the mistake was reported. */

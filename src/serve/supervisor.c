@@ -3,7 +3,7 @@
 
 #include "os/notify.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ enum {
 
 static void say(const char *name, const char *what)
 {
-    once_os_remark("once serve", "%s %s", name, what);
+    once_os_log("once serve", "%s %s", name, what);
 }
 
 /* ---------------------------------------------------------------- starting */
@@ -52,7 +52,7 @@ static bool start(struct once_serve_supervisor *s, struct once_serve_child *chil
     int error = once_serve_child_start(child, &s->mask);
     if (error == 0)
         return true;
-    once_os_remark("once serve", "cannot start %s (%s): %s", child->name, child->program, strerror(error));
+    once_os_log("once serve", "cannot start %s (%s): %s", child->name, child->program, strerror(error));
     return false;
 }
 
@@ -185,7 +185,7 @@ static void take_signals(struct once_serve_supervisor *s)
                 press(s);
         } else {
             s->hurry_from = once_os_monotonic_ms() + SAME_SIGNAL_MS;
-            once_os_remark("once serve", "ending: requests in flight are finished first; once more to hurry");
+            once_os_log("once serve", "ending: requests in flight are finished first; once more to hurry");
             end_all(s);
         }
     }

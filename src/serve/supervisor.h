@@ -10,8 +10,8 @@
  *        with the set-up. Later it is started again, after a pause that grows; the other one
  *        goes on meanwhile. nginx answers 503 while there is no daemon.
  *
- * Invariants: V1 the daemon outlives nginx: a request in flight can store its answer.
- *        V2 when it is over, no process of either child's group is left.
+ * Invariants: SERVE-1 the daemon outlives nginx: a request in flight can store its answer.
+ *        SERVE-2 when it is over, no process of either child's group is left.
  */
 #ifndef ONCE_SERVE_SUPERVISOR_H
 #define ONCE_SERVE_SUPERVISOR_H

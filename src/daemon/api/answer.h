@@ -29,16 +29,16 @@ void api_answer_release(struct api_answer *answer);
     X(INVALID, 400, "invalid", false, "The request is not acceptable")                                                 \
     X(UNAUTHENTICATED, 401, "unauthenticated", false, "Sign in first")                                                 \
     X(FORBIDDEN, 403, "forbidden", false, "This listener is for programs on its own machine")                          \
-    X(NOT_FOUND, 404, "not_found", false, "There is nothing at this path")                                             \
-    X(METHOD, 405, "method_not_allowed", false, "This path does not take this method")                                 \
-    X(LIMIT, 413, "limit", false, "A limit is reached")                                                                \
-    X(MEDIA_TYPE, 415, "unsupported_media_type", false, "The body must be JSON")                                       \
+    X(NOT_FOUND, 404, "not-found", false, "There is nothing at this path")                                             \
+    X(METHOD, 405, "method-not-allowed", false, "This path does not take this method")                                 \
+    X(LIMIT, 413, "limit-exceeded", false, "A limit is reached")                                                       \
+    X(MEDIA_TYPE, 415, "unsupported-media-type", false, "The body must be JSON")                                       \
     X(BUSY, 429, "busy", true, "No room right now; nothing was changed")                                               \
-    X(QUOTA, 429, "quota", true, "This tenant has as much as it may have")                                             \
-    X(UNKNOWN, 500, "unknown", true, "The store's answer was lost; it may have taken effect")                          \
-    X(CORRUPT, 500, "corrupt", false, "Stored data breaks an invariant")                                               \
-    X(UNAVAILABLE, 503, "unavailable", true, "The store was not reached; nothing was changed")                         \
-    X(NO_MEMORY, 503, "no_memory", true, "Out of memory; nothing was changed")
+    X(QUOTA, 429, "quota-exceeded", true, "This tenant has as much as it may have")                                    \
+    X(UNKNOWN, 500, "answer-lost", true, "The store's answer was lost; it may have taken effect")                      \
+    X(CORRUPT, 500, "record-damaged", false, "Stored data breaks an invariant")                                        \
+    X(UNAVAILABLE, 503, "store-unavailable", true, "The store was not reached; nothing was changed")                   \
+    X(NO_MEMORY, 503, "no-memory", true, "Out of memory; nothing was changed")
 
 enum api_problem {
 #define API__PROBLEM(name, status, code, retryable, title) API_PROBLEM_##name,

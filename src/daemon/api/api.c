@@ -431,7 +431,7 @@ once_result once_api_start(const struct once_api_options *options, struct once_a
     api->counters.escalations = options->escalations;
     api->counters.completer = options->completer;
     api->counters.expiry = options->expiry;
-    api->counters.pulse = options->pulse;
+    api->counters.health = options->health;
     api->escalated = options->escalated;
     api->escalated_arg = options->escalated_arg;
     api->log = options->log;

@@ -4,12 +4,12 @@
  * For services in any language on the same machine; docs/api.md is the manual, docs/openapi.json
  * the description for programs. A thread per connection calls libonce's synchronous functions.
  *
- * Invariants: A1 who is not on this machine, and whose browser is only tricked into asking, is
+ * Invariants: API-1 who is not on this machine, and whose browser is only tricked into asking, is
  *                refused (api/guard.h).
- *             A2 everything has a bound: connections, the time to send a request and to take an
+ *             API-2 everything has a bound: connections, the time to send a request and to take an
  *                answer, the bytes of one request and of all of them together.
- *             A3 a request that has not arrived completely does nothing.
- *             A4 a status other than 200 means that the question was not answered. What the store
+ *             API-3 a request that has not arrived completely does nothing.
+ *             API-4 a status other than 200 means that the question was not answered. What the store
  *                answered is the member `arm`, always with 200.
  */
 #ifndef ONCE_DAEMON_API_API_H
@@ -24,7 +24,7 @@
 struct escalate_counters;
 struct completer_counters;
 struct expiry_counters;
-struct pulse;
+struct health;
 struct decisions;
 
 #define ONCE_API_LISTEN_DEFAULT "127.0.0.1:7411"
@@ -38,7 +38,7 @@ struct once_api_options {
     const struct escalate_counters *escalations; /* may be NULL, as the next */
     const struct completer_counters *completer;
     const struct expiry_counters *expiry;
-    struct pulse *pulse;   /* what /readyz tells; NULL: as /healthz */
+    struct health *health; /* what /readyz tells; NULL: as /healthz */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
     struct decisions *log;    /* of decisions; may be NULL */

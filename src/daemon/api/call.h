@@ -34,7 +34,7 @@ struct api_counters {
     const struct escalate_counters *escalations; /* NULL: there is no such thing here */
     const struct completer_counters *completer;  /* the same */
     const struct expiry_counters *expiry;        /* the same */
-    struct pulse *pulse;                         /* the same */
+    struct health *health;                       /* the same */
     once_time started_ms;                        /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */

@@ -4,9 +4,9 @@
  * Model:      a connection has a deadline, or none while its request is being worked on. A
  *             thread closes those whose deadline is over. libmicrohttpd's own time-out only
  *             counts silence; who sends a byte a second would stay for hours.
- * Invariants: C1 a connection that is not being worked on has a deadline.
- *             C2 there are no more than open_max; others stay in the listener's queue.
- *             C3 its descriptor here is a duplicate: closing is libmicrohttpd's, and a number
+ * Invariants: API-CONN-1 a connection that is not being worked on has a deadline.
+ *             API-CONN-2 there are no more than open_max; others stay in the listener's queue.
+ *             API-CONN-3 its descriptor here is a duplicate: closing is libmicrohttpd's, and a number
  *                that was used again is never shut down by mistake.
  */
 #ifndef ONCE_DAEMON_API_CONNS_H

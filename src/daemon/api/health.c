@@ -6,10 +6,10 @@
  * life: restarting a daemon because it is busy would make it worse. `once relay`, which has no store, tells
  * whether it is connected to its outbox.
  *
- * /readyz asks nobody: it tells what pulse.h found out within the last second.
+ * /readyz asks nobody: it tells what health.h found out within the last second.
  */
+#include "daemon/observers/health.h"
 #include "daemon/api/call.h"
-#include "daemon/observers/pulse.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
@@ -121,12 +121,12 @@ void api_health(struct api_call *call)
 
 void api_ready(struct api_call *call)
 {
-    struct pulse_view view;
-    if (call->counters->pulse == NULL) {
+    struct health_view view;
+    if (call->counters->health == NULL) {
         api_health(call);
         return;
     }
-    pulse_look(call->counters->pulse, &view);
+    health_read(call->counters->health, &view);
     if (view.ready)
         answer_health(call, "ready");
     else

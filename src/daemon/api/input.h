@@ -9,11 +9,11 @@
  *     if (api_input_end(&in) != ONCE_OK) ... in.member and in.text say what is wrong
  *     api_input_release(&in);
  *
- * Invariants: I1 nothing is guessed: a member that nobody asked for, a name that stands
+ * Invariants: API-INPUT-1 nothing is guessed: a member that nobody asked for, a name that stands
  *                twice, a value of another type, text that is not UTF-8 are errors.
- *             I2 the first error stays; after it, reading does nothing.
- *             I3 a value that is absent leaves the variable as it is.
- *             I4 memory is bounded by the text, the number and depth of values by the enum below.
+ *             API-INPUT-2 the first error stays; after it, reading does nothing.
+ *             API-INPUT-3 a value that is absent leaves the variable as it is.
+ *             API-INPUT-4 memory is bounded by the text, the number and depth of values by the enum below.
  * Spans live until api_input_release().
  */
 #ifndef ONCE_DAEMON_API_INPUT_H

@@ -107,7 +107,7 @@ static void note_unknown(const struct api_call *call, enum once_verb verb, once_
                          const struct once_reply *reply)
 {
     once_time since;
-    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_by(verb, reply, &since) : NULL;
+    const char *why = result == ONCE_OK && call->escalated != NULL ? unknown_reason(verb, reply, &since) : NULL;
     if (why != NULL)
         call->escalated(call->escalated_arg, reply->record.grant, since, why);
 }
@@ -212,7 +212,7 @@ static once_result make_fingerprint(const struct once *once, struct once_claim *
 }
 
 /* That the daemon's own credentials may go with it is for the gateway to say, which knows who asked; here anybody may
- * (C2). */
+ * (COMPLETER-2). */
 static void read_stored_request(struct api_input *in, struct once_claim *claim)
 {
     struct once_resend resend;

@@ -6,11 +6,11 @@
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
 #include "engine/handle.h"
-#include "engine/keeper.h"
+#include "engine/lease_keeper.h"
 #include "http/http_call.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "os/thread.h"
 #include "trace/tracer.h"
 
@@ -92,14 +92,14 @@ struct attempt {
     once_time asked; /* when it was asked for */
     struct once_resend request;
     const struct completer_upstream *upstream;
-    bool failed;              /* what was taken over was no running attempt */
-    bool verdict;             /* an operator said that it is not done */
-    bool lacks_identity;      /* of the client, and there is none in its place */
-    bool adopting;            /* what is stored is the service's own word, not an answer to us */
-    struct once_buf identity; /* header lines; empty: none */
-    struct kept kept;         /* its lease, while it is worked on */
-    struct tracer_span span;  /* of the trace that its client began, where that is stored */
-    int32_t status;           /* of what was answered; 0: nothing */
+    bool failed;                  /* what was taken over was no running attempt */
+    bool verdict;                 /* an operator said that it is not done */
+    bool lacks_identity;          /* of the client, and there is none in its place */
+    bool adopting;                /* what is stored is the service's own word, not an answer to us */
+    struct once_buf identity;     /* header lines; empty: none */
+    struct kept_lease kept_lease; /* its lease, while it is worked on */
+    struct tracer_span span;      /* of the trace that its client began, where that is stored */
+    int32_t status;               /* of what was answered; 0: nothing */
 };
 
 static bool is_again(once_result r)
@@ -125,7 +125,7 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
     struct completer *c = a->c;
     struct once_outcome copy = *said;
     const struct once_outcome *outcome = &copy;
-    if (copy.retryable) /* C5: no client was told this */
+    if (copy.retryable) /* COMPLETER-5: no client was told this */
         copy.status = -copy.status;
     struct once_reply reply;
     once_result r = ONCE_BUSY;
@@ -158,7 +158,7 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
                          1);
     }
     once_reply_release(&reply);
-    ONCE_POINT("completer.finished");
+    ONCE_CRASH_POINT("completer.finished");
 }
 
 static void escalate(struct attempt *a, const char *why)
@@ -185,13 +185,13 @@ static void give_back(struct attempt *a)
     atomic_fetch_add(&a->c->counters.retryable, 1);
 }
 
-/* While the upstream works: go on? Its lease is renewed meanwhile (keeper.h). */
+/* While the upstream works: go on? Its lease is renewed meanwhile (lease_keeper.h). */
 static bool keep(void *arg)
 {
     struct attempt *a = arg;
     if (atomic_load(&a->c->stopping) && once_os_monotonic_ms() >= atomic_load(&a->c->stop_by))
         return false;
-    return keeper_is_held(&a->kept);
+    return lease_keeper_is_held(&a->kept_lease);
 }
 
 /* ------------------------------------------------------------------ what is sent */
@@ -308,9 +308,9 @@ static void send_request(struct attempt *a)
                                   .timeout_ms = a->c->options.timeout_ms,
                                   .tick = keep,
                                   .arg = a };
-        ONCE_POINT("completer.sending");
+        ONCE_CRASH_POINT("completer.sending");
         http_call(&call, &answer);
-        ONCE_POINT("completer.answered");
+        ONCE_CRASH_POINT("completer.answered");
     }
     a->status = answer.end == HTTP_ANSWERED ? answer.status : 0;
     if (answer.end == HTTP_NOT_SENT)
@@ -359,7 +359,7 @@ static void send_after_all(struct attempt *a)
         send_request(a);
 }
 
-/* C7 */
+/* COMPLETER-7 */
 static void ask(struct attempt *a)
 {
     struct completer *c = a->c;
@@ -376,9 +376,9 @@ static void ask(struct attempt *a)
                                        .tick = keep,
                                        .arg = a };
     bool last = a->reply.record.attempt >= c->options.attempts_max;
-    ONCE_POINT("completer.asking");
+    ONCE_CRASH_POINT("completer.probing");
     probe_ask(&question, &answer);
-    ONCE_POINT("completer.asked");
+    ONCE_CRASH_POINT("completer.probed");
     if (answer.says == PROBE_HAPPENED) {
         a->adopting = true;
         store(a, &answer.outcome, "");
@@ -417,13 +417,13 @@ static void execute(struct attempt *a)
 
 static void hold_and_execute(struct attempt *a)
 {
-    struct keeper *keeper = a->c->options.once->keeper;
-    if (keeper_add(keeper, &a->kept, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
+    struct lease_keeper *lease_keeper = a->c->options.once->lease_keeper;
+    if (lease_keeper_add(lease_keeper, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
     execute(a);
-    keeper_remove(keeper, &a->kept);
+    lease_keeper_remove(lease_keeper, &a->kept_lease);
 }
 
 static void end_span(struct attempt *a)
@@ -454,7 +454,7 @@ static void take_over(struct attempt *a, const struct task *task)
     if (r != ONCE_OK)
         return; /* seen again, later */
     a->grant = a->reply.record.grant;
-    ONCE_POINT("completer.taken");
+    ONCE_CRASH_POINT("completer.taken");
     switch (a->reply.arm) {
     case ONCE_ARM_EXECUTE:
         atomic_fetch_add(&c->counters.taken, 1);
@@ -495,7 +495,7 @@ static enum whose whose_verdict(struct attempt *a, const struct once_grant *seen
     return a->verdict ? OURS : NOT_OURS;
 }
 
-/* The identity that goes with it, if its route lets it have one (C2). */
+/* The identity that goes with it, if its route lets it have one (COMPLETER-2). */
 static enum whose whose_identity(struct attempt *a, bool running)
 {
     struct completer *c = a->c;
@@ -511,7 +511,7 @@ static enum whose whose_identity(struct attempt *a, bool running)
     *said = !good;
     pthread_mutex_unlock(&c->lock);
     if (say)
-        once_os_remark("once daemon", "'%s' cannot be read, or has no header lines: what needs it waits", path);
+        once_os_log("once daemon", "'%s' cannot be read, or has no header lines: what needs it waits", path);
     return good ? OURS : NOT_NOW;
 }
 
@@ -566,8 +566,8 @@ static bool is_due(const struct once_record *r, once_time now)
     return waited < 0 || waited >= (int64_t)(seed % (uint64_t)longest); /* < 0: clocks differ; do not wait for ever */
 }
 
-/* C5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative one, a
- * verdict and a release have none. */
+/* COMPLETER-5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative
+ * one, a verdict and a release have none. */
 static bool may_be_ours(struct completer *c, const struct once_record *r)
 {
     bool may = r->state == ONCE_STATE_RUNNING || r->status <= 0;

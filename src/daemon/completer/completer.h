@@ -6,20 +6,20 @@
  * with the same child key, a new fence, and recovery point and checkpoint, and store what came, by the route's own
  * rules. So any number of daemons may do this on one store: of all who saw a record, one gets it.
  *
- * Invariants: C1 only configured upstreams are called, once per attempt, without redirects.
- *             C2 credentials come from the operator (an identity file), never from the store, and go only with
+ * Invariants: COMPLETER-1 only configured upstreams are called, once per attempt, without redirects.
+ *             COMPLETER-2 credentials come from the operator (an identity file), never from the store, and go only with
  *                requests whose route says that the gateway has authenticated their clients. Where the client had
  *                some and they may not be used, it is not sent: escalated where it may have been, else left alone.
- *             C3 the outcome is stored by the fence of this attempt (K3); a lost lease stops the sending.
- *             C4 after attempts_max attempts, or crashes_max that nobody ended, it is escalated:
+ *             COMPLETER-3 the outcome is stored by the fence of this attempt (K3); a lost lease stops the sending.
+ *             COMPLETER-4 after attempts_max attempts, or crashes_max that nobody ended, it is escalated:
  *                a request that kills whoever sends it is not sent for ever (FAULT-9).
- *             C5 a failure that was answered to a client is that client's to retry: of what failed, only what
+ *             COMPLETER-5 a failure that was answered to a client is that client's to retry: of what failed, only what
  *                a completer's attempt left so, and what an operator said is not done, is sent again. A completer
  *                stores such a failure with the status negative: also another process knows then that no client
  *                was told it.
- *             C6 what cannot be sent from here (another daemon's upstream) is not touched.
- *             C7 where the route has a probe (takeover `completer`), what may have been sent is asked about first
- *                (probe.h): its answer is adopted, or it is sent, or it stays as it is until the next look.
+ *             COMPLETER-6 what cannot be sent from here (another daemon's upstream) is not touched.
+ *             COMPLETER-7 where the route has a probe (takeover `completer`), what may have been sent is asked about
+ * first (probe.h): its answer is adopted, or it is sent, or it stays as it is until the next look.
  */
 #ifndef ONCE_DAEMON_COMPLETER_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_COMPLETER_H

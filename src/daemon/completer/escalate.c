@@ -8,7 +8,7 @@
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "os/thread.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ void escalate_note(struct escalations *e, struct once_grant grant, const char *w
     }
     pthread_mutex_unlock(&e->lock);
     if (!again)
-        atomic_fetch_add(&e->counters.noted, 1);
+        atomic_fetch_add(&e->counters.recorded, 1);
     if (!again && full)
         atomic_fetch_add(&e->counters.dropped, 1);
 }
@@ -135,9 +135,9 @@ static void put_id(char out[64], struct once_grant grant)
 /* The record as it is: tenant and key are not known to those who hold it. False: it is gone, or was resolved. */
 static bool look(struct escalations *e, struct once_grant grant, struct once_page *page)
 {
-    struct once_loose wanted = { .fence = grant.fence };
+    struct once_unfinished wanted = { .fence = grant.fence };
     memcpy(wanted.record, grant.record, sizeof wanted.record);
-    struct job job = { .kind = JOB_LOOK, .look = { &wanted, 1, page } };
+    struct job job = { .kind = JOB_LOOKUP_MANY, .lookup_many = { &wanted, 1, page } };
     if (engine_call(e->once->engine, &job, NULL) != ONCE_OK)
         return true; /* then only what is known */
     return page->records[0].state == ONCE_STATE_UNKNOWN && page->records[0].grant.fence == grant.fence;
@@ -257,10 +257,10 @@ static void call_webhook(struct escalations *e, const struct note *note, const s
         told = post(e, id, once_span_of(body, len), error);
     }
     free(body);
-    atomic_fetch_add(told ? &e->counters.told : &e->counters.dropped, 1);
+    atomic_fetch_add(told ? &e->counters.delivered : &e->counters.dropped, 1);
     if (!told)
-        once_os_remark("once daemon", "the webhook was not told of fence %llu: %s",
-                       (unsigned long long)note->grant.fence, error);
+        once_os_log("once daemon", "the webhook was not told of fence %llu: %s", (unsigned long long)note->grant.fence,
+                    error);
 }
 
 /* By the record's id, as every log (ADR 32): a key may be somebody's order or account, and logs travel. */
@@ -268,7 +268,7 @@ static void log_note(const struct note *note, const char *more)
 {
     char id[64];
     put_id(id, note->grant);
-    once_os_remark("once daemon", "escalated %s: %s%s", id, note->why, more);
+    once_os_log("once daemon", "escalated %s: %s%s", id, note->why, more);
 }
 
 static void tell(struct escalations *e, const struct note *note)

@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 
 struct escalate_counters {
-    _Atomic uint64_t noted, told, dropped; /* told: accepted by the webhook; dropped: never will be */
+    _Atomic uint64_t recorded, delivered, dropped; /* delivered: accepted by the webhook; dropped: never will be */
 };
 
 struct escalate_options {

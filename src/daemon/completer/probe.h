@@ -12,8 +12,8 @@
  *     404        it did not happen, and will not: it may be sent.
  *     else       not known. Also redirects, which are not followed, and answers that break off.
  *
- * Invariants: Q1 nothing but a whole 200 is adopted, nothing but a whole 404 lets it be sent (K10).
- *             Q2 credentials go with it by the rules of the request itself (C2).
+ * Invariants: PROBE-1 nothing but a whole 200 is adopted, nothing but a whole 404 lets it be sent (K10).
+ *             PROBE-2 credentials go with it by the rules of the request itself (COMPLETER-2).
  */
 #ifndef ONCE_DAEMON_COMPLETER_PROBE_H
 #define ONCE_DAEMON_COMPLETER_PROBE_H

@@ -137,7 +137,7 @@ static struct console_session *choose_slot(struct console_auth *auth, once_time 
     return oldest;
 }
 
-/* S3 */
+/* CONSOLE-AUTH-3 */
 static bool may_try(struct console_auth *auth, once_time now)
 {
     auth->tries += (double)(now - auth->refilled) / 1000;
@@ -172,7 +172,7 @@ enum console_login console_auth_login(struct console_auth *auth, once_span token
         snprintf(header, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d", auth->cookie_name, secret,
                  SESSION_MS / 1000);
         if (auth->one_time[0] != '\0')
-            new_one_time(auth); /* S2 */
+            new_one_time(auth); /* CONSOLE-AUTH-2 */
     }
     pthread_mutex_unlock(&auth->lock);
     return answer;

@@ -5,10 +5,10 @@
  *             cookies do not know ports, so every server on this machine that the browser visits is sent it, too. The
  * other one is kept by the page in its origin's storage, which does know ports, and is sent as a header, which other
  *             sites' pages cannot do. Neither is worth anything alone.
- * Invariants: S1 secrets are 256 random bits; only their hashes are kept, and compared in constant time.
- *             S2 a token that was made here is good for one sign-in; one from a file for any number.
- *             S3 wrong tokens are counted: after BURST of them, one try a second.
- *             S4 sessions are bounded (SESSIONS_MAX, the one that was idle longest goes) and end after
+ * Invariants: CONSOLE-AUTH-1 secrets are 256 random bits; only their hashes are kept, and compared in constant time.
+ *             CONSOLE-AUTH-2 a token that was made here is good for one sign-in; one from a file for any number.
+ *             CONSOLE-AUTH-3 wrong tokens are counted: after BURST of them, one try a second.
+ *             CONSOLE-AUTH-4 sessions are bounded (SESSIONS_MAX, the one that was idle longest goes) and end after
  *                IDLE_MS without a request, or SESSION_MS.
  */
 #ifndef ONCE_DAEMON_CONSOLE_AUTH_H

@@ -7,8 +7,8 @@
 #include "daemon/completer/escalate.h"
 #include "daemon/console/parts.h"
 #include "daemon/reaper/reaper.h"
-#include "daemon/socket/slow.h"
-#include "engine/moments.h"
+#include "daemon/socket/admin_queries.h"
+#include "engine/recent_events.h"
 #include "os/os.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static const struct api_route asked[] = {
     { "/api/child-key", "POST", CONSOLE_SMALL_LEN_MAX, console_child_key },
     { "/api/outbox", "GET", 0, console_outbox },
     { "/api/outbox/reveal", "POST", CONSOLE_SMALL_LEN_MAX, console_outbox_reveal },
-    { "/api/outbox/word", "POST", CONSOLE_SMALL_LEN_MAX, console_outbox_word },
+    { "/api/outbox/action", "POST", CONSOLE_SMALL_LEN_MAX, console_outbox_action },
 };
 
 enum { ASKED_COUNT = sizeof asked / sizeof *asked };
@@ -63,7 +63,7 @@ void console_name_of(const struct api_call *call, char name[CONSOLE_NAME_LEN_MAX
         snprintf(name, CONSOLE_NAME_LEN_MAX + 1, "(signed out)");
 }
 
-/* W1, W2 */
+/* CONSOLE-1, CONSOLE-2 */
 static bool admit(struct api_call *call)
 {
     char name[CONSOLE_NAME_LEN_MAX + 1];
@@ -263,7 +263,7 @@ once_result console_start(const struct console_options *options, struct console 
     console_log_init(&console->log);
     pthread_mutex_init(&console->list_lock, NULL);
     pthread_mutex_init(&console->outbox_lock, NULL);
-    once_watch(options->once); /* without memory for it a key's page shows less */
+    once_record_recent_events(options->once); /* without memory for it a key's page shows less */
     r = start(console, err);
     if (r != ONCE_OK) {
         console_stop(console);

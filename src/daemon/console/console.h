@@ -5,12 +5,12 @@
  * program, and JSON that only the page asks for. Everything it can do to records goes through the
  * library's public calls, as the verbs of `once keys` do.
  *
- * Invariants: W1 nothing but the page's own files is told to who has not shown the token; every other request needs
- *                a session's cookie (HttpOnly, SameSite=Strict) and the second secret that only our page has
- * (X-Once-Csrf). W2 nothing changes by GET; a POST needs our own Origin. W3 bodies, headers, checkpoints and requests
- * are told only when asked for one by one, and that is noted. W4 a request takes a bounded time of the writer's:
- * searches go a few steps and say how to go on. W5 stored bytes arrive as they are, as text or base64; the page makes
- * text nodes of them, never markup.
+ * Invariants: CONSOLE-1 nothing but the page's own files is told to who has not shown the token; every other request
+ * needs a session's cookie (HttpOnly, SameSite=Strict) and the second secret that only our page has (X-Once-Csrf).
+ * CONSOLE-2 nothing changes by GET; a POST needs our own Origin. CONSOLE-3 bodies, headers, checkpoints and requests
+ * are told only when asked for one by one, and that is noted. CONSOLE-4 a request takes a bounded time of the writer's:
+ * searches go a few steps and say how to go on. CONSOLE-5 stored bytes arrive as they are, as text or base64; the page
+ * makes text nodes of them, never markup.
  */
 #ifndef ONCE_DAEMON_CONSOLE_CONSOLE_H
 #define ONCE_DAEMON_CONSOLE_CONSOLE_H

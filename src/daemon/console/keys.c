@@ -2,7 +2,7 @@
  * keys.c - records: searching them, one with its history, what it holds, an operator's word on it.
  *
  * The calls are the library's public ones. What may be secret (bodies, header lines, checkpoint, the stored
- * request) leaves by console_reveal() only, which notes who asked (W3).
+ * request) leaves by console_reveal() only, which notes who asked (CONSOLE-3).
  */
 #include "core/limits.h"
 #include "core/resend.h"
@@ -10,7 +10,7 @@
 #include "daemon/api/query.h"
 #include "daemon/console/link.h"
 #include "daemon/console/parts.h"
-#include "engine/moments.h"
+#include "engine/recent_events.h"
 
 #include <stdlib.h>
 
@@ -96,7 +96,7 @@ static void put_page(struct once_json *json, const struct once_page *page)
     }
 }
 
-/* A few bounded steps, each a job of its own for the writer (W4); then the page may go on. */
+/* A few bounded steps, each a job of its own for the writer (CONSOLE-4); then the page may go on. */
 static void search(struct api_call *call, struct once_filter *filter)
 {
     struct once *once = call->once;
@@ -217,10 +217,10 @@ static void put_history(struct once_json *json, const struct once_history *histo
 }
 
 /* What only this process has seen of it, since it began. */
-static void put_moments(struct once_json *json, struct once *once, const uint8_t record[16])
+static void put_recent_events(struct once_json *json, struct once *once, const uint8_t record[16])
 {
-    struct moments_view view;
-    if (!once_moments(once, record, &view))
+    struct recent_events_view view;
+    if (!once_recent_events(once, record, &view))
         return;
     once_json_open(json, "seen", '{');
     once_json_int(json, "since", view.began);
@@ -230,15 +230,15 @@ static void put_moments(struct once_json *json, struct once *once, const uint8_t
     once_json_uint(json, "fenced", view.fenced);
     console_put_time(json, "first_replay", view.first_replay);
     console_put_time(json, "last_replay", view.last_replay);
-    once_json_open(json, "moments", '[');
+    once_json_open(json, "recent_events", '[');
     for (size_t i = 0; i < view.count; i++) {
-        const struct moment *moment = &view.newest[i];
+        const struct recent_event *recent_event = &view.newest[i];
         once_json_open(json, NULL, '{');
-        once_json_int(json, "at", moment->at);
-        once_json_text(json, "what", moment_name(moment->kind));
-        console_put_id(json, "fence", moment->fence);
-        if (moment->point_len > 0)
-            once_json_bytes(json, "point", once_span_of(moment->point, moment->point_len));
+        once_json_int(json, "at", recent_event->at);
+        once_json_text(json, "what", recent_event_name(recent_event->kind));
+        console_put_id(json, "fence", recent_event->fence);
+        if (recent_event->point_len > 0)
+            once_json_bytes(json, "point", once_span_of(recent_event->point, recent_event->point_len));
         once_json_close(json);
     }
     once_json_close(json);
@@ -265,7 +265,7 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     if (traces != NULL)
         console_link_put(json, "traces_url", traces, record->grant.record);
     put_request(json, record->request);
-    put_moments(json, call->once, record->grant.record);
+    put_recent_events(json, call->once, record->grant.record);
 }
 
 static void show(struct api_call *call, once_span tenant, once_span key)

@@ -14,7 +14,7 @@ enum { PLACEHOLDER_LEN = sizeof placeholder - 1, HASH_LEN = 32 };
 #define HEX DIGITS "abcdefABCDEF"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-/* L1: every character of a URL as RFC 3986 has it, or the placeholder. */
+/* LINK-1: every character of a URL as RFC 3986 has it, or the placeholder. */
 static bool is_legal(const char *url)
 {
     for (;;) {

@@ -3,7 +3,7 @@
 
 #include "core/span.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,10 +44,10 @@ void console_log_note(struct console_log *log, const char *name, const struct on
     if (record != NULL) {
         for (size_t i = 0; i < sizeof record->record; i++)
             snprintf(id + 2 * i, 3, "%02x", record->record[i]);
-        once_os_remark("once daemon", "console: %s: %s: record %s, fence %llu", name, e->what, id,
-                       (unsigned long long)record->fence);
+        once_os_log("once daemon", "console: %s: %s: record %s, fence %llu", name, e->what, id,
+                    (unsigned long long)record->fence);
     } else {
-        once_os_remark("once daemon", "console: %s: %s", name, e->what);
+        once_os_log("once daemon", "console: %s: %s", name, e->what);
     }
     pthread_mutex_unlock(&log->lock);
 }

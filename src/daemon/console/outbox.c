@@ -94,7 +94,7 @@ static void put_item(void *arg, const struct outbox_item *item)
 
 static bool states_are_known(once_span states)
 {
-    static const char *const known[] = { "pending", "retrying", "behind", "later", "dead" };
+    static const char *const known[] = { "pending", "retrying", "blocked", "scheduled", "dead" };
     while (states.len > 0) {
         once_span one;
         bool found = false;
@@ -118,7 +118,7 @@ static void answer_look(struct api_call *call, const char *id, const char *state
     once_result r = connect_outbox(console, &err);
     if (r == ONCE_OK && console_answer_begin(call, &json)) {
         once_json_open(&json, "messages", '[');
-        r = console->outbox->ops->look(console->outbox, id, states, topic, most, put_item, &shown, &err);
+        r = console->outbox->ops->query(console->outbox, id, states, topic, most, put_item, &shown, &err);
         once_json_close(&json);
         once_json_bool(&json, "more", shown.looked == (size_t)most);
         console_answer_end(call, &json);
@@ -186,17 +186,17 @@ void console_outbox_reveal(struct api_call *call)
     api_input_release(&in);
 }
 
-void console_outbox_word(struct api_call *call)
+void console_outbox_action(struct api_call *call)
 {
-    static const char *const words[] = { "retry", "drop" };
+    static const char *const actions[] = { "retry", "drop" };
     struct console *console = console_of(call);
     struct api_input in;
     once_span reason = { 0 };
-    size_t word = 0;
+    size_t action = 0;
     char id[ONCE_UUID_LEN + 1] = "", did[16] = "", name[CONSOLE_NAME_LEN_MAX + 1], actor[CONSOLE_NAME_LEN_MAX + 16];
     if (api_input_parse(&in, call->body) == ONCE_OK) {
         read_id(&in, id);
-        api_input_word(&in, "word", API_REQUIRED, words, sizeof words / sizeof *words, &word);
+        api_input_word(&in, "action", API_REQUIRED, actions, sizeof actions / sizeof *actions, &action);
         if (api_input_bytes(&in, "reason", API_REQUIRED, &reason) &&
             (reason.len == 0 || reason.len > ONCE_REASON_LEN_MAX))
             api_input_fail(&in, "reason", ONCE_INVALID, "must be 1 to %d bytes", ONCE_REASON_LEN_MAX);
@@ -209,7 +209,7 @@ void console_outbox_word(struct api_call *call)
         pthread_mutex_lock(&console->outbox_lock);
         once_result r = connect_outbox(console, &err);
         if (r == ONCE_OK)
-            r = console->outbox->ops->resolve(console->outbox, id, words[word], once_span_str(actor), reason, did,
+            r = console->outbox->ops->resolve(console->outbox, id, actions[action], once_span_str(actor), reason, did,
                                               &err);
         forget_if_lost(console, r);
         pthread_mutex_unlock(&console->outbox_lock);
@@ -217,7 +217,7 @@ void console_outbox_word(struct api_call *call)
             api_answer_error(&call->answer, &err);
         } else {
             console_log_note(&console->log, name, NULL, (once_span){ 0 }, (once_span){ 0 }, "message %s: %s: %s", id,
-                             words[word], did);
+                             actions[action], did);
             if (console_answer_begin(call, &json)) {
                 once_json_text(&json, "did", did);
                 console_answer_end(call, &json);

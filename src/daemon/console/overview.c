@@ -5,7 +5,7 @@
 #include "daemon/completer/escalate.h"
 #include "daemon/console/parts.h"
 #include "daemon/reaper/reaper.h"
-#include "engine/insight.h"
+#include "engine/engine_stats.h"
 #include "os/os.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 /* Totals since the daemon began. */
 static void put_totals(const struct console *console, struct once_json *json)
 {
-    struct once_insight i;
-    once_insight(console->options.once, &i);
+    struct once_engine_stats i;
+    once_engine_stats(console->options.once, &i);
     once_json_open(json, "totals", '{');
     once_json_uint(json, "executions", i.claims[ONCE_ARM_EXECUTE] + i.claims[ONCE_ARM_PROBE]);
     once_json_uint(json, "replays", i.claims[ONCE_ARM_REPLAY]);
@@ -22,7 +22,7 @@ static void put_totals(const struct console *console, struct once_json *json)
     once_json_uint(json, "mismatches", i.claims[ONCE_ARM_MISMATCH]);
     once_json_uint(json, "unknowns", i.claims[ONCE_ARM_UNKNOWN]);
     once_json_uint(json, "outcomes_unknown", i.outcomes[ONCE_STATE_UNKNOWN]);
-    once_json_uint(json, "take_overs", i.verbs[ONCE_VERB_TAKE_OVER]);
+    once_json_uint(json, "takeovers", i.verbs[ONCE_VERB_TAKE_OVER]);
     once_json_uint(json, "errors", i.errors);
     once_json_close(json);
     once_json_uint(json, "queued", i.queued);
@@ -35,7 +35,7 @@ static void put_workers(const struct console_options *o, struct once_json *json)
         once_json_int(json, "expiry_lag_ms", once_os_monotonic_ms() - atomic_load(&o->expiry->caught_up_ms));
     }
     if (o->escalations != NULL)
-        once_json_uint(json, "escalations", atomic_load(&o->escalations->noted));
+        once_json_uint(json, "escalations", atomic_load(&o->escalations->recorded));
     if (o->completer != NULL) {
         once_json_open(json, "completer", '{');
         once_json_uint(json, "taken", atomic_load(&o->completer->taken));

@@ -20,7 +20,7 @@ enum {
     CONSOLE_BODY_LEN_MAX = 2 << 20, /* of an outcome that somebody typed or pasted: 1 MiB as base64, and some change */
     CONSOLE_SHOWN_LEN = 256 << 10,  /* of a body that is revealed, unless all of it is asked for */
     CONSOLE_LIST_LIMIT_MAX = 200,   /* records of a page */
-    CONSOLE_LIST_STEPS = 4,         /* of ONCE_LIST_SCAN_MAX rows each, for one search (W4) */
+    CONSOLE_LIST_STEPS = 4,         /* of ONCE_LIST_SCAN_MAX rows each, for one search (CONSOLE-4) */
     CONSOLE_OUTBOX_LIMIT_MAX = 500,
     CONSOLE_OUTBOX_SCAN_MAX = 5000, /* messages that are looked at for those of one key */
 };
@@ -50,7 +50,7 @@ void console_answer_end(struct api_call *call, struct once_json *json);
 void console_put_time(struct once_json *json, const char *name, once_time time);
 /* 64 bits as text: numbers of a page's language have 53. */
 void console_put_id(struct once_json *json, const char *name, uint64_t id);
-/* A record without what may be secret (W3). */
+/* A record without what may be secret (CONSOLE-3). */
 void console_put_record(struct once_json *json, const struct once_record *record);
 
 /* The routes. */
@@ -67,7 +67,7 @@ void console_forget(struct api_call *call);
 void console_child_key(struct api_call *call);
 void console_outbox(struct api_call *call);
 void console_outbox_reveal(struct api_call *call);
-void console_outbox_word(struct api_call *call);
+void console_outbox_action(struct api_call *call);
 
 /* For the sampler: false where there is no outbox, or it does not answer. */
 struct outbox_counts;

@@ -3,8 +3,8 @@
 
 #include "core/err.h"
 #include "daemon/console/parts.h"
-#include "daemon/console/unknowns.h"
-#include "engine/insight.h"
+#include "daemon/console/unknown_count.h"
+#include "engine/engine_stats.h"
 #include "messages/outbox/outbox.h"
 #include "os/os.h"
 #include "os/thread.h"
@@ -51,11 +51,11 @@ struct console_sampler {
     struct once_stats stats;
     once_result store; /* whether it answered */
     struct once_page running, abandoned;
-    struct unknowns unknown;
+    struct console_unknown_count unknown;
     bool has_outbox;
     struct outbox_counts outbox;
 
-    struct once_insight before; /* the thread's own */
+    struct once_engine_stats before; /* the thread's own */
     once_time before_ms;
 };
 
@@ -63,13 +63,13 @@ struct console_sampler {
 
 static void take_sample(struct console_sampler *s)
 {
-    struct once_insight now, d;
-    once_insight(s->console->options.once, &now);
+    struct once_engine_stats now, d;
+    once_engine_stats(s->console->options.once, &now);
     once_time now_ms = once_os_monotonic_ms();
     d = now;
-    insight_since(&d.claim, &s->before.claim);
-    insight_since(&d.finish, &s->before.finish);
-    const struct once_insight *b = &s->before;
+    engine_latency_since(&d.claim, &s->before.claim);
+    engine_latency_since(&d.finish, &s->before.finish);
+    const struct once_engine_stats *b = &s->before;
     struct sample sample = { .at = once_os_clock.wall(once_os_clock.arg), .ms = now_ms - s->before_ms };
     for (int arm = 0; arm <= ONCE_ARM_EXPIRED; arm++) {
         int64_t n = (int64_t)(now.claims[arm] - b->claims[arm]);
@@ -82,17 +82,17 @@ static void take_sample(struct console_sampler *s)
     }
     for (int state = 0; state <= ONCE_STATE_UNKNOWN; state++)
         sample.outcomes += (int64_t)(now.outcomes[state] - b->outcomes[state]);
-    for (int i = 0; i < INSIGHT_SIZES; i++)
+    for (int i = 0; i < ENGINE_BATCH_BUCKETS; i++)
         sample.batches += (int64_t)(now.batch_sizes[i] - b->batch_sizes[i]);
     sample.operations = (int64_t)(now.batch_operations - b->batch_operations);
     sample.errors = (int64_t)(now.errors - b->errors);
-    sample.claim_p50_us = (int64_t)insight_quantile_us(&d.claim, 0.50);
-    sample.claim_p99_us = (int64_t)insight_quantile_us(&d.claim, 0.99);
-    sample.finish_p50_us = (int64_t)insight_quantile_us(&d.finish, 0.50);
-    sample.finish_p99_us = (int64_t)insight_quantile_us(&d.finish, 0.99);
+    sample.claim_p50_us = (int64_t)engine_latency_quantile_us(&d.claim, 0.50);
+    sample.claim_p99_us = (int64_t)engine_latency_quantile_us(&d.claim, 0.99);
+    sample.finish_p50_us = (int64_t)engine_latency_quantile_us(&d.finish, 0.50);
+    sample.finish_p99_us = (int64_t)engine_latency_quantile_us(&d.finish, 0.99);
     pthread_mutex_lock(&s->lock);
     sample.bytes = s->looked ? (int64_t)s->stats.bytes : 0;
-    sample.attempts = s->looked ? (int64_t)s->stats.records : 0;
+    sample.attempts = s->looked ? (int64_t)s->stats.attempts : 0;
     s->samples[s->count++ % CONSOLE_SAMPLES] = sample;
     pthread_mutex_unlock(&s->lock);
     s->before = now;
@@ -113,7 +113,7 @@ static void look(struct console_sampler *s)
     struct once_filter running = { .states = 1u << ONCE_STATE_RUNNING, .limit = CONSOLE_LISTED };
     struct once_filter abandoned = { .abandoned = true, .limit = CONSOLE_LISTED };
     struct once_page pages[2] = { { 0 }, { 0 } };
-    struct unknowns unknown = s->unknown; /* which only this thread changes */
+    struct console_unknown_count unknown = s->unknown; /* which only this thread changes */
     struct once_stats stats;
     struct outbox_counts counts = { 0 };
     once_result r = once_stats(once, &stats, NULL);
@@ -127,7 +127,7 @@ static void look(struct console_sampler *s)
             break;
     }
     if (r == ONCE_OK)
-        r = unknowns_look(&unknown, once);
+        r = console_unknown_count_step(&unknown, once);
     if (pages[0].count > 1)
         qsort(pages[0].records, pages[0].count, sizeof *pages[0].records, by_lease);
     bool has_outbox = console_outbox_counts(s->console, &counts);
@@ -194,7 +194,7 @@ once_result console_sampler_start(struct console *console, struct console_sample
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the console");
     s->console = console;
     s->before_ms = once_os_monotonic_ms();
-    once_insight(console->options.once, &s->before);
+    once_engine_stats(console->options.once, &s->before);
     pthread_mutex_init(&s->lock, NULL);
     once_cond_init(&s->changed);
     if (once_thread_start(&s->thread, run, s) != 0) {
@@ -254,7 +254,7 @@ static void put_looked(const struct console_sampler *s, struct once_json *json)
     if (s->store != ONCE_OK)
         once_json_text(json, "store_error", once_result_text(s->store));
     if (s->looked) {
-        once_json_uint(json, "attempts", s->stats.records);
+        once_json_uint(json, "attempts", s->stats.attempts);
         once_json_uint(json, "bytes", s->stats.bytes);
         once_json_int(json, "now", s->stats.now);
         once_json_uint(json, "running_count", s->running.count);
@@ -274,8 +274,8 @@ static void put_looked(const struct console_sampler *s, struct once_json *json)
     if (s->has_outbox) {
         once_json_open(json, "outbox", '{');
         once_json_int(json, "pending", s->outbox.pending);
-        once_json_int(json, "held", s->outbox.held);
-        once_json_int(json, "later", s->outbox.later);
+        once_json_int(json, "stalled", s->outbox.stalled);
+        once_json_int(json, "scheduled", s->outbox.scheduled);
         once_json_int(json, "dead", s->outbox.dead);
         once_json_int(json, "lag_ms", s->outbox.lag_ms);
         once_json_close(json);

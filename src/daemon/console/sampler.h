@@ -3,7 +3,7 @@
  *
  * A thread reads the engine's counters every SAMPLE_MS, which costs nothing, and keeps the differences
  * in a ring. What has to be asked of the store (its size, what is running, what is abandoned) or of the
- * outbox it asks every LOOK_MS, and only while somebody watches; listings of one bounded step each (W4).
+ * outbox it asks every LOOK_MS, and only while somebody watches; listings of one bounded step each (CONSOLE-4).
  */
 #ifndef ONCE_DAEMON_CONSOLE_SAMPLER_H
 #define ONCE_DAEMON_CONSOLE_SAMPLER_H

@@ -6,7 +6,7 @@
 #include "core/span.h"
 #include "core/utc.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "os/thread.h"
 
 #include <errno.h>
@@ -218,7 +218,7 @@ static void look_for_reopen(struct decisions *log)
         return;
     int fd = open_file(log->path);
     if (fd < 0) {
-        once_os_remark("once daemon", "cannot reopen '%s', the old one goes on: %s", log->path, strerror(errno));
+        once_os_log("once daemon", "cannot reopen '%s', the old one goes on: %s", log->path, strerror(errno));
         return;
     }
     close(log->fd);
@@ -235,7 +235,7 @@ static bool is_over(struct decisions *log)
     return over;
 }
 
-/* As much as there is room for, if there still is: a remark may have taken it (os/remark.h). */
+/* As much as there is room for, if there still is: a remark may have taken it (os/stderr_log.h). */
 static ssize_t write_some(struct decisions *log, once_span bytes)
 {
     if (log->regular)

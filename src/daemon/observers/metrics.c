@@ -7,11 +7,11 @@
 #include "daemon/api/call.h"
 #include "daemon/completer/completer.h"
 #include "daemon/completer/escalate.h"
-#include "daemon/observers/pulse.h"
+#include "daemon/observers/health.h"
 #include "daemon/reaper/reaper.h"
-#include "daemon/socket/slow.h"
+#include "daemon/socket/admin_queries.h"
 #include "engine/handle.h"
-#include "engine/routes.h"
+#include "engine/route_stats.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -39,11 +39,11 @@ static void put_store(FILE *file, const struct once_stats *stats, once_result re
     put_metric(file, "once_replays_total", "counter", stats->replays, "Claims answered replay.");
     put_metric(file, "once_fenced_total", "counter", stats->fenced, "Operations of holders that had been replaced.");
     put_metric(file, "once_busy_total", "counter", stats->busy, "Operations refused because the queue was full.");
-    put_metric(file, "once_settled_total", "counter", stats->settled,
+    put_metric(file, "once_recovered_total", "counter", stats->recovered,
                "Operations whose answer was lost, and found by looking.");
     if (result != ONCE_OK)
         return;
-    put_metric(file, "once_records", "gauge", stats->records,
+    put_metric(file, "once_attempts", "gauge", stats->attempts,
                "Attempts in the store, about: a record has one for each time that it was begun.");
     put_metric(file, "once_store_bytes", "gauge", stats->bytes, "Bytes that the store takes.");
 }
@@ -80,9 +80,9 @@ static void put_http(FILE *file, struct api_counters *counters)
 
 static void put_escalations(FILE *file, const struct escalate_counters *e)
 {
-    put_metric(file, "once_escalations_total", "counter", atomic_load(&e->noted),
+    put_metric(file, "once_escalations_total", "counter", atomic_load(&e->recorded),
                "Records that became unknown through this daemon: somebody has to look.");
-    put_metric(file, "once_escalations_told_total", "counter", atomic_load(&e->told),
+    put_metric(file, "once_escalations_delivered_total", "counter", atomic_load(&e->delivered),
                "Escalations that the webhook accepted.");
     put_metric(file, "once_escalations_dropped_total", "counter", atomic_load(&e->dropped),
                "Escalations that the webhook will not be told of.");
@@ -90,7 +90,7 @@ static void put_escalations(FILE *file, const struct escalate_counters *e)
 
 static void put_completer(FILE *file, const struct completer_counters *c)
 {
-    put_metric(file, "once_completer_taken_total", "counter", atomic_load(&c->taken),
+    put_metric(file, "once_completer_takeovers_total", "counter", atomic_load(&c->taken),
                "Abandoned records that the completer took over.");
     put_head(file, "once_completer_ended_total", "counter", "How the completer's attempts ended.");
     const struct {
@@ -137,15 +137,15 @@ static void put_routed(FILE *file, const char *metric, const char *route, const 
 }
 
 /* Buckets by powers of two from 64 us to 16 s: the engine's are finer, which is for the console. */
-static void put_times(FILE *file, const char *name, const char *route, const struct insight_times *times)
+static void put_times(FILE *file, const char *name, const char *route, const struct engine_latency *times)
 {
     enum { FIRST_US = 64, LAST_US = 16 << 20 };
     char metric[64], le[32];
     uint64_t seen = 0, edge = FIRST_US;
     snprintf(metric, sizeof metric, "%s_bucket", name);
-    for (unsigned i = 0; i < INSIGHT_TIMES; i++) {
+    for (unsigned i = 0; i < ENGINE_LATENCY_BUCKETS; i++) {
         seen += times->buckets[i];
-        if (insight_bucket_us(i) + 1 == edge && edge <= LAST_US) {
+        if (engine_latency_bucket_us(i) + 1 == edge && edge <= LAST_US) {
             snprintf(le, sizeof le, "%g", (double)edge / 1e6);
             put_routed(file, metric, route, "le", le, seen);
             edge *= 2;
@@ -160,7 +160,7 @@ static void put_times(FILE *file, const char *name, const char *route, const str
 }
 
 /* What is counted by route. Sums over the routes are what there was, exactly. */
-static void put_routes(FILE *file, const struct insight_route *routes, size_t count)
+static void put_routes(FILE *file, const struct engine_route_stats *routes, size_t count)
 {
     put_head(file, "once_claims_total", "counter", "Claims, by what they were answered.");
     for (size_t i = 0; i < count; i++)
@@ -186,20 +186,20 @@ static void put_routes(FILE *file, const struct insight_route *routes, size_t co
         put_times(file, "once_finish_seconds", routes[i].name, &routes[i].finish);
 }
 
-static void put_insight(FILE *file, const struct once_insight *insight)
+static void put_insight(FILE *file, const struct once_engine_stats *engine_stats)
 {
-    put_metric(file, "once_errors_total", "counter", insight->errors, "Operations that could not be done.");
-    put_metric(file, "once_queue_length", "gauge", insight->queued, "Operations that wait for the next batch.");
-    put_metric(file, "once_waiting_claims", "gauge", insight->parked, "Claims that wait for another's outcome.");
+    put_metric(file, "once_errors_total", "counter", engine_stats->errors, "Operations that could not be done.");
+    put_metric(file, "once_queue_length", "gauge", engine_stats->queued, "Operations that wait for the next batch.");
+    put_metric(file, "once_waiting_claims", "gauge", engine_stats->waiting, "Claims that wait for another's outcome.");
     put_head(file, "once_batch_size", "histogram", "Operations that were committed together.");
     uint64_t seen = 0;
-    for (unsigned i = 0; i < INSIGHT_SIZES; i++) {
-        seen += insight->batch_sizes[i];
+    for (unsigned i = 0; i < ENGINE_BATCH_BUCKETS; i++) {
+        seen += engine_stats->batch_sizes[i];
         fprintf(file, "once_batch_size_bucket{le=\"%u\"} %" PRIu64 "\n", 1u << i, seen);
     }
     fprintf(file, "once_batch_size_bucket{le=\"+Inf\"} %" PRIu64 "\n", seen);
-    fprintf(file, "once_batch_size_sum %" PRIu64 "\nonce_batch_size_count %" PRIu64 "\n", insight->batch_operations,
-            seen);
+    fprintf(file, "once_batch_size_sum %" PRIu64 "\nonce_batch_size_count %" PRIu64 "\n",
+            engine_stats->batch_operations, seen);
 }
 
 static void put_seconds(FILE *file, const char *name, const char *type, uint64_t ms, const char *help)
@@ -208,7 +208,7 @@ static void put_seconds(FILE *file, const char *name, const char *type, uint64_t
     fprintf(file, "%s %" PRIu64 ".%03u\n", name, ms / 1000, (unsigned)(ms % 1000));
 }
 
-static void put_leases(FILE *file, const struct insight_leases *leases)
+static void put_leases(FILE *file, const struct engine_lease_counts *leases)
 {
     put_metric(file, "once_leases", "gauge", leases->held,
                "Attempts under way whose leases were granted here; of the last 16384.");
@@ -223,26 +223,26 @@ static void put_expiry(FILE *file, const struct expiry_counters *e)
     put_seconds(file, "once_expiry_lag_seconds", "gauge",
                 (uint64_t)(once_os_monotonic_ms() - atomic_load(&e->caught_up_ms)),
                 "Time since no such record was left; it looks every 5 s.");
-    put_metric(file, "once_reaper_turns_total", "counter", atomic_load(&e->turns), "Turns of the reaper.");
+    put_metric(file, "once_reaper_rounds_total", "counter", atomic_load(&e->rounds), "Turns of the reaper.");
     put_metric(file, "once_reaper_steps_total", "counter", atomic_load(&e->steps), "Bounded steps that it took.");
     put_seconds(file, "once_reaper_seconds_total", "counter", atomic_load(&e->worked_ms), "Time of these steps.");
-    put_seconds(file, "once_reaper_turn_seconds", "gauge", atomic_load(&e->turn_ms),
+    put_seconds(file, "once_reaper_round_seconds", "gauge", atomic_load(&e->round_ms),
                 "Time of the last turn's steps; a turn has half a second.");
     put_metric(file, "once_reaper_pauses_total", "counter", atomic_load(&e->pauses),
                "Times that it began to wait because many operations did.");
     put_metric(file, "once_reaper_paused", "gauge", atomic_load(&e->paused), "Whether it waits for that now.");
-    put_head(file, "once_reaper_refusals_total", "counter",
+    put_head(file, "once_reaper_suspensions_total", "counter",
              "Times that it began to refuse to delete by the store's clock.");
-    put_routed(file, "once_reaper_refusals_total", "", "reason", "jumped", atomic_load(&e->jumped));
-    put_routed(file, "once_reaper_refusals_total", "", "reason", "ahead", atomic_load(&e->ahead));
-    put_metric(file, "once_reaper_held", "gauge", atomic_load(&e->held),
+    put_routed(file, "once_reaper_suspensions_total", "", "reason", "jumped", atomic_load(&e->jumped));
+    put_routed(file, "once_reaper_suspensions_total", "", "reason", "ahead", atomic_load(&e->ahead));
+    put_metric(file, "once_reaper_suspended", "gauge", atomic_load(&e->suspended),
                "Whether it refuses now: somebody has to look.");
 }
 
 static void put_quotas(FILE *file, struct once *once)
 {
-    struct quota_numbers n;
-    once_quota_numbers(once, &n);
+    struct quota_counters n;
+    once_quota_counters(once, &n);
     put_head(file, "once_quota_refusals_total", "counter",
              "Claims refused because their tenant has as much as it may have, by kind.");
     for (size_t i = 0; i < QUOTA_KIND_COUNT; i++)
@@ -251,15 +251,15 @@ static void put_quotas(FILE *file, struct once *once)
     put_metric(file, "once_quota_in_flight", "gauge", n.grants, "Operations under way, where quotas count them.");
     put_metric(file, "once_quota_uncounted_total", "counter", n.uncounted,
                "Claims that were let through uncounted, for want of room.");
-    put_metric(file, "once_quota_walks_total", "counter", n.walks, "Times that all of the store was counted.");
+    put_metric(file, "once_quota_scans_total", "counter", n.scans, "Times that all of the store was counted.");
 }
 
 /* What is graphed should not begin with its first event: zeros are there, too. */
 static void put_engine_routes(FILE *file, struct once *once)
 {
     size_t count = 0;
-    struct insight_leases leases;
-    struct insight_route *routes = once_routes(once, &count, &leases);
+    struct engine_lease_counts leases;
+    struct engine_route_stats *routes = once_route_stats(once, &count, &leases);
     if (routes == NULL)
         return;
     put_routes(file, routes, count);
@@ -276,17 +276,17 @@ void api_metrics(struct api_call *call)
     if (file == NULL)
         return;
     if (call->once != NULL) {
-        struct once_insight insight;
-        once_insight(call->once, &insight);
+        struct once_engine_stats engine_stats;
+        once_engine_stats(call->once, &engine_stats);
         put_store(file, &stats, result);
         put_tier(file, call->once, &stats, result);
-        put_insight(file, &insight);
+        put_insight(file, &engine_stats);
         put_quotas(file, call->once);
         put_engine_routes(file, call->once);
     }
-    if (call->counters->pulse != NULL) {
-        struct pulse_view view;
-        pulse_look(call->counters->pulse, &view);
+    if (call->counters->health != NULL) {
+        struct health_view view;
+        health_read(call->counters->health, &view);
         put_metric(file, "once_ready", "gauge", view.ready, "Whether /readyz says so.");
         put_metric(file, "once_queue_capacity", "gauge", view.queue_max, "Operations that may wait; more are refused.");
     }

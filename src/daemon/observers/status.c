@@ -4,11 +4,11 @@
 #include "core/span.h"
 #include "daemon/completer/completer.h"
 #include "daemon/completer/escalate.h"
-#include "daemon/observers/pulse.h"
+#include "daemon/observers/health.h"
 #include "daemon/reaper/reaper.h"
-#include "daemon/socket/slow.h"
-#include "engine/insight.h"
-#include "messages/relay_numbers.h"
+#include "daemon/socket/admin_queries.h"
+#include "engine/engine_stats.h"
+#include "messages/relay_counters.h"
 #include "os/os.h"
 #include "wire/wire.h"
 
@@ -28,8 +28,8 @@ static void add(struct numbers *n, const char *name, int64_t value)
 
 static void add_engine(struct numbers *n, struct once *once)
 {
-    struct once_insight i;
-    once_insight(once, &i);
+    struct once_engine_stats i;
+    once_engine_stats(once, &i);
     add(n, "executions", (int64_t)(i.claims[ONCE_ARM_EXECUTE] + i.claims[ONCE_ARM_PROBE]));
     add(n, "replays", (int64_t)i.claims[ONCE_ARM_REPLAY]);
     add(n, "conflicts", (int64_t)i.claims[ONCE_ARM_IN_PROGRESS]);
@@ -48,9 +48,9 @@ static void add_jobs(struct numbers *n, const struct status *s)
         add(n, "expiry_lag_ms", once_os_monotonic_ms() - atomic_load(&s->expiry->caught_up_ms));
     }
     if (s->escalations != NULL)
-        add(n, "escalations", (int64_t)atomic_load(&s->escalations->noted));
+        add(n, "escalations", (int64_t)atomic_load(&s->escalations->recorded));
     if (s->completer != NULL)
-        add(n, "completer_taken", (int64_t)atomic_load(&s->completer->taken));
+        add(n, "completer_takeovers", (int64_t)atomic_load(&s->completer->taken));
     if (s->relay != NULL && atomic_load(&s->relay->counted)) {
         add(n, "outbox_pending", atomic_load(&s->relay->pending));
         add(n, "outbox_lag_ms", atomic_load(&s->relay->lag_ms));
@@ -61,8 +61,8 @@ static void add_jobs(struct numbers *n, const struct status *s)
 void status_answer(void *arg, size_t clients, struct once_buf *buf, uint32_t id)
 {
     const struct status *s = arg;
-    struct pulse_view view;
-    pulse_look(s->pulse, &view);
+    struct health_view view;
+    health_read(s->health, &view);
     struct numbers n = { .count = 0 };
     add(&n, "pid", getpid());
     add(&n, "uptime_ms", view.up_ms);

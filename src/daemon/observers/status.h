@@ -11,12 +11,12 @@
 
 struct status {
     struct once *once;
-    struct pulse *pulse;
+    struct health *health;
     const char *store;                    /* which kind */
     const struct expiry_counters *expiry; /* NULL, as the others: there is no such thing */
     const struct escalate_counters *escalations;
     const struct completer_counters *completer;
-    const struct relay_numbers *relay;
+    const struct relay_counters *relay;
 };
 
 /* Of type server_options.status; `arg` is a struct status. */

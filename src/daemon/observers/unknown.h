@@ -13,7 +13,7 @@
 typedef void unknown_fn(void *arg, struct once_grant grant, once_time since, const char *why);
 
 /* A claim, or a takeover, that finds it unknown may be the one that made it so: if that is not long ago. */
-static inline const char *unknown_by(enum once_verb verb, const struct once_reply *reply, once_time *since)
+static inline const char *unknown_reason(enum once_verb verb, const struct once_reply *reply, once_time *since)
 {
     const struct once_record *r = &reply->record;
     *since = verb == ONCE_VERB_FINISH ? 0 : r->finished_at;

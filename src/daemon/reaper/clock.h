@@ -13,10 +13,10 @@
  * Then nothing is deleted until one of these holds:
  *   - the clock is back where it would be without the jump, or is not ahead any more
  *   - somebody says so: `once expire`, asked of this daemon
- *   - it has been steady for RECKON_STEADY_MS: nobody objected
+ *   - it has been steady for CLOCK_GUARD_STEADY_MS: nobody objected
  *
- * Invariants: T1 no step is due on a reading that was not compared.
- *             T2 what was accepted once is not held against the clock again, while it stays that way.
+ * Invariants: REAPER-CLOCK-1 no step is due on a reading that was not compared.
+ *             REAPER-CLOCK-2 what was accepted once is not held against the clock again, while it stays that way.
  * Pure: readings come in as arguments. Slow drift is no jump: a reading is compared with the last one.
  */
 #ifndef ONCE_DAEMON_REAPER_CLOCK_H
@@ -25,31 +25,31 @@
 #include "once.h"
 
 enum {
-    RECKON_JUMP_MS = 60 * 1000,        /* between two looks, seconds apart: no clock is slewed so fast */
-    RECKON_AHEAD_MS = 10 * 60 * 1000,  /* machines without NTP are this far apart; it is little of any retention */
-    RECKON_STEADY_MS = 60 * 60 * 1000, /* long enough for whoever is paged */
+    CLOCK_GUARD_JUMP_MS = 60 * 1000,        /* between two looks, seconds apart: no clock is slewed so fast */
+    CLOCK_GUARD_AHEAD_MS = 10 * 60 * 1000,  /* machines without NTP are this far apart; it is little of any retention */
+    CLOCK_GUARD_STEADY_MS = 60 * 60 * 1000, /* long enough for whoever is paged */
 };
 
 /* One look at the clocks. The store was asked between the two looks at the steady one. */
-struct reckon_reading {
+struct clock_reading {
     once_time store, wall;
     once_time before, after; /* CLOCK_BOOTTIME */
 };
 
-enum reckon_verdict { RECKON_GOOD, RECKON_JUMPED, RECKON_AHEAD };
+enum clock_verdict { CLOCK_GOOD, CLOCK_JUMPED, CLOCK_AHEAD };
 
-struct reckon {
+struct clock_guard {
     bool begun;
-    once_time offset;      /* store - steady, as last accepted */
-    once_time ahead;       /* store - wall that was accepted; 0: nothing out of the ordinary */
-    bool held;             /* nothing is to be deleted */
-    once_time held_since;  /* steady */
-    once_time held_offset; /* store - steady then: it must stay so */
-    once_time off_ms;      /* by how much, for people */
+    once_time offset;           /* store - steady, as last accepted */
+    once_time ahead;            /* store - wall that was accepted; 0: nothing out of the ordinary */
+    bool suspended;             /* nothing is to be deleted */
+    once_time suspended_since;  /* steady */
+    once_time suspended_offset; /* store - steady then: it must stay so */
+    once_time off_ms;           /* by how much, for people */
 };
 
-enum reckon_verdict reckon_look(struct reckon *reckon, const struct reckon_reading *reading);
+enum clock_verdict clock_guard_check(struct clock_guard *clock_guard, const struct clock_reading *reading);
 /* Somebody said that the clock is right. The next look is believed as it is. */
-void reckon_accept(struct reckon *reckon);
+void clock_guard_accept(struct clock_guard *clock_guard);
 
 #endif

@@ -5,7 +5,7 @@
 
 void pace_init(struct pace *p, once_time now)
 {
-    *p = (struct pace){ .turn_at = now + PACE_IDLE_MS };
+    *p = (struct pace){ .round_at = now + PACE_IDLE_MS };
 }
 
 static bool is_loaded(struct pace_load load)
@@ -15,10 +15,10 @@ static bool is_loaded(struct pace_load load)
 
 struct pace_order pace_next(struct pace *p, once_time now, struct pace_load load)
 {
-    if (!p->in_turn && now < p->turn_at)
-        return (struct pace_order){ .what = PACE_REST, .wait_ms = p->turn_at - now };
-    if (!p->in_turn)
-        *p = (struct pace){ .turn_at = now, .paused_at = p->paused_at, .in_turn = true };
+    if (!p->in_round && now < p->round_at)
+        return (struct pace_order){ .what = PACE_REST, .wait_ms = p->round_at - now };
+    if (!p->in_round)
+        *p = (struct pace){ .round_at = now, .paused_at = p->paused_at, .in_round = true };
     if (!is_loaded(load)) {
         p->paused_at = 0;
         return (struct pace_order){ .what = PACE_STEP, .budget = PACE_BUDGET };
@@ -33,23 +33,23 @@ struct pace_order pace_next(struct pace *p, once_time now, struct pace_load load
 
 static void end_turn(struct pace *p, once_time next)
 {
-    p->in_turn = false;
-    p->turn_at = next;
+    p->in_round = false;
+    p->round_at = next;
 }
 
 bool pace_did(struct pace *p, once_time now, once_time took_ms, bool more)
 {
-    assert(p->in_turn);
+    assert(p->in_round);
     p->steps++;
     p->spent_ms += took_ms;
     if (!more) {
         end_turn(p, now + PACE_IDLE_MS);
     } else if (p->steps >= PACE_STEPS_MAX || p->spent_ms >= PACE_SPENT_MS_MAX) {
-        /* P1: rest as long as it worked, also where one step took more than a turn may. */
-        once_time next = p->turn_at + PACE_TURN_MS;
+        /* REAPER-PACE-1: rest as long as it worked, also where one step took more than a turn may. */
+        once_time next = p->round_at + PACE_ROUND_MS;
         end_turn(p, next < now + p->spent_ms ? now + p->spent_ms : next);
     }
-    return !p->in_turn;
+    return !p->in_round;
 }
 
 void pace_give_up(struct pace *p, once_time now)

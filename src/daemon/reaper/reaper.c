@@ -7,7 +7,7 @@
 #include "daemon/reaper/pace.h"
 #include "engine/handle.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 struct reaper {
     struct once *once;
-    bool rests;
+    bool manual;
     struct expiry_counters counters;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -26,44 +26,44 @@ struct reaper {
 
     /* the thread's own */
     struct pace pace;
-    struct reckon reckon;
+    struct clock_guard clock_guard;
 };
 
 /* ------------------------------------------------------------------ the clock */
 
-static void tell_held(struct reaper *p, enum reckon_verdict verdict)
+static void tell_held(struct reaper *p, enum clock_verdict verdict)
 {
     char by[ONCE_DURATION_TEXT_LEN];
-    once_time off = p->reckon.off_ms;
+    once_time off = p->clock_guard.off_ms;
     once_duration_format(((off < 0 ? -off : off) + 500) / 1000 * 1000, by);
-    once_os_remark("once daemon",
-                   "the store's clock %s by %s: expired records are not removed until it is right, or has been steady "
-                   "for an hour, or somebody "
-                   "who has looked runs 'once expire' here",
-                   verdict != RECKON_JUMPED ? "is ahead of this machine's"
-                   : off < 0                ? "jumped back"
-                                            : "jumped forward",
-                   by);
+    once_os_log("once daemon",
+                "the store's clock %s by %s: expired records are not removed until it is right, or has been steady "
+                "for an hour, or somebody "
+                "who has looked runs 'once expire' here",
+                verdict != CLOCK_JUMPED ? "is ahead of this machine's"
+                : off < 0               ? "jumped back"
+                                        : "jumped forward",
+                by);
 }
 
 /* May anything be deleted by this clock? Said once, when that changes. */
 static bool can_believe(struct reaper *p)
 {
-    struct reckon_reading r = { .before = once_os_lease_ms() };
+    struct clock_reading r = { .before = once_os_lease_ms() };
     if (once_read_clock(p->once, &r.store, NULL) != ONCE_OK)
         return false;
     r.wall = once_os_clock.wall(once_os_clock.arg);
     r.after = once_os_lease_ms();
-    bool held = atomic_load(&p->counters.held);
-    enum reckon_verdict verdict = reckon_look(&p->reckon, &r);
-    if (verdict != RECKON_GOOD && !held) {
-        atomic_fetch_add(verdict == RECKON_JUMPED ? &p->counters.jumped : &p->counters.ahead, 1);
+    bool suspended = atomic_load(&p->counters.suspended);
+    enum clock_verdict verdict = clock_guard_check(&p->clock_guard, &r);
+    if (verdict != CLOCK_GOOD && !suspended) {
+        atomic_fetch_add(verdict == CLOCK_JUMPED ? &p->counters.jumped : &p->counters.ahead, 1);
         tell_held(p, verdict);
-    } else if (verdict == RECKON_GOOD && held) {
-        once_os_remark("once daemon", "expired records are removed again");
+    } else if (verdict == CLOCK_GOOD && suspended) {
+        once_os_log("once daemon", "expired records are removed again");
     }
-    atomic_store(&p->counters.held, verdict != RECKON_GOOD);
-    return verdict == RECKON_GOOD;
+    atomic_store(&p->counters.suspended, verdict != CLOCK_GOOD);
+    return verdict == CLOCK_GOOD;
 }
 
 /* ------------------------------------------------------------------ a step */
@@ -86,19 +86,19 @@ static void step(struct reaper *p, uint32_t budget)
     if (!more)
         atomic_store(&c->caught_up_ms, now);
     if (pace_did(&p->pace, now, now - start, more)) {
-        atomic_fetch_add(&c->turns, 1);
-        atomic_store(&c->turn_ms, (uint64_t)p->pace.spent_ms);
+        atomic_fetch_add(&c->rounds, 1);
+        atomic_store(&c->round_ms, (uint64_t)p->pace.spent_ms);
     }
 }
 
 /* What is due now. How long to wait after it. */
 static once_time turn(struct reaper *p)
 {
-    if (p->rests)
+    if (p->manual)
         return PACE_IDLE_MS;
-    struct once_insight insight;
-    once_insight(p->once, &insight);
-    struct pace_load load = { insight.queued, insight.queue_max };
+    struct once_engine_stats engine_stats;
+    once_engine_stats(p->once, &engine_stats);
+    struct pace_load load = { engine_stats.queued, engine_stats.queue_max };
     struct pace_order order = pace_next(&p->pace, once_os_monotonic_ms(), load);
     bool pauses = order.what == PACE_PAUSE;
     if (pauses && !atomic_exchange(&p->counters.paused, true))
@@ -122,7 +122,7 @@ static bool wait(struct reaper *p, once_time ms)
         ;
     bool stopping = p->stopping;
     if (p->accepted)
-        reckon_accept(&p->reckon);
+        clock_guard_accept(&p->clock_guard);
     p->accepted = false;
     pthread_mutex_unlock(&p->lock);
     return stopping;
@@ -140,7 +140,7 @@ static void *work(void *arg)
 
 void reaper_accept_clock(struct reaper *p)
 {
-    if (!atomic_load(&p->counters.held))
+    if (!atomic_load(&p->counters.suspended))
         return; /* there is nothing to accept; what comes later is another matter */
     pthread_mutex_lock(&p->lock);
     p->accepted = true;
@@ -148,13 +148,13 @@ void reaper_accept_clock(struct reaper *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-once_result reaper_start(struct once *once, bool rests, struct reaper **out, struct once_error *err)
+once_result reaper_start(struct once *once, bool manual, struct reaper **out, struct once_error *err)
 {
     struct reaper *p = calloc(1, sizeof *p);
     if (p == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     p->once = once;
-    p->rests = rests;
+    p->manual = manual;
     p->counters.caught_up_ms = once_os_monotonic_ms();
     pace_init(&p->pace, once_os_monotonic_ms());
     pthread_mutex_init(&p->lock, NULL);

@@ -16,19 +16,19 @@
 struct expiry_counters {
     _Atomic uint64_t removed;     /* records */
     _Atomic int64_t caught_up_ms; /* when nothing was left to be removed; of the start, until it was */
-    _Atomic uint64_t turns, steps;
+    _Atomic uint64_t rounds, steps;
     _Atomic uint64_t worked_ms; /* in steps */
-    _Atomic uint64_t turn_ms;   /* of these in the last turn */
+    _Atomic uint64_t round_ms;  /* of these in the last turn */
     _Atomic uint64_t pauses;    /* times that it began to wait because of load */
     _Atomic bool paused;
     _Atomic uint64_t jumped, ahead; /* times that it began to refuse, by reason */
-    _Atomic bool held;              /* it refuses now */
+    _Atomic bool suspended;         /* it refuses now */
 };
 
 struct reaper;
 
-/* `rests`: it takes no turn by itself. */
-once_result reaper_start(struct once *once, bool rests, struct reaper **out, struct once_error *err);
+/* `manual`: it takes no turn by itself. */
+once_result reaper_start(struct once *once, bool manual, struct reaper **out, struct once_error *err);
 void reaper_stop(struct reaper *reaper);
 /* An operator removes expired records by hand: who does that has looked at the clock. From any thread. */
 void reaper_accept_clock(struct reaper *reaper);

@@ -5,8 +5,8 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "engine/handle.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,10 +31,10 @@ struct call {
     enum once_verb verb;
     uint64_t fence; /* of the grant that it is about */
     bool rerun;
-    bool is_twin;        /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
-    uint8_t nonce[16];   /* the same */
-    struct call *next;   /* the same: in its bucket */
-    struct noted *noted; /* for logs and traces; usually NULL */
+    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
+    uint8_t nonce[16]; /* the same */
+    struct call *next; /* the same: in its bucket */
+    struct call_log_entry *call_log_entry; /* for logs and traces; usually NULL */
 };
 
 /* May it be answered by a grant? */
@@ -43,14 +43,14 @@ static bool asks_for_grant(const struct call *call)
     return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_TAKE_OVER;
 }
 
-static struct call **bucket_of(struct hub *hub, const uint8_t nonce[16])
+static struct call **bucket_of(struct server_shared *shared, const uint8_t nonce[16])
 {
-    return &hub->claims[(nonce[0] << 8 | nonce[1]) % CLAIM_BUCKETS];
+    return &shared->claims[(nonce[0] << 8 | nonce[1]) % CLAIM_BUCKETS];
 }
 
-static void enter_claim(struct hub *hub, struct call *call)
+static void enter_claim(struct server_shared *shared, struct call *call)
 {
-    struct call **bucket = bucket_of(hub, call->nonce);
+    struct call **bucket = bucket_of(shared, call->nonce);
     for (struct call *other = *bucket; other != NULL; other = other->next)
         if (memcmp(other->nonce, call->nonce, sizeof call->nonce) == 0)
             other->is_twin = call->is_twin = true;
@@ -58,9 +58,9 @@ static void enter_claim(struct hub *hub, struct call *call)
     *bucket = call;
 }
 
-static void leave_claim(struct hub *hub, struct call *call)
+static void leave_claim(struct server_shared *shared, struct call *call)
 {
-    for (struct call **at = bucket_of(hub, call->nonce); *at != NULL; at = &(*at)->next)
+    for (struct call **at = bucket_of(shared, call->nonce); *at != NULL; at = &(*at)->next)
         if (*at == call) {
             *at = call->next;
             return;
@@ -72,20 +72,20 @@ static void die(struct conn *c)
     *c->at = c->next;
     if (c->next != NULL)
         c->next->at = c->at;
-    c->hub->count--;
-    c->next = c->hub->dead;
-    c->hub->dead = c;
+    c->shared->count--;
+    c->next = c->shared->closed;
+    c->shared->closed = c;
 }
 
-void conn_bury(struct hub *hub)
+void conns_free_closed(struct server_shared *shared)
 {
-    for (struct conn *c = hub->dead, *next; c != NULL; c = next) {
+    for (struct conn *c = shared->closed, *next; c != NULL; c = next) {
         next = c->next;
         once_buf_release(&c->in);
         once_buf_release(&c->out);
         free(c);
     }
-    hub->dead = NULL;
+    shared->closed = NULL;
 }
 
 /* ------------------------------------------------------------------ going away */
@@ -98,19 +98,19 @@ static void on_ended_early(void *arg, once_result result, struct once_reply *rep
 
 static void end_lease(void *arg, const struct once_grant *grant)
 {
-    struct hub *hub = arg;
+    struct server_shared *shared = arg;
     struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = *grant, .extend = { .lease_ms = 1 } };
-    if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
+    if (once_submit(shared->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
         return; /* likewise */
 }
 
 static void forget_buffered(struct conn *c)
 {
-    c->hub->buffered -= c->in.len - c->parsed;
+    c->shared->buffered -= c->in.len - c->parsed;
     c->parsed = c->in.len;
-    c->hub->roomier = true;
-    if (c->hub->large == c)
-        c->hub->large = NULL;
+    c->shared->resume_reading = true;
+    if (c->shared->large == c)
+        c->shared->large = NULL;
 }
 
 bool conn_is_quiet(const struct conn *c)
@@ -126,32 +126,33 @@ static void note_grant(struct conn *c, const struct call *call, const struct onc
     bool granted = reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE;
     bool rerun = call->verb == ONCE_VERB_TAKE_OVER ? reply->record.takeover == ONCE_TAKEOVER_RERUN : call->rerun;
     if (asks_for_grant(call) && granted && rerun)
-        held_add(&c->hub->held, c, &reply->record.grant);
+        client_grants_add(&c->shared->client_grants, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_EXTEND && reply->arm == ONCE_ARM_DONE && reply->record.takeover == ONCE_TAKEOVER_RERUN)
-        held_renew(&c->hub->held, c, &reply->record.grant);
+        client_grants_renew(&c->shared->client_grants, c, &reply->record.grant);
     if (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE)
-        held_remove(&c->hub->held, call->fence);
+        client_grants_remove(&c->shared->client_grants, call->fence);
 }
 
 static void note_unknown(const struct call *call, const struct once_reply *reply)
 {
-    struct hub *hub = call->conn->hub;
+    struct server_shared *shared = call->conn->shared;
     once_time since;
-    const char *why = hub->escalated != NULL ? unknown_by(call->verb, reply, &since) : NULL;
+    const char *why = shared->escalated != NULL ? unknown_reason(call->verb, reply, &since) : NULL;
     if (why != NULL)
-        hub->escalated(hub->escalated_arg, reply->record.grant, since, why);
+        shared->escalated(shared->escalated_arg, reply->record.grant, since, why);
 }
 
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
  * again, the release comes first, for a record's operations keep their order; and one who asked
  * already gets the same grant, which must not be taken from him (K1). Perhaps he has it already: claims
  * that wait are not answered in the order in which they came. */
-static void give_back(struct hub *hub, const struct call *call, once_result result, const struct once_reply *reply)
+static void give_back(struct server_shared *shared, const struct call *call, once_result result,
+                      const struct once_reply *reply)
 {
     if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
-    if (once_submit(hub->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
+    if (once_submit(shared->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
         return; /* the lease runs out by itself */
 }
 
@@ -161,14 +162,14 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     struct conn *c = call->conn;
     c->pending--;
     if (asks_for_grant(call))
-        leave_claim(c->hub, call);
-    ONCE_POINT("daemon.answer");
+        leave_claim(c->shared, call);
+    ONCE_CRASH_POINT("daemon.answer");
     if (result == ONCE_OK)
         note_unknown(call, reply);
-    if (call->noted != NULL)
-        noted_end(&c->hub->noted_for, call->noted, result, reply, once_dispatched_waited());
+    if (call->call_log_entry != NULL)
+        call_log_end(&c->shared->call_log, call->call_log_entry, result, reply, once_dispatched_waited());
     if (c->fd < 0) {
-        give_back(c->hub, call, result, reply);
+        give_back(c->shared, call, result, reply);
         if (c->pending == 0)
             die(c);
     } else if (result == ONCE_OK && reply->record.body.len > 0 && c->out.len - c->sent > OUT_LEN_FULL) {
@@ -184,7 +185,7 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     free(call);
 }
 
-void conn_answer_slow(struct slow_job *job)
+void conn_answer_admin_query(struct admin_query *job)
 {
     struct conn *c = job->asker;
     c->pending--;
@@ -192,7 +193,7 @@ void conn_answer_slow(struct slow_job *job)
         once_buf_add(&c->out, once_buf_span(&job->answer));
     else if (c->pending == 0)
         die(c);
-    slow_job_release(job);
+    admin_query_release(job);
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -223,8 +224,8 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = c->hub->once->store->best_effort };
-    memcpy(welcome.secret, c->hub->once->store->secret.key, sizeof welcome.secret);
+    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = c->shared->once->store->best_effort };
+    memcpy(welcome.secret, c->shared->once->store->secret.key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);
     c->greeted = true;
@@ -251,21 +252,22 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         once_os_nonce(nonce); /* who gave none is nobody's twin */
         memcpy(call->nonce, nonce, sizeof call->nonce);
     }
-    call->noted = noted_begin(&c->hub->noted_for, &c->context, frame->id, &c->hub->once->store->secret, &wire.request);
+    call->call_log_entry =
+        call_log_begin(&c->shared->call_log, &c->context, frame->id, &c->shared->once->store->secret, &wire.request);
     bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
                  wire.request.verb == ONCE_VERB_FORGET;
-    r = once_submit_for(c->hub->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
+    r = once_submit_for(c->shared->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
     if (r != ONCE_OK) {
-        noted_end(&c->hub->noted_for, call->noted, r, NULL, false);
+        call_log_end(&c->shared->call_log, call->call_log_entry, r, NULL, false);
         free(call);
         return r;
     }
-    c->hub->submitted = true;
+    c->shared->submitted = true;
     if (call->verb == ONCE_VERB_CLAIM && wire.request.claim.takeover == ONCE_TAKEOVER_COMPLETER &&
-        c->hub->deferred != NULL)
-        c->hub->deferred(c->hub->deferred_arg, wire.request.claim.request);
+        c->shared->deferred != NULL)
+        c->shared->deferred(c->shared->deferred_arg, wire.request.claim.request);
     if (asks_for_grant(call))
-        enter_claim(c->hub, call); /* its callback comes later, on this thread */
+        enter_claim(c->shared, call); /* its callback comes later, on this thread */
     return ONCE_OK;
 }
 
@@ -278,10 +280,10 @@ static void take_told(struct conn *c, const struct wire_frame *frame)
     uint32_t lost = 0;
     if (frame->type == WIRE_CONTEXT) {
         if (wire_get_context(frame->payload, &context, &err) == ONCE_OK)
-            noted_context_set(&c->context, &context);
+            call_log_context_set(&c->context, &context);
     } else if (wire_get_spans(frame->payload, &lost, &report, &err) == ONCE_OK) {
-        exporter_lost(c->hub->noted_for.exporter, lost);
-        tracer_report(c->hub->noted_for.exporter, &report);
+        exporter_lost(c->shared->call_log.exporter, lost);
+        tracer_report(c->shared->call_log.exporter, &report);
     }
     if (err.result != ONCE_OK)
         refuse(c, frame->id, &err);
@@ -294,17 +296,18 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         greet(c, frame);
         return;
     }
-    if (frame->type == WIRE_STATUS && c->hub->status != NULL) { /* at once: also where the store does not answer */
-        c->hub->status(c->hub->status_arg, c->hub->count, &c->out, frame->id);
+    if (frame->type == WIRE_STATUS && c->shared->status != NULL) { /* at once: also where the store does not answer */
+        c->shared->status(c->shared->status_arg, c->shared->count, &c->out, frame->id);
         return;
     }
     if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {
         take_told(c, frame);
         return;
     }
-    if (frame->type != WIRE_CALL && c->left)
+    if (frame->type != WIRE_CALL && c->hung_up)
         return; /* there is nobody to be answered, and nothing to be done but that */
-    once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err) : slow_submit(c->hub->slow, c, frame, &err);
+    once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err)
+                                             : admin_queries_submit(c->shared->admin_queries, c, frame, &err);
     if (r == ONCE_OK)
         c->pending++;
     else
@@ -316,25 +319,25 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
 /* Who left is answered no more, and what he sent before that is no more than a socket holds. */
 static bool has_room(const struct conn *c)
 {
-    return !c->ending && (c->left || (c->pending < CALLS_MAX && c->out.len - c->sent < OUT_LEN_MAX));
+    return !c->ending && (c->hung_up || (c->pending < CALLS_MAX && c->out.len - c->sent < OUT_LEN_MAX));
 }
 
 /* Of large frames, half received, only so many bytes in all: then one at a time. */
 static bool may_read(struct conn *c)
 {
-    struct hub *hub = c->hub;
-    if (hub->stopping || !has_room(c))
+    struct server_shared *shared = c->shared;
+    if (shared->stopping || !has_room(c))
         return false;
-    if (hub->buffered < BUFFERED_MAX || c->in.len - c->parsed < SMALL_LEN_MAX)
+    if (shared->buffered < BUFFERED_MAX || c->in.len - c->parsed < SMALL_LEN_MAX)
         return true;
-    if (hub->large == NULL)
-        hub->large = c;
-    return hub->large == c;
+    if (shared->large == NULL)
+        shared->large = c;
+    return shared->large == c;
 }
 
 static void parse(struct conn *c)
 {
-    while (has_room(c) && !c->hub->stopping && c->parsed < c->in.len) {
+    while (has_room(c) && !c->shared->stopping && c->parsed < c->in.len) {
         struct wire_frame frame;
         struct once_error err;
         size_t used = 0;
@@ -345,10 +348,10 @@ static void parse(struct conn *c)
         if (used == 0)
             return;
         c->parsed += used;
-        c->hub->buffered -= used;
-        c->hub->roomier = c->hub->roomier || used > SMALL_LEN_MAX;
-        if (c->hub->large == c)
-            c->hub->large = NULL;
+        c->shared->buffered -= used;
+        c->shared->resume_reading = c->shared->resume_reading || used > SMALL_LEN_MAX;
+        if (c->shared->large == c)
+            c->shared->large = NULL;
         take_frame(c, &frame);
     }
 }
@@ -376,11 +379,11 @@ static ssize_t receive_some(struct conn *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0) {
-        c->left = true;
+        c->hung_up = true;
         return -1;
     }
     c->in.len += (size_t)n;
-    c->hub->buffered += (size_t)n;
+    c->shared->buffered += (size_t)n;
     return n;
 }
 
@@ -407,7 +410,7 @@ static void receive_last(struct conn *c)
     do {
         parse(c);
         all += (size_t)n;
-        n = c->ending || c->hub->stopping || all >= OUT_LEN_MAX ? 0 : receive_some(c);
+        n = c->ending || c->shared->stopping || all >= OUT_LEN_MAX ? 0 : receive_some(c);
     } while (n > 0);
 }
 
@@ -420,8 +423,8 @@ static bool flush(struct conn *c)
         ssize_t n = send(c->fd, c->out.ptr + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        c->left = n < 0;
-        if (c->left)
+        c->hung_up = n < 0;
+        if (c->hung_up)
             return false;
         c->sent += (size_t)n;
     }
@@ -435,16 +438,17 @@ void conn_end(struct conn *c)
 {
     if (c->fd < 0)
         return;
-    if (c->left)
+    if (c->hung_up)
         receive_last(c);
     forget_buffered(c);
     close(c->fd);
     c->fd = -1;
-    held_forget(&c->hub->held, c, c->left && !c->hub->stopping ? end_lease : NULL, c->hub);
+    client_grants_forget(&c->shared->client_grants, c, c->hung_up && !c->shared->stopping ? end_lease : NULL,
+                         c->shared);
     if (c->pending == 0)
         die(c);
     else
-        slow_forget(c->hub->slow, c);
+        admin_queries_forget(c->shared->admin_queries, c);
 }
 
 static void ask_epoll(struct conn *c)
@@ -453,11 +457,11 @@ static void ask_epoll(struct conn *c)
     if (events == c->events)
         return;
     c->events = events;
-    struct epoll_event event = { .events = events, .data.ptr = &c->source };
-    epoll_ctl(c->hub->epoll, EPOLL_CTL_MOD, c->fd, &event);
+    struct epoll_event event = { .events = events, .data.ptr = &c->event_source };
+    epoll_ctl(c->shared->epoll, EPOLL_CTL_MOD, c->fd, &event);
 }
 
-void conn_go_on(struct conn *c)
+void conn_continue(struct conn *c)
 {
     if (c->fd < 0)
         return;
@@ -468,37 +472,40 @@ void conn_go_on(struct conn *c)
         ask_epoll(c);
 }
 
-static void on_ready(struct source *source, uint32_t events)
+static void on_ready(struct event_source *event_source, uint32_t events)
 {
-    struct conn *c = (struct conn *)source;
+    struct conn *c = (struct conn *)event_source;
     if (c->fd < 0)
         return;
-    c->left = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (c->left || ((events & EPOLLIN) != 0 && !receive(c))) {
+    c->hung_up = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (c->hung_up || ((events & EPOLLIN) != 0 && !receive(c))) {
         conn_end(c);
         return;
     }
-    conn_go_on(c);
+    conn_continue(c);
 }
 
-once_result conn_open(struct hub *hub, int fd, struct once_error *err)
+once_result conn_open(struct server_shared *shared, int fd, struct once_error *err)
 {
     struct conn *c = calloc(1, sizeof *c);
     if (c == NULL) {
         close(fd);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a connection");
     }
-    *c = (struct conn){
-        .source = { on_ready }, .hub = hub, .fd = fd, .events = EPOLLIN, .next = hub->first, .at = &hub->first
-    };
+    *c = (struct conn){ .event_source = { on_ready },
+                        .shared = shared,
+                        .fd = fd,
+                        .events = EPOLLIN,
+                        .next = shared->first,
+                        .at = &shared->first };
     once_buf_init(&c->in, WIRE_FRAME_LEN_MAX + 4 + READ_LEN);
     once_buf_init(&c->out, 2 * (size_t)OUT_LEN_FULL + WIRE_FRAME_LEN_MAX);
-    if (hub->first != NULL)
-        hub->first->at = &c->next;
-    hub->first = c;
-    hub->count++;
-    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &c->source };
-    if (epoll_ctl(hub->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (shared->first != NULL)
+        shared->first->at = &c->next;
+    shared->first = c;
+    shared->count++;
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &c->event_source };
+    if (epoll_ctl(shared->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         once_fail(err, ONCE_UNAVAILABLE, "cannot watch a connection: %s", strerror(errno));
         conn_end(c);
         return ONCE_UNAVAILABLE;

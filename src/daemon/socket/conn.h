@@ -5,14 +5,14 @@
 #define ONCE_DAEMON_SOCKET_CONN_H
 
 #include "daemon/observers/unknown.h"
-#include "daemon/socket/held.h"
-#include "daemon/socket/noted.h"
-#include "daemon/socket/slow.h"
+#include "daemon/socket/admin_queries.h"
+#include "daemon/socket/call_log.h"
+#include "daemon/socket/client_grants.h"
 #include "wire/wire.h"
 
 /* What epoll tells of; embedded first in what it is. */
-struct source {
-    void (*ready)(struct source *source, uint32_t events);
+struct event_source {
+    void (*ready)(struct event_source *event_source, uint32_t events);
 };
 
 enum { CLAIM_BUCKETS = 1024 };
@@ -20,18 +20,18 @@ enum { CLAIM_BUCKETS = 1024 };
 struct call;
 
 /* What the connections of a server share. */
-struct hub {
+struct server_shared {
     struct once *once;
-    struct slow *slow;
+    struct admin_queries *admin_queries;
     int epoll;
-    struct held_table held;
+    struct client_grants client_grants;
     struct call *claims[CLAIM_BUCKETS]; /* those under way, by nonce */
     struct conn *first;                 /* all of them */
-    struct conn *dead;                  /* closed and answered; epoll may still tell of them in this turn */
+    struct conn *closed;                /* closed and answered; epoll may still tell of them in this turn */
     size_t count;
     uint64_t buffered;     /* bytes of half-received frames */
     struct conn *large;    /* over that bound: the one that may still be read from */
-    bool roomier;          /* there is room again: others may be read from */
+    bool resume_reading;   /* there is room again: others may be read from */
     bool stopping;         /* nothing more is taken in */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
@@ -39,34 +39,34 @@ struct hub {
     void *deferred_arg;
     void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* answers STATUS; may be NULL */
     void *status_arg;
-    bool submitted;             /* calls that the engine was not kicked for yet */
-    struct noted_for noted_for; /* logs and traces */
+    bool submitted;                   /* calls that the engine was not kicked for yet */
+    struct call_log_outputs call_log; /* logs and traces */
 };
 
 struct conn {
-    struct source source;
-    struct hub *hub;
+    struct event_source event_source;
+    struct server_shared *shared;
     int fd;          /* -1: gone; it stays until its calls are answered */
     uint32_t events; /* what epoll was asked for */
     bool greeted;
-    bool ending; /* to be closed when all is sent */
-    bool left;   /* its client hung up: what it holds is nobody's any more */
+    bool ending;  /* to be closed when all is sent */
+    bool hung_up; /* its client hung up: what it holds is nobody's any more */
     struct once_buf in, out;
     size_t parsed, sent;
-    unsigned pending;             /* calls and questions under way */
-    struct noted_context context; /* of the next call */
+    unsigned pending;                /* calls and questions under way */
+    struct call_log_context context; /* of the next call */
     struct conn *next, **at;
 };
 
 /* The descriptor is the connection's from then on, also on failure. */
-once_result conn_open(struct hub *hub, int fd, struct once_error *err);
-void conn_answer_slow(struct slow_job *job);
+once_result conn_open(struct server_shared *shared, int fd, struct once_error *err);
+void conn_answer_admin_query(struct admin_query *job);
 /* After callbacks ran: sends what they left, reads on where there is room again. */
-void conn_go_on(struct conn *conn);
+void conn_continue(struct conn *conn);
 bool conn_is_quiet(const struct conn *conn); /* nothing under way, nothing to be sent */
 /* Whose client did not hang up by itself may be back soon: it keeps its leases. */
 void conn_end(struct conn *conn);
 /* Frees those that are dead: between two turns. */
-void conn_bury(struct hub *hub);
+void conns_free_closed(struct server_shared *shared);
 
 #endif

@@ -6,9 +6,9 @@
 #include "daemon/reaper/reaper.h"
 #include "daemon/socket/conn.h"
 #include "engine/handle.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -35,17 +35,17 @@ enum {
 };
 
 /* A source that is about the server itself. */
-struct own_source {
-    struct source source;
+struct own_event_source {
+    struct event_source event_source;
     struct server *server;
     int fd;
 };
 
 struct server {
-    struct hub hub;
+    struct server_shared shared;
     struct server_options options;
     struct reaper *reaper;
-    struct own_source listener, signals, completions, answers;
+    struct own_event_source listener, signals, completions, answers;
     struct sockaddr_un address;
     struct stat socket;   /* the file of our own, to know it again */
     once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
@@ -60,7 +60,7 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
-    if (s->hub.count >= CONNECTIONS_MAX)
+    if (s->shared.count >= CONNECTIONS_MAX)
         return once_fail(err, ONCE_UNAVAILABLE, "this daemon has %d clients already", CONNECTIONS_MAX);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "this daemon cannot tell who asks");
@@ -69,78 +69,78 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
         allowed = allowed || peer.uid == s->options.users[i];
     if (allowed)
         return ONCE_OK;
-    once_os_remark("once daemon", "refused user %u (process %d): not allowed (see --allow)", (unsigned)peer.uid,
-                   (int)peer.pid);
+    once_os_log("once daemon", "refused user %u (process %d): not allowed (see --allow)", (unsigned)peer.uid,
+                (int)peer.pid);
     return once_fail(err, ONCE_UNAVAILABLE, "user %u is not allowed at this daemon (see its --allow)",
                      (unsigned)peer.uid);
 }
 
 /* Tells why, and is done with him: nothing of a stranger's is read or waited for. What was written to a unix socket can
  * be read after the other side closed it, also where what he sent was never read. */
-static void turn_away(int fd, const struct once_error *why)
+static void refuse_client(int fd, const struct once_error *why)
 {
     struct once_buf said;
     once_buf_init(&said, WIRE_HEAD_LEN + 1 + 4 + sizeof why->text);
     wire_put_failed(&said, 0, why->result, why->text);
     if (said.result == ONCE_OK && send(fd, said.ptr, said.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        once_os_remark("once daemon", "cannot tell whom it refused: %s", strerror(errno));
+        once_os_log("once daemon", "cannot tell whom it refused: %s", strerror(errno));
     once_buf_release(&said);
     close(fd);
 }
 
 /* Who waits to be accepted keeps the listener readable: without descriptors that would go round
  * and round. */
-static void be_deaf(struct server *s, bool deaf)
+static void pause_accepting(struct server *s, bool paused)
 {
-    struct epoll_event event = { .events = deaf ? 0 : EPOLLIN, .data.ptr = &s->listener.source };
-    epoll_ctl(s->hub.epoll, EPOLL_CTL_MOD, s->listener.fd, &event);
-    s->deaf_until = deaf ? once_os_monotonic_ms() + DEAF_MS : 0;
+    struct epoll_event event = { .events = paused ? 0 : EPOLLIN, .data.ptr = &s->listener.event_source };
+    epoll_ctl(s->shared.epoll, EPOLL_CTL_MOD, s->listener.fd, &event);
+    s->deaf_until = paused ? once_os_monotonic_ms() + DEAF_MS : 0;
 }
 
 /* Once, not at every try. */
-static void tell_short(struct server *s, bool is_short, int error)
+static void warn_short(struct server *s, bool is_short, int error)
 {
     if (is_short && !s->is_short)
-        once_os_remark("once daemon", "cannot accept a connection: %s; who asks waits", strerror(error));
+        once_os_log("once daemon", "cannot accept a connection: %s; who asks waits", strerror(error));
     else if (!is_short && s->is_short)
-        once_os_remark("once daemon", "accepts connections again");
+        once_os_log("once daemon", "accepts connections again");
     s->is_short = is_short;
 }
 
-static void on_connect(struct source *source, uint32_t events)
+static void on_connect(struct event_source *event_source, uint32_t events)
 {
-    struct server *s = ((struct own_source *)source)->server;
+    struct server *s = ((struct own_event_source *)event_source)->server;
     (void)events;
     for (;;) {
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-            tell_short(s, is_short, errno);
+            warn_short(s, is_short, errno);
             if (is_short)
-                be_deaf(s, true);
+                pause_accepting(s, true);
             return;
         }
         struct once_error err;
         if (admit(s, fd, &err) != ONCE_OK)
-            turn_away(fd, &err);
-        else if (conn_open(&s->hub, fd, &err) != ONCE_OK)
-            once_os_remark("once daemon", "%s", err.text);
+            refuse_client(fd, &err);
+        else if (conn_open(&s->shared, fd, &err) != ONCE_OK)
+            once_os_log("once daemon", "%s", err.text);
     }
 }
 
 /* ------------------------------------------------------------------ what is answered */
 
-static void go_on_all(struct server *s)
+static void continue_all(struct server *s)
 {
-    for (struct conn *c = s->hub.first, *next; c != NULL; c = next) {
+    for (struct conn *c = s->shared.first, *next; c != NULL; c = next) {
         next = c->next;
-        conn_go_on(c);
+        conn_continue(c);
     }
 }
 
-static void on_completions(struct source *source, uint32_t events)
+static void on_completions(struct event_source *event_source, uint32_t events)
 {
-    struct server *s = ((struct own_source *)source)->server;
+    struct server *s = ((struct own_event_source *)event_source)->server;
     (void)events;
     s->completed = true;
 }
@@ -151,24 +151,24 @@ static void answer_completed(struct server *s)
 {
     s->completed = false;
     once_dispatch(s->options.once, DISPATCH_MAX);
-    go_on_all(s);
+    continue_all(s);
 }
 
-static void on_answers(struct source *source, uint32_t events)
+static void on_answers(struct event_source *event_source, uint32_t events)
 {
-    struct server *s = ((struct own_source *)source)->server;
+    struct server *s = ((struct own_event_source *)event_source)->server;
     (void)events;
     uint64_t count;
     ssize_t n = read(s->answers.fd, &count, sizeof count);
     (void)n;
-    for (struct slow_job *job; (job = slow_next(s->hub.slow)) != NULL;)
-        conn_answer_slow(job);
-    go_on_all(s);
+    for (struct admin_query *job; (job = admin_queries_next(s->shared.admin_queries)) != NULL;)
+        conn_answer_admin_query(job);
+    continue_all(s);
 }
 
-static void on_signal(struct source *source, uint32_t events)
+static void on_signal(struct event_source *event_source, uint32_t events)
 {
-    struct server *s = ((struct own_source *)source)->server;
+    struct server *s = ((struct own_event_source *)event_source)->server;
     (void)events;
     struct signalfd_siginfo info;
     if (read(s->signals.fd, &info, sizeof info) == (ssize_t)sizeof info)
@@ -180,29 +180,29 @@ static void on_signal(struct source *source, uint32_t events)
 static void turn(struct server *s, int wait_ms)
 {
     struct epoll_event events[EVENTS_MAX];
-    int count = epoll_wait(s->hub.epoll, events, EVENTS_MAX, s->deaf_until != 0 ? DEAF_MS : wait_ms);
+    int count = epoll_wait(s->shared.epoll, events, EVENTS_MAX, s->deaf_until != 0 ? DEAF_MS : wait_ms);
     if (s->deaf_until != 0 && once_os_monotonic_ms() >= s->deaf_until)
-        be_deaf(s, false);
+        pause_accepting(s, false);
     for (int i = 0; i < count; i++) {
-        struct source *source = events[i].data.ptr;
-        source->ready(source, events[i].events);
+        struct event_source *event_source = events[i].data.ptr;
+        event_source->ready(event_source, events[i].events);
     }
     if (s->completed)
         answer_completed(s);
-    if (s->hub.roomier) {
-        s->hub.roomier = false;
-        go_on_all(s);
+    if (s->shared.resume_reading) {
+        s->shared.resume_reading = false;
+        continue_all(s);
     }
-    if (s->hub.submitted) {
-        s->hub.submitted = false;
+    if (s->shared.submitted) {
+        s->shared.submitted = false;
         once_kick(s->options.once);
     }
-    conn_bury(&s->hub);
+    conns_free_closed(&s->shared);
 }
 
 static bool is_quiet(const struct server *s)
 {
-    for (const struct conn *c = s->hub.first; c != NULL; c = c->next)
+    for (const struct conn *c = s->shared.first; c != NULL; c = c->next)
         if (!conn_is_quiet(c))
             return false;
     return true;
@@ -210,7 +210,7 @@ static bool is_quiet(const struct server *s)
 
 static void drain(struct server *s)
 {
-    s->hub.stopping = true;
+    s->shared.stopping = true;
     once_end_waits(s->options.once); /* its client asks the next daemon */
     close(s->listener.fd);
     s->listener.fd = -1;
@@ -233,12 +233,12 @@ int server_run(struct server *s)
 
 /* ------------------------------------------------------------------ open, close */
 
-static once_result watch(struct server *s, struct own_source *own, int fd, void (*ready)(struct source *, uint32_t),
-                         struct once_error *err)
+static once_result watch(struct server *s, struct own_event_source *own, int fd,
+                         void (*ready)(struct event_source *, uint32_t), struct once_error *err)
 {
-    *own = (struct own_source){ { ready }, s, fd };
-    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &own->source };
-    if (fd < 0 || epoll_ctl(s->hub.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    *own = (struct own_event_source){ { ready }, s, fd };
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = &own->event_source };
+    if (fd < 0 || epoll_ctl(s->shared.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot watch a descriptor: %s", strerror(errno));
     return ONCE_OK;
 }
@@ -355,25 +355,25 @@ once_result server_open(const struct server_options *options, struct server **ou
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     }
     s->options = *options;
-    s->hub.once = options->once;
-    s->hub.escalated = options->escalated;
-    s->hub.escalated_arg = options->escalated_arg;
-    s->hub.deferred = options->deferred;
-    s->hub.deferred_arg = options->deferred_arg;
-    s->hub.status = options->status;
-    s->hub.status_arg = options->status_arg;
-    s->hub.noted_for = (struct noted_for){ options->log, options->exporter };
+    s->shared.once = options->once;
+    s->shared.escalated = options->escalated;
+    s->shared.escalated_arg = options->escalated_arg;
+    s->shared.deferred = options->deferred;
+    s->shared.deferred_arg = options->deferred_arg;
+    s->shared.status = options->status;
+    s->shared.status_arg = options->status_arg;
+    s->shared.call_log = (struct call_log_outputs){ options->log, options->exporter };
     s->listener.fd = s->answers.fd = -1;
-    s->hub.epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->shared.epoll = epoll_create1(EPOLL_CLOEXEC);
     once_result r = watch(s, &s->signals, options->signals, on_signal, err);
     if (r == ONCE_OK)
         r = watch(s, &s->completions, once_eventfd(options->once), on_completions, err);
     if (r == ONCE_OK)
         r = watch(s, &s->answers, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), on_answers, err);
     if (r == ONCE_OK)
-        r = reaper_start(options->once, options->keeps_expired, &s->reaper, err);
+        r = reaper_start(options->once, options->manual_expiry, &s->reaper, err);
     if (r == ONCE_OK)
-        r = slow_start(options->once, s->reaper, s->answers.fd, &s->hub.slow, err);
+        r = admin_queries_start(options->once, s->reaper, s->answers.fd, &s->shared.admin_queries, err);
     if (r == ONCE_OK)
         r = listen_on(s, options->socket_path, err);
     if (r != ONCE_OK) {
@@ -386,7 +386,7 @@ once_result server_open(const struct server_options *options, struct server **ou
 
 static void end_all(struct server *s)
 {
-    for (struct conn *c = s->hub.first, *next; c != NULL; c = next) {
+    for (struct conn *c = s->shared.first, *next; c != NULL; c = next) {
         next = c->next;
         conn_end(c);
     }
@@ -397,21 +397,21 @@ void server_close(struct server *s)
     if (s->address.sun_path[0] != '\0')
         remove_socket(s);
     end_all(s);
-    if (s->hub.slow != NULL) {
-        slow_stop(s->hub.slow);
-        for (struct slow_job *job; (job = slow_next(s->hub.slow)) != NULL;)
-            conn_answer_slow(job);
-        slow_free(s->hub.slow);
+    if (s->shared.admin_queries != NULL) {
+        admin_queries_stop(s->shared.admin_queries);
+        for (struct admin_query *job; (job = admin_queries_next(s->shared.admin_queries)) != NULL;)
+            conn_answer_admin_query(job);
+        admin_queries_free(s->shared.admin_queries);
     }
     reaper_stop(s->reaper);
     once_close(s->options.once); /* answers the calls of those who are gone */
-    conn_bury(&s->hub);
-    held_release(&s->hub.held);
+    conns_free_closed(&s->shared);
+    client_grants_release(&s->shared.client_grants);
     if (s->listener.fd >= 0)
         close(s->listener.fd);
     if (s->answers.fd >= 0)
         close(s->answers.fd);
-    close(s->hub.epoll);
+    close(s->shared.epoll);
     free(s);
 }
 

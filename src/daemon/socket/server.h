@@ -41,7 +41,7 @@ struct server_options {
     void *status_arg;
     struct decisions *log;     /* of decisions; may be NULL */
     struct exporter *exporter; /* of spans; may be NULL */
-    bool keeps_expired;        /* until somebody asks for its space, as a test does that has a clock of its own */
+    bool manual_expiry;        /* until somebody asks for its space, as a test does that has a clock of its own */
 };
 
 struct server;

@@ -153,8 +153,8 @@ once_result once_pg_consumer(PGconn *conn, const struct once_consumer *consumer,
         return r;
     pg_params_init(&p);
     pg_add_bytes(&p, PG_TEXT, consumer->name);
-    pg_add_int(&p, PG_INT8, consumer->retention_ms != 0 ? consumer->retention_ms : ONCE_MARK_RETENTION_MS_DEFAULT);
-    pg_add_int(&p, PG_INT8, consumer->horizon_ms);
+    pg_add_int(&p, PG_INT8, consumer->retention_ms != 0 ? consumer->retention_ms : ONCE_INBOX_RETENTION_MS_DEFAULT);
+    pg_add_int(&p, PG_INT8, consumer->redelivery_window_ms);
     r = ask(conn, sql, &p, &answer, err);
     PQclear(answer);
     return r;
@@ -164,9 +164,9 @@ once_result once_pg_consume(PGconn *conn, once_span consumer, once_span message_
 {
     struct pg_params p;
     PGresult *answer = NULL;
-    once_result r = once_mark_check("consumer", consumer, err);
+    once_result r = once_inbox_name_check("consumer", consumer, err);
     if (r == ONCE_OK)
-        r = once_mark_check("message id", message_id, err);
+        r = once_inbox_name_check("message id", message_id, err);
     if (r != ONCE_OK)
         return r;
     pg_params_init(&p);

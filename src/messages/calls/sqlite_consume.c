@@ -33,11 +33,11 @@ once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_co
         r = check_transaction(db, err);
     if (r != ONCE_OK)
         return r;
-    int64_t keep = consumer->retention_ms != 0 ? consumer->retention_ms : ONCE_MARK_RETENTION_MS_DEFAULT;
+    int64_t keep = consumer->retention_ms != 0 ? consumer->retention_ms : ONCE_INBOX_RETENTION_MS_DEFAULT;
     struct sqlite_query q = sqlite_query(db, SQL_consumer_put);
     sqlite_bind_blob(&q, consumer->name);
     bind_or_null(&q, keep != ONCE_NEVER, keep);
-    bind_or_null(&q, consumer->horizon_ms != 0, consumer->horizon_ms);
+    bind_or_null(&q, consumer->redelivery_window_ms != 0, consumer->redelivery_window_ms);
     return sqlite_run(&q, "register a consumer", err);
 }
 
@@ -73,17 +73,17 @@ once_result once_sqlite_consume(struct once_sqlite *bound, once_span consumer, o
     struct sqlite_db *db = sqlite_bound_db(bound);
     once_time now = sqlite_now(db), limit = 0;
     bool is_fresh = false;
-    once_result r = once_mark_check("consumer", consumer, err);
+    once_result r = once_inbox_name_check("consumer", consumer, err);
     if (r == ONCE_OK)
-        r = once_mark_check("message id", message_id, err);
+        r = once_inbox_name_check("message id", message_id, err);
     if (r == ONCE_OK)
         r = check_transaction(db, err);
     if (r == ONCE_OK)
         r = find_limit(db, consumer, now, &limit, err);
     if (r == ONCE_OK)
-        r = mark(db, SQL_inbox_mark, consumer, message_id, now, NULL, &is_fresh, err);
+        r = mark(db, SQL_inbox_insert, consumer, message_id, now, NULL, &is_fresh, err);
     if (r == ONCE_OK && !is_fresh && limit > 0)
-        r = mark(db, SQL_inbox_remark, consumer, message_id, now, &limit, &is_fresh, err);
+        r = mark(db, SQL_inbox_renew, consumer, message_id, now, &limit, &is_fresh, err);
     if (r == ONCE_OK && is_fresh && limit > 0) {
         struct sqlite_query q = sqlite_query(db, SQL_inbox_forget);
         sqlite_bind_blob(&q, consumer);

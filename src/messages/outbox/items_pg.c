@@ -3,8 +3,8 @@
 
 #include "core/span.h"
 
-void items_pg_add_look(struct pg_params *p, const char *id, const char *states, const char *topic_prefix,
-                       const once_span *consumer, int32_t most)
+void items_pg_add_query(struct pg_params *p, const char *id, const char *states, const char *topic_prefix,
+                        const once_span *consumer, int32_t most)
 {
     if (id != NULL) {
         pg_add_bytes(p, PG_TEXT, once_span_str(id));
@@ -17,10 +17,10 @@ void items_pg_add_look(struct pg_params *p, const char *id, const char *states, 
     pg_add_int(p, PG_INT4, most);
 }
 
-void items_pg_add_word(struct pg_params *p, const char *id, const char *word, once_span actor, once_span reason)
+void items_pg_add_action(struct pg_params *p, const char *id, const char *action, once_span actor, once_span reason)
 {
     pg_add_bytes(p, PG_TEXT, once_span_str(id));
-    pg_add_bytes(p, PG_TEXT, once_span_str(word));
+    pg_add_bytes(p, PG_TEXT, once_span_str(action));
     pg_add_bytes(p, PG_BYTEA, actor);
     pg_add_bytes(p, PG_BYTEA, reason);
 }

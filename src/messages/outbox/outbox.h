@@ -24,11 +24,11 @@
 #define OUTBOX_LEASE_MS_MAX 3600000   /* a crash delays a lane by that long */
 
 enum outbox_verdict {
-    OUTBOX_UNTRIED = 0, /* as it was: somebody takes it again */
-    OUTBOX_REFUSED,     /* numbers as once.outbox_settle() has them */
-    OUTBOX_UNREACHED,   /* nothing was said about this message */
-    OUTBOX_GIVEN_UP,    /* refused, for the last time: to the dead letters */
-    OUTBOX_CRASHES,     /* relays died of it: to the dead letters */
+    OUTBOX_UNTRIED = 0,  /* as it was: somebody takes it again */
+    OUTBOX_REFUSED,      /* numbers as once.outbox_settle() has them */
+    OUTBOX_UNREACHED,    /* nothing was said about this message */
+    OUTBOX_DEAD_REFUSED, /* refused, for the last time: to the dead letters */
+    OUTBOX_DEAD_CRASHED, /* relays died of it: to the dead letters */
     OUTBOX_CONFIRMED,
 };
 
@@ -72,7 +72,7 @@ typedef void outbox_item_fn(void *arg, const struct outbox_item *item);
 
 /* Counts end at 100000. Times are for how long the oldest has waited, 0 where there is none. */
 struct outbox_counts {
-    int64_t pending, held, later, dead, lag_ms, held_lag_ms;
+    int64_t pending, stalled, scheduled, dead, lag_ms, stalled_lag_ms;
 };
 
 struct outbox;
@@ -84,17 +84,17 @@ struct outbox_ops {
                         struct once_error *err);
     once_result (*settle)(struct outbox *o, const struct outbox_batch *batch, struct once_error *err);
     void (*batch_release)(struct outbox_batch *batch);
-    once_result (*hurry)(struct outbox *o, struct once_error *err);
+    once_result (*retry_now)(struct outbox *o, struct once_error *err);
     once_result (*upkeep)(struct outbox *o, struct once_error *err);
-    once_result (*sleeps)(struct outbox *o, bool sleeps, struct once_error *err);
+    once_result (*set_idle)(struct outbox *o, bool set_idle, struct once_error *err);
     /* Until a message may be there, `fd` is readable, or the time is over. */
     void (*wait)(struct outbox *o, int fd, int ms);
     once_result (*counts)(struct outbox *o, struct outbox_counts *counts, struct once_error *err);
     /* With `id`: that one, with its payload. Else oldest first. */
-    once_result (*look)(struct outbox *o, const char *id, const char *states, const char *topic_prefix, int32_t most,
-                        outbox_item_fn *each, void *arg, struct once_error *err);
-    /* `word` is "retry" or "drop"; `did` says what was done, or "absent". */
-    once_result (*resolve)(struct outbox *o, const char *id, const char *word, once_span actor, once_span reason,
+    once_result (*query)(struct outbox *o, const char *id, const char *states, const char *topic_prefix, int32_t most,
+                         outbox_item_fn *each, void *arg, struct once_error *err);
+    /* `action` is "retry" or "drop"; `did` says what was done, or "absent". */
+    once_result (*resolve)(struct outbox *o, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err);
 };
 

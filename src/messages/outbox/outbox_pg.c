@@ -9,8 +9,8 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 #include "store/postgres/conn.h"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ struct outbox_pg {
     struct outbox base;
     struct pg_conn conn;
     uint8_t relay[16];
-    bool sleeps; /* what we told the database */
+    bool set_idle; /* what we told the database */
 };
 
 static struct outbox_pg *pg_of(struct outbox *o)
@@ -33,7 +33,7 @@ static once_result pg_outbox_connect(struct outbox *o, struct once_error *err)
 {
     struct outbox_pg *pg = pg_of(o);
     once_result r = pg_conn_open(&pg->conn, err);
-    pg->sleeps = false;
+    pg->set_idle = false;
     if (r == ONCE_OK && pg->conn.direct) /* through a pooler there is only polling */
         r = pg_conn_exec(&pg->conn, "LISTEN once_outbox", NULL, err);
     return r;
@@ -194,7 +194,7 @@ static once_result in_transaction(struct outbox_pg *pg, struct pg_params *p, str
     if (r == ONCE_OK)
         r = pg_conn_ask(&pg->conn, NULL, "SELECT * FROM once.outbox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9)", p,
                         NULL, err);
-    ONCE_POINT("relay.marked");
+    ONCE_CRASH_POINT("relay.marked");
     if (r == ONCE_OK)
         r = pg_conn_exec(&pg->conn, "COMMIT", NULL, err);
     if (r != ONCE_OK)
@@ -226,9 +226,9 @@ static once_result simple(struct outbox *o, const char *sql, struct once_error *
     return r;
 }
 
-static once_result pg_outbox_hurry(struct outbox *o, struct once_error *err)
+static once_result pg_outbox_retry_now(struct outbox *o, struct once_error *err)
 {
-    return simple(o, "SELECT once.outbox_hurry()", err);
+    return simple(o, "SELECT once.outbox_retry_now()", err);
 }
 
 static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
@@ -237,13 +237,13 @@ static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
 }
 
 /* Told again at every sleep, for another relay may have said that it is up. */
-static once_result pg_outbox_sleeps(struct outbox *o, bool sleeps, struct once_error *err)
+static once_result pg_outbox_set_idle(struct outbox *o, bool set_idle, struct once_error *err)
 {
     struct outbox_pg *pg = pg_of(o);
-    if (!sleeps && !pg->sleeps)
+    if (!set_idle && !pg->set_idle)
         return ONCE_OK;
-    pg->sleeps = sleeps;
-    return simple(o, sleeps ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
+    pg->set_idle = set_idle;
+    return simple(o, set_idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
 }
 
 static void pg_outbox_wait(struct outbox *o, int fd, int ms)
@@ -309,13 +309,13 @@ static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
     each(arg, &item);
 }
 
-static once_result pg_outbox_look(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
-                                  int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result pg_outbox_query(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
+                                   int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
 {
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    items_pg_add_look(&p, id, states, topic_prefix, NULL, most);
+    items_pg_add_query(&p, id, states, topic_prefix, NULL, most);
     once_result result =
         ask(pg_of(o),
             id != NULL ? "SELECT * FROM once.outbox_show($1::uuid)" : "SELECT * FROM once.outbox_list($1, $2, $3)", &p,
@@ -327,13 +327,13 @@ static once_result pg_outbox_look(struct outbox *o, const char *id, const char *
     return result;
 }
 
-static once_result pg_outbox_resolve(struct outbox *o, const char *id, const char *word, once_span actor,
+static once_result pg_outbox_resolve(struct outbox *o, const char *id, const char *action, once_span actor,
                                      once_span reason, char did[16], struct once_error *err)
 {
     struct pg_params p;
     PGresult *r = NULL;
     pg_params_init(&p);
-    items_pg_add_word(&p, id, word, actor, reason);
+    items_pg_add_action(&p, id, action, actor, reason);
     once_result result = ask(pg_of(o), "SELECT once.outbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
     pg_params_release(&p);
     if (result == ONCE_OK)
@@ -348,12 +348,12 @@ static const struct outbox_ops pg_ops = {
     .take = pg_outbox_take,
     .settle = pg_outbox_settle,
     .batch_release = pg_outbox_batch_release,
-    .hurry = pg_outbox_hurry,
+    .retry_now = pg_outbox_retry_now,
     .upkeep = pg_outbox_upkeep,
-    .sleeps = pg_outbox_sleeps,
+    .set_idle = pg_outbox_set_idle,
     .wait = pg_outbox_wait,
     .counts = pg_outbox_counts,
-    .look = pg_outbox_look,
+    .query = pg_outbox_query,
     .resolve = pg_outbox_resolve,
 };
 

@@ -10,8 +10,8 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 #include "store/sqlite/schema.h"
 
 #include <poll.h>
@@ -171,7 +171,7 @@ static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_m
 
 static once_result land(struct outbox_sqlite *s, struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_land);
+    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_clear_in_flight);
     sqlite_bind_int(&q, s->fence);
     once_result r = sqlite_run(&q, "end a batch", err);
     if (r != ONCE_OK)
@@ -192,7 +192,7 @@ static once_result take_leased(struct outbox_sqlite *s, once_time now, int32_t m
     if (r == ONCE_OK && batch->count == 0)
         return land(s, err);
     for (size_t i = 0; r == ONCE_OK && i < batch->count; i++) {
-        struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_fly);
+        struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_set_in_flight);
         sqlite_bind_int(&q, batch->messages[i].seq);
         sqlite_bind_int(&q, s->fence);
         r = sqlite_run(&q, "begin a batch", err);
@@ -247,11 +247,11 @@ static once_result delete_message(struct outbox_sqlite *s, const struct outbox_m
 
 static once_result bury(struct outbox_sqlite *s, const struct outbox_message *m, once_time now, struct once_error *err)
 {
-    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_bury);
+    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_put_dead);
     sqlite_bind_int(&q, m->seq);
     sqlite_bind_text(&q, m->id);
     sqlite_bind_int(&q, now);
-    sqlite_bind_int(&q, m->verdict == OUTBOX_GIVEN_UP);
+    sqlite_bind_int(&q, m->verdict == OUTBOX_DEAD_REFUSED);
     sqlite_bind_text(&q, m->reason);
     once_result r = sqlite_run(&q, "give a message up", err);
     return r == ONCE_OK ? delete_message(s, m, err) : r;
@@ -282,14 +282,14 @@ static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_ba
         const struct outbox_message *m = &batch->messages[i];
         if (m->verdict == OUTBOX_CONFIRMED)
             r = delete_message(s, m, err);
-        else if (ours && (m->verdict == OUTBOX_GIVEN_UP || m->verdict == OUTBOX_CRASHES))
+        else if (ours && (m->verdict == OUTBOX_DEAD_REFUSED || m->verdict == OUTBOX_DEAD_CRASHED))
             r = bury(s, m, now, err);
         else if (ours && m->verdict != OUTBOX_UNTRIED)
             r = hold(s, m, now, err);
     }
     if (r == ONCE_OK && ours)
         r = land(s, err);
-    ONCE_POINT("relay.marked");
+    ONCE_CRASH_POINT("relay.marked");
     return commit(s, r, err);
 }
 
@@ -307,9 +307,9 @@ static once_result simple(struct outbox_sqlite *s, enum sqlite_statement stateme
     return commit(s, sqlite_run(&q, what, err), err);
 }
 
-static once_result sqlite_outbox_hurry(struct outbox *o, struct once_error *err)
+static once_result sqlite_outbox_retry_now(struct outbox *o, struct once_error *err)
 {
-    return simple(sqlite_of(o), SQL_outbox_hurry, NULL, "hurry", err);
+    return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "hurry", err);
 }
 
 /* Messages whose time has come, in the order of their times. */
@@ -323,16 +323,16 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     bool any = true;
     once_result r = ONCE_OK;
     for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
-        r = is_anything(s, SQL_outbox_later, now, &any, err);
+        r = is_anything(s, SQL_outbox_scheduled_due, now, &any, err);
         if (r == ONCE_OK && any)
-            r = simple(s, SQL_outbox_place, &now, "place a message", err);
+            r = simple(s, SQL_outbox_enter, &now, "place a message", err);
     }
     return r;
 }
 
-static once_result sqlite_outbox_sleeps(struct outbox *o, bool sleeps, struct once_error *err)
+static once_result sqlite_outbox_set_idle(struct outbox *o, bool set_idle, struct once_error *err)
 {
-    (void)o, (void)sleeps, (void)err; /* nobody could wake us: there is only polling */
+    (void)o, (void)set_idle, (void)err; /* nobody could wake us: there is only polling */
     return ONCE_OK;
 }
 
@@ -353,11 +353,11 @@ static once_result sqlite_outbox_counts(struct outbox *o, struct outbox_counts *
     if (sqlite_step(&q))
         *counts = (struct outbox_counts){
             .pending = sqlite_column_int(&q, 0),
-            .held = sqlite_column_int(&q, 1),
-            .later = sqlite_column_int(&q, 2),
+            .stalled = sqlite_column_int(&q, 1),
+            .scheduled = sqlite_column_int(&q, 2),
             .dead = sqlite_column_int(&q, 3),
             .lag_ms = sqlite_column_is_null(&q, 4) ? 0 : now - sqlite_column_int(&q, 4),
-            .held_lag_ms = sqlite_column_is_null(&q, 5) ? 0 : now - sqlite_column_int(&q, 5),
+            .stalled_lag_ms = sqlite_column_is_null(&q, 5) ? 0 : now - sqlite_column_int(&q, 5),
         };
     return sqlite_end(&q, "count messages", err);
 }
@@ -388,8 +388,8 @@ static void show_item(struct sqlite_query *q, outbox_item_fn *each, void *arg)
     each(arg, &item);
 }
 
-static once_result sqlite_outbox_look(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
-                                      int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result sqlite_outbox_query(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
+                                       int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
 {
     struct outbox_sqlite *s = sqlite_of(o);
     char listed[ITEMS_STATES_LEN];
@@ -406,8 +406,8 @@ static once_result sqlite_outbox_look(struct outbox *o, const char *id, const ch
 
 static const char change[] = "change a message"; /* what may fail */
 
-static once_result do_word(struct outbox_sqlite *s, const char *id, bool retry, const char **did,
-                           struct once_error *err)
+static once_result do_action(struct outbox_sqlite *s, const char *id, bool retry, const char **did,
+                             struct once_error *err)
 {
     bool changed = false;
     *did = "absent";
@@ -424,7 +424,7 @@ static once_result do_word(struct outbox_sqlite *s, const char *id, bool retry, 
     return r;
 }
 
-static once_result sqlite_outbox_resolve(struct outbox *o, const char *id, const char *word, once_span actor,
+static once_result sqlite_outbox_resolve(struct outbox *o, const char *id, const char *action, once_span actor,
                                          once_span reason, char did[16], struct once_error *err)
 {
     struct outbox_sqlite *s = sqlite_of(o);
@@ -432,7 +432,7 @@ static once_result sqlite_outbox_resolve(struct outbox *o, const char *id, const
     once_result r = begin(s, err);
     if (r != ONCE_OK)
         return r;
-    r = do_word(s, id, strcmp(word, "retry") == 0, &done, err);
+    r = do_action(s, id, strcmp(action, "retry") == 0, &done, err);
     if (r == ONCE_OK && strcmp(done, "absent") != 0)
         r = items_sqlite_audit(&s->db, "message", id, done, actor, reason, err);
     snprintf(did, 16, "%s", done);
@@ -445,12 +445,12 @@ static const struct outbox_ops sqlite_ops = {
     .take = sqlite_outbox_take,
     .settle = sqlite_outbox_settle,
     .batch_release = sqlite_outbox_batch_release,
-    .hurry = sqlite_outbox_hurry,
+    .retry_now = sqlite_outbox_retry_now,
     .upkeep = sqlite_outbox_upkeep,
-    .sleeps = sqlite_outbox_sleeps,
+    .set_idle = sqlite_outbox_set_idle,
     .wait = sqlite_outbox_wait,
     .counts = sqlite_outbox_counts,
-    .look = sqlite_outbox_look,
+    .query = sqlite_outbox_query,
     .resolve = sqlite_outbox_resolve,
 };
 

@@ -334,7 +334,7 @@ static bool amqp_start(struct sink *sink, struct outbox_message *m)
     return true;
 }
 
-static void amqp_turn(struct sink *sink, int ms)
+static void amqp_poll(struct sink *sink, int ms)
 {
     struct amqp_sink *s = amqp_of(sink);
     serve(s, ms);
@@ -401,11 +401,11 @@ const struct sink_ops sink_amqp = { .scheme = "amqp:",
                                     .fault = amqp_fault,
                                     .open = amqp_plain_open,
                                     .start = amqp_start,
-                                    .turn = amqp_turn,
+                                    .poll = amqp_poll,
                                     .close = amqp_close };
 const struct sink_ops sink_amqps = { .scheme = "amqps:",
                                      .fault = amqp_fault,
                                      .open = amqp_tls_open,
                                      .start = amqp_start,
-                                     .turn = amqp_turn,
+                                     .poll = amqp_poll,
                                      .close = amqp_close };

@@ -4,13 +4,12 @@
  * A channel of RabbitMQ is closed because of one message, and everything on it with it; a batch of Kafka is refused as
  * a whole. Nobody says because of which. So whatever was not alone then is sent again, under the same id, alone.
  *
- * Invariants: F1 a message ends exactly once, and is reported after that, by flights_report() only.
- *             F2 REFUSED for what a broker refused is said only of a message that was alone: an innocent one is never
- *                counted towards the dead letters because of its neighbour.
- *             F3 every message ends by its deadline, and is not sent after it. Where a library that has threads of its
- *                own says what became of one that was sent, it has a while for that after it was seen here that the
- *                deadline is over: if this process stood still, so did those threads, and what they are about to say
- *                is better than a guess.
+ * Invariants: FLIGHT-1 a message ends exactly once, and is reported after that, by flights_report() only.
+ *             FLIGHT-2 REFUSED for what a broker refused is said only of a message that was alone: an innocent one is
+ * never counted towards the dead letters because of its neighbour. FLIGHT-3 every message ends by its deadline, and is
+ * not sent after it. Where a library that has threads of its own says what became of one that was sent, it has a while
+ * for that after it was seen here that the deadline is over: if this process stood still, so did those threads, and
+ * what they are about to say is better than a guess.
  *
  * A message that was refused some times before is sent alone from the start: it cost its neighbours rounds already. Not
  * after the first time: a broker that crashes leaves everything unconfirmed, and one by one that would take long.

@@ -330,7 +330,7 @@ static bool kafka_start(struct sink *sink, struct outbox_message *m)
     return true;
 }
 
-static void kafka_turn(struct sink *sink, int ms)
+static void kafka_poll(struct sink *sink, int ms)
 {
     struct kafka_sink *s = kafka_of(sink);
     if (s->producer != NULL) {
@@ -391,11 +391,11 @@ const struct sink_ops sink_kafka = { .scheme = "kafka:",
                                      .fault = kafka_fault,
                                      .open = kafka_plain_open,
                                      .start = kafka_start,
-                                     .turn = kafka_turn,
+                                     .poll = kafka_poll,
                                      .close = kafka_close };
 const struct sink_ops sink_kafkas = { .scheme = "kafkas:",
                                       .fault = kafka_fault,
                                       .open = kafka_tls_open,
                                       .start = kafka_start,
-                                      .turn = kafka_turn,
+                                      .poll = kafka_poll,
                                       .close = kafka_close };

@@ -248,7 +248,7 @@ static bool look(struct nats_sink *s)
     return any;
 }
 
-static void nats_turn(struct sink *sink, int ms)
+static void nats_poll(struct sink *sink, int ms)
 {
     struct nats_sink *s = nats_of(sink);
     struct pending ended[PENDING_MAX];
@@ -341,11 +341,11 @@ const struct sink_ops sink_nats = { .scheme = "nats:",
                                     .fault = nats_fault,
                                     .open = nats_plain_open,
                                     .start = nats_start,
-                                    .turn = nats_turn,
+                                    .poll = nats_poll,
                                     .close = nats_close };
 const struct sink_ops sink_nats_tls = { .scheme = "tls:",
                                         .fault = nats_fault,
                                         .open = nats_tls_open,
                                         .start = nats_start,
-                                        .turn = nats_turn,
+                                        .poll = nats_poll,
                                         .close = nats_close };

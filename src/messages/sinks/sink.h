@@ -42,7 +42,7 @@ struct sink_ops {
     once_result (*open)(const struct sink_options *options, struct sink **out, struct once_error *err);
     bool (*start)(struct sink *sink, struct outbox_message *message); /* false: no room now */
     /* Waits that long at most; calls done(). Called also when nothing is under way: for heartbeats. */
-    void (*turn)(struct sink *sink, int ms);
+    void (*poll)(struct sink *sink, int ms);
     void (*close)(struct sink *sink);
 };
 

@@ -254,7 +254,7 @@ static void finish(struct webhook *w, struct post *post, CURLcode code)
     }
 }
 
-static void webhook_turn(struct sink *sink, int ms)
+static void webhook_poll(struct sink *sink, int ms)
 {
     struct webhook *w = webhook_of(sink);
     int running = 0, left;
@@ -325,11 +325,11 @@ const struct sink_ops sink_http = { .scheme = "http:",
                                     .fault = webhook_fault,
                                     .open = http_open,
                                     .start = webhook_start,
-                                    .turn = webhook_turn,
+                                    .poll = webhook_poll,
                                     .close = webhook_close };
 const struct sink_ops sink_https = { .scheme = "https:",
                                      .fault = webhook_fault,
                                      .open = https_open,
                                      .start = webhook_start,
-                                     .turn = webhook_turn,
+                                     .poll = webhook_poll,
                                      .close = webhook_close };

@@ -309,7 +309,7 @@ static once_result amqp_next(struct source *source, size_t room, int ms, struct 
 }
 
 /* Heartbeats are answered by reading. */
-static once_result amqp_turn(struct source *source, bool full, struct once_error *err)
+static once_result amqp_keep_alive(struct source *source, bool full, struct once_error *err)
 {
     struct amqp_source *s = amqp_of(source);
     bool came = true;
@@ -320,7 +320,7 @@ static once_result amqp_turn(struct source *source, bool full, struct once_error
 }
 
 /* One that gets lost comes again. */
-static void amqp_done(struct source *source, struct incoming *message)
+static void amqp_ack(struct source *source, struct incoming *message)
 {
     struct amqp_source *s = amqp_of(source);
     struct amqp_incoming *m = (struct amqp_incoming *)message;
@@ -329,7 +329,7 @@ static void amqp_done(struct source *source, struct incoming *message)
     free_message(m);
 }
 
-static void amqp_back(struct source *source, struct incoming *message)
+static void amqp_nack(struct source *source, struct incoming *message)
 {
     struct amqp_source *s = amqp_of(source);
     struct amqp_incoming *m = (struct amqp_incoming *)message;
@@ -355,7 +355,7 @@ static once_result amqp_lag(struct source *source, int64_t *count, struct once_e
 }
 
 /* A queue may have a time to live, which nobody can ask for over AMQP. */
-static once_result amqp_horizon(struct source *source, int64_t *ms, struct once_error *err)
+static once_result amqp_redelivery_window(struct source *source, int64_t *ms, struct once_error *err)
 {
     (void)source, (void)err;
     *ms = 0;
@@ -416,8 +416,8 @@ static once_result amqp_tls_open(const struct source_options *options, struct so
 #define OPS(name, open_function)                                                                                       \
     {                                                                                                                  \
         .scheme = name, .fault = amqp_fault, .open = open_function, .connect = amqp_connect, .next = amqp_next,        \
-        .done = amqp_done, .back = amqp_back, .turn = amqp_turn, .lag = amqp_lag, .horizon = amqp_horizon,             \
-        .sink_url = amqp_sink_url, .close = amqp_close,                                                                \
+        .ack = amqp_ack, .nack = amqp_nack, .keep_alive = amqp_keep_alive, .lag = amqp_lag,                            \
+        .redelivery_window = amqp_redelivery_window, .sink_url = amqp_sink_url, .close = amqp_close,                   \
     }
 
 const struct source_ops source_amqp = OPS("amqp:", amqp_plain_open);

@@ -407,7 +407,7 @@ static once_result kafka_next(struct source *source, size_t room, int ms, struct
     return r;
 }
 
-static once_result kafka_turn(struct source *source, bool full, struct once_error *err)
+static once_result kafka_keep_alive(struct source *source, bool full, struct once_error *err)
 {
     struct kafka_source *s = kafka_of(source);
     once_time now = once_os_monotonic_ms();
@@ -431,7 +431,7 @@ static once_result kafka_turn(struct source *source, bool full, struct once_erro
     return r;
 }
 
-static void kafka_done(struct source *source, struct incoming *message)
+static void kafka_ack(struct source *source, struct incoming *message)
 {
     struct kafka_source *s = kafka_of(source);
     struct kafka_incoming *m = (struct kafka_incoming *)message;
@@ -440,7 +440,7 @@ static void kafka_done(struct source *source, struct incoming *message)
 }
 
 /* Nothing at or after it is committed: it comes again to whoever has the partition next. */
-static void kafka_back(struct source *source, struct incoming *message)
+static void kafka_nack(struct source *source, struct incoming *message)
 {
     struct kafka_source *s = kafka_of(source);
     struct kafka_incoming *m = (struct kafka_incoming *)message;
@@ -504,7 +504,7 @@ static int64_t read_retention(rd_kafka_event_t *event)
     return 0;
 }
 
-static once_result kafka_horizon(struct source *source, int64_t *ms, struct once_error *err)
+static once_result kafka_redelivery_window(struct source *source, int64_t *ms, struct once_error *err)
 {
     struct kafka_source *s = kafka_of(source);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(s->consumer);
@@ -569,8 +569,8 @@ static once_result kafka_tls_open(const struct source_options *options, struct s
 #define OPS(name, open_function)                                                                                       \
     {                                                                                                                  \
         .scheme = name, .fault = kafka_fault, .open = open_function, .connect = kafka_connect, .next = kafka_next,     \
-        .done = kafka_done, .back = kafka_back, .turn = kafka_turn, .lag = kafka_lag, .horizon = kafka_horizon,        \
-        .sink_url = kafka_sink_url, .close = kafka_close,                                                              \
+        .ack = kafka_ack, .nack = kafka_nack, .keep_alive = kafka_keep_alive, .lag = kafka_lag,                        \
+        .redelivery_window = kafka_redelivery_window, .sink_url = kafka_sink_url, .close = kafka_close,                \
     }
 
 const struct source_ops source_kafka = OPS("kafka:", kafka_plain_open);

@@ -132,14 +132,14 @@ static void tell(struct nats_source *s, natsMsg *msg, const char *what)
         natsConnection_PublishString(s->conn, reply, what);
 }
 
-static void nats_done(struct source *source, struct incoming *message)
+static void nats_ack(struct source *source, struct incoming *message)
 {
     struct nats_incoming *m = (struct nats_incoming *)message;
     tell(nats_of(source), m->msg, "+ACK");
     free_message(nats_of(source), m);
 }
 
-static void nats_back(struct source *source, struct incoming *message)
+static void nats_nack(struct source *source, struct incoming *message)
 {
     (void)source;
     ((struct nats_incoming *)message)->back = true;
@@ -161,7 +161,7 @@ static void give_back(struct nats_source *s, bool all)
     }
 }
 
-static once_result nats_turn(struct source *source, bool full, struct once_error *err)
+static once_result nats_keep_alive(struct source *source, bool full, struct once_error *err)
 {
     struct nats_source *s = nats_of(source);
     once_time now = once_os_monotonic_ms();
@@ -519,7 +519,7 @@ static once_result nats_lag(struct source *source, int64_t *count, struct once_e
 }
 
 /* What was not acknowledged comes again for as long as the stream keeps it. */
-static once_result nats_horizon(struct source *source, int64_t *ms, struct once_error *err)
+static once_result nats_redelivery_window(struct source *source, int64_t *ms, struct once_error *err)
 {
     struct nats_source *s = nats_of(source);
     jsStreamInfo *info = NULL;
@@ -595,8 +595,8 @@ static once_result nats_tls_open(const struct source_options *options, struct so
 #define OPS(name, open_function)                                                                                       \
     {                                                                                                                  \
         .scheme = name, .fault = nats_fault, .open = open_function, .connect = nats_connect, .next = nats_next,        \
-        .done = nats_done, .back = nats_back, .turn = nats_turn, .lag = nats_lag, .horizon = nats_horizon,             \
-        .sink_url = nats_sink_url, .close = nats_close,                                                                \
+        .ack = nats_ack, .nack = nats_nack, .keep_alive = nats_keep_alive, .lag = nats_lag,                            \
+        .redelivery_window = nats_redelivery_window, .sink_url = nats_sink_url, .close = nats_close,                   \
     }
 
 const struct source_ops source_nats = OPS("nats:", nats_plain_open);

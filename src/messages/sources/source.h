@@ -22,7 +22,7 @@ struct incoming {
     bool has_key;
     once_span id; /* by the broker's own convention, the one that `once relay` uses; empty: none */
     char position[SOURCE_POSITION_LEN]; /* "STREAM/SEQUENCE", "TOPIC/PARTITION/OFFSET"; empty: it has none that stays */
-    char letter[ONCE_UUID_LEN + 1];     /* it is a dead letter that is tried again: which one; else empty */
+    char dead_letter[ONCE_UUID_LEN + 1]; /* it is a dead letter that is tried again: which one; else empty */
 };
 
 struct source_options {
@@ -48,14 +48,14 @@ struct source_ops {
     once_result (*connect)(struct source *source, struct once_error *err);
     /* The next one, or NULL if none came within `ms`. `room`: more are wanted after it. */
     once_result (*next)(struct source *source, size_t room, int ms, struct incoming **out, struct once_error *err);
-    void (*done)(struct source *source, struct incoming *message);
-    void (*back)(struct source *source, struct incoming *message); /* told by turn() or close(), in order */
+    void (*ack)(struct source *source, struct incoming *message);
+    void (*nack)(struct source *source, struct incoming *message); /* told by turn() or close(), in order */
     /* Now and then: what is out is still being worked on. `full`: nothing more is wanted now. */
-    once_result (*turn)(struct source *source, bool full, struct once_error *err);
+    once_result (*keep_alive)(struct source *source, bool full, struct once_error *err);
     /* How many wait at the broker; -1: it does not tell. */
     once_result (*lag)(struct source *source, int64_t *count, struct once_error *err);
     /* For how long a message may be delivered again; ONCE_NEVER: no end; 0: not known. */
-    once_result (*horizon)(struct source *source, int64_t *ms, struct once_error *err);
+    once_result (*redelivery_window)(struct source *source, int64_t *ms, struct once_error *err);
     /* For a sink on the same broker. */
     void (*sink_url)(const struct source *source, char *out, size_t size);
     void (*close)(struct source *source); /* waits until what was done() is told, within the timeout */

@@ -225,18 +225,18 @@ once_result pg_read_finishes(const PGresult *r, struct once_op *const *ops, size
 
 enum { USUAL_AT, USUAL_FENCES, USUAL_COLUMNS };
 
-once_result pg_read_usual(const PGresult *r, const struct pg_usual *usual, struct once_error *err)
+once_result pg_read_fast_batch(const PGresult *r, const struct pg_fast_batch *fast, struct once_error *err)
 {
     if (PQnfields(r) != USUAL_COLUMNS || PQntuples(r) != 1)
         return not_ours(err);
     struct pg_array fences = pg_array(r, 0, USUAL_FENCES, 8);
     once_time now = pg_int(r, 0, USUAL_AT);
-    once_result result = fences.count == usual->claims ? ONCE_OK : not_ours(err);
-    for (size_t i = 0; i < usual->claims && result == ONCE_OK; i++)
-        result = grant(usual->ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
-    for (size_t i = 0; i < usual->finishes && result == ONCE_OK; i++) {
-        const struct pg_grant *granted = &usual->granted[i]; /* a clock that was set back makes no negative ages */
-        result = finish(usual->ops[usual->claims + i], granted->claimed_at > now ? granted->claimed_at : now,
+    once_result result = fences.count == fast->claims ? ONCE_OK : not_ours(err);
+    for (size_t i = 0; i < fast->claims && result == ONCE_OK; i++)
+        result = grant(fast->ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
+    for (size_t i = 0; i < fast->finishes && result == ONCE_OK; i++) {
+        const struct pg_grant *granted = &fast->granted[i]; /* a clock that was set back makes no negative ages */
+        result = finish(fast->ops[fast->claims + i], granted->claimed_at > now ? granted->claimed_at : now,
                         granted->retention_ms, err);
     }
     return result;

@@ -55,7 +55,7 @@ struct once_record pg_read_record(const PGresult *result, int row, int at);
  */
 once_result pg_read_claims(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_read_finishes(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
-once_result pg_read_usual(const PGresult *result, const struct pg_usual *usual, struct once_error *err);
+once_result pg_read_fast_batch(const PGresult *result, const struct pg_fast_batch *fast, struct once_error *err);
 /* *all is false: one at least is no replay. */
 once_result pg_read_replays(const PGresult *result, struct once_op *const *ops, size_t count, bool *all,
                             struct once_error *err);

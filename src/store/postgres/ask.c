@@ -56,9 +56,9 @@ static void add_key(struct pg_params *p, once_span key, bool as_it_is)
 }
 
 /* The default as NULL. */
-static void add_term(struct pg_params *p, int64_t value, int64_t usual)
+static void add_term(struct pg_params *p, int64_t value, int64_t fast)
 {
-    if (value == usual)
+    if (value == fast)
         pg_array_null(p);
     else
         pg_array_int(p, PG_INT8, value);
@@ -218,27 +218,27 @@ static void add_absent(struct pg_params *p, const Oid *types, size_t count)
         pg_array_absent(p, types[i]);
 }
 
-once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struct once_error *err)
+once_result pg_ask_fast_batch(struct pg_conn *pg, const struct pg_fast_batch *fast, struct once_error *err)
 {
     static const Oid claim[] = { PG_UUID, PG_BYTEA, PG_BYTEA, PG_BYTEA, PG_INT8, PG_INT8, PG_INT4, PG_UUID };
     static const Oid finish[] = { PG_INT8, PG_INT8, PG_INT4, PG_INT4, PG_BYTEA, PG_BYTEA };
-    struct once_op *const *finished = usual->ops + usual->claims;
+    struct once_op *const *finished = fast->ops + fast->claims;
     struct pg_params p;
     pg_params_init(&p);
-    if (usual->claims > 0)
-        add_claims(&p, usual->ops, usual->claims, true);
+    if (fast->claims > 0)
+        add_claims(&p, fast->ops, fast->claims, true);
     else
         add_absent(&p, claim, sizeof claim / sizeof *claim);
-    if (usual->finishes > 0) {
-        add_fences(&p, finished, usual->finishes);
-        pg_array_begin(&p, PG_INT8, usual->finishes);
-        for (size_t i = 0; i < usual->finishes; i++)
-            pg_array_int(&p, PG_INT8, usual->granted[i].claimed_at);
-        add_outcomes(&p, finished, usual->finishes);
+    if (fast->finishes > 0) {
+        add_fences(&p, finished, fast->finishes);
+        pg_array_begin(&p, PG_INT8, fast->finishes);
+        for (size_t i = 0; i < fast->finishes; i++)
+            pg_array_int(&p, PG_INT8, fast->granted[i].claimed_at);
+        add_outcomes(&p, finished, fast->finishes);
     } else {
         add_absent(&p, finish, sizeof finish / sizeof *finish);
     }
-    once_result r = pg_conn_call(pg, PG_STATEMENT_USUAL, &p, err);
+    once_result r = pg_conn_call(pg, PG_STATEMENT_FAST_BATCH, &p, err);
     pg_params_release(&p);
     return r;
 }

@@ -13,14 +13,14 @@
 
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
-/* Both, without a look at anything (sql/postgres, 36_usual.sql): first the claims, then finishes of grants of this
+/* Both, without a look at anything (sql/postgres, 36_fast_path.sql): first the claims, then finishes of grants of this
  * process, all of one slot. */
-struct pg_usual {
+struct pg_fast_batch {
     struct once_op *const *ops;
     size_t claims, finishes;
     const struct pg_grant *granted; /* of the finishes */
 };
-once_result pg_ask_usual(struct pg_conn *pg, const struct pg_usual *usual, struct once_error *err);
+once_result pg_ask_fast_batch(struct pg_conn *pg, const struct pg_fast_batch *fast, struct once_error *err);
 /* Claims, all of which are expected to be replays: likewise. */
 once_result pg_ask_replays(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_ask_other(struct pg_conn *pg, const struct once_op *op, struct once_error *err);

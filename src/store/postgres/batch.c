@@ -69,7 +69,7 @@ struct batch {
     struct pg_grant *granted; /* likewise */
     size_t count;
     bool twice;   /* two claims of one record go into one statement */
-    bool usual;   /* this try expects the usual */
+    bool fast;    /* this try expects the usual */
     bool replays; /* this try expects nothing but replays: it is one statement, and changes nothing */
 };
 
@@ -210,18 +210,18 @@ static size_t batch_run(const struct batch *b, size_t at)
 }
 
 /* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
-static struct pg_usual batch_usual(const struct batch *b, size_t at)
+static struct pg_fast_batch batch_fast_part(const struct batch *b, size_t at)
 {
-    struct pg_usual usual = { .ops = b->ops + at };
-    if (!b->usual)
-        return usual;
+    struct pg_fast_batch fast = { .ops = b->ops + at };
+    if (!b->fast)
+        return fast;
     if (b->items[at].kind == KIND_CLAIM)
-        usual.claims = batch_run(b, at);
-    size_t next = at + usual.claims;
+        fast.claims = batch_run(b, at);
+    size_t next = at + fast.claims;
     if (next < b->count && b->items[next].kind == KIND_FINISH_GRANTED && b->items[next].stage == b->items[at].stage)
-        usual.finishes = batch_run(b, next);
-    usual.granted = b->granted + next;
-    return usual;
+        fast.finishes = batch_run(b, next);
+    fast.granted = b->granted + next;
+    return fast;
 }
 
 /* How many operations, from `at` on, go into one statement. */
@@ -229,8 +229,8 @@ static size_t batch_statement(const struct batch *b, size_t at)
 {
     if (b->replays)
         return b->count;
-    struct pg_usual usual = batch_usual(b, at);
-    size_t count = usual.claims + usual.finishes;
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    size_t count = fast.claims + fast.finishes;
     return count > 0 ? count : batch_run(b, at);
 }
 
@@ -239,9 +239,9 @@ static once_result send_statement(struct pg_conn *pg, const struct batch *b, siz
 {
     if (b->replays)
         return pg_ask_replays(pg, b->ops, b->count, err);
-    struct pg_usual usual = batch_usual(b, at);
-    if (usual.claims + usual.finishes > 0)
-        return pg_ask_usual(pg, &usual, err);
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    if (fast.claims + fast.finishes > 0)
+        return pg_ask_fast_batch(pg, &fast, err);
     enum kind kind = b->items[at].kind;
     return is_claim(kind)    ? pg_ask_claims(pg, b->ops + at, count, err)
            : is_finish(kind) ? pg_ask_finishes(pg, b->ops + at, count, err)
@@ -313,9 +313,9 @@ static once_result read_statement(const PGresult *r, const struct batch *b, size
         *unusual = !all;
         return result;
     }
-    struct pg_usual usual = batch_usual(b, at);
-    if (usual.claims + usual.finishes > 0)
-        return pg_read_usual(r, &usual, err);
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    if (fast.claims + fast.finishes > 0)
+        return pg_read_fast_batch(r, &fast, err);
     enum kind kind = b->items[at].kind;
     return is_claim(kind)    ? pg_read_claims(r, b->ops + at, count, err)
            : is_finish(kind) ? pg_read_finishes(r, b->ops + at, count, err)
@@ -432,37 +432,37 @@ static void note_clock(struct pg_conn *pg, const struct batch *b)
 
 /* ------------------------------------------------------------------ the usual */
 
-enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, USUAL_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
+enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, FAST_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
 
 /* Keys that nobody has, grants that nobody else finished; or keys that were all finished: the functions that expect
  * just this are much cheaper, but where they are wrong the whole batch has to be done again. So it has to be that way
  * for a few batches first, and for more of them after each time that it was not: up to so many, fewer where being
  * wrong writes nothing. Small batches have little to gain. */
-static unsigned habit_wanted(const struct pg_habit *habit)
+static unsigned habit_wanted(const struct pg_streak *habit)
 {
     return habit->wanted > HABIT_WANTED_MIN ? habit->wanted : HABIT_WANTED_MIN;
 }
 
-static bool habit_holds(const struct pg_habit *habit)
+static bool streak_holds(const struct pg_streak *habit)
 {
     return habit->lasted >= habit_wanted(habit);
 }
 
 /* It was expected, in vain. */
-static void habit_fails(struct pg_habit *habit, unsigned wanted_max)
+static void streak_fails(struct pg_streak *habit, unsigned wanted_max)
 {
     habit->lasted = 0;
     habit->wanted = habit_wanted(habit) < wanted_max / 2 ? 2 * habit_wanted(habit) : wanted_max;
 }
 
 /* A batch was that way, or not. */
-static void habit_note(struct pg_habit *habit, bool held, size_t batch)
+static void streak_note(struct pg_streak *habit, bool held, size_t batch)
 {
     if (!held)
         habit->lasted = 0;
     else if (batch < HABIT_BATCH_MIN)
         return;
-    else if (habit->lasted < USUAL_WANTED_MAX)
+    else if (habit->lasted < FAST_WANTED_MAX)
         habit->lasted++;
     else
         habit->wanted = HABIT_WANTED_MIN;
@@ -479,16 +479,16 @@ static bool is_all_claims(const struct batch *b)
 static void expect(const struct pg_conn *pg, struct batch *b)
 {
     bool worth_it = b->count >= HABIT_BATCH_MIN;
-    b->replays = worth_it && habit_holds(&pg->replaying) && is_all_claims(b);
-    b->usual = worth_it && !b->replays && !b->twice && habit_holds(&pg->usual);
+    b->replays = worth_it && streak_holds(&pg->replay_streak) && is_all_claims(b);
+    b->fast = worth_it && !b->replays && !b->twice && streak_holds(&pg->fast_streak);
 }
 
 static void note_failed_expectation(struct pg_conn *pg, const struct batch *b)
 {
-    if (b->usual)
-        habit_fails(&pg->usual, USUAL_WANTED_MAX);
+    if (b->fast)
+        streak_fails(&pg->fast_streak, FAST_WANTED_MAX);
     if (b->replays)
-        habit_fails(&pg->replaying, REPLAYS_WANTED_MAX);
+        streak_fails(&pg->replay_streak, REPLAYS_WANTED_MAX);
 }
 
 /* Are claims replays for the most part? Then the next are looked for as such first. */
@@ -501,18 +501,18 @@ static void note_replays(struct pg_conn *pg, const struct batch *b)
     }
     if (claims > 0) {
         pg->replays = 2 * replays >= claims;
-        habit_note(&pg->replaying, replays == claims, claims);
+        streak_note(&pg->replay_streak, replays == claims, claims);
     }
 }
 
 static void note_answers(struct pg_conn *pg, const struct batch *b)
 {
     note_replays(pg, b);
-    bool usual = true;
-    for (size_t i = 0; i < b->count && usual; i++)
-        usual = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
-                b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
-    habit_note(&pg->usual, usual, b->count);
+    bool fast = true;
+    for (size_t i = 0; i < b->count && fast; i++)
+        fast = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+               b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
+    streak_note(&pg->fast_streak, fast, b->count);
 }
 
 /* One try. *again: the same transaction may succeed if repeated. */
@@ -536,7 +536,7 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
         roll_back(pg);
         if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
             return ONCE_UNKNOWN;
-        *again = receipt.failure == PG_FAILURE_RETRY || (b->usual && receipt.failure == PG_FAILURE_UNUSUAL) ||
+        *again = receipt.failure == PG_FAILURE_RETRY || (b->fast && receipt.failure == PG_FAILURE_FAST_PATH) ||
                  b->replays; /* whatever it was: the others may do */
         return result_of(receipt.failure);
     }
@@ -570,10 +570,10 @@ once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_
     bool again = true;
     expect(pg, &b);
     for (int i = 0; again && i < RETRIES_MAX; i++) {
-        if (i > 0 && !b.usual && !b.replays)
+        if (i > 0 && !b.fast && !b.replays)
             usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
         if (i > 0)
-            b.usual = b.replays = false;
+            b.fast = b.replays = false;
         r = try_batch(pg, &b, wrote, &again, err);
         if (again)
             note_failed_expectation(pg, &b);

@@ -42,7 +42,7 @@ enum pg_failure pg_failure_of(const struct pg_conn *c, const PGresult *result)
     if (strcmp(state, "22023") == 0)
         return PG_FAILURE_INPUT;
     if (strncmp(state, "23", 2) == 0) /* a unique index, or another constraint */
-        return PG_FAILURE_UNUSUAL;
+        return PG_FAILURE_FAST_PATH;
     if (strncmp(state, "54", 2) == 0)
         return PG_FAILURE_LIMIT;
     if (strncmp(state, "57P", 3) == 0 || strncmp(state, "08", 2) == 0) /* shutting down; connection trouble */
@@ -265,7 +265,7 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot connect: %s", first_line(PQerrorMessage(c->conn), line));
     c->silent = false;
     c->met_count = 0;
-    c->usual.lasted = c->replaying.lasted = 0;
+    c->fast_streak.lasted = c->replay_streak.lasted = 0;
     c->answer_ms = answer_ms_of(c->conn);
     PQsetnonblocking(c->conn, 1);
     PQsetNoticeReceiver(c->conn, on_notice, c);

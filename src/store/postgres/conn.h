@@ -35,7 +35,7 @@ struct pg_session {
 };
 
 /* What batches were like for a while: so many of them; and how many it takes for the next to be expected so. */
-struct pg_habit {
+struct pg_streak {
     unsigned lasted, wanted;
 };
 
@@ -54,10 +54,10 @@ struct pg_conn {
     struct pg_server server;                   /* of the last transaction */
     struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
     size_t met_count;
-    once_time seen_at;                /* postgres/batch.c: the database's clock, as it last told it; 0: it has not */
-    once_time seen_steady;            /* our own steady clock then */
-    struct pg_habit usual, replaying; /* postgres/batch.c: all was as usual; all were replays */
-    bool replays;                     /* postgres/batch.c: of the last batch's claims, half at least */
+    once_time seen_at;     /* postgres/batch.c: the database's clock, as it last told it; 0: it has not */
+    once_time seen_steady; /* our own steady clock then */
+    struct pg_streak fast_streak, replay_streak; /* postgres/batch.c: all was as usual; all were replays */
+    bool replays;                                /* postgres/batch.c: of the last batch's claims, half at least */
 };
 
 /* What became of a statement that failed. */
@@ -67,7 +67,7 @@ enum pg_failure {
     PG_FAILURE_LOCKED, /* somebody holds a lock for too long */
     PG_FAILURE_INPUT,  /* the caller's value was refused */
     PG_FAILURE_LIMIT,
-    PG_FAILURE_UNUSUAL, /* something was in the way of what is usually not looked at */
+    PG_FAILURE_FAST_PATH, /* something was in the way of what is usually not looked at */
     PG_FAILURE_OTHER,
 };
 

@@ -11,7 +11,7 @@
 
 #include "core/err.h"
 #include "core/span.h"
-#include "os/point.h"
+#include "os/crash_point.h"
 #include "postgres_sql.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static once_result refusal(const PGconn *conn, const PGresult *r, struct once_er
 /* Several statements at once, in the simple protocol. */
 static once_result run_text(struct pg_conn *c, const char *sql, struct once_error *err)
 {
-    ONCE_POINT("migrate.statement");
+    ONCE_CRASH_POINT("migrate.statement");
     PGresult *r = PQexec(c->conn, sql);
     ExecStatusType status = PQresultStatus(r);
     bool done = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
@@ -89,9 +89,9 @@ static once_result apply_missing(struct pg_conn *c, int from, struct once_error 
 static once_result commit(struct pg_conn *c, struct once_error *err)
 {
     c->warned = false;
-    ONCE_POINT("migrate.statement");
+    ONCE_CRASH_POINT("migrate.statement");
     PGresult *r = PQexec(c->conn, "COMMIT");
-    ONCE_POINT("migrate.committed");
+    ONCE_CRASH_POINT("migrate.committed");
     once_result result = ONCE_OK;
     if (PQresultStatus(r) != PGRES_COMMAND_OK)
         result = pg_failure_of(c, r) == PG_FAILURE_LOST

@@ -195,16 +195,16 @@ static once_result sweep(struct once_store *base, struct once_sweep *w, struct o
     pg_add_int(&p, PG_INT8, (int64_t)w->after);
     pg_add_int(&p, PG_INT8, SWEEP_SPAN);
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT * FROM once.loose($1, $2)", &p, &r, err);
+    once_result result = ask(s, "SELECT * FROM once.unfinished_attempts($1, $2)", &p, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
     for (int row = 0; row < last && w->count < w->room; row++) {
-        struct once_loose *loose = &w->found[w->count++];
-        *loose = (struct once_loose){ .fence = (uint64_t)pg_int(r, row, 1),
-                                      .due = pg_int(r, row, 2),
-                                      .failed = pg_bool(r, row, 3),
-                                      .has_request = pg_bool(r, row, 7) };
+        struct once_unfinished *unfinished = &w->found[w->count++];
+        *unfinished = (struct once_unfinished){ .fence = (uint64_t)pg_int(r, row, 1),
+                                                .due = pg_int(r, row, 2),
+                                                .failed = pg_bool(r, row, 3),
+                                                .has_request = pg_bool(r, row, 7) };
         once_span record = pg_bytes(r, row, 0);
-        memcpy(loose->record, record.ptr, record.len < 16 ? record.len : 16);
+        memcpy(unfinished->record, record.ptr, record.len < 16 ? record.len : 16);
     }
     if (result == ONCE_OK) {
         bool all = w->count == (size_t)last;
@@ -218,8 +218,8 @@ static once_result sweep(struct once_store *base, struct once_sweep *w, struct o
     return result;
 }
 
-static once_result look(struct once_store *base, const struct once_loose *wanted, size_t count, struct once_page *page,
-                        struct once_error *err)
+static once_result lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                               struct once_page *page, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
     struct pg_params p;
@@ -229,7 +229,7 @@ static once_result look(struct once_store *base, const struct once_loose *wanted
         pg_array_bytes(&p, once_span_of(wanted[i].record, 16));
     PGresult *r = NULL;
     struct gather_page g = { .count = 0 };
-    once_result result = ask(s, "SELECT l.n, (l.answer).* FROM once.look_many($1) l", &p, &r, err);
+    once_result result = ask(s, "SELECT l.n, (l.answer).* FROM once.lookup_many($1) l", &p, &r, err);
     if (result == ONCE_OK && (size_t)PQntuples(r) != count)
         result = once_fail(err, ONCE_CORRUPT, "the database's functions are not ours");
     if (result == ONCE_OK)
@@ -382,7 +382,7 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     PGresult *r = NULL;
     once_result result = ask(s, "SELECT attempts, bytes, now_ms FROM once.counts()", &p, &r, err);
     if (result == ONCE_OK) {
-        stats->records = (uint64_t)pg_int(r, 0, 0);
+        stats->attempts = (uint64_t)pg_int(r, 0, 0);
         stats->bytes = (uint64_t)pg_int(r, 0, 1);
         stats->now = pg_int(r, 0, 2);
         stats->commits = s->first->commits;
@@ -392,7 +392,7 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return result;
 }
 
-static once_result tally(struct once_store *base, struct once_tally *t, struct once_error *err)
+static once_result usage(struct once_store *base, struct once_usage *t, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
     struct pg_params p;
@@ -402,7 +402,7 @@ static once_result tally(struct once_store *base, struct once_tally *t, struct o
     pg_add_int(&p, PG_INT8, SWEEP_SPAN);
     PGresult *r = NULL;
     once_result result =
-        ask(s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.tally($1, $2, $3)", &p, &r, err);
+        ask(s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.usage($1, $2, $3)", &p, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
     for (int row = 0; row < last; row++) {
         once_span tenant = pg_bytes(r, row, 0);
@@ -422,8 +422,8 @@ static once_result tally(struct once_store *base, struct once_tally *t, struct o
 
 /* ------------------------------------------------------------------ keys */
 
-static once_result seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
-                         struct once_error *err)
+static once_result seal_keys(struct once_store *base, const struct once_seal_key_ref *add,
+                             struct once_seal_key_refs *out, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
     struct pg_params p;
@@ -434,11 +434,11 @@ static once_result seals(struct once_store *base, const struct once_seal_mark *a
     }
     PGresult *r = NULL;
     once_result result =
-        ask(s, add != NULL ? "SELECT * FROM once.note_seal($1, $2)" : "SELECT * FROM once.seals()", &p, &r, err);
+        ask(s, add != NULL ? "SELECT * FROM once.add_seal_key($1, $2)" : "SELECT * FROM once.seal_keys()", &p, &r, err);
     for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
         once_span id = pg_bytes(r, row, 0), proof = pg_bytes(r, row, 1);
-        struct once_seal_mark *mark = &out->marks[out->count];
-        if (out->count == ONCE_SEAL_MARKS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
+        struct once_seal_key_ref *mark = &out->refs[out->count];
+        if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
             result = once_fail(err, ONCE_CORRUPT, "what the store says of its keys is not readable");
             break;
         }
@@ -465,7 +465,7 @@ static void close_store(struct once_store *base)
     free(s);
 }
 
-static once_result another(struct once_store *base, struct once_store **out, struct once_error *err);
+static once_result open_another(struct once_store *base, struct once_store **out, struct once_error *err);
 
 static const struct once_store_ops ops = {
     .name = "postgres",
@@ -473,14 +473,14 @@ static const struct once_store_ops ops = {
     .reopen = reopen,
     .list = list,
     .sweep = sweep,
-    .look = look,
+    .lookup_many = lookup_many,
     .history = history,
     .expire = expire,
     .check = check,
     .stats = stats,
-    .tally = tally,
-    .seals = seals,
-    .another = another,
+    .usage = usage,
+    .seal_keys = seal_keys,
+    .open_another = open_another,
     .close = close_store,
 };
 
@@ -495,7 +495,7 @@ static once_result open_handle(const char *url, const struct once_clock *clock, 
     }
     s->base.ops = &ops;
     s->base.shared = true;
-    s->base.finds = true;
+    s->base.has_sweep = true;
     s->first = first != NULL ? first : s;
     s->pg.clock = clock;
     s->pg.grants = first != NULL ? first->pg.grants : pg_grants_new();
@@ -515,7 +515,7 @@ static once_result open_handle(const char *url, const struct once_clock *clock, 
     return ONCE_OK;
 }
 
-static once_result another(struct once_store *base, struct once_store **out, struct once_error *err)
+static once_result open_another(struct once_store *base, struct once_store **out, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
     return open_handle(s->pg.url, s->pg.clock, s->first, out, err);

@@ -5,7 +5,8 @@
 once_result once_store_redis_url_check(once_span url, struct once_error *err)
 {
     (void)url;
-    return once_fail(err, ONCE_INVALID, "this program was built without the Redis tier; it has sqlite:, postgresql: and once:");
+    return once_fail(err, ONCE_INVALID,
+                     "this program was built without the Redis tier; it has sqlite:, postgresql: and once:");
 }
 
 once_result once_store_redis_open(once_span url, const struct once_options *options, struct once_store **out,

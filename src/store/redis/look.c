@@ -234,8 +234,8 @@ once_result redis_store_list(struct once_store *base, const struct once_filter *
 }
 
 /* By their ids, in that order. One that is gone has no state. */
-once_result redis_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
-                             struct once_page *page, struct once_error *err)
+once_result redis_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                                    struct once_page *page, struct once_error *err)
 {
     struct redis_store *s = (struct redis_store *)base;
     struct gather_page g;
@@ -286,12 +286,12 @@ static void tell_attempt(struct gather_history *t, const struct redis_meta *m)
                                          .fence = r->grant.fence,
                                          .attempt = r->attempt,
                                          .state = ONCE_STATE_RUNNING });
-    bool given_back = m->superseded && (m->flags & REDIS_GIVEN_BACK) != 0;
+    bool released_abandoned = m->superseded && (m->flags & REDIS_RELEASED_ABANDONED) != 0;
     if (m->has_result)
         gather_event(t, (struct once_event){ .at = r->finished_at,
-                                             .what = m->stored.released || given_back ? "released"
-                                                     : m->superseded                  ? "superseded"
-                                                                                      : "finished",
+                                             .what = m->stored.released || released_abandoned ? "released"
+                                                     : m->superseded                          ? "superseded"
+                                                                                              : "finished",
                                              .fence = r->grant.fence,
                                              .attempt = r->attempt,
                                              .state = m->stored.released || m->superseded ? ONCE_STATE_NONE : r->state,
@@ -401,7 +401,7 @@ once_result redis_store_stats(struct once_store *base, struct once_stats *stats,
         if (evicted > s->evicted_seen)
             s->evicted += evicted - s->evicted_seen;
         s->evicted_seen = evicted;
-        stats->records = size->integer > own->integer ? (uint64_t)(size->integer - own->integer) : 0;
+        stats->attempts = size->integer > own->integer ? (uint64_t)(size->integer - own->integer) : 0;
         stats->bytes = redis_info_number(info, "used_memory");
     }
     stats->commits = s->commits;

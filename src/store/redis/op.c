@@ -73,7 +73,7 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     s->probing = (out->flags & REDIS_PROBING) != 0;
     s->intent = (out->flags & REDIS_INTENT) != 0;
     s->has_request = (out->flags & REDIS_REQUEST) != 0;
-    s->doubt = (out->flags & REDIS_DOUBT) != 0;
+    s->in_doubt = (out->flags & REDIS_DOUBT) != 0;
     s->record.retryable = (out->flags & REDIS_RETRYABLE) != 0;
     s->record.has_request = s->has_request;
     s->record.body_expired = !s->released && !out->superseded && once_record_is_tombstone(&s->record, now);
@@ -85,7 +85,7 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
                                struct once_record *record, struct once_error *err)
 {
     if (record->body_expired) { /* whether or not it is still there (K8) */
-        once_record_bury(record);
+        once_record_expire_body(record);
         return ONCE_OK;
     }
     if (outcome.len == 0 && (meta->flags & REDIS_APART) != 0)
@@ -95,9 +95,9 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
     struct once_grant grant = record->grant;
     if ((meta->flags & REDIS_VERDICT) != 0)
         grant.fence = 0;
-    uint64_t seal = once_outcome_seal(grant, record->state, record->retryable, record->status);
+    uint64_t sum_seed = once_outcome_sum_seed(grant, record->state, record->retryable, record->status);
     once_result r =
-        once_outcome_decode(outcome, seal, scratch, &record->headers, &record->body, &record->body_dropped, err);
+        once_outcome_decode(outcome, sum_seed, scratch, &record->headers, &record->body, &record->body_dropped, err);
     if (r != ONCE_OK)
         once_error_prefix(err, "record at fence %" PRIu64, record->grant.fence);
     return r;
@@ -169,7 +169,7 @@ static once_result add_resolve(struct args *a, const struct once_op *op, struct 
         struct once_grant grant = { .fence = 0 };
         memcpy(grant.record, op->record, sizeof grant.record);
         r = once_outcome_encode(&v->outcome,
-                                once_outcome_seal(grant, v->outcome.state, v->outcome.retryable, v->outcome.status),
+                                once_outcome_sum_seed(grant, v->outcome.state, v->outcome.retryable, v->outcome.status),
                                 outcome, err);
     }
     add_int(a, (int64_t)v->fence);
@@ -302,8 +302,8 @@ static bool is_same_outcome(const struct once_op *op, const struct redis_meta *m
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
     once_span headers, body;
     bool dropped = false;
-    uint64_t seal = once_outcome_seal(record->grant, record->state, record->retryable, record->status);
-    bool same = once_outcome_decode(op->outcome, seal, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
+    uint64_t sum_seed = once_outcome_sum_seed(record->grant, record->state, record->retryable, record->status);
+    bool same = once_outcome_decode(op->outcome, sum_seed, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
                 dropped == record->body_dropped && once_span_equal(headers, record->headers) &&
                 once_span_equal(body, record->body);
     once_buf_release(&scratch);

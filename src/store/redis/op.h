@@ -20,7 +20,7 @@ enum redis_flag {
     REDIS_REQUEST = 4,
     REDIS_DOUBT = 8,
     REDIS_RETRYABLE = 16,
-    REDIS_GIVEN_BACK = 32,
+    REDIS_RELEASED_ABANDONED = 32,
     REDIS_ARCHIVE = 64,
     REDIS_APART = 256,   /* its outcome is in a key of its own, with a retention of its own */
     REDIS_VERDICT = 128, /* its outcome is sealed without a fence: that was not known before */

@@ -22,9 +22,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-void redis_store_tell(struct redis_store *s, const char *format, ...)
+void redis_store_warn(struct redis_store *s, const char *format, ...)
 {
-    if (s->tell == NULL)
+    if (s->warn == NULL)
         return;
     char place[320], text[700], all[1040];
     va_list args;
@@ -33,7 +33,7 @@ void redis_store_tell(struct redis_store *s, const char *format, ...)
     va_end(args);
     redis_url_text(&s->url, place, sizeof place);
     snprintf(all, sizeof all, "%s: %s", place, text);
-    s->tell(s->tell_arg, all);
+    s->warn(s->warn_arg, all);
 }
 
 once_span redis_info(once_span info, const char *name)
@@ -188,7 +188,7 @@ static void tell_of_server(struct redis_store *s, once_span info)
     bool aof = redis_info_number(info, "aof_enabled") != 0;
     read_setting(s, "appendfsync", fsync, sizeof fsync);
     once_span policy = redis_info(info, "maxmemory_policy"), version = redis_info(info, "redis_version");
-    redis_store_tell(
+    redis_store_warn(
         s, "tier best-effort, Redis %.*s, appendonly %s, appendfsync %s, maxmemory-policy %.*s, %" PRIu64 " replicas%s",
         ONCE_SPAN_ARGS(version), aof ? "yes" : "no",
         !aof               ? "-"
@@ -199,18 +199,18 @@ static void tell_of_server(struct redis_store *s, once_span info)
         : s->url.replicas > 0 ? ", writes wait for replicas"
                               : "");
     if (!aof)
-        redis_store_tell(s, "warning: no append-only file: when Redis ends, every record since its last snapshot is "
+        redis_store_warn(s, "warning: no append-only file: when Redis ends, every record since its last snapshot is "
                             "lost, and what they stood for may be done again; set appendonly yes");
     else if (!s->url.fsync && fsync[0] != '\0' && strcmp(fsync, "always") != 0)
-        redis_store_tell(s,
+        redis_store_warn(s,
                          "warning: appendfsync %s: when the machine fails, what was acknowledged in the last "
                          "seconds is lost; set appendfsync always",
                          fsync);
     if (once_span_starts(policy, ONCE_LIT("volatile-")))
-        redis_store_tell(s, "warning: maxmemory-policy %.*s may evict finished records before their retention is over",
+        redis_store_warn(s, "warning: maxmemory-policy %.*s may evict finished records before their retention is over",
                          ONCE_SPAN_ARGS(policy));
     if (redis_info_number(info, "connected_slaves") < s->url.replicas)
-        redis_store_tell(s, "warning: wait=%u, but Redis has fewer replicas now: no write will be answered",
+        redis_store_warn(s, "warning: wait=%u, but Redis has fewer replicas now: no write will be answered",
                          s->url.replicas);
 }
 
@@ -242,7 +242,7 @@ static void compare_process(struct redis_store *s, once_span info)
     snprintf(run_id, sizeof run_id, "%.*s", id.len < 40 ? (int)id.len : 40, id.ptr != NULL ? (const char *)id.ptr : "");
     if (s->opened && strcmp(run_id, s->run_id) != 0) {
         s->restarts++;
-        redis_store_tell(s, "another process than before: Redis was restarted, or failed over");
+        redis_store_warn(s, "another process than before: Redis was restarted, or failed over");
     }
     if (strcmp(run_id, s->run_id) != 0)
         s->evicted_seen = s->opened ? 0 : redis_info_number(info, "evicted_keys");
@@ -266,12 +266,12 @@ static void compare_store(struct redis_store *s, const redisReply *reply)
     bool other = s->opened && memcmp(s->generation, reply->element[2]->str, 16) != 0;
     s->lost += lost;
     if (other || (s->opened && reply->element[6]->integer != 0))
-        redis_store_tell(s,
+        redis_store_warn(s,
                          "LOST: everything; the store was made anew. %" PRIu64
                          " writes of this process, acknowledged, are gone: what they stood for may be done again",
                          lost);
     else if (lost > 0)
-        redis_store_tell(s,
+        redis_store_warn(s,
                          "LOST: %" PRIu64 " writes of this process, acknowledged, are gone: what they stood for "
                          "may be done again",
                          lost);

@@ -32,7 +32,7 @@ static void notice_loss(struct batch *b, uint64_t writes)
         return;
     uint64_t lost = s->told >= writes ? s->told - (writes - 1) : 0;
     s->lost += lost;
-    redis_store_tell(s,
+    redis_store_warn(s,
                      "LOST: %" PRIu64 " writes of this process, acknowledged, are gone while it was connected: "
                      "what they stood for may be done again",
                      lost);
@@ -209,8 +209,8 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
 }
 
 /* Nothing here is sealed, and nothing can be. */
-static once_result seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
-                         struct once_error *err)
+static once_result seal_keys(struct once_store *base, const struct once_seal_key_ref *add,
+                             struct once_seal_key_refs *out, struct once_error *err)
 {
     (void)base;
     out->count = 0;
@@ -248,12 +248,12 @@ static const struct once_store_ops ops = {
     .apply = apply,
     .reopen = reopen,
     .list = redis_store_list,
-    .look = redis_store_look,
+    .lookup_many = redis_store_lookup_many,
     .history = redis_store_history,
     .expire = expire,
     .check = redis_store_check,
     .stats = redis_store_stats,
-    .seals = seals,
+    .seal_keys = seal_keys,
     .close = close_store,
 };
 
@@ -269,8 +269,8 @@ once_result once_store_redis_open(once_span url, const struct once_options *opti
     s->base.best_effort = true;
     s->clock = options->clock != &once_os_clock ? options->clock : NULL;
     s->may_make = !options->no_migrate;
-    s->tell = options->tell;
-    s->tell_arg = options->tell_arg;
+    s->warn = options->warn;
+    s->warn_arg = options->warn_arg;
     once_buf_init(&s->scratch, ONCE_BODY_LEN_MAX + 1);
     uint64_t chance[2];
     once_os_random(chance, sizeof chance);

@@ -24,8 +24,8 @@ struct redis_store {
     struct redis_conn conn;
     const struct once_clock *clock; /* a test's, or NULL */
     bool may_make;
-    void (*tell)(void *arg, const char *text);
-    void *tell_arg;
+    void (*warn)(void *arg, const char *text);
+    void *warn_arg;
 
     char sha[REDIS_SCRIPT_COUNT][41];
     char handle[45];        /* this handle's name among the witnesses: the time of its opening, and chance */
@@ -57,13 +57,13 @@ once_result redis_store_now(struct redis_store *s, once_time *now, struct once_e
 /* A line of INFO's text: what follows "name:". Empty where there is none. */
 once_span redis_info(once_span info, const char *name);
 uint64_t redis_info_number(once_span info, const char *name);
-__attribute__((format(printf, 2, 3))) void redis_store_tell(struct redis_store *s, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void redis_store_warn(struct redis_store *s, const char *format, ...);
 
 /* redis/look.c */
 once_result redis_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                              struct once_error *err);
-once_result redis_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
-                             struct once_page *page, struct once_error *err);
+once_result redis_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                                    struct once_page *page, struct once_error *err);
 once_result redis_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                                 struct once_error *err);
 /* A step over the names of what is not finished: those whose record Redis removed go. *more: that helped, go on. */

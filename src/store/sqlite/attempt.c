@@ -157,7 +157,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     out->stored.probing = (c.flags & SQLITE_FLAG_PROBING) != 0;
     out->stored.intent = (c.flags & SQLITE_FLAG_INTENT) != 0;
     out->stored.has_request = (c.flags & SQLITE_FLAG_REQUEST) != 0;
-    out->stored.doubt = (c.flags & SQLITE_FLAG_DOUBT) != 0;
+    out->stored.in_doubt = (c.flags & SQLITE_FLAG_DOUBT) != 0;
     out->stored.record.forgotten = (c.flags & SQLITE_FLAG_FORGOTTEN) != 0;
     memcpy(out->stored.nonce, c.nonce, 16);
     struct once_record *r = &out->stored.record;
@@ -187,7 +187,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     if (out->has_result)
         result_columns_read(q, out);
     bool ended = out->has_result && !out->superseded;
-    out->given_back = !ended && renewed && progress.lease_until == c.claimed_at; /* no lease is that short */
+    out->released_abandoned = !ended && renewed && progress.lease_until == c.claimed_at; /* no lease is that short */
     if (out->has_result) {
         r->has_request = r->has_request && (r->retryable || r->state == ONCE_STATE_UNKNOWN);
         r->body_expired = !out->stored.released && once_record_is_tombstone(r, p->now);
@@ -205,14 +205,14 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
     if (!attempt->has_result)
         return ONCE_OK;
     struct once_record *r = &attempt->stored.record;
-    uint64_t seal = once_outcome_seal(r->grant, r->state, r->retryable, r->status);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
     once_result result =
-        once_outcome_decode(attempt->outcome, seal, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
+        once_outcome_decode(attempt->outcome, sum_seed, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
     if (result != ONCE_OK)
         once_error_prefix(err, "record at fence %llu", (unsigned long long)r->grant.fence);
     attempt->kept = r->headers.len > 0 || r->body.len > 0;
     if (r->body_expired) /* whether or not expiry has come by (K8) */
-        once_record_bury(r);
+        once_record_expire_body(r);
     return result;
 }
 
@@ -278,8 +278,8 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
 {
     struct once_buf buf;
     once_buf_init(&buf, outcome->headers.len + outcome->body.len + 64);
-    uint64_t seal = once_outcome_seal(grant, outcome->state, outcome->retryable, outcome->status);
-    once_result r = once_outcome_encode(outcome, seal, &buf, err);
+    uint64_t sum_seed = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
+    once_result r = once_outcome_encode(outcome, sum_seed, &buf, err);
     if (r == ONCE_OK)
         r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at, body_until,
                                  once_buf_span(&buf), err);
@@ -308,8 +308,8 @@ static once_result erase_outcome(struct sqlite_protocol *p, const struct once_re
     };
     struct once_buf buf;
     once_buf_init(&buf, 64);
-    uint64_t seal = once_outcome_seal(r->grant, r->state, r->retryable, r->status);
-    once_result result = once_outcome_encode(&left, seal, &buf, err);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    once_result result = once_outcome_encode(&left, sum_seed, &buf, err);
     if (result == ONCE_OK) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_forget);
         sqlite_bind_int(&q, (int64_t)r->grant.fence);

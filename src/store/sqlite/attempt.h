@@ -68,7 +68,7 @@ struct sqlite_attempt {
     bool has_result;
     bool sum_is_right;          /* of the claim */
     bool progress_sum_is_right; /* also where there is none; a listing does not read enough to tell */
-    bool given_back;            /* released, and left running with its lease over */
+    bool released_abandoned;    /* released, and left running with its lease over */
     bool superseded;            /* its result only says that a later attempt took over */
     bool superseded_expiry;     /* has a result that does not expire by itself */
     bool kept;                  /* after decoding: headers or body are there, also of a tombstone */

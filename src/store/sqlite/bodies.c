@@ -30,8 +30,8 @@ static void read_due(struct sqlite_query *q, struct due *d)
                        .retryable = sqlite_column_int(q, 3) != 0,
                        .status = (int32_t)sqlite_column_int(q, 4) };
     memcpy(d->grant.record, record.ptr, record.len < 16 ? record.len : 16);
-    uint64_t seal = once_outcome_seal(d->grant, d->state, d->retryable, d->status);
-    d->sealed = once_outcome_is_sealed(sqlite_column_span(q, 5), seal);
+    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
+    d->sealed = once_outcome_sum_is_right(sqlite_column_span(q, 5), sum_seed);
 }
 
 static once_result drop(struct sqlite_store *s, const struct due *d, struct once_error *err)
@@ -40,8 +40,8 @@ static once_result drop(struct sqlite_store *s, const struct due *d, struct once
     dropped.status = d->status;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MIN);
-    uint64_t seal = once_outcome_seal(d->grant, d->state, d->retryable, d->status);
-    once_result r = once_outcome_encode(&dropped, seal, &buf, err);
+    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
+    once_result r = once_outcome_encode(&dropped, sum_seed, &buf, err);
     if (r == ONCE_OK) {
         struct sqlite_query q = sqlite_query(&s->db, SQL_body_drop);
         sqlite_bind_int(&q, (int64_t)d->grant.fence);

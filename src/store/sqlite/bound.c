@@ -89,7 +89,7 @@ static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struc
     if (r == ONCE_OK)
         r = sqlite_protocol_do(&b->protocol, op, err);
     if (r == ONCE_OK && op->request->verb != ONCE_VERB_LOOKUP)
-        r = sqlite_index_seal(&b->index, err);
+        r = sqlite_index_close_segment(&b->index, err);
     if (r != ONCE_OK)
         sqlite3_exec(handle, "ROLLBACK TO once_call", NULL, NULL, NULL);
     sqlite3_exec(handle, "RELEASE once_call", NULL, NULL, NULL);
@@ -160,7 +160,7 @@ once_result once_sqlite_finish(struct once_sqlite *b, struct once_grant grant, c
         return r;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MAX);
-    uint64_t seal = once_outcome_seal(grant, outcome->state, outcome->retryable, outcome->status);
+    uint64_t seal = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
     r = once_outcome_encode(outcome, seal, &buf, err);
     if (r == ONCE_OK)
         r = call(b, &request, grant.record, once_buf_span(&buf), reply, err);

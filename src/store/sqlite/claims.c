@@ -197,7 +197,7 @@ once_result sqlite_op_claim(struct sqlite_protocol *p, struct once_op *op, struc
     struct once_decision d = op->request->verb == ONCE_VERB_TAKE_OVER
                                  ? once_decide_take_over(stored, &op->request->take_over, op->again, p->now)
                                  : once_decide_claim(stored, &op->request->claim, p->now);
-    op->not_in_effect = d.change != ONCE_CHANGE_RENEW;
+    op->verified_not_applied = d.change != ONCE_CHANGE_RENEW;
     switch (d.change) {
     case ONCE_CHANGE_CREATE:
         r = claim_create(p, op, err);

@@ -106,7 +106,7 @@ static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, 
         r = sqlite_run(&q, "expire records", err);
     }
     for (size_t i = first; r == ONCE_OK && i < h->gone_len; i++)
-        r = sqlite_index_bury(&s->index, h->gone[i].record, h->gone[i].fence, err);
+        r = sqlite_index_drop_entry(&s->index, h->gone[i].record, h->gone[i].fence, err);
     return r;
 }
 

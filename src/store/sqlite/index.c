@@ -42,7 +42,7 @@ static once_result counters_read(struct sqlite_index *x, struct once_error *err)
     struct sqlite_query q = sqlite_query(x->db, SQL_index_read);
     bool there = sqlite_step(&q);
     if (there) {
-        x->sealed_to = sqlite_column_int(&q, 0);
+        x->closed_to = sqlite_column_int(&q, 0);
         x->tail_to = sqlite_column_int(&q, 1);
         x->fence_floor = sqlite_column_int(&q, 2);
         int64_t newest = sqlite_column_int(&q, 3);
@@ -57,7 +57,7 @@ static once_result counters_read(struct sqlite_index *x, struct once_error *err)
 static once_result counters_write(struct sqlite_index *x, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_index_write);
-    sqlite_bind_int(&q, x->sealed_to);
+    sqlite_bind_int(&q, x->closed_to);
     sqlite_bind_int(&q, x->tail_to);
     sqlite_bind_int(&q, x->fence_floor);
     return sqlite_run(&q, "write the key index", err);
@@ -115,7 +115,7 @@ static once_result load_segments(struct sqlite_index *x, struct once_error *err)
 static once_result load_claims(struct sqlite_index *x, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_claims_after);
-    sqlite_bind_int(&q, x->sealed_to);
+    sqlite_bind_int(&q, x->closed_to);
     once_result r = ONCE_OK;
     while (r == ONCE_OK && sqlite_step(&q)) {
         once_span record = sqlite_column_span(&q, 1);
@@ -257,7 +257,7 @@ static once_result write_bucket(struct sqlite_index *x, int64_t first, unsigned 
 static once_result write_segment(struct sqlite_index *x, const struct sqlite_index_entry *entries, size_t len,
                                  int64_t last, struct once_error *err)
 {
-    int64_t first = x->sealed_to + 1;
+    int64_t first = x->closed_to + 1;
     size_t count = 0;
     once_result r = ONCE_OK;
     struct once_buf buf;
@@ -302,7 +302,7 @@ static once_result collect_from_ram(struct sqlite_index *x, struct sqlite_index_
 static once_result collect_from_tail(struct sqlite_index *x, struct sqlite_index_entry **out, size_t *len,
                                      struct once_error *err)
 {
-    size_t cap = (size_t)(x->tail_to - x->sealed_to) + 1;
+    size_t cap = (size_t)(x->tail_to - x->closed_to) + 1;
     *len = 0;
     *out = malloc(cap * sizeof **out);
     if (*out == NULL)
@@ -319,22 +319,22 @@ static once_result collect_from_tail(struct sqlite_index *x, struct sqlite_index
 
 static once_result write_dying(struct sqlite_index *x, struct once_error *err)
 {
-    if (x->dying.count == 0)
+    if (x->expiring.count == 0)
         return ONCE_OK;
-    struct sqlite_query q = sqlite_query(x->db, SQL_segment_bury);
-    sqlite_bind_int(&q, x->dying.first);
-    sqlite_bind_int(&q, x->dying.count);
-    x->dying.count = 0;
+    struct sqlite_query q = sqlite_query(x->db, SQL_segment_count_dead);
+    sqlite_bind_int(&q, x->expiring.first);
+    sqlite_bind_int(&q, x->expiring.count);
+    x->expiring.count = 0;
     return sqlite_run(&q, "write the key index", err);
 }
 
-once_result sqlite_index_seal(struct sqlite_index *x, struct once_error *err)
+once_result sqlite_index_close_segment(struct sqlite_index *x, struct once_error *err)
 {
     once_result r = write_dying(x, err);
     if (r != ONCE_OK)
         return r;
     int64_t last = x->map != NULL ? x->fence_last : x->tail_to;
-    if (last - x->sealed_to < SQLITE_SEGMENT_LEN)
+    if (last - x->closed_to < SQLITE_SEGMENT_LEN)
         return x->counters_changed ? counters_write(x, err) : ONCE_OK;
     struct sqlite_index_entry *entries = NULL;
     size_t len = 0;
@@ -348,8 +348,8 @@ once_result sqlite_index_seal(struct sqlite_index *x, struct once_error *err)
     }
     if (r != ONCE_OK)
         return r;
-    x->sealing = true;
-    x->sealed_to = x->tail_to = last;
+    x->closing = true;
+    x->closed_to = x->tail_to = last;
     return counters_write(x, err);
 }
 
@@ -385,7 +385,7 @@ void sqlite_index_release(struct sqlite_index *x)
 
 once_result sqlite_index_begin(struct sqlite_index *x, bool writing, struct once_error *err)
 {
-    x->counters_changed = x->sealing = false;
+    x->counters_changed = x->closing = false;
     x->fresh_at_begin = x->fresh_len;
     once_result r = ONCE_OK;
     if (x->map == NULL) {
@@ -397,7 +397,7 @@ once_result sqlite_index_begin(struct sqlite_index *x, bool writing, struct once
     }
     x->fence_last_at_begin = x->fence_last;
     x->fence_floor_at_begin = x->fence_floor;
-    x->dying.first = x->dying.last = x->dying.count = 0;
+    x->expiring.first = x->expiring.last = x->expiring.count = 0;
     return r;
 }
 
@@ -423,9 +423,9 @@ once_result sqlite_index_put(struct sqlite_index *x, const uint8_t record[16], u
 
 void sqlite_index_committed(struct sqlite_index *x)
 {
-    if (x->sealing)
+    if (x->closing)
         x->fresh_len = 0;
-    x->sealing = false;
+    x->closing = false;
     x->fresh_at_begin = x->fresh_len;
     x->fence_last_at_begin = x->fence_last;
     x->fence_floor_at_begin = x->fence_floor;
@@ -445,12 +445,12 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
     }
     x->fence_last = x->fence_last_at_begin;
     x->fence_floor = x->fence_floor_at_begin;
-    if (x->map != NULL && x->sealing) { /* the counters on disk are the old ones again */
+    if (x->map != NULL && x->closing) { /* the counters on disk are the old ones again */
         bool old = counters_read(x, NULL) == ONCE_OK;
         if (!old)
-            x->sealed_to = x->fence_last; /* seal nothing more; a reopen will find the truth */
+            x->closed_to = x->fence_last; /* seal nothing more; a reopen will find the truth */
     }
-    x->sealing = false;
+    x->closing = false;
 }
 
 /* ------------------------------------------------------------------ expiry */
@@ -458,31 +458,32 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
 /* Claims expire about in the order they were made, so one segment gets many in a row. */
 static once_result bury_in_segment(struct sqlite_index *x, int64_t fence, struct once_error *err)
 {
-    if (fence < x->dying.first || fence > x->dying.last) {
+    if (fence < x->expiring.first || fence > x->expiring.last) {
         once_result r = write_dying(x, err);
         if (r != ONCE_OK)
             return r;
         struct sqlite_query q = sqlite_query(x->db, SQL_segment_covering);
         sqlite_bind_int(&q, fence);
         if (sqlite_step(&q)) {
-            x->dying.first = sqlite_column_int(&q, 0);
-            x->dying.last = sqlite_column_int(&q, 1);
+            x->expiring.first = sqlite_column_int(&q, 0);
+            x->expiring.last = sqlite_column_int(&q, 1);
         }
         r = sqlite_end(&q, "look into the key index", err);
-        if (r != ONCE_OK || fence < x->dying.first || fence > x->dying.last)
+        if (r != ONCE_OK || fence < x->expiring.first || fence > x->expiring.last)
             return r;
     }
-    x->dying.count++;
+    x->expiring.count++;
     return ONCE_OK;
 }
 
-once_result sqlite_index_bury(struct sqlite_index *x, const uint8_t record[16], uint64_t fence, struct once_error *err)
+once_result sqlite_index_drop_entry(struct sqlite_index *x, const uint8_t record[16], uint64_t fence,
+                                    struct once_error *err)
 {
     if ((int64_t)fence > x->fence_floor) {
         x->fence_floor = (int64_t)fence;
         x->counters_changed = true;
     }
-    if ((int64_t)fence <= x->sealed_to)
+    if ((int64_t)fence <= x->closed_to)
         return bury_in_segment(x, (int64_t)fence, err);
     if ((int64_t)fence > x->tail_to)
         return ONCE_OK; /* in the gap: in no index on disk */
@@ -520,7 +521,7 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
 once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_count);
-    sqlite_bind_int(&q, x->sealed_to);
+    sqlite_bind_int(&q, x->closed_to);
     *attempts = sqlite_step(&q) ? (uint64_t)sqlite_column_int(&q, 0) : 0;
     return sqlite_end(&q, "count attempts", err);
 }
@@ -600,7 +601,7 @@ once_result sqlite_index_compact(struct sqlite_index *x, struct once_error *err)
     if (r != ONCE_OK)
         return r;
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_worst);
-    sqlite_bind_int(&q, x->dying.first);
+    sqlite_bind_int(&q, x->expiring.first);
     int64_t first = 0, last = 0, count = 0;
     if (sqlite_step(&q)) {
         first = sqlite_column_int(&q, 0);

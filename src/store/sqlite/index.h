@@ -4,10 +4,10 @@
  * A b-tree over random ids dirties a page per claim, so the file has none over all
  * records. Claims are appended; the index is what can be made of them:
  *
- *   segments   cover the fences up to sealed_to. Each is written once, when SEGMENT_LEN
+ *   segments   cover the fences up to closed_to. Each is written once, when SEGMENT_LEN
  *              claims have gathered, as 256 sorted buckets by the id's first byte. A
  *              look-up reads one bucket per segment, newest first.
- *   the tail   a small b-tree over the fences sealed_to+1 .. tail_to.
+ *   the tail   a small b-tree over the fences closed_to+1 .. tail_to.
  *   the gap    claims after tail_to, in no index yet.
  *
  * A process that owns the file keeps the index in RAM (keymap.h), built at open from
@@ -46,13 +46,13 @@ struct sqlite_index_segment {
 struct sqlite_index {
     struct sqlite_db *db;
     struct keymap *map; /* NULL: the index is on disk only */
-    int64_t sealed_to, tail_to, fence_floor, fence_last;
+    int64_t closed_to, tail_to, fence_floor, fence_last;
     int64_t fence_last_at_begin, fence_floor_at_begin;
     struct {
         int64_t first, last, count;
-    } dying; /* the segment whose claims expiry is taking away, and how many so far */
-    bool counters_changed, sealing;
-    struct sqlite_index_entry *fresh; /* in RAM: the claims after sealed_to, oldest first */
+    } expiring; /* the segment whose claims expiry is taking away, and how many so far */
+    bool counters_changed, closing;
+    struct sqlite_index_entry *fresh; /* in RAM: the claims after closed_to, oldest first */
     size_t fresh_len, fresh_cap, fresh_at_begin;
     struct sqlite_index_segment *segments; /* on disk: newest first; read anew when begun */
     size_t segment_count, segment_cap;
@@ -68,14 +68,14 @@ once_result sqlite_index_find(struct sqlite_index *index, const uint8_t record[1
 uint64_t sqlite_index_next_fence(struct sqlite_index *index);
 once_result sqlite_index_put(struct sqlite_index *index, const uint8_t record[16], uint64_t fence,
                              struct once_error *err);
-once_result sqlite_index_seal(struct sqlite_index *index, struct once_error *err);
+once_result sqlite_index_close_segment(struct sqlite_index *index, struct once_error *err);
 void sqlite_index_committed(struct sqlite_index *index);
 void sqlite_index_rolled_back(struct sqlite_index *index);
 
 /* Expiry took this claim away, in the current transaction. The map, which cannot be
  * rolled back here, is told after the commit by sqlite_index_forget(). */
-once_result sqlite_index_bury(struct sqlite_index *index, const uint8_t record[16], uint64_t fence,
-                              struct once_error *err);
+once_result sqlite_index_drop_entry(struct sqlite_index *index, const uint8_t record[16], uint64_t fence,
+                                    struct once_error *err);
 void sqlite_index_forget(struct sqlite_index *index, const uint8_t record[16], uint64_t fence);
 /* How many attempts there are, about; without a walk over them. */
 once_result sqlite_index_count(struct sqlite_index *index, uint64_t *attempts, struct once_error *err);

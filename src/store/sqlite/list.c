@@ -97,7 +97,8 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
                                          .state = ONCE_STATE_RUNNING });
     if (a->has_result)
         gather_event(t, (struct once_event){ .at = r->finished_at,
-                                             .what = a->stored.released || (a->superseded && a->given_back) ? "released"
+                                             .what = a->stored.released || (a->superseded && a->released_abandoned)
+                                                         ? "released"
                                                      : a->superseded ? "superseded"
                                                                      : "finished",
                                              .fence = r->grant.fence,

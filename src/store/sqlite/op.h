@@ -44,8 +44,8 @@ once_time sqlite_op_body_until(const struct once_record *record, const struct on
 /* sqlite/claims.c: a claim, or a takeover of what was seen. */
 once_result sqlite_op_claim(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 
-/* sqlite/held.c. The first: K10, an operation that is applied again after a lost answer, while others of its batch, or
- * other holders, went on from what it did: its own attempt shows whether it took effect. */
+/* sqlite/holder.c. The first: K10, an operation that is applied again after a lost answer, while others of its batch,
+ * or other holders, went on from what it did: its own attempt shows whether it took effect. */
 once_result sqlite_op_answer_if_done(struct sqlite_protocol *p, struct once_op *op, bool *done, struct once_error *err);
 once_result sqlite_op_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 once_result sqlite_op_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);

@@ -18,12 +18,12 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
-#include "store/sqlite/log.h"
 #include "store/sqlite/recent.h"
 #include "store/sqlite/route.h"
 #include "store/sqlite/schema.h"
+#include "store/sqlite/wal_vfs.h"
 
 enum {
     CHECKPOINT_PAGES_MIN = 100,        /* the log of a small store stays small: it must fit the disk too */
@@ -54,7 +54,7 @@ static once_result open_handle(struct sqlite_store *s, struct once_error *err)
     int rc =
         sqlite3_open_v2(s->files.path, &s->db.handle,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW,
-                        sqlite_log_vfs());
+                        sqlite_wal_vfs());
     if (rc != SQLITE_OK)
         return sqlite_fail(s->db.handle, rc, "open the database", err);
     return sqlite_schema_configure(s->db.handle, err);
@@ -148,7 +148,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
     once_result r = lock ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
         return r;
-    ONCE_POINT("sqlite.locked");
+    ONCE_CRASH_POINT("sqlite.locked");
     if (lock && s->files.suspect)
         r = make_durable(s, err);
     if (r != ONCE_OK) {
@@ -168,7 +168,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
     s->protocol.now = sqlite_now(&s->db);
     sqlite_routes_begin(&s->protocol);
     s->changes_at_begin = sqlite3_total_changes64(s->db.handle);
-    ONCE_POINT("sqlite.begun");
+    ONCE_CRASH_POINT("sqlite.begun");
     return ONCE_OK;
 }
 
@@ -255,14 +255,14 @@ static once_result find_fate(struct sqlite_store *s, enum once_fate *fate, struc
 
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
 {
-    once_result r = sqlite_index_seal(&s->index, err);
+    once_result r = sqlite_index_close_segment(&s->index, err);
     if (r == ONCE_OK)
         r = mark_step(s, err);
     if (r != ONCE_OK) {
         sqlite_store_rollback(s);
         return r;
     }
-    ONCE_POINT("sqlite.applied");
+    ONCE_CRASH_POINT("sqlite.applied");
     int rc = sqlite3_exec(s->db.handle, "COMMIT", NULL, NULL, NULL);
     if (rc != SQLITE_OK) {
         r = sqlite_fail(s->db.handle, rc, "commit", err);
@@ -276,14 +276,14 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
             err->result = ONCE_UNKNOWN;
         return ONCE_UNKNOWN;
     }
-    ONCE_POINT("sqlite.committed");
+    ONCE_CRASH_POINT("sqlite.committed");
     s->commits++;
     s->anchoring = false;
     sqlite_index_committed(&s->index);
     checkpoint_if_due(s);
     if (s->base.shared)
         sqlite_files_unlock(&s->files, true);
-    ONCE_POINT("sqlite.unlocked");
+    ONCE_CRASH_POINT("sqlite.unlocked");
     return ONCE_OK;
 }
 
@@ -374,7 +374,7 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     once_result r = sqlite_store_begin(s, false, err);
     if (r != ONCE_OK)
         return r;
-    r = sqlite_index_count(&s->index, &stats->records, err);
+    r = sqlite_index_count(&s->index, &stats->attempts, err);
     stats->commits = s->commits;
     stats->now = s->protocol.now;
     stats->bytes = sqlite_files_size(&s->files);
@@ -404,13 +404,13 @@ static const struct once_store_ops ops = {
     .reopen = reopen,
     .list = sqlite_store_list,
     .sweep = sqlite_store_sweep,
-    .look = sqlite_store_look,
+    .lookup_many = sqlite_store_lookup_many,
     .history = sqlite_store_history,
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
-    .tally = sqlite_store_tally,
-    .seals = sqlite_store_seals,
+    .usage = sqlite_store_usage,
+    .seal_keys = sqlite_store_seal_keys,
     .close = close_store,
 };
 
@@ -488,7 +488,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->base.ops = &ops;
     s->base.shared = options->shared;
     s->base.encoded = true;
-    s->base.finds = true;
+    s->base.has_sweep = true;
     s->no_migrate = options->no_migrate;
     s->db.clock = options->clock;
     once_os_random(s->writer, sizeof s->writer);

@@ -38,17 +38,17 @@ void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);
 
 once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                               struct once_error *err);
-once_result sqlite_store_tally(struct once_store *base, struct once_tally *tally, struct once_error *err);
+once_result sqlite_store_usage(struct once_store *base, struct once_usage *usage, struct once_error *err);
 once_result sqlite_store_sweep(struct once_store *base, struct once_sweep *sweep, struct once_error *err);
-once_result sqlite_store_look(struct once_store *base, const struct once_loose *wanted, size_t count,
-                              struct once_page *page, struct once_error *err);
+once_result sqlite_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                                     struct once_page *page, struct once_error *err);
 once_result sqlite_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
                                  struct once_error *err);
 once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
                                 struct once_error *err);
 once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
                                struct once_check_report *report, struct once_error *err);
-once_result sqlite_store_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
-                               struct once_error *err);
+once_result sqlite_store_seal_keys(struct once_store *base, const struct once_seal_key_ref *add,
+                                   struct once_seal_key_refs *out, struct once_error *err);
 
 #endif

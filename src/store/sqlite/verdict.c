@@ -149,7 +149,7 @@ static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sq
         return sqlite_op_answer_done(op, &attempt->stored.record, err);
     if (arm != ONCE_ARM_DONE)
         return answer_operator(p, op, arm, attempt, err);
-    op->not_in_effect = true;
+    op->verified_not_applied = true;
     once_result r = forgets ? write_forget(p, op, query, attempt, err) : write_verdict(p, op, attempt, err);
     return r == ONCE_OK ? sqlite_op_answer_done(op, &attempt->stored.record, err) : r;
 }

@@ -6,13 +6,12 @@
  * is. A sealed outcome is one whose only header line is "Once-Sealed: ID" and whose body is the envelope of the encoded
  * outcome: the stores below know nothing of this, and whoever reads them by other ways sees what it is.
  *
- * Invariants: S3 what comes through here is never stored plainly, whatever fails: an empty outcome says nothing, all
- *                else is sealed or refused.
- *             S4 a key that is gone is an answer that is not kept (`body_dropped`), never a reason to execute again: K5
- *                holds by what is not sealed. A checkpoint, or a request to be sent again, that cannot be opened makes
- *                its record unknown (K10): whoever held it cannot go on, and nobody can tell how far it got.
- *             S2 what was changed is ONCE_CORRUPT, as a wrong checksum is.
- * The store notes which keys without a tenant it has seen (once_store_seals): without one of them it is not opened.
+ * Invariants: SEAL-3 what comes through here is never stored plainly, whatever fails: an empty outcome says nothing,
+ * all else is sealed or refused. SEAL-4 a key that is gone is an answer that is not kept (`body_dropped`), never a
+ * reason to execute again: K5 holds by what is not sealed. A checkpoint, or a request to be sent again, that cannot be
+ * opened makes its record unknown (K10): whoever held it cannot go on, and nobody can tell how far it got. SEAL-2 what
+ * was changed is ONCE_CORRUPT, as a wrong checksum is. The store notes which keys without a tenant it has seen
+ * (once_store_seal_keys): without one of them it is not opened.
  *
  * On the writer's thread, since who finishes does not say whose record it is: tenants of what was claimed here are
  * remembered, others are looked up, and only where tenants have keys of their own.
@@ -200,7 +199,7 @@ static once_result encode(const struct seal_store *s, struct sealed *to, struct 
     if (q->verb != ONCE_VERB_FINISH || !s->wrap.inner->encoded)
         return ONCE_OK;
     const struct once_outcome *o = &q->outcome;
-    uint64_t seal = once_outcome_seal(q->grant, o->state, o->retryable, o->status);
+    uint64_t seal = once_outcome_sum_seed(q->grant, o->state, o->retryable, o->status);
     once_result r = once_outcome_encode(o, seal, &to->encoded, err);
     to->op.outcome = once_buf_span(&to->encoded);
     return r;
@@ -324,7 +323,7 @@ static enum opened open_outcome(const struct seal_store *s, struct opening *o, s
         return OPENED;
     o->any = true;
     enum opened how = open_bytes(s, r->grant.record, ONCE_SEAL_OUTCOME, r->body, &o->outcome, err);
-    if (how == SHREDDED) { /* S4 */
+    if (how == SHREDDED) { /* SEAL-4 */
         r->headers = r->body = once_span_of(NULL, 0);
         r->body_dropped = r->body_sealed = true;
     } else if (how == OPENED) {
@@ -462,14 +461,14 @@ static void close_store(struct once_store *base)
     wrap_close(base);
 }
 
-static once_result another(struct once_store *base, struct once_store **out, struct once_error *err);
+static once_result open_another(struct once_store *base, struct once_store **out, struct once_error *err);
 
 static const struct once_store_ops ops = {
     .name = "seal",
     .apply = apply,
     .reopen = wrap_reopen,
     WRAP_OPS_REST,
-    .another = another,
+    .open_another = open_another,
     .close = close_store,
 };
 
@@ -491,52 +490,51 @@ static once_result wrap(struct once_store *inner, struct once_seal_ring *ring, b
     return ONCE_OK;
 }
 
-static once_result another(struct once_store *base, struct once_store **out, struct once_error *err)
+static once_result open_another(struct once_store *base, struct once_store **out, struct once_error *err)
 {
     struct seal_store *s = (struct seal_store *)base;
     struct once_store *inner = NULL;
-    once_result r = once_store_another(s->wrap.inner, &inner, err);
+    once_result r = once_store_open_another(s->wrap.inner, &inner, err);
     return r == ONCE_OK ? wrap(inner, s->ring, false, out, err) : r;
 }
 
 /* Does the ring have what this store was sealed with? */
-static once_result check_marks(const struct once_seal_ring *ring, const struct once_seal_marks *marks,
+static once_result check_marks(const struct once_seal_ring *ring, const struct once_seal_key_refs *refs,
                                struct once_error *err)
 {
-    for (size_t i = 0; i < marks->count; i++) {
-        const struct once_seal_mark *mark = &marks->marks[i];
-        const struct once_seal_key *key = once_seal_ring_find(ring, once_span_str(mark->id));
+    for (size_t i = 0; i < refs->count; i++) {
+        const struct once_seal_key_ref *ref = &refs->refs[i];
+        const struct once_seal_key *key = once_seal_ring_find(ring, once_span_str(ref->id));
         uint8_t proof[16];
-        if (key == NULL && once_seal_ring_is_gone(ring, once_span_str(mark->id)))
+        if (key == NULL && once_seal_ring_is_gone(ring, once_span_str(ref->id)))
             continue;
         if (key == NULL)
             return once_fail(err, ONCE_UNAVAILABLE,
                              "bytes of this store are sealed with key '%s', which is not among the keys: add its line; "
                              "or 'ID gone', if what it sealed is not to be read any more",
-                             mark->id);
+                             ref->id);
         once_seal_proof(key, proof);
-        if (memcmp(proof, mark->proof, sizeof proof) != 0)
-            return once_fail(err, ONCE_UNAVAILABLE, "key '%s' is not the one that this store was sealed with",
-                             mark->id);
+        if (memcmp(proof, ref->proof, sizeof proof) != 0)
+            return once_fail(err, ONCE_UNAVAILABLE, "key '%s' is not the one that this store was sealed with", ref->id);
     }
     return ONCE_OK;
 }
 
 /* The key that new bytes are sealed with is noted before the first of them. */
-static once_result add_mark(struct once_store *store, const struct once_seal_ring *ring, struct once_seal_marks *marks,
-                            struct once_error *err)
+static once_result add_mark(struct once_store *store, const struct once_seal_ring *ring,
+                            struct once_seal_key_refs *refs, struct once_error *err)
 {
     const struct once_seal_key *key = once_seal_ring_for(ring, once_span_of(NULL, 0));
-    for (size_t i = 0; i < marks->count; i++)
-        if (strcmp(marks->marks[i].id, key->id) == 0)
+    for (size_t i = 0; i < refs->count; i++)
+        if (strcmp(refs->refs[i].id, key->id) == 0)
             return ONCE_OK;
-    if (marks->count == ONCE_SEAL_MARKS_MAX)
-        return once_fail(err, ONCE_LIMIT, "this store had %d keys already, the limit", ONCE_SEAL_MARKS_MAX);
-    struct once_seal_mark mark = { .id = "" };
-    snprintf(mark.id, sizeof mark.id, "%s", key->id);
-    once_seal_proof(key, mark.proof);
-    once_result r = once_store_seals(store, &mark, marks, err);
-    return r == ONCE_OK ? check_marks(ring, marks, err) : r == ONCE_UNKNOWN ? ONCE_UNAVAILABLE : r;
+    if (refs->count == ONCE_SEAL_KEY_REFS_MAX)
+        return once_fail(err, ONCE_LIMIT, "this store had %d keys already, the limit", ONCE_SEAL_KEY_REFS_MAX);
+    struct once_seal_key_ref ref = { .id = "" };
+    snprintf(ref.id, sizeof ref.id, "%s", key->id);
+    once_seal_proof(key, ref.proof);
+    once_result r = once_store_seal_keys(store, &ref, refs, err);
+    return r == ONCE_OK ? check_marks(ring, refs, err) : r == ONCE_UNKNOWN ? ONCE_UNAVAILABLE : r;
 }
 
 static once_result fetch_ring(const struct once_options *options, struct once_seal_ring **ring, struct once_error *err)
@@ -554,24 +552,24 @@ once_result once_store_seal(struct once_store **store, const struct once_options
 {
     bool wanted = options->seal_keys != NULL || options->seal_keys_command != NULL;
     struct once_seal_ring *ring = NULL;
-    struct once_seal_marks *marks = NULL;
-    if ((*store)->ops->seals == NULL && !wanted)
+    struct once_seal_key_refs *refs = NULL;
+    if ((*store)->ops->seal_keys == NULL && !wanted)
         return ONCE_OK;
-    if ((*store)->ops->seals == NULL)
+    if ((*store)->ops->seal_keys == NULL)
         return once_fail(err, ONCE_INVALID, "who owns this store seals it: give the keys to the daemon");
     once_result r = fetch_ring(options, &ring, err);
-    if (r == ONCE_OK && (marks = calloc(1, sizeof *marks)) == NULL)
+    if (r == ONCE_OK && (refs = calloc(1, sizeof *refs)) == NULL)
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for a store");
     if (r == ONCE_OK)
-        r = once_store_seals(*store, NULL, marks, err);
+        r = once_store_seal_keys(*store, NULL, refs, err);
     if (r == ONCE_OK && ring != NULL)
-        r = check_marks(ring, marks, err);
+        r = check_marks(ring, refs, err);
     if (r == ONCE_OK && ring != NULL)
-        r = add_mark(*store, ring, marks, err);
-    bool sealed = r == ONCE_OK && marks->count > 0;
+        r = add_mark(*store, ring, refs, err);
+    bool sealed = r == ONCE_OK && refs->count > 0;
     if (sealed && ring == NULL && !options->without_keys)
         r = once_fail(err, ONCE_UNAVAILABLE, "bytes of this store are sealed, with key '%s' for one: it needs its keys",
-                      marks->marks[0].id);
+                      refs->refs[0].id);
     if (r == ONCE_OK && sealed) {
         r = wrap(*store, ring, true, store, err);
         if (r == ONCE_OK)
@@ -580,6 +578,6 @@ once_result once_store_seal(struct once_store **store, const struct once_options
             *store = NULL; /* it was closed */
     }
     once_seal_ring_free(ring);
-    free(marks);
+    free(refs);
     return r;
 }

@@ -107,10 +107,10 @@ static int spawn(const char *command, int out, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
-    sigset_t none, usual;
+    sigset_t none, fast;
     sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGPIPE);
+    sigemptyset(&fast);
+    sigaddset(&fast, SIGPIPE);
     if (posix_spawn_file_actions_init(&actions) != 0 || posix_spawnattr_init(&attributes) != 0)
         return ENOMEM;
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -118,7 +118,7 @@ static int spawn(const char *command, int out, pid_t *pid)
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setsigdefault(&attributes, &fast);
     char shell[] = "sh", option[] = "-c", *words = strdup(command);
     char *argv[] = { shell, option, words, NULL };
     int error = words == NULL ? ENOMEM : posix_spawn(pid, "/bin/sh", &actions, &attributes, argv, environ);

@@ -38,10 +38,10 @@ once_result wrap_sweep(struct once_store *base, struct once_sweep *sweep, struct
     return once_store_sweep(inner_of(base), sweep, err);
 }
 
-once_result wrap_look(struct once_store *base, const struct once_loose *wanted, size_t count, struct once_page *page,
-                      struct once_error *err)
+once_result wrap_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                             struct once_page *page, struct once_error *err)
 {
-    return once_store_look(inner_of(base), wanted, count, page, err);
+    return once_store_lookup_many(inner_of(base), wanted, count, page, err);
 }
 
 once_result wrap_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
@@ -66,15 +66,15 @@ once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct
     return once_store_stats(inner_of(base), stats, err);
 }
 
-once_result wrap_tally(struct once_store *base, struct once_tally *tally, struct once_error *err)
+once_result wrap_usage(struct once_store *base, struct once_usage *usage, struct once_error *err)
 {
-    return once_store_tally(inner_of(base), tally, err);
+    return once_store_usage(inner_of(base), usage, err);
 }
 
-once_result wrap_seals(struct once_store *base, const struct once_seal_mark *add, struct once_seal_marks *out,
-                       struct once_error *err)
+once_result wrap_seal_keys(struct once_store *base, const struct once_seal_key_ref *add, struct once_seal_key_refs *out,
+                           struct once_error *err)
 {
-    return once_store_seals(inner_of(base), add, out, err);
+    return once_store_seal_keys(inner_of(base), add, out, err);
 }
 
 void wrap_close(struct once_store *base)
