@@ -1,0 +1,1 @@
+"""What tests share. A test puts its parent folder on sys.path, then: from lib.tap import ok."""
