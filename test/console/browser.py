@@ -4,6 +4,8 @@
 playwright-core comes from npm, into a private folder; without it, node or Chromium this is skipped. SIZE=N: N times
 100,000 keys. ONCE_CONSOLE_SHOTS=FOLDER keeps the pictures that docs/console.md shows."""
 import random
+import signal
+import threading
 import time
 
 from consoletest import *
@@ -66,7 +68,7 @@ def stage(path):
             service.stdin.flush()
             service.stdout.readline()
     do("message orders.paid order-17 <script>document.title='pwned'</script>", "message orders.paid order-18 receipt")
-    subprocess.run([ONCE, "relay", "--store", "sqlite:" + path, "--route", "*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=WITHIN)
+    subprocess.run([ONCE, "relay", "--store", "sqlite:" + path, "--route", "*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=SECONDS)
     do("message orders.shipped order-19 parcel")
     service.stdin.close()
     service.wait()
@@ -102,7 +104,7 @@ def answer(daemon, word, session):
         got = daemon.api("claim", tenant="acme", key=key)
         return "%s %s %s" % (got["arm"], got.get("status"), got.get("body", ""))
     if what == "resolve":
-        done = subprocess.run([ONCE, "keys", "resolve", key, "--tenant", "acme", "--done", "--status", "200", "--reason", "meanwhile", "--store", "once:%s/once.sock" % daemon.folder, "--quiet"], timeout=WITHIN)
+        done = subprocess.run([ONCE, "keys", "resolve", key, "--tenant", "acme", "--done", "--status", "200", "--reason", "meanwhile", "--store", "once:%s/once.sock" % daemon.folder, "--quiet"], timeout=SECONDS)
         return "ok" if done.returncode == 0 else "failed"
     if what == "token":
         return hand_out(daemon)
@@ -149,7 +151,7 @@ def main():
         thread.join()
     code = browser.wait()
     daemon.process.send_signal(signal.SIGTERM)
-    ended = daemon.process.wait(WITHIN)
+    ended = daemon.process.wait(SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if code != 0 or ended != 0 else 0)
 

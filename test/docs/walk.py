@@ -33,7 +33,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.join(HERE, "../..")
 sys.path.insert(0, os.path.join(HERE, ".."))
-from ports import free_ports
+from lib.ports import free_ports
 
 MARK = "=== end of command ==="
 LANGUAGES = ("sh", "console", "c", "nginx", "sql")

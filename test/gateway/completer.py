@@ -22,7 +22,7 @@ from gateway import (BOUND_S, Daemon, Location, ONCE, SINGLE, SIZE, Suite, expec
 from abandoned import Completing
 from leases import LEASE, end_leases
 import upstream
-import wireclient as w
+from lib import wireclient as w
 from way import Way, is_call
 
 STORED = "once_complete app header=X-Test;"

@@ -29,8 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 sys.dont_write_bytecode = True
 from upstream import Upstream
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port
+from lib import sanitized
+from lib.ports import free_port
 
 BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))

@@ -12,7 +12,7 @@ import sys
 
 from gateway import BOUND_S, HERE, expect, wait_for
 sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 LEASE = "once_lease 600s;"
 STATES = ("absent", "running", "succeeded", "failed", "unknown")

@@ -335,7 +335,7 @@ def what_is_sent_again_is_counted_once():
 
 def free_http(of):
     """The daemon's HTTP port: chosen before, so that it is known."""
-    from ports import free_port
+    from lib.ports import free_port
     port = free_port()
     of.daemon.arguments = ["--http", "127.0.0.1:%d" % port]
     return port

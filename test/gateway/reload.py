@@ -16,7 +16,7 @@ import time
 from gateway import (BOUND_S, Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, children_of, expect, expect_equal,
                      new_token, request_bytes, wait_for)
 from abandoned import hold
-import wireclient as w
+from lib import wireclient as w
 from way import Way, is_call
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),

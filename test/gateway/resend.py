@@ -11,7 +11,7 @@ from gateway import Closed, Gateway, HERE, Location, ONCE, SINGLE, SIZE, Suite, 
 from leases import LEASE, state_of
 import upstream
 sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 LOCATION = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;")
 IMPATIENT = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", more=("proxy_read_timeout 3s;",))

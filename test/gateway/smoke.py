@@ -20,8 +20,8 @@ import tempfile
 import threading
 import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port
+from lib import sanitized
+from lib.ports import free_port
 
 ONCE = os.environ["ONCE_BIN"]
 MODULE = os.environ["ONCE_NGINX_MODULE"]

@@ -2,7 +2,7 @@
 import socket
 import threading
 
-import wireclient as w
+from lib import wireclient as w
 
 
 class Way:

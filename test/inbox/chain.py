@@ -25,7 +25,7 @@ def publish(topic):
     expire()
     broker.forget_ids(topic)
     relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *RELAY)
-    until(outbox_is_empty, "everything published")
+    wait_for(outbox_is_empty, "everything published")
     relay.stop()
 
 
@@ -96,7 +96,7 @@ def killed_while_one_is_held_up():
     expected = enqueue(topic, 0, 40, 7)
     publish(topic)
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--window", "1000", "--timeout", "1000s")
-    until(lambda: held.is_set() and len(effects()) == 40 - 6, "all but those of its key")
+    wait_for(lambda: held.is_set() and len(effects()) == 40 - 6, "all but those of its key")
     for _ in range(3):  # reports: what is done was told the broker in between
         consumer.p.stdout.readline()
     consumer.kill()
@@ -122,12 +122,12 @@ def killed_while_others_work():
     consumers = [start(), start()]
     for n in range(4 * SIZE):
         expected += enqueue(topic, 1000 * n, 30, 5)
-        until(lambda: len(effects()) > len(expected) - 60, "some progress", 300)
+        wait_for(lambda: len(effects()) > len(expected) - 60, "some progress", 300)
         victim = rng.randrange(2)
         consumers[victim].kill()
         consumers[victim] = start()
-    until(lambda: len(effects()) >= len(expected), "everything done", 300)
-    until(lambda: broker.unacknowledged(topic, "billing") == 0, "everything acknowledged", 300)
+    wait_for(lambda: len(effects()) >= len(expected), "everything done", 300)
+    wait_for(lambda: broker.unacknowledged(topic, "billing") == 0, "everything acknowledged", 300)
     for consumer in consumers:
         equal(consumer.stop()[0], 0, "a consumer ends in order")
     relay.stop()
@@ -165,11 +165,11 @@ def poison():
     equal(broker.unacknowledged(topic, "billing"), 0, "everything is acknowledged")
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "2")
     once("inbox", "retry", dead[0]["id"], "--reason", "to see it fail", "--store", url("test"))
-    until(lambda: psql("SELECT attempts FROM once.inbox_dead WHERE id = '%s' AND NOT retry" % dead[0]["id"]) == "2", "its second death")
+    wait_for(lambda: psql("SELECT attempts FROM once.inbox_dead WHERE id = '%s' AND NOT retry" % dead[0]["id"]) == "2", "its second death")
     broken[0] = False
     code, said = once("inbox", "retry", "--all-dead", "--consumer", "billing", "--reason", "repaired", "--store", url("test"))
     equal(code, 0, "retried")
-    until(lambda: psql("SELECT count(*) FROM once.inbox_dead") == "0", "the dead letters are delivered")
+    wait_for(lambda: psql("SELECT count(*) FROM once.inbox_dead") == "0", "the dead letters are delivered")
     consumer.stop()
     equal(sorted(effects()), sorted(expected), "and then each effect happened exactly once")
     endpoint.close()

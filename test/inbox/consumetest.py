@@ -10,11 +10,9 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../sql"), os.path.join(HERE, "../brokers"), os.path.join(HERE, "..")]
 from nats import Nats
-from sqltest import equal, finish, ok, once, until
+from sqltest import equal, finish, ok, once, skip_if, wait_for
 
-if Nats.missing():
-    print("1..0 # SKIP " + Nats.missing())
-    sys.exit(0)
+skip_if(Nats.missing())
 folder = tempfile.mkdtemp(prefix="once-consume-")
 nats = Nats(os.path.join(folder, "nats"))
 _store = [0]

@@ -1,1 +1,1 @@
-"""What tests share. A test puts its parent folder on sys.path, then: from lib.tap import ok."""
+"""Code that tests share, one noun a file. A test puts the folder above this one on sys.path: from lib.tap import ok."""

@@ -86,6 +86,12 @@ def skip_all(reason):
     sys.exit(0)
 
 
+def skip_if(reason):
+    """The reason, or something false: it can run."""
+    if reason:
+        skip_all(reason)
+
+
 def bail(why):
     print("Bail out! %s" % why, flush=True)
     sys.exit(1)

@@ -21,7 +21,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port  # noqa: E402
+from lib.ports import free_port  # noqa: E402
 
 BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE") or 1)

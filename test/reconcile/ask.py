@@ -8,7 +8,7 @@ import threading
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port
+from lib.ports import free_port
 from reconciletest import equal, ok, run, wait_for
 
 

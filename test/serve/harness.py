@@ -25,8 +25,8 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port, free_ports
+from lib import sanitized
+from lib.ports import free_port, free_ports
 
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 MODULE = os.environ.get("ONCE_MODULE")

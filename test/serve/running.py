@@ -21,7 +21,7 @@ from harness import (MODULE, ONCE, ROOT, SECONDS, Skip, contains, equal, free_po
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 
 def answers(gateway):
