@@ -4,7 +4,6 @@
 Its jars are not in this repository: Maven fetches them, once, into ~/.cache/once-test (or ONCE_TEST_CACHE).
 `kafka.py fetch` does that ahead of the tests. Topics are not created by themselves."""
 import fcntl
-import glob
 import os
 import shutil
 import socket
@@ -12,7 +11,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 from broker import Broker, START_SECONDS, free_ports, is_open, wait_for
 import certificates

@@ -10,6 +10,8 @@ import time
 
 from consoletest import *
 sys.path.insert(0, os.path.join(HERE, "../outbox"))
+from lib.npm import install
+from lib.tap import skip_all
 from receiver import Receiver
 
 COUNT = 100000 * int(os.environ.get("SIZE", "1"))
@@ -17,26 +19,6 @@ SHOTS = os.environ.get("ONCE_CONSOLE_SHOTS")
 UNKNOWNS = 5
 TRACES = "http://traces.example/search?tags=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D"
 calm = threading.Event()
-
-
-def skip(why):
-    print("1..0 # skipped: " + why)
-    sys.exit(0)
-
-
-def install(folder):
-    """None, or why not."""
-    for program in ("chromium", "node", "npm"):
-        if not shutil.which(program):
-            return "%s is not installed" % program
-    os.mkdir(folder)
-    shutil.copy(os.path.join(HERE, "browser.mjs"), folder)
-    try:
-        run = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache", "playwright-core@1"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
-    except subprocess.TimeoutExpired:
-        return "the npm registry did not give us 'playwright-core' in time"
-    return "the npm registry did not give us 'playwright-core'" if run.returncode != 0 else None
 
 
 def load(daemon, number):
@@ -123,10 +105,10 @@ def answer(daemon, word, session):
 
 def main():
     folder = tempfile.mkdtemp(prefix="once-console-")
-    why = install(folder + "/npm")
+    why = install(folder + "/npm", "playwright-core@1", os.path.join(HERE, "browser.mjs"), ("chromium", "node", "npm"))
     if why:
         shutil.rmtree(folder)
-        skip(why)
+        skip_all(why)
     fill("sqlite:%s/once.db" % folder, COUNT)
     fill("sqlite:%s/once.db" % folder, "request")
     stage(folder + "/shop.db")

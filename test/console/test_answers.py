@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """What the console answers its page: lists, one record, what it holds, verdicts, messages; all bytes as they are."""
-import sqlite3
-import time
 
 from consoletest import *
 sys.path.insert(0, os.path.join(HERE, "../outbox"))

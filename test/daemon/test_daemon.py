@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import shutil
-import time
 import urllib.error
 import urllib.request
 

@@ -7,15 +7,11 @@ import random
 import shutil
 
 from inboxtest import *
+from lib.tap import Cases, chosen, remark
 
 SIZE, SEED = int(os.environ.get("SIZE", "1")), int(os.environ.get("SEED", "1"))
 RELAY = ["--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "60s", "--lease", "120s"]
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 def publish(topic):
@@ -200,10 +196,9 @@ def poison_to_a_topic():
 broker = side(sys.argv[1])
 try:
     migrated()
-    for f in CASES:
-        if len(sys.argv) == 2 or any(word in f.__name__ for word in sys.argv[2:]):
-            print("# " + f.__name__)
-            f()
+    for name, function in chosen(case, sys.argv[2:]):
+        remark(name)
+        function()
 finally:
     broker.broker.__exit__()
     shutil.rmtree(broker.broker.folder, ignore_errors=True)

@@ -11,14 +11,10 @@ import time
 
 from consumetest import *
 from lib.http import Handler, Server
+from lib.tap import Cases
 from lib.listener import Listener, in_thread
 
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 @case
@@ -389,4 +385,4 @@ def the_broker_goes_away():
     equal(open(out).read().split(), ["1", "2"], "each once")
 
 
-main(CASES)
+main(case)

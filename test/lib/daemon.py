@@ -69,6 +69,10 @@ class Daemon:
             return None
         if self.process.poll() is None:
             self.process.send_signal(number)
+        return self.reap()
+
+    def reap(self):
+        """The exit status of one that ends by itself."""
         try:
             code = self.process.wait(SECONDS)
         except subprocess.TimeoutExpired as late:

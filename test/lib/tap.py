@@ -99,6 +99,14 @@ def bail(why):
 
 # ---------------------------------------------------------------- cases
 
+class Cases(list):
+    """`case = Cases()` collects what @case stands before, as (name, function)."""
+
+    def __call__(self, function):
+        self.append((function.__name__, function))
+        return function
+
+
 def chosen(cases, words):
     """Those (name, function) whose name has one of the words in it; all if there are none."""
     return [case for case in cases if not words or any(word in case[0] for word in words)]
@@ -130,6 +138,26 @@ def run(cases, words, width=1, last=()):
     finish()
 
 
+def chained(cases):
+    """Cases that each build on those before: after one that failed or was skipped, the rest is as well."""
+    ended = []
+
+    def link(function):
+        def run_one():
+            if ended:
+                raise ended[0]
+            try:
+                return function()
+            except Skipped as why:
+                ended.append(why)
+                raise
+            except Exception:
+                ended.append(Failed("one before it failed"))
+                raise
+        return run_one
+    return [(name, link(function)) for name, function in cases]
+
+
 def _outcome(function):
     """(passed, addition to the name, diagnostics)"""
     try:
@@ -138,7 +166,8 @@ def _outcome(function):
     except Skipped as why:
         return True, " # SKIP %s" % why, ""
     except Failed as failure:
-        first = failure.__context__  # an error while it was ended in spite of that is not the cause
+        # An error while it was ended in spite of that is not the cause.
+        first = None if failure.__suppress_context__ or failure.__cause__ else failure.__context__
         return False, "", str(failure) + ("\nafter: %r" % first if first else "")
     except Exception:  # pylint: disable=broad-except
         return False, "", traceback.format_exc()

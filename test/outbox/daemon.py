@@ -10,14 +10,10 @@ import time
 from outboxtest import *
 from lib import daemon, http, metrics
 from lib.ports import is_refused
+from lib.tap import Cases, chosen, remark
 
-CASES = []
+case = Cases()
 RELAY = ["--relay-backoff", "10ms", "--relay-backoff-max", "100ms", "--relay-timeout", "60s", "--relay-lease", "120s"]
-
-
-def case(f):
-    CASES.append(f)
-    return f
 
 
 def ask(address, path, body=None):
@@ -255,10 +251,9 @@ def what_is_wrong_is_said(folder):
 
 
 migrated()
-for f in CASES:
-    if all(word in f.__name__ for word in sys.argv[1:]):
-        psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
-        print("# " + f.__name__, flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            f(folder)
+for name, function in chosen(case, sys.argv[1:]):
+    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    remark(name)
+    with tempfile.TemporaryDirectory() as folder:
+        function(folder)
 finish()

@@ -9,13 +9,9 @@ import tempfile
 import threading
 
 from outboxtest import *
+from lib.tap import Cases, chosen, remark
 
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 def enqueue(topic, key, payload, more=""):
@@ -273,9 +269,8 @@ def a_high_rate_leaves_no_bloat():
 
 
 migrated()
-for f in CASES:
-    if all(word in f.__name__ for word in sys.argv[1:]):
-        psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
-        print("# " + f.__name__)
-        f()
+for name, function in chosen(case, sys.argv[1:]):
+    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    remark(name)
+    function()
 finish()

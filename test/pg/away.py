@@ -19,7 +19,7 @@ import sqltest
 from cutcase import Case, says
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import Step, value
+from steps import Step
 from lib.wait import SECONDS, becomes_true
 
 PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])

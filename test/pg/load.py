@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from cluster import Cluster
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))

@@ -8,7 +8,6 @@ this process, whatever happens. Without the program it prints a TAP skip and exi
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile

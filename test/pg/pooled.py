@@ -22,7 +22,7 @@ from pgbouncer import Pooler
 from pgproxy import Proxy
 from sqltest import PSQL, equal, ok, psql
 from standby import standby, waiting
-from steps import Step, value
+from steps import Step
 from lib.wait import becomes_true
 
 ONCE = os.environ["ONCE_BIN"]

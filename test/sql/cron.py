@@ -92,7 +92,7 @@ def it_runs():
     set_ahead(os.environ["SHIFT_CLOCK"], 60 + int(58 - time.time()) % 60)
     ok(float(psql("SELECT extract(epoch FROM clock_timestamp())", "postgres")) > was + 59, "the server's clock is ours")
     psql("SELECT pg_reload_conf()", "postgres")  # pg_cron sleeps until the minute that it saw; a signal wakes it
-    wait_for(lambda: psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres") == "0", "pg_cron to empty the slot", 300, 0.1)
+    wait_for(lambda: psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres") == "0", "pg_cron to empty the slot", 300)
     ok(before == 1, "pg_cron has emptied the slot of an expired record")
     wait_for(lambda: psql("SELECT count(*) FROM cron.job_run_details WHERE end_time IS NOT NULL", "postgres") > "0",
           "the run's end")

@@ -14,6 +14,7 @@ import sys
 
 import sqltest
 from sqltest import Session, equal, finish, ok, once, psql, restart, skip_all, url, wait_for
+from lib.process import is_stopped
 
 NEXT, BROKEN, EDITED = sys.argv[1:4]
 STEP = max(1, 24 // int(os.environ.get("SIZE") or 1))
@@ -72,11 +73,6 @@ def end(process):
     return process.returncode, said
 
 
-def is_stopped(process):
-    with open("/proc/%d/stat" % process.pid) as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
 def waiting(database):
     """How many there wait for a lock."""
     return int(psql("SELECT count(*) FROM pg_stat_activity WHERE datname = '%s' AND wait_event_type = 'Lock'" % database,
@@ -106,7 +102,7 @@ def roles():
     equal(state("r1"), NOTHING, "without rights: nothing is left behind")
     # Two databases at once: the one waits for the other's roles, and finds them made.
     first = start("r2", ONCE_CRASH="migrate.statement:4:stop")
-    wait_for(lambda: is_stopped(first), "the first to stop before COMMIT")
+    wait_for(lambda: is_stopped(first.pid), "the first to stop before COMMIT")
     second = start("r3")
     wait_for(lambda: waiting("r3"), "the second to wait for the roles")
     first.send_signal(signal.SIGCONT)
@@ -214,7 +210,7 @@ def server_dies(reference):
         ok(status == 69, "the server dies at command %d: the migrator says so" % n, status, said)
         equal(state("dying"), NOTHING, "the server dies at command %d: nothing is left" % n)
     process = start("dying", ONCE_CRASH="migrate.statement:4:stop")
-    wait_for(lambda: is_stopped(process), "it to stop before COMMIT")
+    wait_for(lambda: is_stopped(process.pid), "it to stop before COMMIT")
     restart()
     process.send_signal(signal.SIGCONT)
     status, said = end(process)

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../gateway"), os.path.join(HERE, "../inbox"), os.path.join(HERE, "../outbox"), os.path.join(HERE, "../brokers"),
                 os.path.join(HERE, "../sql"), os.path.join(HERE, "..")]
 from collector import Collector
 import gateway as gw
-from outboxtest import drain, equal, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Receiver, Relay, skip_if, wait_for, url
+from outboxtest import ONCE, Receiver, drain, equal, finish, migrated, once, outbox_is_empty, psql, skip_if, url, wait_for
 from nats import Nats
 from lib.http import Handler, Server
 
