@@ -20,7 +20,7 @@ SHOP ?= 9001
 HTTP ?=
 CONSOLE ?= 127.0.0.1:7413
 
-.PHONY: all help deps jars run tour test slow check asan tsan clang fuzz everything durations bench bench-gateway bench-relay sweep storm model install deb deb-test tidy clean
+.PHONY: all help deps jars run tour test slow check asan tsan clang configurations fuzz everything durations bench bench-gateway bench-relay sweep storm model install deb deb-test tidy clean
 
 all: $(BUILD)/build.ninja ## build the library, the program and the tests
 	@ninja -C $(BUILD)
@@ -74,6 +74,14 @@ clang: deps ## does clang build it without a warning? (the tests: make check)
 	@CC=clang meson setup -Dtests=none build-clang >/dev/null 2>&1 || true
 	@ninja -C build-clang
 
+configurations: deps ## the smallest and the largest configuration: both build, and a gateway of the smallest one serves
+	@meson setup -Dauto_features=disabled -Dtests=none build-smallest >/dev/null 2>&1 || true
+	@ninja -C build-smallest
+	@ONCE_BIN=$$PWD/build-smallest/src/cli/once ONCE_NGINX_MODULE=$$PWD/build-smallest/src/gateway/ngx_http_once_module.so python3 test/gateway/smoke.py
+	@test -e $(BUILD)/build.ninja || meson setup --prefix=$(PREFIX) $(BUILD) >/dev/null
+	@meson configure -Dauto_features=enabled $(BUILD)
+	@ninja -C $(BUILD)
+
 fuzz: deps ## each fuzz target for FUZZ_SECONDS
 	@CC=clang meson setup $(LINES) -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false build-fuzz >/dev/null 2>&1 || true
 	@ninja -C build-fuzz fuzzers
@@ -119,4 +127,4 @@ tidy: deps ## format, and look for what the compiler does not
 	@tools/tidy
 
 clean: ## remove all build folders
-	@rm -rf build build-asan build-tsan build-clang build-fuzz build-release build-install build-deb build-deb-test
+	@rm -rf build build-asan build-tsan build-clang build-smallest build-fuzz build-release build-install build-deb build-deb-test

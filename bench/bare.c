@@ -8,12 +8,12 @@
  *
  * usage: bare URL [CALLERS [SECONDS [ROUNDS]]]     a migrated store's; see bench/postgres
  */
-#include "cli/load.h"
-#include "cli/naive.h"
 #include "core/err.h"
 #include "core/span.h"
+#include "load.h"
+#include "naive.h"
 #include "os/os.h"
-#include "store/pg_param.h"
+#include "store/postgres/param.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -262,7 +262,7 @@ static void tell_sizes(PGconn *conn, struct naive *naive)
     struct once_error err;
     if (naive_size(naive, &each, &err) != ONCE_OK)
         die("the naive design", err.text);
-    printf("naive has %.0f bytes a record, bare %.0f: %.2f of that (ours: once bench store)\n", each, bare,
+    printf("naive has %.0f bytes a record, bare %.0f: %.2f of that (ours: once-bench store)\n", each, bare,
            bare / each);
 }
 

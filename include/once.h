@@ -274,8 +274,8 @@ struct once_options {
     const struct once_clock *clock;
     /* What a store has to say to whoever runs it, a line each: what it is not as safe as it could be, what it lost.
      * Called from once_open() and from the engine's thread; NULL: nobody listens. */
-    void (*tell)(void *arg, const char *text);
-    void *tell_arg;
+    void (*warn)(void *arg, const char *text);
+    void *warn_arg;
     /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
      * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
      * without its keys. Not for `once:`: what a daemon owns, it seals. */
@@ -697,9 +697,9 @@ ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn 
 
 /* Counters since once_open(). */
 struct once_stats {
-    uint64_t operations, batches, commits, busy, settled, fenced, replays, executions;
-    uint64_t records; /* attempts in the store, about: a record has one for each time that it was begun */
-    uint64_t bytes;   /* of the store's files */
+    uint64_t operations, batches, commits, busy, recovered, fenced, replays, executions;
+    uint64_t attempts; /* attempts in the store, about: a record has one for each time that it was begun */
+    uint64_t bytes;    /* of the store's files */
     /* Best-effort tier, as seen by this handle, or the daemon's: */
     uint64_t lost;     /* its own writes that were acknowledged and are gone */
     uint64_t evicted;  /* keys that the server evicted */
@@ -801,17 +801,18 @@ ONCE_API ONCE_CHECKED once_result once_pg_enqueue(struct pg_conn *conn, const st
  * The id is the one that the message came with, or a natural key of what it is about ("order-17 paid"), which also
  * recognises what was published twice. Whoever takes in the same message at the same time waits for the other's end.
  */
-#define ONCE_MARK_RETENTION_MS_DEFAULT (7LL * 24 * 3600 * 1000)
+#define ONCE_INBOX_RETENTION_MS_DEFAULT (7LL * 24 * 3600 * 1000)
 
 struct once_consumer {
-    once_span name;       /* 1 to 255 bytes */
-    int64_t retention_ms; /* how long its marks count; 0: 7 days; ONCE_NEVER */
-    int64_t horizon_ms;   /* how long its broker may deliver a message again, e.g. a topic's retention; 0: not known */
+    once_span name;               /* 1 to 255 bytes */
+    int64_t retention_ms;         /* how long its marks count; 0: 7 days; ONCE_NEVER */
+    int64_t redelivery_window_ms; /* how long its broker may deliver a message again, e.g. a topic's retention; 0: not
+                                     known */
 };
 
 /* Say how long marks are kept, once, e.g. at the start; in a transaction of yours. ONCE_INVALID if the retention is
- * shorter than the horizon: the same message could be taken in twice. Marks of a consumer that never said anything
- * are kept for ever. In SQL it is once.consumer(). */
+ * shorter than the redelivery window: the same message could be taken in twice. Marks of a consumer that never said
+ * anything are kept for ever. In SQL it is once.consumer(). */
 ONCE_API ONCE_CHECKED once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_consumer *consumer,
                                                        struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_pg_consumer(struct pg_conn *conn, const struct once_consumer *consumer,

@@ -55,9 +55,9 @@
 extern "C" {
 #endif
 
-#define ONCE_FLOW_STEPS_MAX 24                                /* of one flow */
-#define ONCE_FLOW_NAME_LEN_MAX 30                             /* of a flow, of a step: FLOW/STEP? is a recovery point */
-#define ONCE_FLOW_KEPT_LEN_MAX (ONCE_CHECKPOINT_LEN_MAX - 16) /* request, state and answer together */
+#define ONCE_FLOW_STEPS_MAX 24    /* of one flow */
+#define ONCE_FLOW_NAME_LEN_MAX 30 /* of a flow, of a step: FLOW/STEP? is a recovery point */
+#define ONCE_FLOW_CHECKPOINT_LEN_MAX (ONCE_CHECKPOINT_LEN_MAX - 16) /* request, state and answer together */
 #define ONCE_FLOW_ATTEMPTS_MAX_DEFAULT 20
 #define ONCE_FLOW_CRASHES_MAX_DEFAULT 5
 #define ONCE_FLOW_BACKOFF_MS_DEFAULT 1000
@@ -133,7 +133,7 @@ struct once_probe_http {
 
 /* For a probe: asks there. A whole 200 with a body: that is the answer, as once_call_answered() takes it. A whole 404:
  * it did not happen, and the call is made. Anything else tells nothing: redirects, which are not followed, other
- * statuses, no answer or half of one, one over ONCE_FLOW_KEPT_LEN_MAX or without a length. */
+ * statuses, no answer or half of one, one over ONCE_FLOW_CHECKPOINT_LEN_MAX or without a length. */
 ONCE_API ONCE_CHECKED once_step_end once_call_probe_http(struct once_call *call, const struct once_probe_http *probe);
 
 /* False once the lease is over unrenewed, or somebody took over: do not send any more. */
@@ -252,7 +252,7 @@ struct once_flow_round {
     once_time mark_at, whole_at; /* all of this is ours */
 };
 
-struct once_flow_swept {
+struct once_flow_step_report {
     uint32_t looked;    /* records of this flow that were not at their end */
     uint32_t taken;     /* abandoned ones that were taken over here */
     uint32_t ended;     /* of these: have an outcome now */
@@ -272,13 +272,13 @@ struct once_flow_swept {
  * begins a record anew, never replays. Any number of completers may run.
  */
 ONCE_API ONCE_CHECKED once_result once_flow_complete(const struct once_flow *flow, struct once_flow_db *db, void *arg,
-                                                     struct once_flow_round *round, struct once_flow_swept *swept,
+                                                     struct once_flow_round *round, struct once_flow_step_report *swept,
                                                      struct once_error *err);
 
 /* The same in a loop, with `pause_ms` between rounds, until `stop` (asked after every step, and ten times a second
  * during a pause) says so. What a step did, or why it failed, is told to `each`, which may be NULL. */
 typedef bool once_flow_stop_fn(void *arg);
-typedef void once_flow_each_fn(void *arg, once_result result, const struct once_flow_swept *swept,
+typedef void once_flow_each_fn(void *arg, once_result result, const struct once_flow_step_report *swept,
                                const struct once_error *err);
 ONCE_API void once_flow_complete_until(const struct once_flow *flow, struct once_flow_db *db, void *arg,
                                        int64_t pause_ms, once_flow_stop_fn *stop, once_flow_each_fn *each);

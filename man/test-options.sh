@@ -37,8 +37,6 @@ for verb in $("$once" --help | sed -n 's/^  \([a-z]\{2,\}\)  *[a-z].*/\1/p'); do
         for sub in list show resolve release; do of_help keys "$sub"; done >"$tmp/help"
     elif [ "$verb" = outbox ] || [ "$verb" = inbox ]; then
         for sub in list show retry drop; do of_help "$verb" "$sub"; done >"$tmp/help"
-    elif [ "$verb" = bench ]; then
-        { of_help bench; of_help bench relay; } >"$tmp/help"
     else
         of_help "$verb" >"$tmp/help"
     fi

@@ -7,7 +7,7 @@
  * `model/check` runs it; docs/internals/model.md tells each rule and what happens without it.
  *
  * What is what
- *   claim_record()      once_decide_claim() in src/core/decide.c, all seven arms; do_claim() in sqlite_protocol.c,
+ *   claim_record()      once_decide_claim() in src/core/decide.c, all seven arms; do_claim() in sqlite/protocol.c,
  *                       once.claim_record in 30_protocol.sql. A step of the store is atomic and durable: d_step
  *   extend, advance,    do_extend, do_advance, do_finish, do_release; load_held() is `is_mine`. PostgreSQL closes a
  *   finish, release     turn with a result and a takeover closes it as superseded: `st == RUNNING` here
@@ -18,7 +18,7 @@
  *   Worker              once_run() and its callback, or the gateway: the phases are book (a local effect, committed
  *                       with the advance), perhaps the intent to call, the call, the finish, the answer
  *   World               leases (the store's clock), expiry (once_stored_is_expired), and the daemon that gives back a
- *                       grant of which its client never heard (give_back() in src/daemon/conn.c)
+ *                       grant of which its client never heard (give_back() in src/daemon/socket/conn.c)
  *   Operator            do_resolve(), with the fence that was looked at
  *
  * POLICY is what all claims say, and what the callee is like:

@@ -167,7 +167,7 @@ static bool has_signal(void *arg)
     return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
 }
 
-static void tell(void *arg, once_result result, const struct once_flow_swept *swept, const struct once_error *err)
+static void tell(void *arg, once_result result, const struct once_flow_step_report *swept, const struct once_error *err)
 {
     (void)arg;
     if (result != ONCE_OK)
@@ -184,7 +184,7 @@ static void tell(void *arg, once_result result, const struct once_flow_swept *sw
 static int sweep(struct context *context)
 {
     struct once_flow_round round = { .before = 0 };
-    struct once_flow_swept swept = { .more = true };
+    struct once_flow_step_report swept = { .more = true };
     struct once_error err = { .text = "" };
     uint32_t looked = 0;
     while (swept.more) {

@@ -1,2 +1,2 @@
 -- How far the key index reaches, and the newest fence.
-SELECT sealed_to, tail_to, fence_floor, ifnull((SELECT max(fence) FROM once_claim), 0) FROM once_index WHERE one = 1
+SELECT closed_to, tail_to, fence_floor, ifnull((SELECT max(fence) FROM once_claim), 0) FROM once_index WHERE one = 1

@@ -1,6 +1,6 @@
 -- Messages to publish, in order: now, at most. None of a key whose earlier message waits or is suspect.
 SELECT seq, id, topic, message_key, content_type, headers, payload, created_at, refusals, delays, crashes, suspect FROM once_outbox AS o
-WHERE later = 0 AND due <= ?1 AND suspect = 0
+WHERE scheduled = 0 AND due <= ?1 AND suspect = 0
   AND (message_key IS NULL OR NOT EXISTS (SELECT 1 FROM once_outbox AS e WHERE e.message_key = o.message_key AND e.seq < o.seq
-                                          AND e.later = 0 AND (e.due > ?1 OR e.suspect = 1)))
+                                          AND e.scheduled = 0 AND (e.due > ?1 OR e.suspect = 1)))
 ORDER BY seq LIMIT ?2

@@ -1,8 +1,8 @@
 /* advance.c - `once advance`: a command under `once run` records how far it got. */
-#include "cli/cli.h"
-#include "cli/run_env.h"
 #include "cli/verbs.h"
 #include "core/span.h"
+#include "program/cli.h"
+#include "run/env.h"
 
 /* clang-format off */
 static const char help[] =

@@ -1,9 +1,9 @@
 /* check.c - `once check`: does the store keep its invariants? */
-#include "cli/cli.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/json_out.h"
 #include "core/span.h"
+#include "program/cli.h"
+#include "program/text.h"
 
 #include <inttypes.h>
 

@@ -1,9 +1,9 @@
 /* console_setup.c - see console_setup.h. */
 #include "cli/console_setup.h"
 
-#include "daemon/api_guard.h"
-#include "daemon/api_listen.h"
-#include "daemon/console_link.h"
+#include "daemon/api/guard.h"
+#include "daemon/api/listen.h"
+#include "daemon/console/link.h"
 
 #include <string.h>
 

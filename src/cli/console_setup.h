@@ -7,8 +7,8 @@
 #ifndef ONCE_CLI_CONSOLE_SETUP_H
 #define ONCE_CLI_CONSOLE_SETUP_H
 
-#include "cli/cli.h"
-#include "daemon/console.h"
+#include "daemon/console/console.h"
+#include "program/cli.h"
 
 enum console_option {
     CONSOLE_OPTION_LISTEN,

@@ -1,28 +1,28 @@
 /*
  * consume.c - `once consume`: messages of a broker are delivered to an endpoint or a command, each once.
  *
- * The loop of the main thread: it reads from the source while there is room (C4), hands messages to the consumer's
- * threads (jobs/consumer.c), and settles what has ended: acknowledges what is done, after it is durable; buries what is
- * dead, and acknowledges it after that. A message is never acknowledged otherwise.
+ * The loop of the main thread: it reads from the source while there is room (CONSUMER-4), hands messages to the
+ * consumer's threads (messages/consumer.c), and settles what has ended: acknowledges what is done, after it is durable;
+ * buries what is dead, and acknowledges it after that. A message is never acknowledged otherwise.
  */
-#include "jobs/consumer.h"
+#include "messages/consumer.h"
 
-#include "cli/cli.h"
-#include "cli/otlp_setup.h"
-#include "cli/signals.h"
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/span.h"
 #include "core/url.h"
 #include "http/http_call.h"
-#include "jobs/graveyard.h"
-#include "jobs/message_id.h"
+#include "messages/dead_letters/dead_letter_sink.h"
+#include "messages/message_id.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
-#include "os/remark.h"
+#include "os/signals.h"
+#include "os/stderr_log.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -61,7 +61,7 @@ static const char help[] =
     "  --timeout DUR      of one delivery; default 30s\n"
     "  --lease DUR        after which others take over from one that died; default 60s\n"
     "  --retention DUR    how long ids are remembered, or 'never' to forget; default 7d\n"
-    "  --horizon DUR      how long the broker may deliver a message again; default: as the\n"
+    "  --redelivery-window DUR      how long the broker may deliver a message again; default: as the\n"
     "                     broker tells; a retention that is shorter is refused\n"
     "  --backoff DUR      wait up to that after a failure, doubled each time; default 500ms\n"
     "  --backoff-max DUR  but no longer than this; default 1m\n"
@@ -97,7 +97,7 @@ enum {
     OPTION_TIMEOUT,
     OPTION_LEASE,
     OPTION_RETENTION,
-    OPTION_HORIZON,
+    OPTION_REDELIVERY_WINDOW,
     OPTION_BACKOFF,
     OPTION_BACKOFF_MAX,
     OPTION_CA_FILE,
@@ -126,7 +126,7 @@ static const struct option options[] = {
     { "timeout", required_argument, NULL, OPTION_TIMEOUT },
     { "lease", required_argument, NULL, OPTION_LEASE },
     { "retention", required_argument, NULL, OPTION_RETENTION },
-    { "horizon", required_argument, NULL, OPTION_HORIZON },
+    { "redelivery-window", required_argument, NULL, OPTION_REDELIVERY_WINDOW },
     { "backoff", required_argument, NULL, OPTION_BACKOFF },
     { "backoff-max", required_argument, NULL, OPTION_BACKOFF_MAX },
     { "ca-file", required_argument, NULL, OPTION_CA_FILE },
@@ -153,7 +153,7 @@ enum {
 /* A message that is here. Of a dead letter it also has the bytes. */
 struct item {
     struct delivery delivery;
-    struct incoming letter;
+    struct incoming dead_letter;
     char id[ONCE_KEY_LEN_MAX + 1];
     struct once_buf bytes;
     struct item *next; /* of the letters that are here, or of those that could not be settled */
@@ -168,13 +168,13 @@ struct job {
     const char *dead_topic;
     struct otlp_setup otlp;
     char sink_url[ONCE_URL_LEN_MAX + 1];
-    int64_t horizon_ms, report_ms;
+    int64_t redelivery_window_ms, report_ms;
     bool drain;
     struct once_signals signals;
     struct source *source;
     struct consumer *consumer;
-    struct graveyard graveyard;
-    struct item *letters; /* that are being delivered */
+    struct dead_letter_sink dead_letter_sink;
+    struct item *dead_letters; /* that are being delivered */
     /* Dead, or a letter that is done, and that could not be written down yet; the next to be tried first. */
     struct item *stuck, *stuck_last;
     size_t stuck_count;
@@ -278,8 +278,8 @@ static bool parse_option(struct job *job, int option)
         return duration(job, "--lease", false, ONCE_LEASE_MS_MAX, &job->o.lease_ms);
     case OPTION_RETENTION:
         return duration(job, "--retention", true, ONCE_RETENTION_MS_MAX, &job->o.retention_ms);
-    case OPTION_HORIZON:
-        return duration(job, "--horizon", false, ONCE_RETENTION_MS_MAX, &job->horizon_ms);
+    case OPTION_REDELIVERY_WINDOW:
+        return duration(job, "--redelivery-window", false, ONCE_RETENTION_MS_MAX, &job->redelivery_window_ms);
     case OPTION_BACKOFF:
         return duration(job, "--backoff", false, HOUR_MS, &job->o.backoff_ms);
     case OPTION_BACKOFF_MAX:
@@ -352,7 +352,7 @@ static void report_text(const struct job *job, const struct consumer_counts *c, 
            c->done, rate, c->duplicates, c->failed, c->delayed, c->dead, busy);
     if (job->lag >= 0)
         printf(", waiting %" PRId64, job->lag);
-    if (job->graveyard.letters != NULL)
+    if (job->dead_letter_sink.dead_letters != NULL)
         printf(", dead letters %" PRId64, job->dead);
     putchar('\n');
 }
@@ -371,7 +371,7 @@ static void report_json(const struct job *job, const struct consumer_counts *c, 
     once_json_uint(&json, "here", busy);
     if (job->lag >= 0)
         once_json_int(&json, "waiting", job->lag);
-    if (job->graveyard.letters != NULL)
+    if (job->dead_letter_sink.dead_letters != NULL)
         once_json_int(&json, "dead_letters", job->dead);
     once_json_close(&json);
 }
@@ -386,8 +386,9 @@ static void report(struct job *job)
     consumer_counts(job->consumer, &counts);
     if (job->source->ops->lag(job->source, &job->lag, &err) != ONCE_OK)
         job->lag = -1;
-    if (job->graveyard.letters != NULL)
-        (void)!job->graveyard.letters->ops->count(job->graveyard.letters, job->o.name, &job->dead, &err);
+    if (job->dead_letter_sink.dead_letters != NULL)
+        (void)!job->dead_letter_sink.dead_letters->ops->count(job->dead_letter_sink.dead_letters, job->o.name,
+                                                              &job->dead, &err);
     double seconds = (double)(now - job->reported_ms) / 1000;
     double rate = seconds > 0 ? (double)(counts.done - job->reported) / seconds : 0;
     (job->cli.json ? report_json : report_text)(job, &counts, consumer_busy(job->consumer) + job->stuck_count, rate);
@@ -403,7 +404,7 @@ static void say(struct job *job, const char *what)
     if (job->cli.quiet || now < job->trouble_at)
         return;
     job->trouble_at = now + TROUBLE_MS;
-    once_os_remark("once consume", "%s; trying again", what);
+    once_os_log("once consume", "%s; trying again", what);
 }
 
 /* ------------------------------------------------------------------ items */
@@ -416,7 +417,7 @@ static void free_item(struct item *item)
 
 static void drop_letter(struct job *job, const struct item *item)
 {
-    for (struct item **at = &job->letters; *at != NULL; at = &(*at)->next)
+    for (struct item **at = &job->dead_letters; *at != NULL; at = &(*at)->next)
         if (*at == item) {
             *at = item->next;
             return;
@@ -441,26 +442,27 @@ static bool settle(struct job *job, struct item *item)
 {
     struct delivery *d = &item->delivery;
     struct once_error err;
-    bool letter = item->bytes.len > 0;
+    bool dead_letter = item->bytes.len > 0;
     once_result r = ONCE_OK;
-    if (d->verdict == CONSUMER_DEAD)
-        r = graveyard_bury(&job->graveyard, d, &err);
-    else if (d->verdict == CONSUMER_DONE && letter)
-        r = job->graveyard.letters->ops->settle(job->graveyard.letters, item->letter.letter, &err);
+    if (d->verdict == CONSUMER_DEAD_LETTER)
+        r = dead_letter_sink_put(&job->dead_letter_sink, d, &err);
+    else if (d->verdict == CONSUMER_DONE && dead_letter)
+        r = job->dead_letter_sink.dead_letters->ops->settle(job->dead_letter_sink.dead_letters,
+                                                            item->dead_letter.dead_letter, &err);
     if (r != ONCE_OK) {
         say(job, err.text);
         return false;
     }
-    if (d->verdict == CONSUMER_DEAD)
-        ONCE_POINT("consume.buried");
-    if (letter)
+    if (d->verdict == CONSUMER_DEAD_LETTER)
+        ONCE_CRASH_POINT("consume.dead_lettered");
+    if (dead_letter)
         drop_letter(job, item);
-    else if (d->verdict == CONSUMER_BACK)
-        job->source->ops->back(job->source, d->message);
+    else if (d->verdict == CONSUMER_RETURN)
+        job->source->ops->nack(job->source, d->message);
     else
-        job->source->ops->done(job->source, d->message);
-    if (d->verdict != CONSUMER_BACK)
-        ONCE_POINT("consume.acknowledged");
+        job->source->ops->ack(job->source, d->message);
+    if (d->verdict != CONSUMER_RETURN)
+        ONCE_CRASH_POINT("consume.acknowledged");
     free_item(item);
     return true;
 }
@@ -481,7 +483,7 @@ static void keep(struct job *job, struct item *item)
 /* A try to bury may take as long as the topic's timeout: where others wait for it, this one waits behind them. */
 static void settle_or_keep(struct job *job, struct item *item)
 {
-    bool behind = item->delivery.verdict == CONSUMER_DEAD && job->stuck != NULL;
+    bool behind = item->delivery.verdict == CONSUMER_DEAD_LETTER && job->stuck != NULL;
     if (behind || !settle(job, item))
         keep(job, item);
 }
@@ -513,44 +515,44 @@ static void admit(struct job *job, struct incoming *message)
     size_t len = 0;
     bool dead = false;
     if (item == NULL) {
-        job->source->ops->back(job->source, message);
+        job->source->ops->nack(job->source, message);
         return;
     }
     job->received++;
     struct delivery *d = &item->delivery;
     d->message = message;
     d->owner = item;
-    ONCE_POINT("consume.received");
+    ONCE_CRASH_POINT("consume.received");
     if (message_id_find(job->rules, job->rule_count, message, item->id, &len, &dead)) {
         d->id = once_span_of(item->id, len);
         if (dead) /* from a topic of dead letters: counted anew */
-            snprintf(message->letter, sizeof message->letter, CONSUMER_LETTER_OF_TOPIC);
+            snprintf(message->dead_letter, sizeof message->dead_letter, CONSUMER_DEAD_LETTER_OF_TOPIC);
         consumer_admit(job->consumer, d);
         return;
     }
-    d->verdict = CONSUMER_DEAD;
+    d->verdict = CONSUMER_DEAD_LETTER;
     d->id = once_span_str(message->position);
     snprintf(d->reason, sizeof d->reason, "it has no id (--id-from)");
     settle_or_keep(job, item);
 }
 
-static void admit_letter(void *arg, const char *id, once_span message_id, const struct incoming *m)
+static void admit_dead_letter(void *arg, const char *id, once_span message_id, const struct incoming *m)
 {
     struct job *job = arg;
-    for (const struct item *i = job->letters; i != NULL; i = i->next)
-        if (strcmp(i->letter.letter, id) == 0)
+    for (const struct item *i = job->dead_letters; i != NULL; i = i->next)
+        if (strcmp(i->dead_letter.dead_letter, id) == 0)
             return;
     for (const struct item *i = job->stuck; i != NULL; i = i->next)
-        if (strcmp(i->letter.letter, id) == 0)
+        if (strcmp(i->dead_letter.dead_letter, id) == 0)
             return;
     struct item *item = room_of(job) > 0 ? calloc(1, sizeof *item) : NULL;
     if (item == NULL || message_id.len > ONCE_KEY_LEN_MAX) {
         free(item);
         return;
     }
-    item->letter = *m;
-    once_span *spans[] = { &item->letter.topic, &item->letter.key, &item->letter.content_type, &item->letter.headers,
-                           &item->letter.payload };
+    item->dead_letter = *m;
+    once_span *spans[] = { &item->dead_letter.topic, &item->dead_letter.key, &item->dead_letter.content_type,
+                           &item->dead_letter.headers, &item->dead_letter.payload };
     size_t at = 1;
     once_buf_init(&item->bytes, SOURCE_PAYLOAD_LEN_MAX + (1 << 20));
     once_buf_add_byte(&item->bytes, 0); /* so that a letter has bytes */
@@ -566,9 +568,9 @@ static void admit_letter(void *arg, const char *id, once_span message_id, const 
         message_id = once_span_str(id);
     memcpy(item->id, message_id.ptr, message_id.len);
     item->delivery =
-        (struct delivery){ .message = &item->letter, .owner = item, .id = once_span_of(item->id, message_id.len) };
-    item->next = job->letters;
-    job->letters = item;
+        (struct delivery){ .message = &item->dead_letter, .owner = item, .id = once_span_of(item->id, message_id.len) };
+    item->next = job->dead_letters;
+    job->dead_letters = item;
     consumer_admit(job->consumer, &item->delivery);
 }
 
@@ -576,14 +578,14 @@ static void look_for_letters(struct job *job)
 {
     struct once_error err;
     size_t room = room_of(job);
-    if (job->graveyard.letters == NULL || room == 0)
+    if (job->dead_letter_sink.dead_letters == NULL || room == 0)
         return;
     /* Those that are here are due, too. */
     size_t count = 0;
-    for (const struct item *i = job->letters; i != NULL; i = i->next)
+    for (const struct item *i = job->dead_letters; i != NULL; i = i->next)
         count++;
-    if (job->graveyard.letters->ops->due(job->graveyard.letters, job->o.name, (int32_t)(room + count), admit_letter,
-                                         job, &err) != ONCE_OK)
+    if (job->dead_letter_sink.dead_letters->ops->due(job->dead_letter_sink.dead_letters, job->o.name,
+                                                     (int32_t)(room + count), admit_dead_letter, job, &err) != ONCE_OK)
         say(job, err.text);
 }
 
@@ -655,7 +657,7 @@ static void loop(struct job *job)
         bool idle = false;
         tick(job);
         settle_ended(job, 0);
-        once_result r = job->source->ops->turn(job->source, room_of(job) == 0, &err);
+        once_result r = job->source->ops->keep_alive(job->source, room_of(job) == 0, &err);
         if (r == ONCE_OK)
             r = read_some(job, &idle, &err);
         if (r != ONCE_OK)
@@ -671,12 +673,12 @@ static void wind_up(struct job *job)
     struct once_error err;
     consumer_stop(job->consumer);
     if (!job->cli.quiet && consumer_working(job->consumer) > 0)
-        once_os_remark("once consume", "ending after what is under way");
+        once_os_log("once consume", "ending after what is under way");
     while (consumer_working(job->consumer) > 0) {
         if (once_signals_take(&job->signals) != 0)
             once_signals_die(&job->signals, job->stop != 0 ? job->stop : SIGTERM);
         settle_ended(job, WAIT_MS / 2);
-        (void)!job->source->ops->turn(job->source, true, &err);
+        (void)!job->source->ops->keep_alive(job->source, true, &err);
     }
     consumer_join(job->consumer);
     settle_ended(job, 0);
@@ -685,7 +687,7 @@ static void wind_up(struct job *job)
         struct item *item = job->stuck;
         job->stuck = item->next;
         if (item->bytes.len == 0)
-            job->source->ops->back(job->source, item->delivery.message);
+            job->source->ops->nack(job->source, item->delivery.message);
         free_item(item);
     }
 }
@@ -696,22 +698,22 @@ static void wind_up(struct job *job)
 static int check_horizon(struct job *job)
 {
     struct once_error err;
-    int64_t horizon = job->horizon_ms;
+    int64_t redelivery_window = job->redelivery_window_ms;
     char keeps[ONCE_TEXT_TIME_LEN], needs[ONCE_TEXT_TIME_LEN];
     if (job->o.retention_ms == ONCE_NEVER)
         return ONCE_EXIT_OK;
-    if (horizon == 0 && job->source->ops->horizon(job->source, &horizon, &err) != ONCE_OK)
+    if (redelivery_window == 0 && job->source->ops->redelivery_window(job->source, &redelivery_window, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "ask the broker");
     once_text_about(job->o.retention_ms, keeps);
-    if ((horizon == ONCE_NEVER || horizon == 0) && !job->cli.quiet)
-        once_os_remark("once consume",
-                       "the broker %s; one that it delivers again more than %s after it was delivered is "
-                       "delivered twice (--retention%s)",
-                       horizon == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", keeps,
-                       horizon == 0 ? ", --horizon" : "");
-    if (horizon == ONCE_NEVER || horizon <= job->o.retention_ms)
+    if ((redelivery_window == ONCE_NEVER || redelivery_window == 0) && !job->cli.quiet)
+        once_os_log("once consume",
+                    "the broker %s; one that it delivers again more than %s after it was delivered is "
+                    "delivered twice (--retention%s)",
+                    redelivery_window == 0 ? "does not tell how long it keeps messages" : "keeps messages without end",
+                    keeps, redelivery_window == 0 ? ", --redelivery-window" : "");
+    if (redelivery_window == ONCE_NEVER || redelivery_window <= job->o.retention_ms)
         return ONCE_EXIT_OK;
-    once_text_about(horizon, needs);
+    once_text_about(redelivery_window, needs);
     return once_cli_usage(&job->cli,
                           "--retention %s is shorter than the %s for which the broker may deliver a message again: it "
                           "would be delivered twice",
@@ -721,9 +723,9 @@ static int check_horizon(struct job *job)
 static int open_graveyard(struct job *job)
 {
     struct once_error err;
-    job->graveyard.consumer = job->o.name;
+    job->dead_letter_sink.consumer = job->o.name;
     if (job->dead_topic == NULL) {
-        if (letters_open(job->cli.url, &job->graveyard.letters, &err) != ONCE_OK)
+        if (dead_letters_open(job->cli.url, &job->dead_letter_sink.dead_letters, &err) != ONCE_OK)
             return err.result == ONCE_INVALID ? once_cli_usage(&job->cli, "%s; give a --dead-letter topic", err.text)
                                               : once_cli_error(&job->cli, &err, "open the dead letters");
         return ONCE_EXIT_OK;
@@ -734,7 +736,7 @@ static int open_graveyard(struct job *job)
                               .amqp_login = job->source_options.amqp_login,
                               .kafka_conf = job->source_options.kafka_conf };
     job->source->ops->sink_url(job->source, job->sink_url, sizeof job->sink_url);
-    if (graveyard_open_topic(&job->graveyard, job->sink_url, job->dead_topic, &o, &err) != ONCE_OK)
+    if (dead_letter_sink_open_topic(&job->dead_letter_sink, job->sink_url, job->dead_topic, &o, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the dead letters");
     return ONCE_EXIT_OK;
 }
@@ -784,7 +786,7 @@ static int run(struct job *job)
     otlp_setup_stop(&job->otlp);
     if (job->source != NULL)
         job->source->ops->close(job->source); /* before a sink: one library serves both */
-    graveyard_close(&job->graveyard);
+    dead_letter_sink_close(&job->dead_letter_sink);
     once_close(job->o.once);
     return exit;
 }
@@ -794,7 +796,7 @@ int once_cli_consume(int argc, char **argv)
     struct job job = {
         .cli = { .verb = "consume", .help = help },
         .o = { .lease_ms = ONCE_LEASE_MS_DEFAULT,
-               .retention_ms = ONCE_MARK_RETENTION_MS_DEFAULT,
+               .retention_ms = ONCE_INBOX_RETENTION_MS_DEFAULT,
                .backoff_ms = 500,
                .backoff_ms_max = 60000,
                .takeover = ONCE_TAKEOVER_RERUN,

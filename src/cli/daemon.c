@@ -2,30 +2,30 @@
  * daemon.c - `once daemon`: owns a store and serves it to nginx, to `once` and to libonce
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
-#include "cli/cli.h"
 #include "cli/console_setup.h"
-#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
-#include "cli/signals.h"
-#include "cli/store_url.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/quota_rules.h"
 #include "core/span.h"
-#include "daemon/api.h"
-#include "daemon/api_listen.h"
-#include "daemon/census.h"
-#include "daemon/completer.h"
-#include "daemon/decisions.h"
-#include "daemon/open_questions.h"
-#include "daemon/pulse.h"
-#include "daemon/relayer.h"
-#include "daemon/server.h"
-#include "daemon/status.h"
+#include "daemon/api/api.h"
+#include "daemon/api/listen.h"
+#include "daemon/completer/completer.h"
+#include "daemon/observers/decisions.h"
+#include "daemon/observers/health.h"
+#include "daemon/observers/quota_count.h"
+#include "daemon/observers/status.h"
+#include "daemon/observers/unknown_count.h"
+#include "daemon/relay_thread.h"
+#include "daemon/socket/server.h"
 #include "engine/handle.h"
 #include "http/http_call.h"
 #include "os/notify.h"
-#include "os/remark.h"
+#include "os/signals.h"
+#include "os/stderr_log.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "store/url.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -136,13 +136,13 @@ struct daemon {
     struct console_options console; /* listen is NULL: off */
     struct quota_rules quotas;
     struct relay_setup relay;
-    struct relay_numbers numbers;
+    struct relay_counters relay_counters;
     const char *relay_store;
     struct status status;
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
     struct decisions *log;
-    struct questions *questions;
+    struct unknown_count *unknown_count;
     struct otlp_setup otlp;
 };
 
@@ -268,7 +268,7 @@ static int prepare_relay(struct daemon *d)
         return once_cli_usage(&d->cli, "--relay-store: %s", err.text);
     if (relay_setup_open_sinks(&d->relay, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "relay");
-    d->relay.relay.numbers = &d->numbers;
+    d->relay.relay.counters = &d->relay_counters;
     return ONCE_EXIT_OK;
 }
 
@@ -303,7 +303,7 @@ static void on_usr1(int signal)
 }
 
 /* What tells of the work: logs and spans. */
-static int start_telling(struct daemon *d)
+static int start_logging_and_tracing(struct daemon *d)
 {
     struct once_error err;
     int exit = otlp_setup_start(&d->otlp);
@@ -320,7 +320,7 @@ static int start_telling(struct daemon *d)
     return ONCE_EXIT_OK;
 }
 
-static void stop_telling(struct daemon *d)
+static void stop_logging_and_tracing(struct daemon *d)
 {
     if (reopened != NULL)
         sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL);
@@ -331,15 +331,15 @@ static void stop_telling(struct daemon *d)
 static void put_more(void *arg, FILE *file)
 {
     struct daemon *d = arg;
-    questions_put(d->questions, file);
+    unknown_count_put(d->unknown_count, file);
     fprintf(file,
             "# HELP once_log_lines_dropped_total Lines for standard error that nobody took.\n"
             "# TYPE once_log_lines_dropped_total counter\nonce_log_lines_dropped_total %" PRIu64 "\n",
-            once_os_remarks_dropped());
+            once_os_log_dropped());
     decisions_put(d->log, file);
     exporter_put(d->otlp.tracer.exporter, file);
     if (d->relay.given)
-        relay_numbers_put(&d->numbers, d->relay.patterns, d->relay.relay.route_count, file);
+        relay_counters_put(&d->relay_counters, d->relay.patterns, d->relay.relay.route_count, file);
 }
 
 static void on_escalated(void *arg, struct once_grant grant, once_time since, const char *why)
@@ -400,32 +400,32 @@ static bool choose_socket(struct daemon *d, const char *given)
 }
 
 /* What works besides the server itself. */
-struct others {
-    struct pulse *pulse;
+struct services {
+    struct health *health;
     struct once_api *api;
     struct completer *completer;
     struct console *console;
-    struct relayer *relayer;
-    struct census *census;
-    struct questions *questions;
+    struct relay_thread *relay_thread;
+    struct quota_count *quota_count;
+    struct unknown_count *unknown_count;
 };
 
-static void stop_others(struct others *o)
+static void stop_services(struct services *o)
 {
-    relayer_end(o->relayer); /* it needs its time: all of them at once */
-    census_stop(o->census);
+    relay_thread_end(o->relay_thread); /* it needs its time: all of them at once */
+    quota_count_stop(o->quota_count);
     console_stop(o->console);
     once_api_stop(o->api);
-    questions_stop(o->questions); /* nobody reads it any more */
-    pulse_stop(o->pulse);
+    unknown_count_stop(o->unknown_count); /* nobody reads it any more */
+    health_stop(o->health);
     completer_stop(o->completer);
-    relayer_stop(o->relayer);
+    relay_thread_stop(o->relay_thread);
 }
 
 static void on_ending(void *arg)
 {
     struct daemon *d = arg;
-    pulse_end(d->status.pulse);
+    health_end(d->status.health);
     escalate_end(d->escalations);
 }
 
@@ -436,16 +436,16 @@ static void fill_status(struct daemon *d, const struct once_api_options *of)
     d->status.expiry = of->expiry;
     d->status.escalations = of->escalations;
     d->status.completer = of->completer;
-    d->status.relay = d->relay.given ? &d->numbers : NULL;
+    d->status.relay = d->relay.given ? &d->relay_counters : NULL;
 }
 
-static int start_others(struct daemon *d, const struct server *server, struct others *o)
+static int start_services(struct daemon *d, const struct server *server, struct services *o)
 {
     struct once_error err;
     bool relays = d->relay.given;
-    if (pulse_start(d->options.once, QUEUE_LEN, &o->pulse, &err) != ONCE_OK)
+    if (health_start(d->options.once, QUEUE_LEN, &o->health, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve");
-    d->status.pulse = o->pulse;
+    d->status.health = o->health;
     d->complete.once = d->options.once;
     d->complete.escalations = d->escalations;
     d->complete.log = d->log;
@@ -463,11 +463,11 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
                                         .escalations = escalate_counters(d->escalations),
                                         .completer = completer,
                                         .expiry = server_expiry(server),
-                                        .pulse = d->status.pulse };
+                                        .health = d->status.health };
     fill_status(d, &options);
-    if (d->http != NULL && questions_start(d->options.once, &o->questions, &err) != ONCE_OK)
+    if (d->http != NULL && unknown_count_start(d->options.once, &o->unknown_count, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "count what is unknown");
-    d->questions = o->questions;
+    d->unknown_count = o->unknown_count;
     if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve HTTP");
     d->console.once = d->options.once;
@@ -476,17 +476,17 @@ static int start_others(struct daemon *d, const struct server *server, struct ot
     d->console.expiry = options.expiry;
     if (d->console.listen != NULL && console_start(&d->console, &o->console, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "serve the console");
-    if (relays && relayer_start(&d->relay.relay, &o->relayer, &err) != ONCE_OK)
+    if (relays && relay_thread_start(&d->relay.relay, &o->relay_thread, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "relay");
     return ONCE_EXIT_OK;
 }
 
 /* Before anybody is served. What they were counted before the start is counted again: nothing of it is stored. */
-static int start_quotas(struct daemon *d, struct others *o)
+static int start_quotas(struct daemon *d, struct services *o)
 {
     struct once_error err;
     bool counts = quota_rules_have(&d->quotas, QUOTA_RECORDS) || quota_rules_have(&d->quotas, QUOTA_BYTES);
-    if (counts && census_start(d->options.once, &o->census, &err) != ONCE_OK)
+    if (counts && quota_count_start(d->options.once, &o->quota_count, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "count what tenants have");
     return ONCE_EXIT_OK;
 }
@@ -494,12 +494,12 @@ static int start_quotas(struct daemon *d, struct others *o)
 /* Between opening and closing the server: listens, completes, relays, serves. */
 static int serve_all(struct daemon *d, struct server *server)
 {
-    struct others o = { 0 };
+    struct services o = { 0 };
     int exit = start_quotas(d, &o);
     if (exit == ONCE_EXIT_OK)
-        exit = start_others(d, server, &o);
+        exit = start_services(d, server, &o);
     if (exit != ONCE_EXIT_OK) {
-        stop_others(&o);
+        stop_services(&o);
         return exit;
     }
     if (o.console != NULL)
@@ -511,8 +511,8 @@ static int serve_all(struct daemon *d, struct server *server)
     once_os_notify("READY=1");
     int signal = server_run(server);
     if (!d->cli.quiet)
-        once_os_remark("once daemon", "ended by signal %d", signal);
-    stop_others(&o);
+        once_os_log("once daemon", "ended by signal %d", signal);
+    stop_services(&o);
     return ONCE_EXIT_OK;
 }
 
@@ -557,10 +557,10 @@ static void choose_console_outbox(struct daemon *d, bool postgres)
 }
 
 /* What the store has to say, e.g. what it lost. */
-static void tell_operator(void *arg, const char *text)
+static void warn_operator(void *arg, const char *text)
 {
     (void)arg;
-    once_os_remark("once daemon", "%s", text);
+    once_os_log("once daemon", "%s", text);
 }
 
 /* A client has one, one over HTTP two: as many as are let in need more than a shell's usual limit. */
@@ -590,14 +590,14 @@ static int run(struct daemon *d)
                                                                 : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
     struct once_options options = {
-        .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN, .tell = tell_operator
+        .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN, .warn = warn_operator
     };
     once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK)
         exit = prepare_escalation(d);
     if (exit == ONCE_EXIT_OK)
-        exit = start_telling(d);
+        exit = start_logging_and_tracing(d);
     if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
         exit = once_cli_error(&d->cli, &err, "open the store");
     else if (exit == ONCE_EXIT_OK && d->quotas.any && once_set_quotas(d->options.once, &d->quotas, &err) != ONCE_OK) {
@@ -607,7 +607,7 @@ static int run(struct daemon *d)
         choose_console_outbox(d, postgres);
         exit = serve(d);
     }
-    stop_telling(d); /* nobody is answered any more */
+    stop_logging_and_tracing(d); /* nobody is answered any more */
     once_signals_release(&d->signals);
     return exit;
 }

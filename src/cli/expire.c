@@ -1,7 +1,7 @@
 /* expire.c - `once expire`: gives back the space of records past their retention. */
-#include "cli/cli.h"
-#include "cli/signals.h"
 #include "cli/verbs.h"
+#include "os/signals.h"
+#include "program/cli.h"
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -5,11 +5,11 @@
  * meanwhile and it can be stopped and begun again at any time. What was forgotten has lost its tenant, so a second run
  * finds only what is left. What a forgotten record still does is once_forget()'s: a retry is told, not executed (K5).
  */
-#include "cli/cli.h"
-#include "cli/signals.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/span.h"
+#include "os/signals.h"
+#include "program/cli.h"
+#include "program/text.h"
 
 #include <inttypes.h>
 #include <pthread.h>

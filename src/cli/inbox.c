@@ -2,7 +2,7 @@
 #include "cli/messages.h"
 #include "cli/verbs.h"
 #include "core/span.h"
-#include "inbox/letters.h"
+#include "messages/dead_letters/dead_letters.h"
 
 /* clang-format off */
 static const char help[] =
@@ -55,7 +55,7 @@ static const char help_retry[] =
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --consumer NAME    with --all-dead: of this consumer only\n"
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
-    MESSAGES_HELP_WORD("letter")
+    MESSAGES_HELP_ACTION("letter")
     "\n"
     "exit: 0; 1 one of them is not there, or is being retried; 64 usage; 69 store unavailable\n"
     "\n"
@@ -67,7 +67,7 @@ static const char help_drop[] =
     "Removes dead letters: they will not be delivered any more. One that is under way just now\n"
     "may be.\n"
     "\n"
-    MESSAGES_HELP_WORD("letter")
+    MESSAGES_HELP_ACTION("letter")
     "\n"
     "exit: 0; 1 one of them is not there; 64 usage; 69 store unavailable\n"
     "\n"
@@ -76,29 +76,29 @@ static const char help_drop[] =
 
 static once_result open_letters(const char *url, void **handle, struct once_error *err)
 {
-    struct letters *l = NULL;
-    once_result r = letters_open(url, &l, err);
+    struct dead_letters *l = NULL;
+    once_result r = dead_letters_open(url, &l, err);
     *handle = l;
     return r;
 }
 
 static void close_letters(void *handle)
 {
-    letters_close(handle);
+    dead_letters_close(handle);
 }
 
-static once_result look(void *handle, const char *id, const char *states, const char *topic_prefix,
-                        const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result query(void *handle, const char *id, const char *states, const char *topic_prefix,
+                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
 {
-    struct letters *l = handle;
-    return l->ops->look(l, id, states, topic_prefix, once_span_str(consumer), most, each, arg, err);
+    struct dead_letters *l = handle;
+    return l->ops->query(l, id, states, topic_prefix, once_span_str(consumer), most, each, arg, err);
 }
 
-static once_result resolve(void *handle, const char *id, const char *word, once_span actor, once_span reason,
+static once_result resolve(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err)
 {
-    struct letters *l = handle;
-    return l->ops->resolve(l, id, word, actor, reason, did, err);
+    struct dead_letters *l = handle;
+    return l->ops->resolve(l, id, action, actor, reason, did, err);
 }
 
 static const char *const states[] = { "dead", "retrying", NULL };
@@ -115,7 +115,7 @@ static const struct box box = {
     .help_drop = help_drop,
     .open = open_letters,
     .close = close_letters,
-    .look = look,
+    .query = query,
     .resolve = resolve,
 };
 

@@ -1,6 +1,6 @@
 /* key.c - `once key`: a fresh key. */
-#include "cli/cli.h"
 #include "cli/verbs.h"
+#include "program/cli.h"
 
 /* clang-format off */
 static const char help[] =

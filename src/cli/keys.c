@@ -1,6 +1,6 @@
 /* keys.c - `once keys`: the table of its verbs. */
-#include "cli/cli.h"
 #include "cli/verbs.h"
+#include "program/cli.h"
 
 /* clang-format off */
 static const char help[] =

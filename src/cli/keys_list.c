@@ -1,9 +1,9 @@
 /* keys_list.c - `once keys list`. */
-#include "cli/cli.h"
-#include "cli/record_out.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/span.h"
+#include "program/cli.h"
+#include "program/record_out.h"
+#include "program/text.h"
 
 #include <inttypes.h>
 

@@ -1,9 +1,9 @@
 /* keys_resolve.c - `once keys resolve` and `release`: an operator's word on a record. */
-#include "cli/cli.h"
-#include "cli/frames.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/span.h"
+#include "program/cli.h"
+#include "program/text.h"
+#include "run/frames.h"
 
 #include <inttypes.h>
 

@@ -1,13 +1,13 @@
 /* keys_show.c - `once keys show`: everything about one record. */
-#include "cli/cli.h"
-#include "cli/frames.h"
-#include "cli/record_out.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/record.h"
 #include "core/span.h"
 #include "engine/handle.h"
+#include "program/cli.h"
+#include "program/record_out.h"
+#include "program/text.h"
+#include "run/frames.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

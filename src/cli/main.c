@@ -4,8 +4,8 @@
  * Each verb is a file of its name. What they share is in cli.c (options, messages, the
  * store), exits.h (exit codes), text.c and json_out.c (printing).
  */
-#include "cli/cli.h"
 #include "cli/verbs.h"
+#include "program/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,9 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+#if ONCE_HAVE_CLIENT
     { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
+#endif
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "status", once_cli_status, "how a running daemon is" },
@@ -29,7 +31,6 @@ static const struct verb {
     { "consume", once_cli_consume, "deliver the messages of a broker, each once" },
     { "inbox", once_cli_inbox, "list, show, retry, drop what could not be delivered" },
     { "key", once_cli_key_new, "print a new key" },
-    { "bench", once_cli_bench, "measure a store or the relay on this machine" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
     { "forget", once_cli_forget, "erase what records say of a tenant, or under a key" },

@@ -1,10 +1,10 @@
 /* messages.c - see messages.h. */
 #include "cli/messages.h"
 
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "core/json_out.h"
 #include "core/span.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -262,7 +262,7 @@ int messages_list(const struct box *box, int argc, char **argv)
         return once_cli_usage(&v.cli, "'%s' is too much", argv[optind]);
     int exit = open_box(&v);
     if (exit == ONCE_EXIT_OK &&
-        box->look(v.handle, NULL, v.states, v.topic, v.consumer, (int32_t)v.limit, print_line, &v, &err) != ONCE_OK)
+        box->query(v.handle, NULL, v.states, v.topic, v.consumer, (int32_t)v.limit, print_line, &v, &err) != ONCE_OK)
         exit = once_cli_error(&v.cli, &err, "list messages");
     return end(&v, exit);
 }
@@ -287,7 +287,7 @@ int messages_show(const struct box *box, int argc, char **argv)
     if (v.raw && v.cli.json)
         return once_cli_usage(&v.cli, "one of --raw and --json, please");
     int exit = open_box(&v);
-    if (exit == ONCE_EXIT_OK && box->look(v.handle, argv[optind], "", "", "", 1, print_whole, &v, &err) != ONCE_OK)
+    if (exit == ONCE_EXIT_OK && box->query(v.handle, argv[optind], "", "", "", 1, print_whole, &v, &err) != ONCE_OK)
         exit = once_cli_error(&v.cli, &err, "show a message");
     else if (exit == ONCE_EXIT_OK && v.seen == 0)
         exit = once_cli_fail(&v.cli, ONCE_EXIT_FOUND, "no such message, or %s", box->absent);
@@ -302,12 +302,12 @@ static void keep_id(void *arg, const struct outbox_item *item)
     snprintf(v->ids[v->id_count++], ONCE_UUID_LEN + 1, "%s", item->id);
 }
 
-static int resolve_one(struct verb *v, const char *id, const char *word)
+static int resolve_one(struct verb *v, const char *id, const char *action)
 {
     char did[16];
     struct once_error err;
-    if (v->box->resolve(v->handle, id, word, once_span_str(v->actor), once_span_str(v->reason), did, &err) != ONCE_OK)
-        return once_cli_error(&v->cli, &err, word);
+    if (v->box->resolve(v->handle, id, action, once_span_str(v->actor), once_span_str(v->reason), did, &err) != ONCE_OK)
+        return once_cli_error(&v->cli, &err, action);
     if (v->cli.json) {
         struct once_json json = { .file = stdout };
         once_json_open(&json, NULL, '{');
@@ -316,14 +316,14 @@ static int resolve_one(struct verb *v, const char *id, const char *word)
         once_json_close(&json);
     } else if (strcmp(did, "absent") == 0) {
         once_cli_fail(&v->cli, ONCE_EXIT_FOUND, "%s: %s", id,
-                      strcmp(word, "retry") == 0 ? "neither dead nor waiting after a failure" : "no such message");
+                      strcmp(action, "retry") == 0 ? "neither dead nor waiting after a failure" : "no such message");
     } else if (!v->cli.quiet) {
         printf("%s %s\n", id, did);
     }
     return strcmp(did, "absent") == 0 ? ONCE_EXIT_FOUND : ONCE_EXIT_OK;
 }
 
-static int resolve_all(struct verb *v, int argc, char **argv, const char *word)
+static int resolve_all(struct verb *v, int argc, char **argv, const char *action)
 {
     struct once_error err;
     int worst = open_box(v);
@@ -333,12 +333,12 @@ static int resolve_all(struct verb *v, int argc, char **argv, const char *word)
     if (v->ids == NULL)
         return once_cli_fail(&v->cli, ONCE_EXIT_OS, "out of memory");
     if (v->all_dead &&
-        v->box->look(v->handle, NULL, "dead", v->topic, v->consumer, OUTBOX_LIST_MAX, keep_id, v, &err) != ONCE_OK)
+        v->box->query(v->handle, NULL, "dead", v->topic, v->consumer, OUTBOX_LIST_MAX, keep_id, v, &err) != ONCE_OK)
         return once_cli_error(&v->cli, &err, "list dead letters");
     once_cli_actor(v->actor, sizeof v->actor);
     size_t count = v->all_dead ? v->id_count : (size_t)(argc - optind);
     for (size_t i = 0; i < count; i++) {
-        int exit = resolve_one(v, v->all_dead ? v->ids[i] : argv[optind + (int)i], word);
+        int exit = resolve_one(v, v->all_dead ? v->ids[i] : argv[optind + (int)i], action);
         if (exit > ONCE_EXIT_FOUND)
             return exit;
         worst = exit > worst ? exit : worst;
@@ -346,7 +346,7 @@ static int resolve_all(struct verb *v, int argc, char **argv, const char *word)
     return worst;
 }
 
-static int resolve(int argc, char **argv, struct verb *v, const struct option *options, const char *word)
+static int resolve(int argc, char **argv, struct verb *v, const struct option *options, const char *action)
 {
     if (!parse(v, argc, argv, options))
         return v->cli.exit;
@@ -356,7 +356,7 @@ static int resolve(int argc, char **argv, struct verb *v, const struct option *o
         return once_cli_usage(&v->cli, "--%s goes with --all-dead", v->topic[0] != '\0' ? "topic" : "consumer");
     if (v->reason == NULL || v->reason[0] == '\0' || strlen(v->reason) > 1000)
         return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing: why?");
-    return end(v, resolve_all(v, argc, argv, word));
+    return end(v, resolve_all(v, argc, argv, action));
 }
 
 #define OPTIONS_OF_BOTH                                                                                                \

@@ -7,8 +7,8 @@
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "cli/cli.h"
-#include "outbox/outbox.h"
+#include "messages/outbox/outbox.h"
+#include "program/cli.h"
 
 /* clang-format off */
 /* Of the verbs' help: options that are the same in both. */
@@ -23,7 +23,7 @@
     "  --json             as a JSON object\n" \
     ONCE_CLI_HELP_STORE \
     ONCE_CLI_HELP_HELP
-#define MESSAGES_HELP_WORD(one) /* retry, drop; `one` is "message" */ \
+#define MESSAGES_HELP_ACTION(one) /* retry, drop; `one` is "message" */ \
     "  --reason TEXT      why, up to 1000 bytes; required, kept in the audit trail\n" \
     "  --json             one JSON object per " one "\n" \
     ONCE_CLI_HELP_STORE \
@@ -39,9 +39,9 @@ struct box {
     const char *help, *help_list, *help_show, *help_retry, *help_drop;
     once_result (*open)(const char *url, void **handle, struct once_error *err);
     void (*close)(void *handle);
-    once_result (*look)(void *handle, const char *id, const char *states, const char *topic_prefix,
-                        const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err);
-    once_result (*resolve)(void *handle, const char *id, const char *word, once_span actor, once_span reason,
+    once_result (*query)(void *handle, const char *id, const char *states, const char *topic_prefix,
+                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err);
+    once_result (*resolve)(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err);
 };
 

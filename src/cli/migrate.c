@@ -1,10 +1,10 @@
 /* migrate.c - `once migrate`: makes a store, or brings one up to date. */
-#include "cli/cli.h"
 #include "cli/verbs.h"
+#include "program/cli.h"
 
-#include "cli/store_url.h"
 #include "core/err.h"
 #include "store/store.h"
+#include "store/url.h"
 
 #include "postgres_sql.h"
 #include "sqlite_sql.h"

@@ -51,7 +51,7 @@ static const char help_retry[] =
     "\n"
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
-    MESSAGES_HELP_WORD("message")
+    MESSAGES_HELP_ACTION("message")
     "\n"
     "exit: 0; 1 one of them is not there, or waits for nothing; 64 usage; 69 store unavailable\n"
     "\n"
@@ -63,7 +63,7 @@ static const char help_drop[] =
     "Removes messages: they will not be published any more. One that is under way just now\n"
     "may have been.\n"
     "\n"
-    MESSAGES_HELP_WORD("message")
+    MESSAGES_HELP_ACTION("message")
     "\n"
     "exit: 0; 1 one of them is not there; 64 usage; 69 store unavailable\n"
     "\n"
@@ -83,22 +83,22 @@ static void close_outbox(void *handle)
     outbox_close(handle);
 }
 
-static once_result look(void *handle, const char *id, const char *states, const char *topic_prefix,
-                        const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result query(void *handle, const char *id, const char *states, const char *topic_prefix,
+                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
 {
     struct outbox *o = handle;
     (void)consumer;
-    return o->ops->look(o, id, states, topic_prefix, most, each, arg, err);
+    return o->ops->query(o, id, states, topic_prefix, most, each, arg, err);
 }
 
-static once_result resolve(void *handle, const char *id, const char *word, once_span actor, once_span reason,
+static once_result resolve(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err)
 {
     struct outbox *o = handle;
-    return o->ops->resolve(o, id, word, actor, reason, did, err);
+    return o->ops->resolve(o, id, action, actor, reason, did, err);
 }
 
-static const char *const states[] = { "pending", "retrying", "behind", "later", "dead", NULL };
+static const char *const states[] = { "pending", "retrying", "blocked", "scheduled", "dead", NULL };
 
 static const struct box box = {
     .name = "outbox",
@@ -111,7 +111,7 @@ static const struct box box = {
     .help_drop = help_drop,
     .open = open_outbox,
     .close = close_outbox,
-    .look = look,
+    .query = query,
     .resolve = resolve,
 };
 

@@ -1,14 +1,12 @@
 /* reconcile.c - `once reconcile`: do the records agree with what the other side says? */
-#include "cli/reconcile.h"
+#include "reconcile/reconcile.h"
 
-#include "cli/record_out.h"
 #include "cli/verbs.h"
-#include "cli/when.h"
 #include "core/duration.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "reconcile/when.h"
 
-#include <inttypes.h>
 #include <unistd.h>
 
 /* clang-format off */
@@ -457,74 +455,6 @@ static bool check(struct reconcile *r)
     return wrong == NULL || refuse(r, wrong);
 }
 
-/* ---------------------------------------------------------------- a run */
-
-bool reconcile_is_interrupted(struct reconcile *r)
-{
-    if (r->interrupted == 0)
-        r->interrupted = once_signals_take(&r->signals);
-    return r->interrupted != 0;
-}
-
-void reconcile_show(struct reconcile *r, const char *doing, uint64_t count)
-{
-    enum { SHOW_MS = 250 };
-    if (!r->terminal)
-        return;
-    once_time now = once_os_monotonic_ms();
-    if (doing == NULL && r->shown) {
-        fprintf(stderr, "\r\033[K"); /* it has done its duty */
-        r->shown = false;
-    } else if (doing != NULL && now - r->shown_at >= SHOW_MS) {
-        r->shown_at = now;
-        r->shown = true;
-        fprintf(stderr, "\ronce reconcile: %" PRIu64 " %s\033[K", count, doing);
-    }
-    fflush(stderr);
-}
-
-static int compare(struct reconcile *r)
-{
-    struct once_error err;
-    once_time now;
-    int exit = once_record_now(&r->cli, r->once, &now);
-    if (exit != ONCE_EXIT_OK)
-        return exit;
-    r->rules.horizon = r->complete_until != 0 ? r->complete_until : now;
-    r->rules.complete = r->from == NULL || r->complete_until != 0;
-    if (reconcile_join_open(&r->join, &err) != ONCE_OK)
-        return once_cli_fail(&r->cli, ONCE_EXIT_OS, "%s", err.text);
-    if (r->from != NULL)
-        exit = reconcile_export_read(r);
-    if (exit == ONCE_EXIT_OK && r->interrupted == 0)
-        exit = reconcile_compare(r);
-    reconcile_show(r, NULL, 0); /* before the report */
-    if (exit == ONCE_EXIT_OK && r->interrupted == 0)
-        exit = reconcile_report(r);
-    return exit;
-}
-
-static int run(struct reconcile *r)
-{
-    int exit = once_cli_open(&r->cli, ONCE_CLI_EXISTING, &r->once);
-    if (exit != ONCE_EXIT_OK)
-        return exit;
-    if (once_signals_init(&r->signals) != 0)
-        exit = once_cli_fail(&r->cli, ONCE_EXIT_OS, "cannot wait for signals");
-    else
-        exit = compare(r);
-    reconcile_join_close(r->join);
-    once_close(r->once);
-    exit = once_cli_finish(&r->cli, exit);
-    if (r->interrupted != 0) {
-        once_cli_fail(&r->cli, 0, "interrupted after %" PRIu64 " lines and %" PRIu64 " records%s", r->counts.lines,
-                      r->counts.records, r->counts.resolved > 0 ? "; what was resolved is resolved" : "");
-        once_signals_die(&r->signals, r->interrupted);
-    }
-    once_signals_release(&r->signals);
-    return exit;
-}
-
 static int parse_and_run(struct reconcile *r, int argc, char **argv)
 {
     for (int c; (c = once_cli_next(&r->cli, argc, argv, "", options)) != -1;) {
@@ -541,7 +471,7 @@ static int parse_and_run(struct reconcile *r, int argc, char **argv)
         r->cli.tenant_given = true; /* a key of ours means one only together with its tenant */
     r->terminal = !r->cli.quiet && isatty(STDERR_FILENO);
     r->shown_at = once_os_monotonic_ms(); /* a short run shows nothing */
-    return run(r);
+    return reconcile_run(r);
 }
 
 int once_cli_reconcile(int argc, char **argv)

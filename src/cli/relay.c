@@ -1,17 +1,17 @@
 /* relay.c - `once relay`: publishes what is in an outbox, until it is told to stop. */
-#include "jobs/relay_loop.h"
+#include "messages/relay_loop.h"
 
-#include "cli/cli.h"
-#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
-#include "cli/signals.h"
-#include "cli/store_url.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/json_out.h"
-#include "daemon/api.h"
+#include "daemon/api/api.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/signals.h"
+#include "os/stderr_log.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "store/url.h"
 
 #include <inttypes.h>
 
@@ -81,7 +81,7 @@ static const struct option options[] = {
 struct job {
     struct once_cli cli;
     struct relay_setup setup;
-    struct relay_numbers numbers;
+    struct relay_counters counters;
     struct otlp_setup otlp;
     struct relay_loop loop;
     struct once_signals signals;
@@ -131,20 +131,20 @@ static bool check(struct job *job, int argc, char **argv)
 
 static void report_text(const struct job *job, const struct relay_sums *c, double rate)
 {
-    const struct relay_numbers *now = &job->numbers;
-    char lag[ONCE_TEXT_TIME_LEN], held[ONCE_TEXT_TIME_LEN];
+    const struct relay_counters *now = &job->counters;
+    char lag[ONCE_TEXT_TIME_LEN], stalled[ONCE_TEXT_TIME_LEN];
     once_text_about(now->lag_ms, lag);
-    once_text_about(now->held_lag_ms, held);
+    once_text_about(now->stalled_lag_ms, stalled);
     printf("published %" PRIu64 " (%.0f/s), refused %" PRIu64 ", unreached %" PRIu64 ", given up %" PRIu64
            "; waiting %" PRId64 ", the oldest for %s; held %" PRId64 ", the oldest for %s; later %" PRId64
            ", dead letters %" PRId64 "\n",
-           c->published, rate, c->refused, c->unreached, c->dead, now->pending, lag, now->held, held, now->later,
-           now->dead);
+           c->published, rate, c->refused, c->unreached, c->dead, now->pending, lag, now->stalled, stalled,
+           now->scheduled, now->dead);
 }
 
 static void report_json(const struct job *job, const struct relay_sums *c, double rate)
 {
-    const struct relay_numbers *now = &job->numbers;
+    const struct relay_counters *now = &job->counters;
     struct once_json json = { .file = stdout };
     once_json_open(&json, NULL, '{');
     once_json_uint(&json, "batches", now->batches);
@@ -157,9 +157,9 @@ static void report_json(const struct job *job, const struct relay_sums *c, doubl
     once_json_uint(&json, "rate", (uint64_t)rate);
     once_json_int(&json, "waiting", now->pending);
     once_json_int(&json, "lag_ms", now->lag_ms);
-    once_json_int(&json, "held", now->held);
-    once_json_int(&json, "held_lag_ms", now->held_lag_ms);
-    once_json_int(&json, "later", now->later);
+    once_json_int(&json, "stalled", now->stalled);
+    once_json_int(&json, "stalled_lag_ms", now->stalled_lag_ms);
+    once_json_int(&json, "scheduled", now->scheduled);
     once_json_int(&json, "dead_letters", now->dead);
     once_json_close(&json);
 }
@@ -171,7 +171,7 @@ static void report(struct job *job)
     once_time now = once_os_monotonic_ms();
     if (job->cli.quiet || relay_loop_count(&job->loop, &err) != ONCE_OK)
         return;
-    relay_numbers_sum(&job->numbers, &sums);
+    relay_counters_sum(&job->counters, &sums);
     double seconds = (double)(now - job->reported_ms) / 1000;
     double rate = seconds > 0 ? (double)(sums.published - job->reported) / seconds : 0;
     (job->cli.json ? report_json : report_text)(job, &sums, rate);
@@ -204,13 +204,13 @@ static void say(void *arg, const char *text)
 {
     struct job *job = arg;
     if (!job->cli.quiet)
-        once_os_remark("once relay", "%s", text);
+        once_os_log("once relay", "%s", text);
 }
 
 static void put_numbers(void *arg, FILE *file)
 {
     struct job *job = arg;
-    relay_numbers_put(&job->numbers, job->setup.patterns, job->setup.relay.route_count, file);
+    relay_counters_put(&job->counters, job->setup.patterns, job->setup.relay.route_count, file);
     exporter_put(job->otlp.tracer.exporter, file);
 }
 
@@ -219,12 +219,12 @@ static int serve(struct job *job)
     struct once_error err;
     struct once_api *api = NULL;
     struct once_api_options api_options = {
-        .listen = job->metrics, .more = put_numbers, .more_arg = job, .up = &job->numbers.up
+        .listen = job->metrics, .more = put_numbers, .more_arg = job, .up = &job->counters.up
     };
     if (job->metrics != NULL && once_api_start(&api_options, &api, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "serve metrics");
     if (api != NULL && !job->cli.quiet)
-        once_os_remark("once relay", "metrics at http://%s/metrics", once_api_address(api));
+        once_os_log("once relay", "metrics at http://%s/metrics", once_api_address(api));
     job->reported_ms = once_os_monotonic_ms();
     job->report_at = job->reported_ms + job->report_ms;
     relay_loop_run(&job->loop);
@@ -246,7 +246,7 @@ static int run(struct job *job)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open a sink");
-    if (relay->outbox->ops->hurry(relay->outbox, &err) != ONCE_OK)
+    if (relay->outbox->ops->retry_now(relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "use the outbox");
     int exit = otlp_setup_start(&job->otlp);
     if (exit != ONCE_EXIT_OK)
@@ -270,7 +270,7 @@ int once_cli_relay(int argc, char **argv)
     int exit = ONCE_EXIT_OK;
     relay_setup_init(&job.setup, &job.cli, false);
     otlp_setup_init(&job.otlp, &job.cli, "once-relay");
-    job.setup.relay.numbers = &job.numbers;
+    job.setup.relay.counters = &job.counters;
     job.setup.relay.must_stop = must_stop;
     job.setup.relay.say = say;
     job.setup.relay.arg = &job;

@@ -1,9 +1,9 @@
 /* relay_setup.c - see relay_setup.h. */
 #include "cli/relay_setup.h"
 
-#include "cli/text.h"
 #include "core/span.h"
 #include "core/url.h"
+#include "program/text.h"
 
 #include <assert.h>
 #include <stdlib.h>

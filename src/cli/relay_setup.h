@@ -9,8 +9,8 @@
 #ifndef ONCE_CLI_RELAY_SETUP_H
 #define ONCE_CLI_RELAY_SETUP_H
 
-#include "cli/cli.h"
-#include "jobs/relay.h"
+#include "messages/relay.h"
+#include "program/cli.h"
 
 enum relay_option {
     RELAY_OPTION_ROUTE,

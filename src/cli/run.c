@@ -9,20 +9,20 @@
  *        own word; one that a signal killed did not say how far it got, and that is unknown
  *        (K10), unless it may be interrupted anywhere or any end is final.
  *
- * Not here: what the command finds in its environment (run_env.c), how its processes
+ * Not here: what the command finds in its environment (run/env.c), how its processes
  *        are kept together (guard.c), the format of its kept output (frames.c).
  */
-#include "cli/cli.h"
-#include "cli/command.h"
-#include "cli/replay.h"
-#include "cli/run_env.h"
-#include "cli/signals.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
+#include "os/signals.h"
+#include "program/cli.h"
+#include "program/text.h"
+#include "run/command.h"
+#include "run/env.h"
+#include "run/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -216,7 +216,7 @@ static bool parse_option(struct run *run, int option)
 
 static int list_points(void)
 {
-    for (const char *const *name = once_point_names(); *name != NULL; name++)
+    for (const char *const *name = once_crash_point_names(); *name != NULL; name++)
         puts(*name);
     return ONCE_EXIT_OK;
 }
@@ -291,7 +291,7 @@ static enum once_work execute(struct once_attempt *attempt, void *arg, struct on
     run->executed = true;
     run->fence = record->grant.fence;
     run->attempt = record->attempt;
-    ONCE_POINT("run.claimed");
+    ONCE_CRASH_POINT("run.claimed");
     run->end.how = ONCE_COMMAND_NOT_STARTED;
     run->interrupted = once_signals_take(&run->signals);
     if (run->interrupted != 0)
@@ -311,7 +311,7 @@ static enum once_work execute(struct once_attempt *attempt, void *arg, struct on
     }
     once_run_env_release(&env);
     enum once_work work = describe(run, outcome);
-    ONCE_POINT("run.captured");
+    ONCE_CRASH_POINT("run.captured");
     return work;
 }
 
@@ -366,7 +366,7 @@ static const char *why_no_output(const struct once_record *record)
 static int answer_replay(const struct run *run, const struct once_record *record)
 {
     int write_error[3] = { 0 };
-    once_signals_stand_down(&run->signals);
+    once_signals_restore(&run->signals);
     if (!once_replay_print(record, write_error))
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN, "cannot replay %s: its stored output is damaged",
                              quoted(run->claim.key));
@@ -575,7 +575,7 @@ static int run_and_answer(struct run *run)
     struct once_error err;
     run->deadline = once_os_monotonic_ms() + run->wait_ms;
     once_result r = ask(run, &reply, &err);
-    ONCE_POINT("run.answered");
+    ONCE_CRASH_POINT("run.answered");
     if (r == ONCE_OK && run->executed && reply.arm == ONCE_ARM_IN_PROGRESS)
         r = look_on(run, &reply, &err);
     int exit;
@@ -585,7 +585,7 @@ static int run_and_answer(struct run *run)
         exit = ONCE_EXIT_SIGNAL + run->interrupted;
     else
         exit = answer(run, &reply);
-    ONCE_POINT("run.printed");
+    ONCE_CRASH_POINT("run.printed");
     once_reply_release(&reply);
     return exit;
 }
@@ -610,7 +610,7 @@ int once_cli_run(int argc, char **argv)
     struct run run = { .cli = { .verb = "run", .help = help }, .output_len_max = OUTPUT_LEN_DEFAULT };
     if (!parse(&run, argc, argv))
         return run.cli.exit;
-    ONCE_POINT("run.start");
+    ONCE_CRASH_POINT("run.start");
     once_frames_init(&run.frames, run.output_len_max);
     int exit = once_cli_open(&run.cli, ONCE_CLI_CREATE, &run.once);
     if (exit != ONCE_EXIT_OK)

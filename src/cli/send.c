@@ -1,23 +1,23 @@
 /*
  * send.c - `once send`: an HTTP request under a key, until there is an answer.
  *
- * Model:      once_client_*() around a folder (send_folder.h). Before the first byte is sent the request is in the
+ * Model:      once_client_*() around a folder (send/folder.h). Before the first byte is sent the request is in the
  *             folder; when a final answer has been printed it is removed. Whatever happens in between, `--resume` goes
  *             on with the same key and the same bytes.
- * Invariants: X1 nothing is printed to standard output, or into --output, but a final answer, whole.
- *             X2 a request is forgotten only after its answer was written out.
- *             X3 another request under a key that is still kept is refused before anything is sent.
- *             X4 what is older than the server may remember is not resumed: it might be executed again.
+ * Invariants: SEND-1 nothing is printed to standard output, or into --output, but a final answer, whole.
+ *             SEND-2 a request is forgotten only after its answer was written out.
+ *             SEND-3 another request under a key that is still kept is refused before anything is sent.
+ *             SEND-4 what is older than the server may remember is not resumed: it might be executed again.
  */
-#include "cli/send.h"
-#include "cli/send_out.h"
-#include "cli/text.h"
+#include "send/send.h"
 #include "cli/verbs.h"
 #include "client/saved.h"
 #include "core/duration.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
+#include "program/text.h"
+#include "send/out.h"
 
 #include <errno.h>
 #include <strings.h>
@@ -39,7 +39,7 @@ static void show_way_on(const struct send *s)
 {
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
-    once_buf_addf(&text, "go on with: once send --resume %s", s->kept.id);
+    once_buf_addf(&text, "go on with: once send --resume %s", s->pending.id);
     if (s->state != NULL) {
         once_buf_addf(&text, " --state ");
         once_text_quote(&text, once_span_str(s->state));
@@ -111,26 +111,26 @@ static void remark(const struct send *s, const struct once_client_answer *a)
     once_buf_release(&text);
 }
 
-/* X1, X2. */
+/* SEND-1, SEND-2. */
 static int print_final(struct send *s, const struct once_client_answer *a, int exit)
 {
     struct once_error err;
-    once_signals_stand_down(&s->signals); /* the answer is the server's to repeat; whoever reads ours may be slow */
+    once_signals_restore(&s->signals); /* the answer is the server's to repeat; whoever reads ours may be slow */
     int written = send_out(&s->cli, a, s->output, s->include);
     if (written != ONCE_EXIT_OK) {
         show_way_on(s);
         return written;
     }
     remark(s, a);
-    ONCE_POINT("send.printed");
+    ONCE_CRASH_POINT("send.printed");
     if (is_before_the_key(s, a)) {
         once_cli_fail(&s->cli, 0, "HTTP %d says nothing about the tries before it: the request is kept", a->status);
         show_way_on(s);
         return exit;
     }
-    if (send_folder_forget(&s->folder, &s->kept, &err) != ONCE_OK)
+    if (send_folder_forget(&s->folder, &s->pending, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, ONCE_EXIT_IO, "the answer was printed, but %s", err.text);
-    ONCE_POINT("send.forgotten");
+    ONCE_CRASH_POINT("send.forgotten");
     send_trace_end(s, a);
     return exit;
 }
@@ -190,10 +190,10 @@ static once_result save(void *arg, once_span key, once_span saved, struct once_e
     struct send *s = arg;
     char id[SEND_ID_LEN_MAX + 1];
     (void)key;
-    snprintf(id, sizeof id, "%s", s->kept.id);
+    snprintf(id, sizeof id, "%s", s->pending.id);
     /* Made only now: a request that is none leaves nothing behind. */
     once_result r = s->folder.fd < 0 ? send_folder_open(s->state, true, &s->folder, err) : ONCE_OK;
-    return r == ONCE_OK ? send_folder_save(&s->folder, id, saved, &s->kept, err) : r;
+    return r == ONCE_OK ? send_folder_save(&s->folder, id, saved, &s->pending, err) : r;
 }
 
 static int open_client(struct send *s)
@@ -211,13 +211,6 @@ static int open_client(struct send *s)
         return ONCE_EXIT_OK;
     return err.result == ONCE_INVALID ? once_cli_usage(&s->cli, "%s", err.text)
                                       : once_cli_error(&s->cli, &err, "begin");
-}
-
-int send_cannot(const struct send *s, const struct once_error *err)
-{
-    if (err->result == ONCE_INVALID || err->result == ONCE_LIMIT)
-        return once_cli_usage(&s->cli, "%s", err->text);
-    return once_cli_fail(&s->cli, (int)once_exit_of(err->result), "%s", err->text);
 }
 
 static int conclude(struct send *s, once_result r, struct once_client_answer *answer, const struct once_error *err)
@@ -246,7 +239,7 @@ static int resume(struct send *s)
 {
     struct once_client_answer answer;
     struct once_error err;
-    int64_t age = once_os_clock.wall(once_os_clock.arg) - s->kept.saved.created_at;
+    int64_t age = once_os_clock.wall(once_os_clock.arg) - s->pending.saved.created_at;
     char text[ONCE_TEXT_TIME_LEN];
     if (s->max_age_ms != ONCE_NEVER && age > s->max_age_ms) {
         once_text_about(age, text);
@@ -254,10 +247,10 @@ static int resume(struct send *s)
                              "it was begun %s ago: the server may have forgotten its key '%.*s', and would execute it "
                              "again; find out whether it happened, then --forget %s, or say how long it "
                              "remembers: --max-age",
-                             text, ONCE_SPAN_ARGS(s->kept.saved.key), s->kept.id);
+                             text, ONCE_SPAN_ARGS(s->pending.saved.key), s->pending.id);
     }
     s->resumed = true;
-    once_result r = once_client_resume(s->client, once_buf_span(&s->kept.bytes), s->request.headers,
+    once_result r = once_client_resume(s->client, once_buf_span(&s->pending.bytes), s->request.headers,
                                        s->request.header_count, &answer, &err);
     return conclude(s, r, &answer, &err);
 }
@@ -266,16 +259,16 @@ static int resume(struct send *s)
 static int resume_same(struct send *s)
 {
     send_trace_adopt(s);
-    if (!once_client_saved_is(&s->kept.saved, s->client, &s->request))
+    if (!once_client_saved_is(&s->pending.saved, s->client, &s->request))
         return once_cli_fail(&s->cli, ONCE_EXIT_MISMATCH,
                              "another request with key '%.*s' was begun and has no answer yet: --resume %s, or "
                              "--forget it, or take another key",
-                             ONCE_SPAN_ARGS(s->request.key), s->kept.id);
+                             ONCE_SPAN_ARGS(s->request.key), s->pending.id);
     size_t count = 0;
     for (size_t i = 0; i < s->header_count; i++) {
         once_span name, value;
         once_span_cut(s->headers[i], ':', &name, &value);
-        if (has_line(s->kept.saved.withheld, name))
+        if (has_line(s->pending.saved.withheld, name))
             s->headers[count++] = s->headers[i];
     }
     s->header_count = s->request.header_count = count;
@@ -292,10 +285,10 @@ static int name_request(struct send *s, char fresh[ONCE_UUID_LEN + 1])
     if (r == ONCE_OK)
         r = client_url_check(s->request.url, &origin, &err);
     if (r == ONCE_OK && s->request.key.len > 0) {
-        send_id_of(once_buf_span(&origin), s->request.key, s->kept.id);
+        send_id_of(once_buf_span(&origin), s->request.key, s->pending.id);
     } else if (r == ONCE_OK) {
         once_key_new(fresh);
-        snprintf(s->kept.id, sizeof s->kept.id, "%s", fresh);
+        snprintf(s->pending.id, sizeof s->pending.id, "%s", fresh);
         s->request.key = once_span_str(fresh);
     }
     once_buf_release(&origin);
@@ -312,8 +305,8 @@ static int send_request(struct send *s)
         return exit;
     if (send_folder_open(s->state, false, &s->folder, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
-    snprintf(id, sizeof id, "%s", s->kept.id);
-    once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);
+    snprintf(id, sizeof id, "%s", s->pending.id);
+    once_result r = send_folder_lock(&s->folder, id, &s->pending, &err);
     if (r == ONCE_OK)
         return resume_same(s);
     if (r != ONCE_INVALID)
@@ -329,7 +322,7 @@ static int resume_kept(struct send *s)
     int exit = send_find(s, id);
     if (exit != ONCE_EXIT_OK)
         return exit;
-    once_result r = send_folder_hold(&s->folder, id, &s->kept, &err);
+    once_result r = send_folder_lock(&s->folder, id, &s->pending, &err);
     if (r == ONCE_INVALID)
         return send_no_such(s, id);
     if (r != ONCE_OK)
@@ -358,17 +351,17 @@ int once_cli_send(int argc, char **argv)
         .cli = { .verb = "send" },
         .max_age_ms = 24LL * 3600 * 1000,
         .folder = { .fd = -1 },
-        .kept = { .fd = -1 },
+        .pending = { .fd = -1 },
         .signals = { .fd = -1 },
     };
     once_buf_init(&s.header_text, ONCE_CLIENT_HEADERS_LEN_MAX);
     once_buf_init(&s.body, 0);
-    once_buf_init(&s.kept.bytes, 0);
+    once_buf_init(&s.pending.bytes, 0);
     otlp_setup_init(&s.otlp, &s.cli, "once-send");
     int exit = send_parse(&s, argc, argv) ? run(&s) : s.cli.exit;
     otlp_setup_stop(&s.otlp);
     once_client_close(s.client);
-    send_kept_release(&s.kept);
+    send_pending_release(&s.pending);
     send_folder_close(&s.folder);
     once_signals_release(&s.signals);
     once_buf_release(&s.header_text);

@@ -1,8 +1,8 @@
 /* send_args.c - the command line of `once send`. */
-#include "cli/send.h"
 #include "client/saved.h"
 #include "core/duration.h"
 #include "core/span.h"
+#include "send/send.h"
 
 #include <strings.h>
 

@@ -1,24 +1,24 @@
 /*
  * serve.c - `once serve`: a gateway before a service, with nothing to set up.
  *
- * Writes an nginx.conf (serve_config.c), starts `once daemon` and nginx, and stays as the
- * parent of both (serve_supervisor.c). Where things are: serve_place.h.
+ * Writes an nginx.conf (serve/config.c), starts `once daemon` and nginx, and stays as the
+ * parent of both (serve/supervisor.c). Where things are: serve/paths.h.
  */
-#include "cli/cli.h"
 #include "cli/console_setup.h"
-#include "cli/otlp_setup.h"
 #include "cli/relay_setup.h"
-#include "cli/serve_address.h"
-#include "cli/serve_config.h"
-#include "cli/serve_place.h"
-#include "cli/serve_policy.h"
-#include "cli/serve_supervisor.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/quota_rules.h"
 #include "core/span.h"
-#include "daemon/api_listen.h"
+#include "daemon/api/listen.h"
 #include "os/notify.h"
+#include "program/cli.h"
+#include "program/otlp_setup.h"
+#include "program/text.h"
+#include "serve/address.h"
+#include "serve/config.h"
+#include "serve/paths.h"
+#include "serve/policy.h"
+#include "serve/supervisor.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -141,7 +141,7 @@ enum {
     OPTION_TRACE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
-    OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve_policy.h's */
+    OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve/policy.h's */
     OPTION_RELAY = OPTION_POLICY + SERVE_POLICY_COUNT,   /* the first of relay_setup.h's */
 };
 
@@ -198,8 +198,8 @@ struct serve {
     struct once_serve_upstream upstream;
     struct once_serve_listen listen, http;
     bool upstream_given, http_given, http_off, print_config;
-    struct once_serve_wishes wishes;
-    struct once_serve_place place;
+    struct once_serve_settings settings;
+    struct once_serve_paths paths;
     struct once_serve_config config;
     struct once_serve_policy policy;
     char tls_cert[PATH_MAX], tls_key[PATH_MAX];
@@ -428,15 +428,15 @@ static bool parse_option(struct serve *serve, int c)
         serve->config.log_requests |= c == OPTION_LOG_REQUESTS;
         serve->print_config |= c == OPTION_PRINT_CONFIG;
         if (c == OPTION_CONFIG)
-            serve->wishes.config_dir = optarg;
+            serve->settings.config_dir = optarg;
         else if (c == OPTION_WEBHOOK)
             serve->webhook = optarg;
         else if (c == OPTION_USER)
-            serve->wishes.user = optarg;
+            serve->settings.user = optarg;
         else if (c == OPTION_NGINX)
-            serve->wishes.nginx = optarg;
+            serve->settings.nginx = optarg;
         else if (c == OPTION_MODULE)
-            serve->wishes.module = optarg;
+            serve->settings.module = optarg;
         else if (c == OPTION_RELAY_STORE)
             serve->relay_store = optarg;
         return true;
@@ -477,7 +477,7 @@ static bool parse(struct serve *serve, int argc, char **argv)
     cli->exit = ONCE_EXIT_OK;
     if (optind < argc)
         cli->exit = once_cli_usage(cli, "'%.60s' is too much", argv[optind]);
-    else if (serve->wishes.config_dir != NULL && serve->wishes.config_dir[0] == '\0')
+    else if (serve->settings.config_dir != NULL && serve->settings.config_dir[0] == '\0')
         cli->exit = once_cli_usage(cli, "--config takes a directory");
     else if (!serve->upstream_given)
         cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
@@ -528,19 +528,19 @@ static unsigned files_max(void)
 static int write_config(struct serve *serve, struct once_buf *text)
 {
     struct once_serve_config *config = &serve->config;
-    const struct once_serve_place *place = &serve->place;
+    const struct once_serve_paths *paths = &serve->paths;
     config->listen = &serve->listen;
     config->upstream = &serve->upstream;
-    config->module = place->module[0] != '\0' ? place->module : once_serve_place_module_default();
-    config->socket = place->socket;
-    config->pid_file = place->pid_file;
-    config->temp_dir = place->temp;
+    config->module = paths->module[0] != '\0' ? paths->module : once_serve_paths_module_default();
+    config->socket = paths->socket;
+    config->pid_file = paths->pid_file;
+    config->temp_dir = paths->temp;
     config->policy = &serve->policy;
     config->ca_file = CA_FILE;
     config->files_max = files_max();
-    if (place->root) {
-        config->user = place->workers.name;
-        config->group = place->workers.group;
+    if (paths->root) {
+        config->user = paths->workers.name;
+        config->group = paths->workers.group;
     }
     if (serve->trace[0] != '\0')
         config->trace = serve->trace;
@@ -577,16 +577,16 @@ static bool take_verdict(void *arg, const char *line)
     return true;
 }
 
-static void add_nginx(struct once_serve_child *nginx, const struct once_serve_place *place)
+static void add_nginx(struct once_serve_child *nginx, const struct once_serve_paths *paths)
 {
-    once_serve_child_init(nginx, "nginx", place->nginx);
+    once_serve_child_init(nginx, "nginx", paths->nginx);
     once_serve_child_add(nginx, "nginx");
     once_serve_child_add(nginx, "-p");
-    once_serve_child_add(nginx, place->run);
+    once_serve_child_add(nginx, paths->run);
     once_serve_child_add(nginx, "-e");
     once_serve_child_add(nginx, "stderr");
     once_serve_child_add(nginx, "-c");
-    once_serve_child_add(nginx, place->config);
+    once_serve_child_add(nginx, paths->config);
     nginx->death_signal = SIGQUIT;
 }
 
@@ -597,7 +597,7 @@ static int test_config(struct serve *serve, const struct once_serve_supervisor *
     struct verdict verdict = { .serve = serve };
     struct once_serve_child nginx;
     once_buf_init(&verdict.lines, 64 << 10);
-    add_nginx(&nginx, &serve->place);
+    add_nginx(&nginx, &serve->paths);
     once_serve_child_add(&nginx, "-t");
     once_serve_child_add(&nginx, "-q");
     nginx.take_line = take_verdict;
@@ -623,7 +623,7 @@ static int test_config(struct serve *serve, const struct once_serve_supervisor *
         once_cli_fail(&serve->cli, 0, "ended before anything ran");
     else if (!good && verdict.meaning != NULL)
         exit =
-            once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "the module %s %s", serve->place.module, verdict.meaning);
+            once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "the module %s %s", serve->paths.module, verdict.meaning);
     else if (!good)
         exit = once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "nginx does not accept the configuration%s",
                              verdict.lines.len > 0 ? ", see above" : "");
@@ -650,12 +650,12 @@ static int try_port(const struct serve *serve, const char *option, const struct 
 static int check_start(struct serve *serve)
 {
     struct once_error err;
-    if (once_serve_place_find(&serve->place, &serve->wishes, &err) != ONCE_OK)
+    if (once_serve_paths_find(&serve->paths, &serve->settings, &err) != ONCE_OK)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
     if (serve->upstream.tls && access(CA_FILE, R_OK) != 0)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE,
                              "cannot read %s, which says whom to trust; install ca-certificates", CA_FILE);
-    bool http = !serve->http_off && !once_serve_place_has_daemon(&serve->place);
+    bool http = !serve->http_off && !once_serve_paths_has_daemon(&serve->paths);
     if (http && strcmp(serve->listen.near, serve->http.near) == 0)
         return once_cli_usage(&serve->cli, "--listen and --http: both cannot listen on %s", serve->http.text);
     int exit = try_port(serve, "--listen", &serve->listen);
@@ -681,24 +681,24 @@ static void tell_scope(const struct once_serve_policy *policy, struct once_buf *
         once_buf_addf(text, "%s%s",
                       i == 0 && !once_serve_policy_is_guarded(policy) ? "; a retry needs the same " : ", ",
                       names->at[i]);
-    if (policy->tenant_header == NULL && policy->usual_credentials == SERVE_USUAL_NONE && names->count == 0)
+    if (policy->tenant_header == NULL && policy->standard_credentials == SERVE_CREDENTIALS_NONE && names->count == 0)
         once_buf_addf(text, ": whoever knows a key gets its answer (--credentials none)");
 }
 
 static void tell_places(const struct serve *serve)
 {
-    const struct once_serve_place *place = &serve->place;
+    const struct once_serve_paths *paths = &serve->paths;
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
-    once_buf_addf(&text, "configuration %s\n", place->config);
+    once_buf_addf(&text, "configuration %s\n", paths->config);
     once_buf_addf(&text, "once serve: store         ");
-    once_text_store(&text, place->store);
+    once_text_store(&text, paths->store);
     once_buf_addf(&text, "\nonce serve: keys          ");
     tell_scope(&serve->policy, &text);
-    once_buf_addf(&text, "\nonce serve: daemon        socket %s", place->socket);
-    if (place->root)
+    once_buf_addf(&text, "\nonce serve: daemon        socket %s", paths->socket);
+    if (paths->root)
         once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
-                      place->daemon.name, place->workers.name);
+                      paths->daemon.name, paths->workers.name);
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
 }
@@ -716,7 +716,7 @@ static void tell_ready(void *arg, const char *http)
     once_buf_addf(&text, "%s://%s/\n", scheme, serve->listen.near);
     once_buf_addf(&text, "once serve: see the keys:   once keys list --store ");
     char url[PATH_MAX + 8];
-    snprintf(url, sizeof url, "once:%s", serve->place.socket);
+    snprintf(url, sizeof url, "once:%s", serve->paths.socket);
     once_text_quote(&text, once_span_str(url));
     if (strcmp(http, "off") != 0)
         once_buf_addf(&text, "\nonce serve: the JSON API:   http://%s", http);
@@ -763,28 +763,28 @@ static void add_console(struct once_serve_child *daemon, const struct console_op
 
 static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
 {
-    const struct once_serve_place *place = &serve->place;
+    const struct once_serve_paths *paths = &serve->paths;
     /* This very program, even if its file was replaced meanwhile. */
     once_serve_child_init(daemon, "daemon", "/proc/self/exe");
     once_serve_child_add(daemon, "once");
     once_serve_child_add(daemon, "daemon");
     once_serve_child_add(daemon, "--socket");
-    once_serve_child_add(daemon, place->socket);
+    once_serve_child_add(daemon, paths->socket);
     if (serve->http_given) {
         once_serve_child_add(daemon, "--http");
         once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
     }
     add_console(daemon, &serve->console);
-    if (place->root) {
+    if (paths->root) {
         once_serve_child_add(daemon, "--allow");
-        once_serve_child_add(daemon, place->workers.name);
-        daemon->user = &place->daemon;
+        once_serve_child_add(daemon, paths->workers.name);
+        daemon->user = &paths->daemon;
     }
     add_completer(daemon, serve);
     for (size_t i = 0; i < serve->relay_word_count; i++)
         once_serve_child_add(daemon, serve->relay_words[i]);
     /* Not as arguments, which every user of the machine can see: they may hold passwords. */
-    daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", place->store };
+    daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", paths->store };
     if (serve->relay_store != NULL)
         daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
     if (serve->console.outbox != NULL)
@@ -796,8 +796,8 @@ static int run(struct serve *serve, once_span config)
     struct once_error err;
     struct once_serve_supervisor supervisor = {
         .cli = &serve->cli,
-        .pid_file = serve->place.pid_file,
-        .has_daemon = !once_serve_place_has_daemon(&serve->place),
+        .pid_file = serve->paths.pid_file,
+        .has_daemon = !once_serve_paths_has_daemon(&serve->paths),
         .ready = tell_ready,
         .arg = serve,
     };
@@ -805,15 +805,15 @@ static int run(struct serve *serve, once_span config)
     if (error != 0)
         return once_cli_fail(&serve->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     bool ended = false;
-    if (once_serve_place_make(&serve->place, &err) != ONCE_OK ||
-        once_serve_place_write_config(&serve->place, config, &err) != ONCE_OK)
+    if (once_serve_paths_make(&serve->paths, &err) != ONCE_OK ||
+        once_serve_paths_write_config(&serve->paths, config, &err) != ONCE_OK)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
     int exit = test_config(serve, &supervisor, &ended);
     if (exit != ONCE_EXIT_OK || ended)
         return exit;
     tell_places(serve);
     add_daemon(&supervisor.daemon, serve);
-    add_nginx(&supervisor.nginx, &serve->place);
+    add_nginx(&supervisor.nginx, &serve->paths);
     return once_serve_supervise(&supervisor);
 }
 
@@ -829,9 +829,9 @@ static int start(struct serve *serve)
 {
     struct once_error err;
     struct once_buf config;
-    serve->wishes.store = serve->cli.store;
-    serve->wishes.listen = &serve->listen;
-    if (once_serve_place_init(&serve->place, &serve->wishes, &err) != ONCE_OK)
+    serve->settings.store = serve->cli.store;
+    serve->settings.listen = &serve->listen;
+    if (once_serve_paths_init(&serve->paths, &serve->settings, &err) != ONCE_OK)
         return once_cli_fail(&serve->cli, err.result == ONCE_INVALID ? ONCE_EXIT_USAGE : ONCE_EXIT_UNAVAILABLE, "%s",
                              err.text);
     once_buf_init(&config, CONFIG_LEN_MAX);
@@ -843,7 +843,7 @@ static int start(struct serve *serve)
         exit = check_start(serve);
         if (exit == ONCE_EXIT_OK)
             exit = run(serve, once_buf_span(&config));
-        once_serve_place_clear(&serve->place);
+        once_serve_paths_clear(&serve->paths);
     }
     once_buf_release(&config);
     return exit;

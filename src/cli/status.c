@@ -1,15 +1,15 @@
 /*
  * status.c - `once status`: how a running daemon is.
  *
- * Asks over the daemon's socket, with a frame that it answers at once (daemon/status.h): whether it is ready, and
- * what it counted since it was started. Does not open the store.
+ * Asks over the daemon's socket, with a frame that it answers at once (daemon/observers/status.h): whether it is ready,
+ * and what it counted since it was started. Does not open the store.
  */
-#include "cli/cli.h"
-#include "cli/text.h"
 #include "cli/verbs.h"
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/span.h"
+#include "program/cli.h"
+#include "program/text.h"
 #include "wire/wire.h"
 
 #include <errno.h>

@@ -3,8 +3,6 @@
 #define ONCE_CLI_VERBS_H
 
 int once_cli_advance(int argc, char **argv);
-int once_cli_bench(int argc, char **argv);
-int once_cli_bench_relay(int argc, char **argv); /* `once bench relay`, without its first word */
 int once_cli_check(int argc, char **argv);
 int once_cli_consume(int argc, char **argv);
 int once_cli_daemon(int argc, char **argv);

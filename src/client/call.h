@@ -4,9 +4,9 @@
  * Unlike the daemon's http_call.h this one reuses connections, speaks HTTP/2 and takes proxies: what libcurl sends
  * again by itself on a dead connection carries the same key, and does no more than our own next try.
  *
- * Invariants: T1 `answered` means that one answer came up to its end, or up to the limit of its body; an end that
- * nothing marks is told by `end_marked`. Everything between is not answered. T2 `sent` is false only if no byte of the
- * request left. T3 bounded: the time, the header lines, the body.
+ * Invariants: CLIENT-CALL-1 `answered` means that one answer came up to its end, or up to the limit of its body; an end
+ * that nothing marks is told by `end_marked`. Everything between is not answered. CLIENT-CALL-2 `sent` is false only if
+ * no byte of the request left. CLIENT-CALL-3 bounded: the time, the header lines, the body.
  */
 #ifndef ONCE_CLIENT_CALL_H
 #define ONCE_CLIENT_CALL_H

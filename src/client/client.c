@@ -4,18 +4,18 @@
  * Model:      saved first, then tries. What a try brought is judged by retry.c; between tries there is a pause, which
  *             a Retry-After makes longer. Tries and time are bounded; a pause that does not fit into the time that
  *             is left is not begun.
- * Invariants: N1 nothing is sent before `save` said ONCE_OK.
- *             N2 every try of a call, and of every resumption, has the same key, method, URL and body, byte for byte.
- *             N3 NOT_REACHED only if no try of this call sent a byte (T2).
- * Not here:   where requests are saved (the caller's; `once send`: src/cli/send_folder.h).
+ * Invariants: CLIENT-1 nothing is sent before `save` said ONCE_OK.
+ *             CLIENT-2 every try of a call, and of every resumption, has the same key, method, URL and body, byte for
+ * byte. CLIENT-3 NOT_REACHED only if no try of this call sent a byte (CLIENT-CALL-2). Not here:   where requests are
+ * saved (the caller's; `once send`: src/send/folder.h).
  */
 #include "client/call.h"
 #include "client/retry.h"
 #include "client/saved.h"
 #include "core/err.h"
 #include "core/span.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -317,9 +317,9 @@ static void try_once(struct sending *s, int64_t left)
     client_result_init(&s->result, o->answer_len_max);
     s->call.timeout_ms = left < o->try_ms ? left : o->try_ms;
     s->tries++;
-    ONCE_POINT("client.sending");
+    ONCE_CRASH_POINT("client.sending");
     client_call(s->client->multi, s->client->curl, &s->call, &s->result);
-    ONCE_POINT("client.answered");
+    ONCE_CRASH_POINT("client.answered");
     s->sent = s->sent || s->result.sent;
     s->lost = s->lost || (s->result.sent && !s->result.answered);
     say_why(s);
@@ -489,7 +489,7 @@ once_result once_client_send(struct once_client *client, const struct once_clien
     if (r == ONCE_OK && client->options.save != NULL)
         r = client->options.save(client->options.save_arg, key, once_buf_span(&bytes), err);
     if (r == ONCE_OK) {
-        ONCE_POINT("client.saved");
+        ONCE_CRASH_POINT("client.saved");
         r = send_saved(client, &saved, once_buf_span(&lines.secret), answer, err);
     }
     once_buf_release(&bytes);

@@ -12,10 +12,10 @@
 
 enum { CLIENT_PROBLEM_LEN_MAX = 64 << 10 };
 
-enum client_word { CLIENT_UNSAID = 0, CLIENT_YES, CLIENT_NO };
+enum client_tristate { CLIENT_UNSAID = 0, CLIENT_YES, CLIENT_NO };
 
 struct client_problem {
-    enum client_word retryable;
+    enum client_tristate retryable;
     bool in_progress; /* another request with this key is being executed */
     bool mismatch;    /* the key was used for another request */
     bool unknown;     /* Once: outcome-unknown */

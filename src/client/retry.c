@@ -12,7 +12,7 @@ static bool is_word(once_span value, const char *word)
     return value.len == strlen(word) && strncasecmp((const char *)value.ptr, word, value.len) == 0;
 }
 
-static enum client_word word_of(once_span value)
+static enum client_tristate word_of(once_span value)
 {
     return is_word(value, "true") ? CLIENT_YES : is_word(value, "false") ? CLIENT_NO : CLIENT_UNSAID;
 }

@@ -10,8 +10,8 @@
  *   6. 408, 425, 429, 5xx                     AGAIN; also what Adyen marks with Transient-Error: true
  *   7. everything else                        FINAL
  *
- * Invariants: C1 what is not known to be worth repeating is final: a rule asks for a repetition, never for an end.
- *             C2 times are bounded: no text of a server makes a wait longer than ONCE_CLIENT_TIME_MS_MAX.
+ * Invariants: RETRY-1 what is not known to be worth repeating is final: a rule asks for a repetition, never for an end.
+ *             RETRY-2 times are bounded: no text of a server makes a wait longer than ONCE_CLIENT_TIME_MS_MAX.
  */
 #ifndef ONCE_CLIENT_RETRY_H
 #define ONCE_CLIENT_RETRY_H
@@ -24,11 +24,11 @@ enum client_verdict { CLIENT_FINAL = 1, CLIENT_AGAIN, CLIENT_IN_PROGRESS, CLIENT
 /* What matters of an answer, as it was read. */
 struct client_facts {
     int status;
-    bool outcome_unknown;          /* Idempotency-Outcome: unknown */
-    bool replayed;                 /* Idempotency-Replayed: true, or Stripe's Idempotent-Replayed */
-    bool retry_after;              /* there is one that could be read */
-    bool transient;                /* Transient-Error: true */
-    enum client_word should_retry; /* Stripe-Should-Retry */
+    bool outcome_unknown;              /* Idempotency-Outcome: unknown */
+    bool replayed;                     /* Idempotency-Replayed: true, or Stripe's Idempotent-Replayed */
+    bool retry_after;                  /* there is one that could be read */
+    bool transient;                    /* Transient-Error: true */
+    enum client_tristate should_retry; /* Stripe-Should-Retry */
     struct client_problem problem;
 };
 

@@ -6,9 +6,9 @@
  *
  * Numbers are big-endian. What is read is checked as strictly as what a caller hands in.
  *
- * Invariants: V1 the bytes are exactly those that were sealed, or it is none (the sum).
- *             V2 nothing in it can end a header line or the request's first line early.
- *             V3 credentials are in it only where the caller asked for it: client_is_secret() decides by name.
+ * Invariants: SAVED-1 the bytes are exactly those that were sealed, or it is none (the sum).
+ *             SAVED-2 nothing in it can end a header line or the request's first line early.
+ *             SAVED-3 credentials are in it only where the caller asked for it: client_is_secret() decides by name.
  */
 #ifndef ONCE_CLIENT_SAVED_H
 #define ONCE_CLIENT_SAVED_H

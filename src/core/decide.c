@@ -105,13 +105,13 @@ static bool is_mark_only(once_span points)
     return rest.len == 0 && once_span_equal(name, ONCE_LIT(ONCE_POINT_SENDING));
 }
 
-enum once_left once_decide_release(const struct once_stored *stored, once_span points)
+enum once_released once_decide_release(const struct once_stored *stored, once_span points)
 {
-    if (stored->doubt)
-        return ONCE_LEFT_ABANDONED;
+    if (stored->in_doubt)
+        return ONCE_RELEASED_ABANDONED;
     if (stored->record.attempt == 1 && (points.len == 0 || is_mark_only(points)))
-        return ONCE_LEFT_FREE;
-    return ONCE_LEFT_RETRYABLE;
+        return ONCE_RELEASED_FREE;
+    return ONCE_RELEASED_RETRYABLE;
 }
 
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now)

@@ -43,14 +43,15 @@ struct once_decision once_decide_take_over(const struct once_stored *stored, con
 bool once_intent_holds(const struct once_stored *before);
 
 /* What a release leaves (ADR 8). Of this attempt it says that it did nothing, and of no other. */
-enum once_left {
-    ONCE_LEFT_FREE,      /* nothing of this life ever happened: the key is as good as unused */
-    ONCE_LEFT_RETRYABLE, /* a failure that may be retried; its recovery point stays */
-    ONCE_LEFT_ABANDONED, /* it took over one that may have sent something: running, its lease over, as it found it */
+enum once_released {
+    ONCE_RELEASED_FREE,      /* nothing of this life ever happened: the key is as good as unused */
+    ONCE_RELEASED_RETRYABLE, /* a failure that may be retried; its recovery point stays */
+    ONCE_RELEASED_ABANDONED, /* it took over one that may have sent something: running, its lease over, as it found it
+                              */
 };
 
 /* `points` are all that the record passed, as for once_point_check(). */
-enum once_left once_decide_release(const struct once_stored *stored, once_span points);
+enum once_released once_decide_release(const struct once_stored *stored, once_span points);
 
 /* May an operator's verdict be written over this record? DONE, or what stands in the way. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);

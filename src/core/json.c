@@ -25,11 +25,11 @@
  *               make of it
  *             - more than the limits in json.h
  *
- * Invariants: J1 two texts that a server could treat differently never get the same form.
- *             J2 the form of a form is itself.
- *             J3 time is O(n log n) in the text, whatever the text: no hash tables, a
+ * Invariants: JSON-1 two texts that a server could treat differently never get the same form.
+ *             JSON-2 the form of a form is itself.
+ *             JSON-3 time is O(n log n) in the text, whatever the text: no hash tables, a
  *                merge sort, and each pointer test is a binary search.
- *             J4 memory is bounded by the text: 4 n for yajl, 2 n for strings, 56 bytes per
+ *             JSON-4 memory is bounded by the text: 4 n for yajl, 2 n for strings, 56 bytes per
  *                value, and the output.
  *
  * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate

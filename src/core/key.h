@@ -18,8 +18,8 @@ void once_uuid7_format(once_time unix_ms, const uint8_t random[10], char out[ONC
  * that finds no record is not executed (once_claim.key_time). With S the skew, ONCE_KEY_SKEW_MS_MAX or half the
  * retention:
  *
- *     W1  what is inside has born <= now + S                and  now - born < retention - S
- *     W2  a key that was inside at t is outside from t + retention on, which is before its record can have expired:
+ *     KEY-1  what is inside has born <= now + S                and  now - born < retention - S
+ *     KEY-2  a key that was inside at t is outside from t + retention on, which is before its record can have expired:
  *         t + retention - born >= retention - S. So it is never executed twice, whatever clock made it.
  *
  * Other keys, and all of a record that is kept for ever, are never outside.

@@ -36,24 +36,26 @@ once_result once_message_check(const struct once_message *m, struct once_error *
 
 once_result once_consumer_check(const struct once_consumer *c, struct once_error *err)
 {
-    once_result r = once_mark_check("consumer", c->name, err);
+    once_result r = once_inbox_name_check("consumer", c->name, err);
     if (r != ONCE_OK)
         return r;
     if (c->retention_ms != ONCE_NEVER && (c->retention_ms < 0 || c->retention_ms > ONCE_RETENTION_MS_MAX))
         return once_fail(err, ONCE_INVALID, "retention %lld ms is neither positive nor ONCE_NEVER",
                          (long long)c->retention_ms);
-    if (c->horizon_ms < 0 || c->horizon_ms > ONCE_RETENTION_MS_MAX)
-        return once_fail(err, ONCE_INVALID, "horizon %lld ms is out of range", (long long)c->horizon_ms);
-    int64_t retention_ms = c->retention_ms != 0 ? c->retention_ms : ONCE_MARK_RETENTION_MS_DEFAULT;
-    if (retention_ms != ONCE_NEVER && retention_ms < c->horizon_ms)
-        return once_fail(err, ONCE_INVALID,
-                         "retention %lld ms is shorter than the horizon %lld ms: a message that is delivered again "
-                         "after it would be taken in twice",
-                         (long long)retention_ms, (long long)c->horizon_ms);
+    if (c->redelivery_window_ms < 0 || c->redelivery_window_ms > ONCE_RETENTION_MS_MAX)
+        return once_fail(err, ONCE_INVALID, "redelivery window %lld ms is out of range",
+                         (long long)c->redelivery_window_ms);
+    int64_t retention_ms = c->retention_ms != 0 ? c->retention_ms : ONCE_INBOX_RETENTION_MS_DEFAULT;
+    if (retention_ms != ONCE_NEVER && retention_ms < c->redelivery_window_ms)
+        return once_fail(
+            err, ONCE_INVALID,
+            "retention %lld ms is shorter than the redelivery window %lld ms: a message that is delivered again "
+            "after it would be taken in twice",
+            (long long)retention_ms, (long long)c->redelivery_window_ms);
     return ONCE_OK;
 }
 
-once_result once_mark_check(const char *what, once_span text, struct once_error *err)
+once_result once_inbox_name_check(const char *what, once_span text, struct once_error *err)
 {
     if (text.len < 1 || text.len > ONCE_KEY_LEN_MAX)
         return once_fail(err, ONCE_INVALID, "%s has %zu bytes, not 1 to %d", what, text.len, ONCE_KEY_LEN_MAX);

@@ -22,7 +22,7 @@ static uint64_t read_u64(const uint8_t *p)
     return (uint64_t)read_u32(p) << 32 | read_u32(p + 4);
 }
 
-uint64_t once_outcome_seal(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
+uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
 {
     uint8_t bytes[16 + 8 + 1 + 1 + 4];
     memcpy(bytes, grant.record, 16);
@@ -103,7 +103,7 @@ static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_
     return true;
 }
 
-once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t seal, struct once_buf *out,
+once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum_seed, struct once_buf *out,
                                 struct once_error *err)
 {
     size_t start = out->len;
@@ -122,19 +122,19 @@ once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sea
         once_buf_add(out, outcome->body);
     }
     if (out->result == ONCE_OK)
-        once_buf_add_u64(out, XXH64(out->ptr + start, out->len - start, seal));
+        once_buf_add_u64(out, XXH64(out->ptr + start, out->len - start, sum_seed));
     if (out->result != ONCE_OK)
         return once_fail(err, out->result, "cannot keep an outcome of %zu bytes", outcome->body.len);
     return ONCE_OK;
 }
 
-bool once_outcome_is_sealed(once_span bytes, uint64_t seal)
+bool once_outcome_sum_is_right(once_span bytes, uint64_t sum_seed)
 {
     return bytes.len >= HEAD_LEN + SUM_LEN &&
-           XXH64(bytes.ptr, bytes.len - SUM_LEN, seal) == read_u64(bytes.ptr + bytes.len - SUM_LEN);
+           XXH64(bytes.ptr, bytes.len - SUM_LEN, sum_seed) == read_u64(bytes.ptr + bytes.len - SUM_LEN);
 }
 
-once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf *scratch, once_span *headers,
+once_result once_outcome_decode(once_span bytes, uint64_t sum_seed, struct once_buf *scratch, once_span *headers,
                                 once_span *body, bool *body_dropped, struct once_error *err)
 {
     if (bytes.len < HEAD_LEN + SUM_LEN)
@@ -142,7 +142,7 @@ once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf 
     const uint8_t *p = bytes.ptr;
     if (p[0] != VERSION)
         return once_fail(err, ONCE_CORRUPT, "stored outcome has version %d, this program knows %d", p[0], VERSION);
-    if (!once_outcome_is_sealed(bytes, seal))
+    if (!once_outcome_sum_is_right(bytes, sum_seed))
         return once_fail(err, ONCE_CORRUPT, "stored outcome does not match its checksum");
     uint8_t flags = p[1];
     size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);

@@ -24,19 +24,19 @@
 #define ONCE_OUTCOME_LEN_MIN 22 /* without header lines and body */
 
 /* What an outcome belongs to. */
-uint64_t once_outcome_seal(struct once_grant grant, enum once_state state, bool retryable, int32_t status);
+uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status);
 
 /* Appends the encoding. The outcome must have passed once_outcome_check(). */
-once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t seal, struct once_buf *out,
+once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum_seed, struct once_buf *out,
                                 struct once_error *err);
 
 /* Reads bytes that may be hostile. Headers point into `bytes`, the body into `bytes`
  * or, decompressed, into `scratch`. */
-once_result once_outcome_decode(once_span bytes, uint64_t seal, struct once_buf *scratch, once_span *headers,
+once_result once_outcome_decode(once_span bytes, uint64_t sum_seed, struct once_buf *scratch, once_span *headers,
                                 once_span *body, bool *body_dropped, struct once_error *err);
 
 /* Do the bytes match their seal? Cheaper than decoding them. */
-bool once_outcome_is_sealed(once_span bytes, uint64_t seal);
+bool once_outcome_sum_is_right(once_span bytes, uint64_t sum_seed);
 
 /* Is this something a caller may finish with? */
 once_result once_outcome_check(const struct once_outcome *outcome, struct once_error *err);

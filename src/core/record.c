@@ -69,7 +69,7 @@ bool once_record_is_tombstone(const struct once_record *r, once_time now)
     return finished && r->body_retention_ms > 0 && r->finished_at + r->body_retention_ms <= now;
 }
 
-void once_record_bury(struct once_record *r)
+void once_record_expire_body(struct once_record *r)
 {
     r->body_dropped = r->body_expired = true;
     r->headers = r->body = once_span_of(NULL, 0);

@@ -18,7 +18,7 @@ struct once_stored {
     bool intent;       /* its holder records a point before it sends, and nobody before it may have sent */
     bool has_request;  /* a request is stored with it */
     bool probing;      /* the grant was a PROBE: a repeated claim is told so again */
-    bool doubt;        /* it took over one that was running and may have sent something */
+    bool in_doubt;     /* it took over one that was running and may have sent something */
     bool released;     /* nothing of it happened; as good as absent (K7: it is not deleted for that) */
 };
 
@@ -40,7 +40,7 @@ bool once_stored_is_expired(const struct once_stored *stored, once_time now);
 bool once_record_is_tombstone(const struct once_record *record, once_time now);
 
 /* Makes a record that was read what it is after that: body_expired, body_dropped, and nothing of the answer. */
-void once_record_bury(struct once_record *record);
+void once_record_expire_body(struct once_record *record);
 
 /* When an outcome finished at `now` expires. Unknown waits for a person (K7). */
 once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now);

@@ -11,9 +11,9 @@
  *     bytes, bit by bit), then with their lengths (4): upstream, method, target, header lines, names of
  *     headers that are kept of the answer (a line each), body, and of a probe its target
  *
- * Invariants: S1 credentials are never in it, nor kept of its answer: neither written nor read
+ * Invariants: RESEND-1 credentials are never in it, nor kept of its answer: neither written nor read
  *                (once_header_is_secret).
- *             S2 nothing in it can end a header line or the request's first line early.
+ *             RESEND-2 nothing in it can end a header line or the request's first line early.
  */
 #ifndef ONCE_CORE_RESEND_H
 #define ONCE_CORE_RESEND_H

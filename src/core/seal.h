@@ -15,7 +15,7 @@
  * bytes): the same bytes of the same field of one record are the same envelope, which is how a repeated finish
  * recognises itself (core/outcome.h), and different bytes share a nonce with probability 2^-96. What is authenticated
  * besides: all that comes before the ciphertext, the field, the record id. So nothing can be moved to another record or
- * field (S1), and a changed bit is found (S2). Record ids are of tenant and key: that binds both.
+ * field (SEAL-1), and a changed bit is found (SEAL-2). Record ids are of tenant and key: that binds both.
  *
  * Pure. Nettle's contexts are plain memory and cannot fail (ADR 3); they are wiped.
  */

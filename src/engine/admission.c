@@ -36,7 +36,7 @@ void admission_before(struct quota *q, struct job **jobs, size_t count, once_tim
         struct job *job = jobs[i];
         if (job->kind != JOB_OPERATION || job->request.verb != ONCE_VERB_CLAIM || job->exempt)
             continue;
-        job->over = quota_admit(q, job->request.claim.tenant, now, &job->place);
+        job->over = quota_admit(q, job->request.claim.tenant, now, &job->reservation);
         if (job->over != QUOTA_KIND_COUNT)
             look_up_instead(job);
     }
@@ -129,8 +129,8 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
         }
         if (!looked_up)
             note(q, job, now);
-        quota_leave(q, job->place);
-        job->place = NULL;
+        quota_unreserve(q, job->reservation);
+        job->reservation = NULL;
         jobs[left++] = job;
     }
     return left;
@@ -150,6 +150,6 @@ bool admission_wait(struct quota *q, struct job *job)
 void admission_answered(struct quota *q, struct job *job)
 {
     if (job->waits)
-        quota_waited(q, job->waiter);
+        quota_wait_ended(q, job->waiter);
     job->waits = false;
 }

@@ -2,9 +2,9 @@
  * admission.h - quotas at work: which jobs of a batch are asked about, and what their answers mean for the count.
  *
  * A claim of a tenant that has too much may be a retry of something that is there, and then it must not be refused
- * (quota.h, Q1). Only the store knows. So it goes into its batch as a look-up: where there is no record it is refused,
- * and nothing was changed; where there is one it is asked as what it is, in the next batch. That costs a refused
- * claim no commit, and every store can do it.
+ * (quota.h, QUOTA-1). Only the store knows. So it goes into its batch as a look-up: where there is no record it is
+ * refused, and nothing was changed; where there is one it is asked as what it is, in the next batch. That costs a
+ * refused claim no commit, and every store can do it.
  */
 #ifndef ONCE_ENGINE_ADMISSION_H
 #define ONCE_ENGINE_ADMISSION_H

@@ -5,9 +5,9 @@
  * for those who poll, into a list for engine_dispatch().
  */
 #include "engine/admission.h"
-#include "engine/inner.h"
+#include "engine/internal.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ static _Thread_local struct dispatching {
     bool owes_kick;
 } dispatching;
 
-bool engine_promises_kick(const struct engine *e)
+bool engine_will_kick(const struct engine *e)
 {
     bool inside = dispatching.engine == e;
     dispatching.owes_kick = dispatching.owes_kick || inside;
@@ -139,7 +139,7 @@ static void count_operation(struct once_stats *c, const struct once_op *op)
 }
 
 /* A claim that is wrong, or too large, is its sender's; a full disk is told to whoever looks after it. */
-static void count_failure(struct once_insight *i, const struct once_op *op)
+static void count_failure(struct once_engine_stats *i, const struct once_op *op)
 {
     bool ours = op->result == ONCE_UNAVAILABLE || op->result == ONCE_UNKNOWN || op->result == ONCE_CORRUPT ||
                 op->result == ONCE_NO_MEMORY;
@@ -152,7 +152,7 @@ static void count_failure(struct once_insight *i, const struct once_op *op)
 /* Of what is answered now; once, however often it came. */
 static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
-    struct once_insight *i = &e->insight;
+    struct once_engine_stats *i = &e->engine_stats;
     const struct once_op *op = &job->op;
     enum once_verb verb = op->request->verb;
     i->verbs[verb]++;
@@ -162,53 +162,53 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
         count_failure(i, op);
     if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
-    if (!routes_count(e->routes, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+    if (!route_stats_count(e->route_stats, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
         op->result != ONCE_OK)
         return;
     count_operation(&e->counters, op);
-    if (e->moments != NULL)
-        moments_note(e->moments, op, once_os_clock.wall(NULL));
+    if (e->recent_events != NULL)
+        recent_events_note(e->recent_events, op, once_os_clock.wall(NULL));
     if (verb == ONCE_VERB_CLAIM)
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
         i->outcomes[op->request->outcome.state]++;
     if (job->ask_at == 0 && verb == ONCE_VERB_CLAIM)
-        insight_add_time(&i->claim, now_ns - job->submitted_ns);
+        engine_latency_add(&i->claim, now_ns - job->submitted_ns);
     else if (verb == ONCE_VERB_FINISH)
-        insight_add_time(&i->finish, now_ns - job->submitted_ns);
+        engine_latency_add(&i->finish, now_ns - job->submitted_ns);
 }
 
 /* Claims that may wait for another's outcome do; those that are left are answered now. */
-static size_t park(struct lane *lane, struct job **jobs, size_t count, once_time now)
+static size_t park(struct writer *writer, struct job **jobs, size_t count, once_time now)
 {
-    struct engine *e = lane->engine;
+    struct engine *e = writer->engine;
     size_t answered = 0;
     for (size_t i = 0; i < count; i++) {
-        bool waits = !e->impatient && parking_wants(&lane->parking, jobs[i], now) &&
+        bool waits = !e->waits_ended && waiters_accepts(&writer->waiters, jobs[i], now) &&
                      (e->quota == NULL || admission_wait(e->quota, jobs[i]));
         if (waits)
-            parking_take(&lane->parking, jobs[i], now);
+            waiters_add(&writer->waiters, jobs[i], now);
         else
             jobs[answered++] = jobs[i];
     }
     return answered;
 }
 
-void engine_answer_step(struct lane *lane, struct job **jobs, size_t count)
+void engine_answer_step(struct writer *writer, struct job **jobs, size_t count)
 {
-    struct engine *e = lane->engine;
-    ONCE_POINT("engine.durable");
+    struct engine *e = writer->engine;
+    ONCE_CRASH_POINT("engine.durable");
     uint64_t now_ns = once_os_monotonic_ns();
     once_time now = (once_time)(now_ns / 1000000);
     pthread_mutex_lock(&e->lock);
-    lane->muster.expected = count + lane->queued < e->batch_max ? count + lane->queued : e->batch_max;
+    writer->batch_wait.expected = count + writer->queued < e->batch_max ? count + writer->queued : e->batch_max;
     e->counters.batches++;
-    insight_add_batch(&e->insight, count);
-    e->counters.settled += lane->settled;
-    lane->settled = 0;
+    engine_stats_add_batch(&e->engine_stats, count);
+    e->counters.recovered += writer->recovered;
+    writer->recovered = 0;
     if (e->quota != NULL)
-        count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &lane->ready);
-    size_t answered = park(lane, jobs, count, now);
+        count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &writer->ready);
+    size_t answered = park(writer, jobs, count, now);
     e->counters.operations += answered;
     /* After parking: one that waits may have come in the same batch as what it waits for. */
     for (size_t i = 0; i < answered; i++) {
@@ -216,9 +216,9 @@ void engine_answer_step(struct lane *lane, struct job **jobs, size_t count)
         if (e->quota != NULL)
             admission_answered(e->quota, jobs[i]);
         if (ends_record(&jobs[i]->op))
-            parking_wake(&lane->parking, jobs[i]->op.record, &lane->ready);
+            waiters_wake(&writer->waiters, jobs[i]->op.record, &writer->ready);
     }
     pthread_mutex_unlock(&e->lock);
     engine_answer(e, jobs, answered);
-    ONCE_POINT("engine.answered");
+    ONCE_CRASH_POINT("engine.answered");
 }

@@ -1,25 +1,14 @@
 /*
- * derive.c - what is derived from a store's secret: child keys and fingerprints; and
- * fresh keys, which need only the clock and entropy.
+ * derive.c - what is derived from a store's secret: child keys and fingerprints.
  */
 #include "core/fingerprint.h"
-#include "core/key.h"
 #include "core/record.h"
-#include "core/span.h"
 #include "engine/handle.h"
-#include "os/os.h"
 
 void once_child_key(const struct once *once, const struct once_grant *grant, once_span call_name,
                     char out[ONCE_CHILD_KEY_LEN + 1])
 {
     once_child_key_of(&once->store->secret, grant->record, call_name, out);
-}
-
-void once_key_new(char out[ONCE_UUID_LEN + 1])
-{
-    uint8_t random[10];
-    once_os_random(random, sizeof random);
-    once_uuid7_format(once_os_clock.wall(NULL), random, out);
 }
 
 once_result once_fingerprint_http(const struct once *once, once_span tenant, const struct once_http *http,

@@ -1,6 +1,6 @@
 /* engine.c - see engine.h. */
 #include "core/err.h"
-#include "engine/inner.h"
+#include "engine/internal.h"
 #include "os/os.h"
 #include "os/thread.h"
 
@@ -16,12 +16,12 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
 {
     job->submitted_ns = once_os_monotonic_ns();
     pthread_mutex_lock(&e->lock);
-    bool stopped = e->stopped, full = e->lanes[0].queued + e->lanes[1].queued >= e->queue_max;
+    bool stopped = e->stopped, full = e->writers[0].queued + e->writers[1].queued >= e->queue_max;
     e->counters.busy += full;
     if (job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
-        job->route = routes_find(e->routes, job->request.claim.route);
+        job->route = route_stats_find(e->route_stats, job->request.claim.route);
     if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
-        routes_refused(e->routes, job->route);
+        route_stats_refused(e->route_stats, job->route);
     if (!full && !stopped)
         engine_append(e, job, quietly);
     if (full)
@@ -41,10 +41,10 @@ once_result engine_submit(struct engine *e, struct job *job, struct once_error *
 
 once_result engine_submit_async(struct engine *e, struct job *job, struct once_error *err)
 {
-    return put(e, job, engine_promises_kick(e), err);
+    return put(e, job, engine_will_kick(e), err);
 }
 
-once_result engine_submit_quietly(struct engine *e, struct job *job, struct once_error *err)
+once_result engine_submit_without_kick(struct engine *e, struct job *job, struct once_error *err)
 {
     return put(e, job, true, err);
 }
@@ -63,7 +63,7 @@ static once_result wait_for_answer(struct engine *e, struct job *job, struct onc
 
 once_result engine_call(struct engine *e, struct job *job, struct once_error *err)
 {
-    if (!engine_run_aside(e, job)) {
+    if (!engine_run_on_admin_writer(e, job)) {
         once_result r = wait_for_answer(e, job, err);
         if (r != ONCE_OK)
             return r;
@@ -86,21 +86,21 @@ void engine_counters(struct engine *e, struct once_stats *stats)
     stats->operations = e->counters.operations;
     stats->batches = e->counters.batches;
     stats->busy = e->counters.busy;
-    stats->settled = e->counters.settled;
+    stats->recovered = e->counters.recovered;
     stats->fenced = e->counters.fenced;
     stats->replays = e->counters.replays;
     stats->executions = e->counters.executions;
     pthread_mutex_unlock(&e->lock);
 }
 
-void engine_insight(struct engine *e, struct once_insight *out)
+void engine_read_stats(struct engine *e, struct once_engine_stats *out)
 {
     pthread_mutex_lock(&e->lock);
-    *out = e->insight;
-    out->queued = e->lanes[0].queued + e->lanes[1].queued;
+    *out = e->engine_stats;
+    out->queued = e->writers[0].queued + e->writers[1].queued;
     out->queue_max = e->queue_max;
-    out->parked = e->lanes[0].parking.count + e->lanes[1].parking.count;
-    out->turns = atomic_load(&e->lanes[0].turns) + atomic_load(&e->lanes[1].turns);
+    out->waiting = e->writers[0].waiters.count + e->writers[1].waiters.count;
+    out->store_calls = atomic_load(&e->writers[0].store_calls) + atomic_load(&e->writers[1].store_calls);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -114,54 +114,54 @@ void engine_set_quota(struct engine *e, struct quota *quota)
     pthread_mutex_unlock(&e->lock);
 }
 
-once_result engine_tally(struct engine *e, struct once_tally *tally, struct once_error *err)
+once_result engine_usage(struct engine *e, struct once_usage *usage, struct once_error *err)
 {
-    struct job job = { .kind = JOB_TALLY, .tally = tally };
+    struct job job = { .kind = JOB_USAGE, .usage = usage };
     assert(e->quota != NULL);
     return engine_call(e, &job, err);
 }
 
-void engine_quota_numbers(struct engine *e, struct quota_numbers *out)
+void engine_quota_counters(struct engine *e, struct quota_counters *out)
 {
-    *out = (struct quota_numbers){ .walks = 0 };
+    *out = (struct quota_counters){ .scans = 0 };
     pthread_mutex_lock(&e->lock);
     if (e->quota != NULL)
-        quota_numbers(e->quota, out);
+        quota_counters(e->quota, out);
     pthread_mutex_unlock(&e->lock);
 }
 
-size_t engine_routes(struct engine *e, struct insight_route *out, struct insight_leases *leases)
+size_t engine_read_route_stats(struct engine *e, struct engine_route_stats *out, struct engine_lease_counts *leases)
 {
     pthread_mutex_lock(&e->lock);
-    routes_leases(e->routes, once_os_monotonic_ms(), leases);
-    size_t count = routes_read(e->routes, out);
+    route_stats_leases(e->route_stats, once_os_monotonic_ms(), leases);
+    size_t count = route_stats_read(e->route_stats, out);
     pthread_mutex_unlock(&e->lock);
     return count;
 }
 
-bool engine_watch(struct engine *e)
+bool engine_record_recent_events(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
-    if (e->moments == NULL)
-        e->moments = moments_new(once_os_clock.wall(NULL));
-    bool watched = e->moments != NULL;
+    if (e->recent_events == NULL)
+        e->recent_events = recent_events_new(once_os_clock.wall(NULL));
+    bool watched = e->recent_events != NULL;
     pthread_mutex_unlock(&e->lock);
     return watched;
 }
 
-bool engine_moments(struct engine *e, const uint8_t record[16], struct moments_view *out)
+bool engine_recent_events(struct engine *e, const uint8_t record[16], struct recent_events_view *out)
 {
     pthread_mutex_lock(&e->lock);
-    bool kept = e->moments != NULL && moments_read(e->moments, record, out);
+    bool kept_lease = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
     pthread_mutex_unlock(&e->lock);
-    return kept;
+    return kept_lease;
 }
 
 void engine_count_step(struct engine *e, once_span route)
 {
     pthread_mutex_lock(&e->lock);
-    e->insight.claims[ONCE_ARM_IN_PROGRESS]++;
-    routes_waited(e->routes, routes_find(e->routes, route));
+    e->engine_stats.claims[ONCE_ARM_IN_PROGRESS]++;
+    route_stats_waited(e->route_stats, route_stats_find(e->route_stats, route));
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -172,16 +172,16 @@ static void engine_free(struct engine *e)
     engine_forget_dispatching(e);
     if (e->eventfd >= 0)
         close(e->eventfd);
-    for (unsigned i = 0; i < LANES_MAX; i++) {
-        pthread_cond_destroy(&e->lanes[i].work);
-        free(e->lanes[i].batch);
-        free(e->lanes[i].ops);
+    for (unsigned i = 0; i < WRITERS_MAX; i++) {
+        pthread_cond_destroy(&e->writers[i].work);
+        free(e->writers[i].batch);
+        free(e->writers[i].ops);
     }
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
-    routes_free(e->routes);
-    moments_free(e->moments);
-    pthread_mutex_destroy(&e->aside_lock);
+    route_stats_free(e->route_stats);
+    recent_events_free(e->recent_events);
+    pthread_mutex_destroy(&e->admin_writer_lock);
     quota_free(e->quota);
     free(e);
 }
@@ -189,10 +189,10 @@ static void engine_free(struct engine *e)
 static void init_conditions(struct engine *e)
 {
     pthread_mutex_init(&e->lock, NULL);
-    pthread_mutex_init(&e->aside_lock, NULL);
+    pthread_mutex_init(&e->admin_writer_lock, NULL);
     pthread_cond_init(&e->rested, NULL);
-    for (unsigned i = 0; i < LANES_MAX; i++)
-        once_cond_init(&e->lanes[i].work);
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        once_cond_init(&e->writers[i].work);
 }
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
@@ -205,24 +205,24 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     e->batch_max = options->batch_len;
     e->poll = options->poll;
     e->active = 1;
-    e->aside.engine = e;
+    e->admin_writer.engine = e;
     e->finished_last = &e->finished;
     tuner_init(&e->tuner);
     init_conditions(e);
-    for (unsigned i = 0; i < LANES_MAX; i++) {
-        struct lane *lane = &e->lanes[i];
-        lane->engine = e;
-        lane->last = &lane->first;
-        lane->parking = (struct parking){ .max = options->waiter_len, .shared = store->shared };
+    for (unsigned i = 0; i < WRITERS_MAX; i++) {
+        struct writer *writer = &e->writers[i];
+        writer->engine = e;
+        writer->last = &writer->first;
+        writer->waiters = (struct waiters){ .max = options->waiter_len, .shared = store->shared };
     }
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
-    e->routes = routes_new();
-    if (e->routes == NULL || !engine_lane_init(e, &e->lanes[0], store))
+    e->route_stats = route_stats_new();
+    if (e->route_stats == NULL || !engine_writer_init(e, &e->writers[0], store))
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");
-    else if (!engine_lane_start(&e->lanes[0]))
+    else if (!engine_writer_start(&e->writers[0]))
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
     if (r != ONCE_OK) {
         engine_free(e);
@@ -242,7 +242,7 @@ static void dispatch_all(struct engine *e)
         if (engine_call(e, &barrier, NULL) == ONCE_BUSY)
             sched_yield();
         pthread_mutex_lock(&e->lock);
-        more = e->lanes[1].queued > 0 || e->lanes[1].busy;
+        more = e->writers[1].queued > 0 || e->writers[1].busy;
         pthread_mutex_unlock(&e->lock);
         more = engine_dispatch(e, SIZE_MAX) > 0 || more;
     }
@@ -250,14 +250,14 @@ static void dispatch_all(struct engine *e)
 
 static void wake_all(struct engine *e)
 {
-    for (unsigned i = 0; i < LANES_MAX; i++)
-        pthread_cond_signal(&e->lanes[i].work);
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        pthread_cond_signal(&e->writers[i].work);
 }
 
 void engine_end_waits(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
-    e->impatient = true;
+    e->waits_ended = true;
     wake_all(e);
     pthread_mutex_unlock(&e->lock);
 }
@@ -270,13 +270,13 @@ void engine_stop(struct engine *e)
     e->stopping = true;
     wake_all(e);
     pthread_mutex_unlock(&e->lock);
-    pthread_join(e->lanes[0].thread, NULL);
-    if (e->lanes[1].started) {
-        pthread_join(e->lanes[1].thread, NULL);
-        once_store_close(e->lanes[1].store);
+    pthread_join(e->writers[0].thread, NULL);
+    if (e->writers[1].started) {
+        pthread_join(e->writers[1].thread, NULL);
+        once_store_close(e->writers[1].store);
     }
-    if (e->aside.store != NULL)
-        once_store_close(e->aside.store);
+    if (e->admin_writer.store != NULL)
+        once_store_close(e->admin_writer.store);
     while (engine_dispatch(e, SIZE_MAX) > 0)
         ;
     engine_free(e);

@@ -5,7 +5,7 @@
  * what has queued while the last commit ran, applies it as one step of the store, and
  * answers after that is durable (K4). It is the only thread that touches its handle of the
  * store, so a store needs no locks of its own. Where the store takes steps side by side, a
- * second writer with a handle of its own shares the work when that is faster (lane.h), and what
+ * second writer with a handle of its own shares the work when that is faster (writer.h), and what
  * is no operation (looking, checking, expiring) runs in its caller's thread with a third.
  *
  * A step whose answer was lost (ONCE_UNKNOWN) is settled before anybody is answered
@@ -13,15 +13,15 @@
  * it recognise what it already did.
  *
  * Claims that may wait are parked here until the record's outcome comes, through this
- * engine or, where the store is shared, found by asking again (parking.h).
+ * engine or, where the store is shared, found by asking again (waiters.h).
  */
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
 
-#include "engine/insight.h"
-#include "engine/moments.h"
+#include "engine/engine_stats.h"
 #include "engine/quota.h"
-#include "engine/routes.h"
+#include "engine/recent_events.h"
+#include "engine/route_stats.h"
 #include "store/store.h"
 
 #include <semaphore.h>
@@ -31,14 +31,14 @@ enum job_kind {
     JOB_OPERATION,
     JOB_LIST,
     JOB_SWEEP,
-    JOB_LOOK,
+    JOB_LOOKUP_MANY,
     JOB_HISTORY,
     JOB_EXPIRE,
     JOB_CHECK,
     JOB_STATS,
-    JOB_TALLY,
+    JOB_USAGE,
     JOB_CLOCK,
-    JOB_PULSE, /* a look-up that is not counted: does the store answer? */
+    JOB_HEALTH, /* a look-up that is not counted: does the store answer? */
     JOB_BARRIER
 };
 
@@ -47,16 +47,16 @@ struct job {
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
     uint64_t submitted_ns;       /* monotonic: when it was handed in */
-    uint8_t route;               /* a claim's, as routes.h numbers it */
+    uint8_t route;               /* a claim's, as route_stats.h numbers it */
     bool step;                   /* a claim of several: if it has to go on waiting, it is not counted */
     once_time give_up_at;        /* monotonic ms: a claim waits until then */
     once_time ask_at;            /* monotonic ms: parked until then at most */
     once_time pause_ms;          /* between two looks, where others write too */
     /* Quotas (admission.h), of a claim. */
-    struct once_request *instead;       /* its tenant has too much: the look-up that is asked instead */
-    enum quota_kind over;               /* of that */
-    bool exempt, waits;                 /* there is a record; it is among those who wait */
-    struct quota_entry *place, *waiter; /* kept until its answer; while it waits */
+    struct once_request *instead;             /* its tenant has too much: the look-up that is asked instead */
+    enum quota_kind over;                     /* of that */
+    bool exempt, waits;                       /* there is a record; it is among those who wait */
+    struct quota_entry *reservation, *waiter; /* kept until its answer; while it waits */
     union {
         struct {
             const struct once_filter *filter;
@@ -64,10 +64,10 @@ struct job {
         } list;
         struct once_sweep *sweep;
         struct {
-            const struct once_loose *wanted;
+            const struct once_unfinished *wanted;
             size_t count;
             struct once_page *page;
-        } look;
+        } lookup_many;
         struct {
             uint8_t record[16];
             struct once_history *history;
@@ -84,7 +84,7 @@ struct job {
             struct once_check_report *report;
         } check;
         struct once_stats *stats;
-        struct once_tally *tally;
+        struct once_usage *usage;
         once_time clock; /* out */
     };
     /* How it is answered: a callback, or a caller that waits. */
@@ -110,7 +110,7 @@ once_result engine_submit(struct engine *engine, struct job *job, struct once_er
 once_result engine_submit_async(struct engine *engine, struct job *job, struct once_error *err);
 /* The same, without waking a writer that rests: engine_kick() does, when all that there is was
  * submitted. One wake for many jobs, and they are one batch. */
-once_result engine_submit_quietly(struct engine *engine, struct job *job, struct once_error *err);
+once_result engine_submit_without_kick(struct engine *engine, struct job *job, struct once_error *err);
 void engine_kick(struct engine *engine);
 /* Submits and waits. The job's op.result is returned; its err is copied to `err`. */
 once_result engine_call(struct engine *engine, struct job *job, struct once_error *err);
@@ -120,18 +120,19 @@ size_t engine_dispatch(struct engine *engine, size_t max);
 /* In a callback that it calls: this is a claim that was parked. */
 bool engine_dispatched_waited(void);
 void engine_counters(struct engine *engine, struct once_stats *stats);
-void engine_insight(struct engine *engine, struct once_insight *out);
+void engine_read_stats(struct engine *engine, struct once_engine_stats *out);
 /* From now on; before anything is submitted. The engine's to free. */
 void engine_set_quota(struct engine *engine, struct quota *quota);
 /* One step of a walk that counts what tenants have. */
-once_result engine_tally(struct engine *engine, struct once_tally *tally, struct once_error *err);
-void engine_quota_numbers(struct engine *engine, struct quota_numbers *out);
-/* For ROUTES_MAX of them; how many there are. */
-size_t engine_routes(struct engine *engine, struct insight_route *out, struct insight_leases *leases);
+once_result engine_usage(struct engine *engine, struct once_usage *usage, struct once_error *err);
+void engine_quota_counters(struct engine *engine, struct quota_counters *out);
+/* For ROUTE_STATS_MAX of them; how many there are. */
+size_t engine_read_route_stats(struct engine *engine, struct engine_route_stats *out,
+                               struct engine_lease_counts *leases);
 /* Begins to keep moments; false: no memory. */
-bool engine_watch(struct engine *engine);
+bool engine_record_recent_events(struct engine *engine);
 /* False: they are not kept. */
-bool engine_moments(struct engine *engine, const uint8_t record[16], struct moments_view *out);
+bool engine_recent_events(struct engine *engine, const uint8_t record[16], struct recent_events_view *out);
 /* The last of a claim's steps was answered IN_PROGRESS, and that is its answer. */
 void engine_count_step(struct engine *engine, once_span route);
 

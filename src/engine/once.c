@@ -11,9 +11,9 @@
 #include "core/outcome.h"
 #include "core/record.h"
 #include "core/span.h"
-#include "engine/finder.h"
+#include "engine/abandoned_finder.h"
 #include "engine/handle.h"
-#include "engine/keeper.h"
+#include "engine/lease_keeper.h"
 #include "os/os.h"
 
 /* ------------------------------------------------------------------ open, close */
@@ -63,8 +63,8 @@ once_result once_open(const char *url, const struct once_options *options, struc
     if (r == ONCE_OK)
         r = engine_start(once->store, &complete, &once->engine, err);
     if (r == ONCE_OK)
-        r = keeper_create(once, &once->keeper, err);
-    if (r == ONCE_OK && (once->finder = finder_create()) == NULL)
+        r = lease_keeper_create(once, &once->lease_keeper, err);
+    if (r == ONCE_OK && (once->abandoned_finder = abandoned_finder_create()) == NULL)
         r = once_fail(err, ONCE_NO_MEMORY, "no memory to open a store");
     if (r != ONCE_OK) {
         once_close(once);
@@ -87,11 +87,11 @@ void once_close(struct once *once)
 {
     if (once == NULL)
         return;
-    keeper_free(once->keeper);
+    lease_keeper_free(once->lease_keeper);
     if (once->engine != NULL)
         engine_stop(once->engine);
     once_store_close(once->store);
-    finder_free(once->finder);
+    abandoned_finder_free(once->abandoned_finder);
     free(once);
 }
 
@@ -217,7 +217,8 @@ static once_result job_prepare(const struct once *once, const struct once_reques
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
-        r = once_outcome_encode(o, once_outcome_seal(request->grant, o->state, o->retryable, o->status), encoded, err);
+        r = once_outcome_encode(o, once_outcome_sum_seed(request->grant, o->state, o->retryable, o->status), encoded,
+                                err);
         job->op.outcome = once_buf_span(encoded);
     }
     return r;
@@ -365,7 +366,7 @@ once_result once_submit(struct once *once, const struct once_request *request, o
 once_result once_submit_for(struct once *once, const struct once_request *request, const uint8_t nonce[16], bool again,
                             once_done_fn *done, void *arg, struct once_error *err)
 {
-    return submit(once, request, nonce, again, engine_submit_quietly, done, arg, err);
+    return submit(once, request, nonce, again, engine_submit_without_kick, done, arg, err);
 }
 
 void once_kick(struct once *once)
@@ -373,12 +374,12 @@ void once_kick(struct once *once)
     engine_kick(once->engine);
 }
 
-once_result once_pulse(struct once *once, once_done_fn *done, void *arg, struct once_error *err)
+once_result once_check_health(struct once *once, once_done_fn *done, void *arg, struct once_error *err)
 {
     struct job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory to ask the store");
-    *job = (struct job){ .kind = JOB_PULSE, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
+    *job = (struct job){ .kind = JOB_HEALTH, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
     job->op.request = &job->request;
     once_os_random(job->op.record, sizeof job->op.record); /* one that is not there, by any of the writers */
     once_result r = engine_submit(once->engine, job, err);
@@ -501,8 +502,8 @@ once_result once_list(struct once *once, const struct once_filter *filter, struc
         return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
         return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
-    if (f.abandoned && once->store->finds)
-        return finder_list(once->finder, once->engine, &f, page, err);
+    if (f.abandoned && once->store->has_sweep)
+        return abandoned_finder_list(once->abandoned_finder, once->engine, &f, page, err);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
     return engine_call(once->engine, &job, err);
 }
@@ -604,14 +605,14 @@ once_result once_set_quotas(struct once *once, const struct quota_rules *rules, 
     return ONCE_OK;
 }
 
-once_result once_tally_step(struct once *once, struct once_tally *tally, struct once_error *err)
+once_result once_usage_step(struct once *once, struct once_usage *usage, struct once_error *err)
 {
-    return engine_tally(once->engine, tally, err);
+    return engine_usage(once->engine, usage, err);
 }
 
-void once_quota_numbers(struct once *once, struct quota_numbers *out)
+void once_quota_counters(struct once *once, struct quota_counters *out)
 {
-    engine_quota_numbers(once->engine, out);
+    engine_quota_counters(once->engine, out);
 }
 
 once_result once_read_clock(struct once *once, once_time *now, struct once_error *err)
@@ -622,24 +623,24 @@ once_result once_read_clock(struct once *once, once_time *now, struct once_error
     return r;
 }
 
-bool once_watch(struct once *once)
+bool once_record_recent_events(struct once *once)
 {
-    return engine_watch(once->engine);
+    return engine_record_recent_events(once->engine);
 }
 
-bool once_moments(struct once *once, const uint8_t record[16], struct moments_view *out)
+bool once_recent_events(struct once *once, const uint8_t record[16], struct recent_events_view *out)
 {
-    return engine_moments(once->engine, record, out);
+    return engine_recent_events(once->engine, record, out);
 }
 
-struct insight_route *once_routes(struct once *once, size_t *count, struct insight_leases *leases)
+struct engine_route_stats *once_route_stats(struct once *once, size_t *count, struct engine_lease_counts *leases)
 {
-    struct insight_route *all = calloc(ROUTES_MAX, sizeof *all);
-    *count = all != NULL ? engine_routes(once->engine, all, leases) : 0;
+    struct engine_route_stats *all = calloc(ROUTE_STATS_MAX, sizeof *all);
+    *count = all != NULL ? engine_read_route_stats(once->engine, all, leases) : 0;
     return all;
 }
 
-void once_insight(struct once *once, struct once_insight *out)
+void once_engine_stats(struct once *once, struct once_engine_stats *out)
 {
-    engine_insight(once->engine, out);
+    engine_read_stats(once->engine, out);
 }

@@ -26,7 +26,7 @@ struct quota_entry {
     struct amount since;   /* added since that began */
     struct amount walk;    /* counted so far by the one under way */
     struct amount during;  /* added since that began, and not seen by it */
-    uint32_t places;       /* of claims that were admitted and are not answered */
+    uint32_t reservations; /* of claims that were admitted and are not answered */
     uint32_t in_flight, waiters;
     uint8_t tenant_len;
     uint8_t tenant[];
@@ -51,7 +51,7 @@ struct quota {
     bool counts; /* there is a limit of records or bytes, and so there are walks */
     bool walking;
     uint64_t walk_at, walk_last;
-    struct quota_numbers numbers;
+    struct quota_counters numbers;
 };
 
 static_assert(ONCE_TENANT_LEN_MAX <= UINT8_MAX, "a tenant's length is kept in a byte");
@@ -72,7 +72,7 @@ static struct quota_entry *find(const struct quota *q, once_span tenant)
     return e;
 }
 
-/* NULL: there is no room (Q3). */
+/* NULL: there is no room (QUOTA-3). */
 static struct quota_entry *find_or_add(struct quota *q, once_span tenant)
 {
     assert(tenant.len <= ONCE_TENANT_LEN_MAX);
@@ -101,8 +101,8 @@ static bool is_nothing(const struct amount *a)
 
 static bool is_empty(const struct quota_entry *e)
 {
-    return e->places == 0 && e->in_flight == 0 && e->waiters == 0 && is_nothing(&e->counted) && is_nothing(&e->since) &&
-           is_nothing(&e->walk) && is_nothing(&e->during);
+    return e->reservations == 0 && e->in_flight == 0 && e->waiters == 0 && is_nothing(&e->counted) &&
+           is_nothing(&e->since) && is_nothing(&e->walk) && is_nothing(&e->during);
 }
 
 static void drop_if_empty(struct quota *q, struct quota_entry *e)
@@ -283,36 +283,36 @@ void quota_lost(struct quota *q, uint64_t fence)
 
 /* ------------------------------------------------------------------ admission */
 
-enum quota_kind quota_admit(struct quota *q, once_span tenant, once_time now, struct quota_entry **place)
+enum quota_kind quota_admit(struct quota *q, once_span tenant, once_time now, struct quota_entry **reservation)
 {
-    *place = NULL;
+    *reservation = NULL;
     struct quota_entry *e = find_or_add(q, tenant);
     if (e == NULL) {
         q->numbers.uncounted++;
         return QUOTA_KIND_COUNT;
     }
     const uint64_t *max = e->limits.max;
-    e->places++; /* it stays, whatever is purged */
-    if ((uint64_t)e->in_flight + e->places > max[QUOTA_IN_FLIGHT])
+    e->reservations++; /* it stays, whatever is purged */
+    if ((uint64_t)e->in_flight + e->reservations > max[QUOTA_IN_FLIGHT])
         purge_sometimes(q, now);
-    enum quota_kind over = (uint64_t)e->in_flight + e->places > max[QUOTA_IN_FLIGHT]                ? QUOTA_IN_FLIGHT
-                           : records_of(e) + e->places > max[QUOTA_RECORDS]                         ? QUOTA_RECORDS
+    enum quota_kind over = (uint64_t)e->in_flight + e->reservations > max[QUOTA_IN_FLIGHT]          ? QUOTA_IN_FLIGHT
+                           : records_of(e) + e->reservations > max[QUOTA_RECORDS]                   ? QUOTA_RECORDS
                            : max[QUOTA_BYTES] != QUOTA_UNLIMITED && bytes_of(e) >= max[QUOTA_BYTES] ? QUOTA_BYTES
                                                                                                     : QUOTA_KIND_COUNT;
     if (over != QUOTA_KIND_COUNT)
-        quota_leave(q, e);
+        quota_unreserve(q, e);
     else
-        *place = e;
+        *reservation = e;
     return over;
 }
 
-void quota_leave(struct quota *q, struct quota_entry *place)
+void quota_unreserve(struct quota *q, struct quota_entry *reservation)
 {
-    if (place == NULL)
+    if (reservation == NULL)
         return;
-    assert(place->places > 0);
-    place->places--;
-    drop_if_empty(q, place);
+    assert(reservation->reservations > 0);
+    reservation->reservations--;
+    drop_if_empty(q, reservation);
 }
 
 void quota_note_refused(struct quota *q, enum quota_kind kind)
@@ -326,9 +326,9 @@ uint64_t quota_limit(const struct quota *q, once_span tenant, enum quota_kind ki
     return quota_rules_find(&q->rules, tenant).max[kind];
 }
 
-bool quota_wait(struct quota *q, once_span tenant, struct quota_entry **place)
+bool quota_wait(struct quota *q, once_span tenant, struct quota_entry **reservation)
 {
-    *place = NULL;
+    *reservation = NULL;
     struct quota_entry *e = find_or_add(q, tenant);
     if (e == NULL)
         return true;
@@ -337,17 +337,17 @@ bool quota_wait(struct quota *q, once_span tenant, struct quota_entry **place)
         return false;
     }
     e->waiters++;
-    *place = e;
+    *reservation = e;
     return true;
 }
 
-void quota_waited(struct quota *q, struct quota_entry *place)
+void quota_wait_ended(struct quota *q, struct quota_entry *reservation)
 {
-    if (place == NULL)
+    if (reservation == NULL)
         return;
-    assert(place->waiters > 0);
-    place->waiters--;
-    drop_if_empty(q, place);
+    assert(reservation->waiters > 0);
+    reservation->waiters--;
+    drop_if_empty(q, reservation);
 }
 
 /* ------------------------------------------------------------------ walks */
@@ -367,14 +367,14 @@ static void forget_walk(struct quota *q, struct quota_entry *e)
     drop_if_empty(q, e);
 }
 
-void quota_walk_begin(struct quota *q)
+void quota_scan_begin(struct quota *q)
 {
     each_entry(q, forget_walk);
     q->walking = true;
     q->walk_at = q->walk_last = 0;
 }
 
-void quota_walk_add(struct quota *q, once_span tenant, uint64_t records, uint64_t bytes)
+void quota_scan_add(struct quota *q, once_span tenant, uint64_t records, uint64_t bytes)
 {
     assert(q->walking);
     struct quota_entry *e = find_or_add(q, tenant);
@@ -384,7 +384,7 @@ void quota_walk_add(struct quota *q, once_span tenant, uint64_t records, uint64_
     e->walk.bytes += (int64_t)bytes;
 }
 
-void quota_walk_at(struct quota *q, uint64_t at, uint64_t last)
+void quota_scan_at(struct quota *q, uint64_t at, uint64_t last)
 {
     q->walk_at = at;
     q->walk_last = last;
@@ -398,24 +398,24 @@ static void believe_walk(struct quota *q, struct quota_entry *e)
     drop_if_empty(q, e);
 }
 
-void quota_walk_end(struct quota *q, once_time now)
+void quota_scan_end(struct quota *q, once_time now)
 {
     assert(q->walking);
     each_entry(q, believe_walk);
     q->walking = false;
     q->walk_at = q->walk_last = 0;
-    q->numbers.walks++;
+    q->numbers.scans++;
     purge(q, now);
 }
 
 /* ------------------------------------------------------------------ the rest */
 
-void quota_numbers(const struct quota *q, struct quota_numbers *out)
+void quota_counters(const struct quota *q, struct quota_counters *out)
 {
     *out = q->numbers;
 }
 
-uint64_t quota_has(const struct quota *q, once_span tenant, enum quota_kind kind)
+uint64_t quota_usage(const struct quota *q, once_span tenant, enum quota_kind kind)
 {
     const struct quota_entry *e = find(q, tenant);
     if (e == NULL)

@@ -8,13 +8,12 @@
  *   records, bytes       counted by walks over the store (the daemon's census), one after the other. Between them what
  *                        this engine does is added; what expires, and what others do, shows with the next walk.
  *
- * Invariants: Q1 what is there is never refused: admission is asked only about claims that may make a record, and about
- *                claims that would begin to wait. Who looks whether there is a record is admission.c.
- *             Q2 one tenant's numbers never count for another (K9): entries are found by the whole name.
- *             Q3 bounded: QUOTA_TENANTS_MAX entries and QUOTA_GRANTS_MAX grants. Who finds no room is not counted, and
- *                therefore not refused: whoever can invent so many tenants has as many quotas, and must not be able to
- *                shut out others. Entries of those who have nothing are removed.
- *             Q4 an admitted claim keeps its place from then to its answer, so that a burst cannot pass together.
+ * Invariants: QUOTA-1 what is there is never refused: admission is asked only about claims that may make a record, and
+ * about claims that would begin to wait. Who looks whether there is a record is admission.c. QUOTA-2 one tenant's
+ * numbers never count for another (K9): entries are found by the whole name. QUOTA-3 bounded: QUOTA_TENANTS_MAX entries
+ * and QUOTA_GRANTS_MAX grants. Who finds no room is not counted, and therefore not refused: whoever can invent so many
+ * tenants has as many quotas, and must not be able to shut out others. Entries of those who have nothing are removed.
+ *             QUOTA-4 an admitted claim keeps its place from then to its answer, so that a burst cannot pass together.
  *
  * Pure but for memory and the seed of its hash: time comes in as an argument. The engine's lock guards it.
  */
@@ -32,10 +31,10 @@ struct quota;
 struct quota_entry;
 
 /* Since the start, but for the last two. */
-struct quota_numbers {
+struct quota_counters {
     uint64_t refused[QUOTA_KIND_COUNT];
     uint64_t uncounted; /* claims of tenants that found no room */
-    uint64_t walks;     /* over the store, whole ones */
+    uint64_t scans;     /* over the store, whole ones */
     size_t tenants;     /* that have something now */
     size_t grants;      /* in flight now */
 };
@@ -44,17 +43,17 @@ struct quota_numbers {
 struct quota *quota_create(const struct quota_rules *rules);
 void quota_free(struct quota *quota);
 
-/* May this tenant have another record? QUOTA_KIND_COUNT: it may, and *place is kept for it until quota_leave(). Else
- * what it has too much of, and *place is NULL, as it is where it is not counted. `now`: once_os_lease_ms(). */
-enum quota_kind quota_admit(struct quota *quota, once_span tenant, once_time now, struct quota_entry **place);
-void quota_leave(struct quota *quota, struct quota_entry *place);
+/* May this tenant have another record? QUOTA_KIND_COUNT: it may, and *place is kept for it until quota_unreserve().
+ * Else what it has too much of, and *place is NULL, as it is where it is not counted. `now`: once_os_lease_ms(). */
+enum quota_kind quota_admit(struct quota *quota, once_span tenant, once_time now, struct quota_entry **reservation);
+void quota_unreserve(struct quota *quota, struct quota_entry *reservation);
 /* It was refused for that. */
 void quota_note_refused(struct quota *quota, enum quota_kind kind);
 uint64_t quota_limit(const struct quota *quota, once_span tenant, enum quota_kind kind);
 
 /* A claim of this tenant would wait for another's outcome. False: enough of them do. *place as above. */
-bool quota_wait(struct quota *quota, once_span tenant, struct quota_entry **place);
-void quota_waited(struct quota *quota, struct quota_entry *place);
+bool quota_wait(struct quota *quota, once_span tenant, struct quota_entry **reservation);
+void quota_wait_ended(struct quota *quota, struct quota_entry *reservation);
 
 struct quota_grant {
     uint64_t fence;
@@ -72,14 +71,14 @@ void quota_released(struct quota *quota, uint64_t fence);
 void quota_lost(struct quota *quota, uint64_t fence);
 
 /* A walk over the store, in the order of fences. Begin, any of add and at, end; one that is not ended is begun anew. */
-void quota_walk_begin(struct quota *quota);
-void quota_walk_add(struct quota *quota, once_span tenant, uint64_t records, uint64_t bytes);
+void quota_scan_begin(struct quota *quota);
+void quota_scan_add(struct quota *quota, once_span tenant, uint64_t records, uint64_t bytes);
 /* It has come to fence `at`, and goes to `last`. */
-void quota_walk_at(struct quota *quota, uint64_t at, uint64_t last);
-void quota_walk_end(struct quota *quota, once_time now);
+void quota_scan_at(struct quota *quota, uint64_t at, uint64_t last);
+void quota_scan_end(struct quota *quota, once_time now);
 
-void quota_numbers(const struct quota *quota, struct quota_numbers *out);
+void quota_counters(const struct quota *quota, struct quota_counters *out);
 /* What it is thought to have. */
-uint64_t quota_has(const struct quota *quota, once_span tenant, enum quota_kind kind);
+uint64_t quota_usage(const struct quota *quota, once_span tenant, enum quota_kind kind);
 
 #endif

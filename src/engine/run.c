@@ -12,7 +12,7 @@
 #include "core/err.h"
 #include "core/record.h"
 #include "core/span.h"
-#include "engine/keeper.h"
+#include "engine/lease_keeper.h"
 #include "os/os.h"
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ struct once_attempt {
     const struct once_claim *claim;
     struct once_reply grant; /* the claim's answer */
     int64_t lease_ms;
-    struct kept kept;
+    struct kept_lease kept_lease;
 };
 
 /* ------------------------------------------------------------------ inside the callback */
@@ -36,7 +36,7 @@ const struct once_record *once_attempt_record(const struct once_attempt *attempt
 
 bool once_attempt_is_held(const struct once_attempt *attempt)
 {
-    return keeper_is_held(&attempt->kept);
+    return lease_keeper_is_held(&attempt->kept_lease);
 }
 
 once_result once_attempt_advance(struct once_attempt *attempt, once_span point, once_span checkpoint,
@@ -45,7 +45,7 @@ once_result once_attempt_advance(struct once_attempt *attempt, once_span point, 
     struct once_reply reply;
     once_result r = once_advance(attempt->once, attempt->grant.record.grant, point, checkpoint, &reply, err);
     if (r == ONCE_OK && reply.arm != ONCE_ARM_DONE) {
-        keeper_tell_fenced(&attempt->kept);
+        lease_keeper_set_fenced(&attempt->kept_lease);
         r = once_fail(err, ONCE_INVALID, "another attempt took over: the recovery point '%.*s' was not stored",
                       ONCE_SPAN_ARGS(point));
     }
@@ -226,14 +226,14 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
     r = make_sure(&a, &asked, &renewed, err);
     bool fenced = r == ONCE_OK && renewed.arm == ONCE_ARM_FENCED;
     if (r == ONCE_OK && !fenced)
-        r = keeper_add(once->keeper, &a.kept, a.grant.record.grant, a.lease_ms, asked, err);
+        r = lease_keeper_add(once->lease_keeper, &a.kept_lease, a.grant.record.grant, a.lease_ms, asked, err);
     if (fenced) {
         r = answer_superseded(&a, &renewed, reply, err);
     } else if (r == ONCE_OK) {
         if (executed != NULL)
             *executed = true;
         r = execute(&a, options, work, arg, reply, err);
-        keeper_remove(once->keeper, &a.kept);
+        lease_keeper_remove(once->lease_keeper, &a.kept_lease);
     } else { /* nothing was started */
         struct once_reply released;
         if (once_release(once, a.grant.record.grant, &released, NULL) != ONCE_OK)

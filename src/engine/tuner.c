@@ -11,12 +11,12 @@ static const double BETTER = 1.05;
 
 void tuner_init(struct tuner *t)
 {
-    *t = (struct tuner){ .lanes = 1, .patience = PATIENCE_FIRST, .left = 1 };
+    *t = (struct tuner){ .writers = 1, .patience = PATIENCE_FIRST, .left = 1 };
 }
 
 void tuner_give_up(struct tuner *t)
 {
-    t->lanes = 1;
+    t->writers = 1;
     t->trying = false;
     t->patience = t->left = PATIENCE_MAX;
 }
@@ -29,7 +29,7 @@ static void judge(struct tuner *t, double rate)
         t->before = rate;
         t->patience = PATIENCE_FIRST;
     } else {
-        t->lanes = 3 - t->lanes;
+        t->writers = 3 - t->writers;
         t->patience = t->patience < PATIENCE_MAX ? 2 * t->patience : PATIENCE_MAX;
     }
     t->left = t->patience;
@@ -46,7 +46,7 @@ static void end_window(struct tuner *t, double rate)
         t->left--;
     if (t->left == 0) {
         t->trying = true;
-        t->lanes = 3 - t->lanes;
+        t->writers = 3 - t->writers;
     }
 }
 
@@ -59,11 +59,11 @@ bool tuner_note(struct tuner *t, uint64_t operations, uint64_t now_ns)
     uint64_t took = now_ns - t->window_started_ns;
     if (took < WINDOW_NS)
         return false;
-    unsigned lanes = t->lanes;
-    if (t->operations / t->batches * t->lanes >= BATCH_MIN)
+    unsigned writers = t->writers;
+    if (t->operations / t->batches * t->writers >= BATCH_MIN)
         end_window(t, (double)t->operations / (double)took);
     else if (t->trying) /* the load went away meanwhile: that says nothing */
         judge(t, 0);
     t->batches = t->operations = 0;
-    return t->lanes != lanes;
+    return t->writers != writers;
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct tuner {
-    unsigned lanes;          /* to be used now: 1 or 2 */
+    unsigned writers;        /* to be used now: 1 or 2 */
     unsigned patience, left; /* windows between two trials; until the next */
     bool trying;
     double before; /* operations per second of the last window that was no trial */

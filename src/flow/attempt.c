@@ -4,8 +4,8 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "flow/flow.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,14 +31,15 @@ void attempt_release(struct attempt *a)
     once_buf_release(&a->checkpoint);
 }
 
-once_result attempt_keep(struct attempt *a, uint8_t flags, once_span state, struct once_error *err)
+once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_span state, struct once_error *err)
 {
-    struct kept kept = { .flags = flags,
-                         .crashes = a->crashes,
-                         .request = once_buf_span(&a->request),
-                         .state = state,
-                         .answer = flags & KEPT_ANSWERED ? once_buf_span(&a->answer) : once_span_of(NULL, 0) };
-    return kept_encode(&kept, &a->checkpoint, err);
+    struct flow_checkpoint flow_checkpoint = { .flags = flags,
+                                               .crashes = a->crashes,
+                                               .request = once_buf_span(&a->request),
+                                               .state = state,
+                                               .answer = flags & FLOW_CHECKPOINT_ANSWERED ? once_buf_span(&a->answer)
+                                                                                          : once_span_of(NULL, 0) };
+    return flow_checkpoint_encode(&flow_checkpoint, &a->checkpoint, err);
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -125,7 +126,7 @@ static once_result write_ending(struct attempt *a, const struct ending *e, struc
                                 struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
-    once_result r = attempt_keep(a, e->flags, once_buf_span(&a->state), err);
+    once_result r = attempt_encode_checkpoint(a, e->flags, once_buf_span(&a->state), err);
     if (r == ONCE_OK)
         r = ops->advance(a->db, a->grant, once_span_str(a->point), once_buf_span(&a->checkpoint), reply, err);
     if (r != ONCE_OK || reply->arm != ONCE_ARM_DONE)
@@ -142,18 +143,18 @@ static once_result end(struct attempt *a, const struct ending *e, struct once_re
     once_result r = ops->begin(a->db, err);
     if (r != ONCE_OK)
         return r;
-    ONCE_POINT("flow.begun");
+    ONCE_CRASH_POINT("flow.begun");
     r = write_ending(a, e, &written, err);
     if (r != ONCE_OK || written.arm != ONCE_ARM_DONE) {
         ops->rollback(a->db);
         once_reply_release(&written);
         return r != ONCE_OK ? r : attempt_answer_fenced(a, reply, err);
     }
-    ONCE_POINT("flow.written");
-    struct flow_mark mark = { .grant = a->grant, .finishes = e->outcome != NULL };
+    ONCE_CRASH_POINT("flow.written");
+    struct flow_change mark = { .grant = a->grant, .finishes = e->outcome != NULL };
     switch (ops->commit(a->db, &mark, err)) {
     case FLOW_COMMITTED:
-        ONCE_POINT("flow.committed");
+        ONCE_CRASH_POINT("flow.committed");
         if (e->outcome != NULL) {
             r = attempt_answer_finished(a, &written.record, e->outcome, reply, err);
         } else {
@@ -185,12 +186,12 @@ once_result attempt_postpone(struct attempt *a, const char *why, struct once_rep
 {
     static const struct once_outcome later = { .state = ONCE_STATE_FAILED, .retryable = true, .status = STATUS_LATER };
     tell(a, why);
-    uint8_t open = a->flags & (KEPT_SENT | KEPT_ANSWERED);
+    uint8_t open = a->flags & (FLOW_CHECKPOINT_SENT | FLOW_CHECKPOINT_ANSWERED);
     struct ending e = { .flags = open };
     if (open == 0) {
         e.outcome = &later;
     } else { /* something is out there: the record stays running, which never expires (K7) */
-        e.flags |= KEPT_POSTPONED;
+        e.flags |= FLOW_CHECKPOINT_POSTPONED;
         e.pause_ms = flow_backoff_ms(a->flow, a->grant.record, a->number + 1);
     }
     return end(a, &e, reply, err);
@@ -203,7 +204,7 @@ once_result attempt_escalate(struct attempt *a, const char *why, struct once_rep
     static const struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
     tell(a, why);
     a->crashes = 0;
-    return end(a, &(struct ending){ .outcome = &unknown, .flags = a->flags & KEPT_ANSWERED }, reply, err);
+    return end(a, &(struct ending){ .outcome = &unknown, .flags = a->flags & FLOW_CHECKPOINT_ANSWERED }, reply, err);
 }
 
 /* ------------------------------------------------------------------ the beginning */
@@ -248,24 +249,26 @@ static bool fill(struct once_buf *buf, once_span bytes)
 static once_result resume(struct attempt *a, const struct once_record *record, const struct once_record *before,
                           struct once_error *err)
 {
-    struct kept kept;
+    struct flow_checkpoint flow_checkpoint;
     bool intent = false;
-    if (!kept_decode(record->checkpoint, &kept) || !flow_find(a->flow, record->recovery_point, &a->next, &intent))
+    if (!flow_checkpoint_decode(record->checkpoint, &flow_checkpoint) ||
+        !flow_find(a->flow, record->recovery_point, &a->next, &intent))
         return once_fail(err, ONCE_CORRUPT,
                          "the record stands at '%.*s', where flow '%s' cannot go on: was it changed?",
                          ONCE_SPAN_ARGS(record->recovery_point), a->flow->name);
     snprintf(a->point, sizeof a->point, "%.*s", ONCE_SPAN_ARGS(record->recovery_point));
-    if (!fill(&a->request, kept.request) || !fill(&a->state, kept.state) || !fill(&a->answer, kept.answer))
+    if (!fill(&a->request, flow_checkpoint.request) || !fill(&a->state, flow_checkpoint.state) ||
+        !fill(&a->answer, flow_checkpoint.answer))
         return once_fail(err, ONCE_NO_MEMORY, "no memory to go on with a flow");
-    a->flags = kept.flags & (KEPT_SENT | KEPT_ANSWERED);
-    a->crashes = kept.crashes;
-    if (ended_in_order(a, before) || (kept.flags & KEPT_POSTPONED) != 0)
+    a->flags = flow_checkpoint.flags & (FLOW_CHECKPOINT_SENT | FLOW_CHECKPOINT_ANSWERED);
+    a->crashes = flow_checkpoint.crashes;
+    if (ended_in_order(a, before) || (flow_checkpoint.flags & FLOW_CHECKPOINT_POSTPONED) != 0)
         return ONCE_OK;
     if (a->crashes < UINT8_MAX)
         a->crashes++;
     const struct once_flow_step *step = &a->flow->steps[a->next];
-    if (step->call != NULL && (a->flags & KEPT_ANSWERED) == 0 && (!step->intent || intent))
-        a->flags |= KEPT_SENT;
+    if (step->call != NULL && (a->flags & FLOW_CHECKPOINT_ANSWERED) == 0 && (!step->intent || intent))
+        a->flags |= FLOW_CHECKPOINT_SENT;
     return ONCE_OK;
 }
 
@@ -273,7 +276,7 @@ static const char *reason_to_escalate(const struct attempt *a, const struct atte
 {
     const struct once_flow_step *step = &a->flow->steps[a->next];
     uint32_t crashes_max = a->flow->crashes_max != 0 ? a->flow->crashes_max : ONCE_FLOW_CRASHES_MAX_DEFAULT;
-    if (step->call != NULL && step->callee == ONCE_CALLEE_OPAQUE && (a->flags & KEPT_SENT) != 0)
+    if (step->call != NULL && step->callee == ONCE_CALLEE_OPAQUE && (a->flags & FLOW_CHECKPOINT_SENT) != 0)
         return "a call may have been sent, and its callee cannot be asked";
     if (a->crashes >= crashes_max)
         return "too many attempts ended without a word";
@@ -296,12 +299,12 @@ static once_result begin_keeping(struct attempt *a, const struct attempt_entry *
         flow_point(a->flow, NULL, false, a->point);
         if (!fill(&a->request, entry->request))
             r = once_fail(err, a->request.result, "the request has %zu bytes, the limit is %d", entry->request.len,
-                          ONCE_FLOW_KEPT_LEN_MAX);
+                          ONCE_FLOW_CHECKPOINT_LEN_MAX);
     }
     if (r != ONCE_OK)
         return r;
     *escalate = reason_to_escalate(a, entry);
-    r = attempt_keep(a, a->flags, once_buf_span(&a->state), err);
+    r = attempt_encode_checkpoint(a, a->flags, once_buf_span(&a->state), err);
     if (r == ONCE_OK)
         r = a->db->ops->advance(a->db, a->grant, once_span_str(a->point), once_buf_span(&a->checkpoint), reply, err);
     if (r == ONCE_OK && reply->arm != ONCE_ARM_DONE)
@@ -309,43 +312,43 @@ static once_result begin_keeping(struct attempt *a, const struct attempt_entry *
     return r;
 }
 
-static enum turn over(once_result r, once_result *result)
+static enum attempt_next over(once_result r, once_result *result)
 {
     *result = r;
-    return TURN_OVER;
+    return ATTEMPT_ENDED;
 }
 
-enum turn attempt_enter(struct attempt *a, const struct attempt_entry *entry, once_result *result,
-                        struct once_reply *reply, struct once_error *err)
+enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *entry, once_result *result,
+                                struct once_reply *reply, struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     struct once_reply before = { .arm = ONCE_ARM_NONE }, got = { .arm = ONCE_ARM_NONE };
-    struct once_reply kept = { .arm = ONCE_ARM_NONE };
+    struct once_reply flow_checkpoint = { .arm = ONCE_ARM_NONE };
     const char *escalate = NULL;
     once_time asked = once_os_lease_ms();
     once_result r = ops->begin(a->db, err);
     if (r != ONCE_OK)
         return over(r, result);
-    ONCE_POINT("flow.begun");
+    ONCE_CRASH_POINT("flow.begun");
     r = get(a, entry, &before, &got, err);
     bool ours = r == ONCE_OK && got.arm == ONCE_ARM_EXECUTE;
     if (ours)
-        r = begin_keeping(a, entry, entry->seen != NULL ? entry->seen : &before.record, &got.record, &escalate, &kept,
-                          err);
-    enum turn turn = TURN_OVER;
-    struct flow_mark mark = { .grant = a->grant, .enters = true };
+        r = begin_keeping(a, entry, entry->seen != NULL ? entry->seen : &before.record, &got.record, &escalate,
+                          &flow_checkpoint, err);
+    enum attempt_next attempt_next = ATTEMPT_ENDED;
+    struct flow_change mark = { .grant = a->grant, .enters = true };
     if (r != ONCE_OK || !ours) { /* what is shown was committed by others */
         ops->rollback(a->db);
         *reply = got;
         got = (struct once_reply){ .arm = ONCE_ARM_NONE };
     } else {
-        ONCE_POINT("flow.written");
+        ONCE_CRASH_POINT("flow.written");
         enum flow_fate fate = ops->commit(a->db, &mark, err);
         if (fate == FLOW_COMMITTED) {
-            ONCE_POINT("flow.committed");
-            flow_keeper_granted(&a->db->keeper, asked, a->lease_ms);
+            ONCE_CRASH_POINT("flow.committed");
+            flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
             a->report->executed = true;
-            turn = TURN_ON;
+            attempt_next = ATTEMPT_CONTINUES;
         } else if (fate == FLOW_NOT_COMMITTED) {
             r = ONCE_UNAVAILABLE;
         } else {
@@ -354,9 +357,9 @@ enum turn attempt_enter(struct attempt *a, const struct attempt_entry *entry, on
     }
     once_reply_release(&before);
     once_reply_release(&got);
-    once_reply_release(&kept);
-    if (turn == TURN_ON && escalate != NULL)
+    once_reply_release(&flow_checkpoint);
+    if (attempt_next == ATTEMPT_CONTINUES && escalate != NULL)
         return over(attempt_escalate(a, escalate, reply, err), result);
     *result = r;
-    return turn;
+    return attempt_next;
 }

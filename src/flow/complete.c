@@ -51,7 +51,8 @@ static bool is_due(const struct once_flow *flow, const struct once_record *r, on
            r->finished_at + flow_backoff_ms(flow, r->grant.record, r->attempt + 1) <= now;
 }
 
-static void count(struct once_flow_swept *swept, const struct once_flow_report *report, const struct once_reply *reply)
+static void count(struct once_flow_step_report *swept, const struct once_flow_report *report,
+                  const struct once_reply *reply)
 {
     if (!report->executed) {
         swept->missed++;
@@ -67,7 +68,8 @@ static void count(struct once_flow_swept *swept, const struct once_flow_report *
 }
 
 static once_result complete(const struct once_flow *flow, struct once_flow_db *db, void *arg,
-                            const struct once_record *record, struct once_flow_swept *swept, struct once_error *err)
+                            const struct once_record *record, struct once_flow_step_report *swept,
+                            struct once_error *err)
 {
     uint32_t attempts_max = flow->attempts_max != 0 ? flow->attempts_max : ONCE_FLOW_ATTEMPTS_MAX_DEFAULT;
     struct once_flow_report report = { .executed = false };
@@ -78,7 +80,7 @@ static once_result complete(const struct once_flow *flow, struct once_flow_db *d
     attempt_init(&a, flow, db, arg, &report);
     a.tenant = record->tenant;
     a.key = record->key;
-    if (attempt_enter(&a, &entry, &r, &reply, err) == TURN_ON)
+    if (attempt_enter(&a, &entry, &r, &reply, err) == ATTEMPT_CONTINUES)
         r = attempt_drive(&a, &reply, err);
     if (r == ONCE_OK)
         count(swept, &report, &reply);
@@ -88,10 +90,11 @@ static once_result complete(const struct once_flow *flow, struct once_flow_db *d
 }
 
 once_result once_flow_complete(const struct once_flow *flow, struct once_flow_db *db, void *arg,
-                               struct once_flow_round *round, struct once_flow_swept *swept, struct once_error *err)
+                               struct once_flow_round *round, struct once_flow_step_report *swept,
+                               struct once_error *err)
 {
     struct once_error why = { .result = ONCE_OK };
-    *swept = (struct once_flow_swept){ .more = false };
+    *swept = (struct once_flow_step_report){ .more = false };
     if (once_flow_check(flow, &why) != ONCE_OK)
         flow_bug("%s", why.text);
     if (!db->ops->is_idle(db))
@@ -131,7 +134,7 @@ void once_flow_complete_until(const struct once_flow *flow, struct once_flow_db 
     enum { NAP_MS = 100 };
     struct once_flow_round round = { .before = 0 };
     while (!stop(arg)) {
-        struct once_flow_swept swept;
+        struct once_flow_step_report swept;
         struct once_error err = { .result = ONCE_OK };
         once_result r = once_flow_complete(flow, db, arg, &round, &swept, &err);
         if (each != NULL)

@@ -3,14 +3,14 @@
  *
  * A table of functions per database (sqlite.c, postgres.c). Operations are called inside a
  * transaction that `begin` opened and answer as those of once.h do; whatever fails in one, the
- * caller rolls back. Only `renew` is called from another thread (keeper.c), while no transaction is
+ * caller rolls back. Only `renew` is called from another thread (lease_keeper.c), while no transaction is
  * open, and has one of its own.
  */
 #ifndef ONCE_FLOW_DATABASE_H
 #define ONCE_FLOW_DATABASE_H
 
 #include "core/mac.h"
-#include "flow/keeper.h"
+#include "flow/lease_keeper.h"
 #include "once_flow.h"
 
 /* What became of a COMMIT (K10). */
@@ -22,7 +22,7 @@ enum flow_fate {
 };
 
 /* What a transaction does to the record, to recognise it by. */
-struct flow_mark {
+struct flow_change {
     struct once_grant grant;
     once_span point;       /* the recovery point that it moves to; empty: it moves to none */
     bool enters, finishes; /* makes the grant; stores its outcome */
@@ -33,7 +33,7 @@ struct flow_ops {
     bool (*is_open)(struct once_flow_db *db); /* the one that was begun still is, in whatever state */
     once_result (*begin)(struct once_flow_db *db, struct once_error *err);
     void (*rollback)(struct once_flow_db *db);
-    enum flow_fate (*commit)(struct once_flow_db *db, const struct flow_mark *mark, struct once_error *err);
+    enum flow_fate (*commit)(struct once_flow_db *db, const struct flow_change *mark, struct once_error *err);
     void (*lend)(struct once_flow_db *db, struct once_local *local); /* the connection, to a phase */
 
     once_result (*lookup)(struct once_flow_db *db, once_span tenant, once_span key, struct once_reply *reply,
@@ -64,7 +64,7 @@ struct flow_ops {
 struct once_flow_db {
     const struct flow_ops *ops;
     struct once_mac secret;
-    struct flow_keeper keeper;
+    struct flow_lease_keeper keeper;
 };
 
 /* The records that one listing of a completer shows, and the fences that it looks at for that. */

@@ -7,15 +7,15 @@
  *
  * Invariants: K3  after a fenced operation the answer is the stored record.
  *             K4  nothing is called, and nothing answered, before what it rests on is committed.
- *             K10 whether a call was sent is a fact that is kept (KEPT_SENT), or taken for granted
+ *             K10 whether a call was sent is a fact that is kept (FLOW_CHECKPOINT_SENT), or taken for granted
  *                 after an attempt that ended without a word.
  *             K11 a phase's writes commit with its recovery point.
  */
 #ifndef ONCE_FLOW_FLOW_H
 #define ONCE_FLOW_FLOW_H
 
+#include "flow/checkpoint.h"
 #include "flow/database.h"
-#include "flow/kept.h"
 
 struct attempt {
     const struct once_flow *flow;
@@ -30,15 +30,15 @@ struct attempt {
     int64_t lease_ms;
     size_t next;                        /* the step to do */
     char point[ONCE_POINT_LEN_MAX + 1]; /* where it stands */
-    uint8_t flags, crashes;             /* as kept.h has them */
+    uint8_t flags, crashes;             /* as checkpoint.h has them */
     struct once_buf request, state, answer;
     struct once_buf checkpoint; /* being encoded */
 };
 
 /* What comes after a step. */
-enum turn {
-    TURN_ON = 1, /* the next one */
-    TURN_OVER,   /* the attempt is over: reply or error are set */
+enum attempt_next {
+    ATTEMPT_CONTINUES = 1, /* the next one */
+    ATTEMPT_ENDED,         /* the attempt is over: reply or error are set */
 };
 
 /* How somebody comes to hold a record. */
@@ -55,9 +55,9 @@ void attempt_init(struct attempt *a, const struct once_flow *flow, struct once_f
                   struct once_flow_report *report);
 void attempt_release(struct attempt *a);
 
-/* Claims or takes over, and commits that. TURN_ON: it is ours. */
-enum turn attempt_enter(struct attempt *a, const struct attempt_entry *entry, once_result *result,
-                        struct once_reply *reply, struct once_error *err);
+/* Claims or takes over, and commits that. ATTEMPT_CONTINUES: it is ours. */
+enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *entry, once_result *result,
+                                struct once_reply *reply, struct once_error *err);
 /* One step, and everything until the end. */
 once_result attempt_drive(struct attempt *a, struct once_reply *reply, struct once_error *err);
 
@@ -76,7 +76,7 @@ once_result attempt_answer_finished(struct attempt *a, const struct once_record 
                                     const struct once_outcome *outcome, struct once_reply *reply,
                                     struct once_error *err);
 /* Encodes what is kept, with this state and these flags. */
-once_result attempt_keep(struct attempt *a, uint8_t flags, once_span state, struct once_error *err);
+once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_span state, struct once_error *err);
 
 /* The pause before try number `next` of a record: doubles, with a jitter that every completer computes
  * alike. */

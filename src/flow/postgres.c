@@ -15,8 +15,8 @@
 #include "core/span.h"
 #include "flow/database.h"
 #include "store/gather.h"
-#include "store/pg_answer.h"
-#include "store/pg_param.h"
+#include "store/postgres/answer.h"
+#include "store/postgres/param.h"
 
 #include <libpq-fe.h>
 #include <stdlib.h>
@@ -364,7 +364,7 @@ static void rollback(struct once_flow_db *db)
 }
 
 /* The side's write waits for the transaction in doubt; then the record shows what became of it. */
-static enum flow_fate look(struct flow_postgres *f, const struct flow_mark *mark, struct once_error *err)
+static enum flow_fate look(struct flow_postgres *f, const struct flow_change *mark, struct once_error *err)
 {
     struct once_reply reply = { .arm = ONCE_ARM_NONE };
     enum flow_fate fate = FLOW_UNSURE;
@@ -405,7 +405,7 @@ static bool passes_barrier(struct flow_postgres *f)
     return passed;
 }
 
-static enum flow_fate commit(struct once_flow_db *db, const struct flow_mark *mark, struct once_error *err)
+static enum flow_fate commit(struct once_flow_db *db, const struct flow_change *mark, struct once_error *err)
 {
     struct flow_postgres *f = own(db);
     f->warned = false;
@@ -491,7 +491,7 @@ once_result once_flow_open_postgres(struct pg_conn *conn, struct once_flow_db **
     }
     f->conn = conn;
     f->base.ops = &postgres_ops;
-    flow_keeper_init(&f->base.keeper, &f->base);
+    flow_lease_keeper_init(&f->base.keeper, &f->base);
     *out = &f->base;
     return ONCE_OK;
 }

@@ -77,7 +77,7 @@ once_step_end once_call_probe_http(struct once_call *call, const struct once_pro
         struct http_call http = { .url = (const char *)url.ptr,
                                   .method = ONCE_LIT("GET"),
                                   .lines = { probe->headers, once_span_str(own) },
-                                  .body_max = ONCE_FLOW_KEPT_LEN_MAX,
+                                  .body_max = ONCE_FLOW_CHECKPOINT_LEN_MAX,
                                   .timeout_ms = probe->timeout_ms > 0 ? probe->timeout_ms : TIMEOUT_MS_DEFAULT,
                                   .tick = go_on,
                                   .arg = call };

@@ -7,7 +7,7 @@ void once_flow_close(struct once_flow_db *db)
 {
     if (db == NULL)
         return;
-    flow_keeper_release(&db->keeper);
+    flow_lease_keeper_release(&db->keeper);
     db->ops->close(db);
 }
 
@@ -22,9 +22,9 @@ once_result once_flow_run(const struct once_flow *flow, struct once_flow_db *db,
     if (once_flow_check(flow, &why) != ONCE_OK)
         flow_bug("%s", why.text);
     once_result r = once_name_check(input->tenant, input->key, err);
-    if (r == ONCE_OK && input->request.len > ONCE_FLOW_KEPT_LEN_MAX)
+    if (r == ONCE_OK && input->request.len > ONCE_FLOW_CHECKPOINT_LEN_MAX)
         r = once_fail(err, ONCE_LIMIT, "the request has %zu bytes, the limit is %d", input->request.len,
-                      ONCE_FLOW_KEPT_LEN_MAX);
+                      ONCE_FLOW_CHECKPOINT_LEN_MAX);
     if (r == ONCE_OK && !db->ops->is_idle(db))
         r = once_fail(err, ONCE_INVALID, "the connection has a transaction open: a flow begins its own");
     if (r != ONCE_OK)
@@ -34,7 +34,7 @@ once_result once_flow_run(const struct once_flow *flow, struct once_flow_db *db,
     a.tenant = input->tenant;
     a.key = input->key;
     struct attempt_entry entry = { .request = input->request };
-    if (attempt_enter(&a, &entry, &r, reply, &why) == TURN_ON)
+    if (attempt_enter(&a, &entry, &r, reply, &why) == ATTEMPT_CONTINUES)
         r = attempt_drive(&a, reply, &why);
     if (r != ONCE_OK && err != NULL)
         *err = why;

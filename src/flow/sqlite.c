@@ -13,8 +13,8 @@
 #include "core/span.h"
 #include "flow/database.h"
 #include "os/os.h"
-#include "store/sqlite_bound.h"
-#include "store/sqlite_db.h"
+#include "store/sqlite/bound.h"
+#include "store/sqlite/db.h"
 
 #include <stdlib.h>
 
@@ -50,7 +50,7 @@ static void rollback(struct once_flow_db *db)
         sqlite3_exec(own(db)->handle, "ROLLBACK", NULL, NULL, NULL);
 }
 
-static enum flow_fate commit(struct once_flow_db *db, const struct flow_mark *mark, struct once_error *err)
+static enum flow_fate commit(struct once_flow_db *db, const struct flow_change *mark, struct once_error *err)
 {
     (void)mark;
     sqlite3 *handle = own(db)->handle;
@@ -188,7 +188,7 @@ once_result once_flow_open_sqlite(struct sqlite3 *handle, struct once_flow_db **
     s->handle = handle;
     s->base.ops = &sqlite_ops;
     s->base.secret = *once_sqlite_secret(s->bound);
-    flow_keeper_init(&s->base.keeper, &s->base);
+    flow_lease_keeper_init(&s->base.keeper, &s->base);
     *out = &s->base;
     return ONCE_OK;
 }

@@ -5,8 +5,8 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "flow/flow.h"
+#include "os/crash_point.h"
 #include "os/os.h"
-#include "os/point.h"
 
 #include <stdio.h>
 
@@ -88,7 +88,7 @@ static once_result write_phase(struct attempt *a, const struct once_flow_step *s
     }
     char point[ONCE_POINT_LEN_MAX + 1];
     flow_point(a->flow, step->name, false, point);
-    once_result r = attempt_keep(a, 0, once_buf_span(&s->bytes), err);
+    once_result r = attempt_encode_checkpoint(a, 0, once_buf_span(&s->bytes), err);
     return r == ONCE_OK ? ops->advance(a->db, a->grant, once_span_str(point), once_buf_span(&a->checkpoint), reply, err)
                         : r;
 }
@@ -109,7 +109,7 @@ static bool work(struct attempt *a, const struct once_flow_step *step, struct lo
             flow_bug("flow '%s' came to its end without an outcome: step '%s' is the last", a->flow->name, step->name);
         if (s->how == END_FAIL)
             return false;
-        ONCE_POINT("flow.worked");
+        ONCE_CRASH_POINT("flow.worked");
         r = write_phase(a, step, s, reply, err);
         *fenced = r == ONCE_OK && reply->arm == ONCE_ARM_FENCED;
     }
@@ -127,11 +127,12 @@ static void move_on(struct attempt *a, const struct once_flow_step *step, struct
     s->bytes = state;
     a->flags = 0;
     once_buf_clear(&a->answer);
-    flow_keeper_granted(&a->db->keeper, asked, a->lease_ms);
+    flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
     a->next++;
 }
 
-static enum turn do_local(struct attempt *a, once_result *result, struct once_reply *reply, struct once_error *err)
+static enum attempt_next do_local(struct attempt *a, once_result *result, struct once_reply *reply,
+                                  struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     const struct once_flow_step *step = &a->flow->steps[a->next];
@@ -143,40 +144,40 @@ static enum turn do_local(struct attempt *a, once_result *result, struct once_re
     once_buf_init(&s.bytes, ONCE_HEADERS_LEN_MAX + ONCE_BODY_LEN_MAX);
     ops->lend(a->db, &s.local);
     struct once_reply written = { .arm = ONCE_ARM_NONE };
-    enum turn turn = TURN_OVER;
+    enum attempt_next attempt_next = ATTEMPT_ENDED;
     bool fenced = false;
     once_time asked = once_os_lease_ms();
     *result = ops->begin(a->db, err);
     if (*result != ONCE_OK)
         goto out;
-    ONCE_POINT("flow.begun");
+    ONCE_CRASH_POINT("flow.begun");
     if (!work(a, step, &s, &fenced, &written, err)) {
         ops->rollback(a->db);
         *result = fenced ? attempt_answer_fenced(a, reply, err) : attempt_postpone(a, s.why, reply, err);
         goto out;
     }
-    ONCE_POINT("flow.written");
+    ONCE_CRASH_POINT("flow.written");
     char point[ONCE_POINT_LEN_MAX + 1];
     flow_point(a->flow, step->name, false, point);
-    struct flow_mark mark = { .grant = a->grant, .finishes = s.how == END_FINISH };
+    struct flow_change mark = { .grant = a->grant, .finishes = s.how == END_FINISH };
     mark.point = mark.finishes ? once_span_of(NULL, 0) : once_span_str(point);
     enum flow_fate fate = ops->commit(a->db, &mark, err);
     if (fate != FLOW_COMMITTED) {
         *result = attempt_after(a, fate, err != NULL ? err->text : "a phase could not be committed", reply, err);
         goto out;
     }
-    ONCE_POINT("flow.committed");
+    ONCE_CRASH_POINT("flow.committed");
     a->report->phases++;
     if (s.how == END_FINISH) {
         *result = attempt_answer_finished(a, &written.record, &s.outcome, reply, err);
     } else {
         move_on(a, step, &s, asked);
-        turn = TURN_ON;
+        attempt_next = ATTEMPT_CONTINUES;
     }
 out:
     once_reply_release(&written);
     once_buf_release(&s.bytes);
-    return turn;
+    return attempt_next;
 }
 
 /* ------------------------------------------------------------------ what a call says */
@@ -204,62 +205,62 @@ once_step_end once_call_lost(struct once_call *call, const char *why)
 
 bool once_call_is_held(const struct once_call *call)
 {
-    return flow_keeper_is_held(&((const struct call_step *)call)->db->keeper, 0);
+    return flow_lease_keeper_is_held(&((const struct call_step *)call)->db->keeper, 0);
 }
 
 /* ------------------------------------------------------------------ a call */
 
 /* One more commit, after which a crash is known to be one that may have sent something. */
-static enum turn write_intent(struct attempt *a, const struct once_flow_step *step, once_result *result,
-                              struct once_reply *reply, struct once_error *err)
+static enum attempt_next write_intent(struct attempt *a, const struct once_flow_step *step, once_result *result,
+                                      struct once_reply *reply, struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     char point[ONCE_POINT_LEN_MAX + 1];
     flow_point(a->flow, step->name, true, point);
     if (strcmp(point, a->point) == 0)
-        return TURN_ON;
+        return ATTEMPT_CONTINUES;
     struct once_reply written = { .arm = ONCE_ARM_NONE };
-    enum turn turn = TURN_OVER;
+    enum attempt_next attempt_next = ATTEMPT_ENDED;
     once_time asked = once_os_lease_ms();
     *result = ops->begin(a->db, err);
     if (*result != ONCE_OK)
-        return TURN_OVER;
-    ONCE_POINT("flow.begun");
-    once_result r = attempt_keep(a, a->flags, once_buf_span(&a->state), err);
+        return ATTEMPT_ENDED;
+    ONCE_CRASH_POINT("flow.begun");
+    once_result r = attempt_encode_checkpoint(a, a->flags, once_buf_span(&a->state), err);
     if (r == ONCE_OK)
         r = ops->advance(a->db, a->grant, once_span_str(point), once_buf_span(&a->checkpoint), &written, err);
-    struct flow_mark mark = { .grant = a->grant, .point = once_span_str(point) };
+    struct flow_change mark = { .grant = a->grant, .point = once_span_str(point) };
     enum flow_fate fate = FLOW_NOT_COMMITTED;
     if (r == ONCE_OK && written.arm == ONCE_ARM_DONE) {
-        ONCE_POINT("flow.written");
+        ONCE_CRASH_POINT("flow.written");
         fate = ops->commit(a->db, &mark, err);
     } else {
         ops->rollback(a->db);
         fate = r == ONCE_OK ? FLOW_FENCED : FLOW_NOT_COMMITTED;
     }
     if (fate == FLOW_COMMITTED) {
-        ONCE_POINT("flow.committed");
+        ONCE_CRASH_POINT("flow.committed");
         memcpy(a->point, point, sizeof a->point);
-        flow_keeper_granted(&a->db->keeper, asked, a->lease_ms);
-        turn = TURN_ON;
+        flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
+        attempt_next = ATTEMPT_CONTINUES;
     } else {
         *result = attempt_after(a, fate, "cannot record the intent to call", reply, err);
     }
     once_reply_release(&written);
-    return turn;
+    return attempt_next;
 }
 
 /* F38: whoever cannot be sure to hold the record does not send. */
 static once_result make_sure(struct attempt *a, bool *fenced, struct once_error *err)
 {
-    struct flow_keeper *keeper = &a->db->keeper;
+    struct flow_lease_keeper *keeper = &a->db->keeper;
     *fenced = false;
-    if (flow_keeper_is_held(keeper, a->lease_ms / 2))
+    if (flow_lease_keeper_is_held(keeper, a->lease_ms / 2))
         return ONCE_OK;
     once_time asked = once_os_lease_ms();
     once_result r = a->db->ops->renew(a->db, a->grant, a->lease_ms, fenced, err);
     if (r == ONCE_OK && !*fenced)
-        flow_keeper_granted(keeper, asked, a->lease_ms);
+        flow_lease_keeper_granted(keeper, asked, a->lease_ms);
     return r;
 }
 
@@ -271,14 +272,14 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
     if (!ops->is_idle(a->db))
         flow_bug("a transaction is open before call '%s'", step->name);
     /* Here and at flow.called no renewal is under way: who is stopped there holds nothing. */
-    ONCE_POINT("flow.calling");
-    if (flow_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
+    ONCE_CRASH_POINT("flow.calling");
+    if (flow_lease_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
         return false;
     a->report->calls++;
     struct once_probe_http url = { .url = step->probe_url };
     once_step_end end = function != NULL ? function(&s->call, a->arg) : once_call_probe_http(&s->call, &url);
-    flow_keeper_stop(&a->db->keeper);
-    ONCE_POINT("flow.called");
+    flow_lease_keeper_stop(&a->db->keeper);
+    ONCE_CRASH_POINT("flow.called");
     if (s->how == 0 || end.how != s->how)
         flow_bug("call '%s' did not return what a once_call_...() returned", step->name);
     if (!ops->is_idle(a->db))
@@ -291,13 +292,14 @@ static void take_answer(struct attempt *a, struct call_step *s)
     struct once_buf before = a->answer;
     a->answer = s->answer;
     s->answer = before;
-    a->flags = KEPT_ANSWERED;
+    a->flags = FLOW_CHECKPOINT_ANSWERED;
     a->next++;
 }
 
 /* What its end means. */
-static enum turn after_call(struct attempt *a, const struct once_flow_step *step, bool probing, struct call_step *s,
-                            once_result *result, struct once_reply *reply, struct once_error *err)
+static enum attempt_next after_call(struct attempt *a, const struct once_flow_step *step, bool probing,
+                                    struct call_step *s, once_result *result, struct once_reply *reply,
+                                    struct once_error *err)
 {
     if (s->how == END_ANSWERED && s->answer.result != ONCE_OK) {
         s->how = END_LOST; /* it happened, but nobody can remember it */
@@ -305,34 +307,35 @@ static enum turn after_call(struct attempt *a, const struct once_flow_step *step
     }
     if (s->how == END_ANSWERED) {
         take_answer(a, s);
-        return TURN_ON;
+        return ATTEMPT_CONTINUES;
     }
     if (s->how == END_NOT_SENT && probing) {
-        a->flags &= (uint8_t)~KEPT_SENT;
-        return TURN_ON; /* to the call itself */
+        a->flags &= (uint8_t)~FLOW_CHECKPOINT_SENT;
+        return ATTEMPT_CONTINUES; /* to the call itself */
     }
     if (s->how == END_LOST)
-        a->flags |= KEPT_SENT;
-    bool hopeless = step->callee == ONCE_CALLEE_OPAQUE && (a->flags & KEPT_SENT) != 0;
+        a->flags |= FLOW_CHECKPOINT_SENT;
+    bool hopeless = step->callee == ONCE_CALLEE_OPAQUE && (a->flags & FLOW_CHECKPOINT_SENT) != 0;
     *result = hopeless ? attempt_escalate(a, s->why, reply, err) : attempt_postpone(a, s->why, reply, err);
-    return TURN_OVER;
+    return ATTEMPT_ENDED;
 }
 
-static enum turn do_call(struct attempt *a, once_result *result, struct once_reply *reply, struct once_error *err)
+static enum attempt_next do_call(struct attempt *a, once_result *result, struct once_reply *reply,
+                                 struct once_error *err)
 {
     const struct once_flow_step *step = &a->flow->steps[a->next];
-    if ((a->flags & KEPT_ANSWERED) != 0) { /* an earlier attempt kept it */
+    if ((a->flags & FLOW_CHECKPOINT_ANSWERED) != 0) { /* an earlier attempt kept it */
         a->next++;
-        return TURN_ON;
+        return ATTEMPT_CONTINUES;
     }
-    if (step->intent && write_intent(a, step, result, reply, err) != TURN_ON)
-        return TURN_OVER;
+    if (step->intent && write_intent(a, step, result, reply, err) != ATTEMPT_CONTINUES)
+        return ATTEMPT_ENDED;
     bool fenced = false;
     *result = make_sure(a, &fenced, err);
     if (fenced)
         *result = attempt_answer_fenced(a, reply, err);
     if (fenced || *result != ONCE_OK)
-        return TURN_OVER;
+        return ATTEMPT_ENDED;
     char key[ONCE_CHILD_KEY_LEN + 1];
     once_child_key_of(&a->db->secret, a->grant.record, once_span_str(step->name), key);
     struct call_step s = { .call = { .key = key,
@@ -341,23 +344,23 @@ static enum turn do_call(struct attempt *a, once_result *result, struct once_rep
                                      .request = once_buf_span(&a->request),
                                      .state = once_buf_span(&a->state) },
                            .db = a->db };
-    once_buf_init(&s.answer, ONCE_FLOW_KEPT_LEN_MAX);
-    bool probing = step->callee == ONCE_CALLEE_PROBEABLE && (a->flags & KEPT_SENT) != 0;
-    enum turn turn = TURN_OVER;
+    once_buf_init(&s.answer, ONCE_FLOW_CHECKPOINT_LEN_MAX);
+    bool probing = step->callee == ONCE_CALLEE_PROBEABLE && (a->flags & FLOW_CHECKPOINT_SENT) != 0;
+    enum attempt_next attempt_next = ATTEMPT_ENDED;
     if (make_call(a, step, probing ? step->probe : step->call, &s, err))
-        turn = after_call(a, step, probing, &s, result, reply, err);
+        attempt_next = after_call(a, step, probing, &s, result, reply, err);
     else
         *result = attempt_postpone(a, "the lease could not be kept", reply, err);
     once_buf_release(&s.answer);
-    return turn;
+    return attempt_next;
 }
 
 once_result attempt_drive(struct attempt *a, struct once_reply *reply, struct once_error *err)
 {
     once_result result = ONCE_OK;
-    enum turn turn = TURN_ON;
-    while (turn == TURN_ON)
-        turn =
+    enum attempt_next attempt_next = ATTEMPT_CONTINUES;
+    while (attempt_next == ATTEMPT_CONTINUES)
+        attempt_next =
             a->flow->steps[a->next].local != NULL ? do_local(a, &result, reply, err) : do_call(a, &result, reply, err);
     return result;
 }

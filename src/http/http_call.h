@@ -5,9 +5,9 @@
  * no proxies, no reuse of connections (a request on one that turns out to be dead is sent again), no protocols
  * but http and https.
  *
- * Invariants: H1 NOT_SENT means that no byte of the request left; ANSWERED that one answer came, up to an
+ * Invariants: HTTP-1 NOT_SENT means that no byte of the request left; ANSWERED that one answer came, up to an
  *                end that is marked. Everything between is BROKEN.
- *             H2 bounded: the time, the header lines, the body (what is over is read and dropped).
+ *             HTTP-2 bounded: the time, the header lines, the body (what is over is read and dropped).
  */
 #ifndef ONCE_HTTP_HTTP_CALL_H
 #define ONCE_HTTP_HTTP_CALL_H

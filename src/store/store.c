@@ -278,7 +278,7 @@ once_result once_store_apply(struct once_store *store, struct once_op *const *op
     for (size_t i = 0; i < count; i++) {
         assert(ops[i]->reply.memory == NULL);
         ops[i]->result = ONCE_UNAVAILABLE;
-        ops[i]->not_in_effect = false;
+        ops[i]->verified_not_applied = false;
     }
     once_result r = store->ops->apply(store, ops, count, err);
     for (size_t i = 0; i < count; i++) {
@@ -322,20 +322,20 @@ once_result once_store_history(struct once_store *store, const uint8_t record[16
 
 once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep, struct once_error *err)
 {
-    assert(store->finds);
+    assert(store->has_sweep);
     assert(sweep->count == 0 && sweep->room > 0);
     once_result r = store->ops->sweep(store, sweep, err);
     assert(r != ONCE_OK || sweep->count <= sweep->room);
     return r;
 }
 
-once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
-                            struct once_page *page, struct once_error *err)
+once_result once_store_lookup_many(struct once_store *store, const struct once_unfinished *wanted, size_t count,
+                                   struct once_page *page, struct once_error *err)
 {
     assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
-    if (store->ops->look == NULL)
+    if (store->ops->lookup_many == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "store '%s' does not look at records by their id", store->ops->name);
-    once_result r = store->ops->look(store, wanted, count, page, err);
+    once_result r = store->ops->lookup_many(store, wanted, count, page, err);
     assert(r != ONCE_OK || page->count == count);
     return r;
 }
@@ -361,11 +361,11 @@ once_result once_store_stats(struct once_store *store, struct once_stats *stats,
     return store->ops->stats(store, stats, err);
 }
 
-once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err)
+once_result once_store_usage(struct once_store *store, struct once_usage *usage, struct once_error *err)
 {
-    if (store->ops->tally == NULL)
+    if (store->ops->usage == NULL)
         return once_fail(err, ONCE_INVALID, "store '%s' cannot tell what each tenant has", store->ops->name);
-    return store->ops->tally(store, tally, err);
+    return store->ops->usage(store, usage, err);
 }
 
 static void add_nothing(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
@@ -376,9 +376,9 @@ static void add_nothing(void *arg, once_span tenant, uint64_t records, uint64_t 
 /* By a count of nothing, which does not go through what is there as the store's own numbers do. */
 once_result once_store_clock(struct once_store *store, once_time *now, struct once_error *err)
 {
-    struct once_tally none = { .after = INT64_MAX / 2, .last = 1, .each = add_nothing };
+    struct once_usage none = { .after = INT64_MAX / 2, .last = 1, .each = add_nothing };
     struct once_stats stats = { .now = 0 };
-    once_result r = once_store_tally(store, &none, err);
+    once_result r = once_store_usage(store, &none, err);
     *now = none.now;
     if (r != ONCE_INVALID)
         return r;
@@ -387,18 +387,18 @@ once_result once_store_clock(struct once_store *store, once_time *now, struct on
     return r;
 }
 
-once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
-                             struct once_error *err)
+once_result once_store_seal_keys(struct once_store *store, const struct once_seal_key_ref *add,
+                                 struct once_seal_key_refs *out, struct once_error *err)
 {
     out->count = 0;
-    if (store->ops->seals == NULL)
+    if (store->ops->seal_keys == NULL)
         return once_fail(err, ONCE_INVALID, "store '%s' is sealed by whoever owns it", store->ops->name);
-    return store->ops->seals(store, add, out, err);
+    return store->ops->seal_keys(store, add, out, err);
 }
 
-once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err)
+once_result once_store_open_another(struct once_store *store, struct once_store **out, struct once_error *err)
 {
-    if (store->ops->another == NULL)
+    if (store->ops->open_another == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "store '%s' has one writer", store->ops->name);
-    return store->ops->another(store, out, err);
+    return store->ops->open_another(store, out, err);
 }

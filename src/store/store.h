@@ -31,14 +31,14 @@ struct once_op {
     uint8_t nonce[16];                  /* RESOLVE, ADVANCE: of this call, as a claim has one */
     once_result result;                 /* out, as are the rest */
     once_result tentative;              /* the engine's: what it would be, had the commit answered */
-    bool not_in_effect;                 /* the store looked, and has not done it: if the step fails after
-                                           that, nothing of it happened, also not by an earlier try */
+    bool verified_not_applied;          /* the store looked, and has not done it: if the step fails after
+                                    that, nothing of it happened, also not by an earlier try */
     struct once_reply reply;
     struct once_error err;
 };
 
 /* An attempt that nobody has finished: running, or failed and retryable. */
-struct once_loose {
+struct once_unfinished {
     uint8_t record[16];
     uint64_t fence;
     once_time due; /* when its lease is over; 0: it is, or has none */
@@ -48,8 +48,8 @@ struct once_loose {
 
 /* One step over the attempts after fence `after`, in the order of fences; ONCE_LIST_SCAN_MAX at most. */
 struct once_sweep {
-    uint64_t after;           /* in: where to begin; out: where the next step begins */
-    struct once_loose *found; /* those that are not finished */
+    uint64_t after;                /* in: where to begin; out: where the next step begins */
+    struct once_unfinished *found; /* those that are not finished */
     size_t count, room;
     bool more;     /* out: there are more after that */
     once_time now; /* out: the store's */
@@ -58,7 +58,7 @@ struct once_sweep {
 /* One step over the attempts after fence `after`, in the order of fences, that adds up what tenants have: records that
  * are not past their retention, and the bytes that are stored with them (requests, checkpoints, outcomes, as stored).
  */
-struct once_tally {
+struct once_usage {
     uint64_t after; /* in: where to begin; out: where the next step begins */
     uint64_t last;  /* in: the last fence that counts, 0: of now; out: that */
     void (*each)(void *arg, once_span tenant, uint64_t records, uint64_t bytes); /* a tenant may come several times */
@@ -70,13 +70,13 @@ struct once_tally {
 struct once_store;
 
 /* A key that sealed something: its id, and a proof of it (core/seal.h). */
-struct once_seal_mark {
+struct once_seal_key_ref {
     char id[33];
     uint8_t proof[16];
 };
-enum { ONCE_SEAL_MARKS_MAX = 256 }; /* keys without a tenant that one store had */
-struct once_seal_marks {
-    struct once_seal_mark marks[ONCE_SEAL_MARKS_MAX];
+enum { ONCE_SEAL_KEY_REFS_MAX = 256 }; /* keys without a tenant that one store had */
+struct once_seal_key_refs {
+    struct once_seal_key_ref refs[ONCE_SEAL_KEY_REFS_MAX];
     size_t count;
 };
 
@@ -95,8 +95,8 @@ struct once_store_ops {
     /* Only where the store finds (below). A page of just `count` records, in that order, without checkpoint, headers
      * and body; state NONE where one is gone. */
     once_result (*sweep)(struct once_store *store, struct once_sweep *sweep, struct once_error *err);
-    once_result (*look)(struct once_store *store, const struct once_loose *wanted, size_t count, struct once_page *page,
-                        struct once_error *err);
+    once_result (*lookup_many)(struct once_store *store, const struct once_unfinished *wanted, size_t count,
+                               struct once_page *page, struct once_error *err);
     once_result (*expire)(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
                           struct once_error *err);
     /* One step of a check, from *cursor (0 at first) on; *cursor is 0 again at the end. */
@@ -104,14 +104,14 @@ struct once_store_ops {
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
     /* NULL: it cannot. */
-    once_result (*tally)(struct once_store *store, struct once_tally *tally, struct once_error *err);
+    once_result (*usage)(struct once_store *store, struct once_usage *usage, struct once_error *err);
     /* The keys that bytes of this store are sealed with (store/seal.h); `add` (NULL: none) becomes one of them. NULL:
      * it is sealed elsewhere. */
-    once_result (*seals)(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
-                         struct once_error *err);
+    once_result (*seal_keys)(struct once_store *store, const struct once_seal_key_ref *add,
+                             struct once_seal_key_refs *out, struct once_error *err);
     /* Another handle of the same store, for steps side by side with this one's. NULL: its
      * steps come one after the other anyway. */
-    once_result (*another)(struct once_store *store, struct once_store **out, struct once_error *err);
+    once_result (*open_another)(struct once_store *store, struct once_store **out, struct once_error *err);
     void (*close)(struct once_store *store);
 };
 
@@ -120,7 +120,7 @@ struct once_store {
     const struct once_store_ops *ops;
     struct once_mac secret; /* names records, salts fingerprints, derives child keys */
     bool shared;            /* other processes write too: outcomes may come from elsewhere */
-    bool finds;             /* has sweep and look; else its list also finds what is abandoned */
+    bool has_sweep;         /* has sweep and look; else its list also finds what is abandoned */
     bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
     bool best_effort;       /* may lose what it acknowledged: its answers are labelled so */
 };
@@ -147,21 +147,21 @@ once_result once_store_list(struct once_store *store, const struct once_filter *
 once_result once_store_history(struct once_store *store, const uint8_t record[16], struct once_history *history,
                                struct once_error *err);
 once_result once_store_sweep(struct once_store *store, struct once_sweep *sweep, struct once_error *err);
-once_result once_store_look(struct once_store *store, const struct once_loose *wanted, size_t count,
-                            struct once_page *page, struct once_error *err);
+once_result once_store_lookup_many(struct once_store *store, const struct once_unfinished *wanted, size_t count,
+                                   struct once_page *page, struct once_error *err);
 once_result once_store_expire(struct once_store *store, uint32_t budget, uint64_t *removed, bool *more,
                               struct once_error *err);
 once_result once_store_check(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                              struct once_check_report *report, struct once_error *err);
 once_result once_store_stats(struct once_store *store, struct once_stats *stats, struct once_error *err);
-once_result once_store_seals(struct once_store *store, const struct once_seal_mark *add, struct once_seal_marks *out,
-                             struct once_error *err);
+once_result once_store_seal_keys(struct once_store *store, const struct once_seal_key_ref *add,
+                                 struct once_seal_key_refs *out, struct once_error *err);
 /* ONCE_INVALID: this store cannot. */
-once_result once_store_tally(struct once_store *store, struct once_tally *tally, struct once_error *err);
+once_result once_store_usage(struct once_store *store, struct once_usage *usage, struct once_error *err);
 /* What time it is there. */
 once_result once_store_clock(struct once_store *store, once_time *now, struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
-once_result once_store_another(struct once_store *store, struct once_store **out, struct once_error *err);
+once_result once_store_open_another(struct once_store *store, struct once_store **out, struct once_error *err);
 
 /* A parameter of a store's URL: `name` in "sqlite:PATH?a=1&name=VALUE". False if absent. */
 bool once_url_param(once_span query, const char *name, once_span *value);
@@ -188,7 +188,7 @@ once_result once_store_postgres_cron(const char *url, bool on, struct once_error
 /* These wrap an open store and own it from then on, also when they fail. */
 once_result once_store_trace_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
 once_result once_store_fault_wrap(struct once_store *inner, struct once_store **out, struct once_error *err);
-/* Where bytes are sealed, *store becomes a store around it (store/seal.c). On failure it stays the caller's. */
+/* Where bytes are sealed, *store becomes a store around it (store/wrap/seal.c). On failure it stays the caller's. */
 once_result once_store_seal(struct once_store **store, const struct once_options *options, struct once_error *err);
 
 #endif

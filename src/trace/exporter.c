@@ -6,7 +6,7 @@
 #include "core/span.h"
 #include "http/http_call.h"
 #include "os/os.h"
-#include "os/remark.h"
+#include "os/stderr_log.h"
 #include "os/thread.h"
 
 #include <errno.h>
@@ -112,7 +112,7 @@ static void say(struct exporter *e, const char *text)
     if (e->said_at != 0 && now - e->said_at < SAY_MS)
         return;
     e->said_at = now;
-    once_os_remark("once", "spans were not exported: %s", text);
+    once_os_log("once", "spans were not exported: %s", text);
 }
 
 /* *again: another try may help. */

@@ -18,7 +18,7 @@ once_result wire_next(once_span bytes, struct wire_frame *frame, size_t *used, s
     *used = 0;
     if (bytes.len < 4)
         return ONCE_OK;
-    struct source s = { .left = bytes };
+    struct wire_input s = { .left = bytes };
     uint32_t len = take_u32(&s);
     if (len < WIRE_HEAD_LEN - 4 || len > WIRE_FRAME_LEN_MAX)
         return once_fail(err, ONCE_INVALID, "a frame of %u bytes: between %d and %d are possible", len,
@@ -75,7 +75,7 @@ void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *
 
 once_result wire_get_hello(once_span payload, struct wire_hello *hello, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     uint8_t head[4] = { 0 };
     take_bytes(&s, head, sizeof head);
     if (memcmp(head, magic, sizeof magic) != 0)
@@ -96,7 +96,7 @@ void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welco
 
 once_result wire_get_welcome(once_span payload, struct wire_welcome *welcome, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     welcome->version = take_u32(&s);
     take_bytes(&s, welcome->secret, sizeof welcome->secret);
     welcome->best_effort = take_bool(&s);
@@ -115,7 +115,7 @@ static void put_outcome(struct once_buf *b, const struct once_outcome *o)
     put_span(b, o->body);
 }
 
-static void take_outcome(struct source *s, struct once_outcome *o)
+static void take_outcome(struct wire_input *s, struct once_outcome *o)
 {
     o->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     o->retryable = take_bool(s);
@@ -142,7 +142,7 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
-static void take_claim(struct source *s, struct once_claim *c)
+static void take_claim(struct wire_input *s, struct once_claim *c)
 {
     c->tenant = take_span(s);
     c->key = take_span(s);
@@ -170,7 +170,7 @@ static void put_resolve(struct once_buf *b, const struct once_resolve *v)
     put_span(b, v->reason);
 }
 
-static void take_resolve(struct source *s, struct once_resolve *v)
+static void take_resolve(struct wire_input *s, struct once_resolve *v)
 {
     v->tenant = take_span(s);
     v->key = take_span(s);
@@ -190,7 +190,7 @@ static void put_take_over(struct once_buf *b, const struct once_take_over *t)
     put_bytes(b, t->nonce, sizeof t->nonce);
 }
 
-static void take_take_over(struct source *s, struct once_take_over *t)
+static void take_take_over(struct wire_input *s, struct once_take_over *t)
 {
     take_bytes(s, t->seen.record, sizeof t->seen.record);
     t->seen.fence = take_u64(s);
@@ -210,7 +210,7 @@ static void put_forget(struct once_buf *b, const struct once_forget *f)
     put_span(b, f->reason);
 }
 
-static void take_forget(struct source *s, struct once_forget *f)
+static void take_forget(struct wire_input *s, struct once_forget *f)
 {
     f->tenant = take_span(s);
     f->key = take_span(s);
@@ -266,7 +266,7 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
 
 once_result wire_get_call(once_span payload, struct wire_call *call, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *call = (struct wire_call){ .again = false };
     struct once_request *r = &call->request;
     r->verb = (enum once_verb)take_enum(&s, ONCE_VERB_FORGET);
@@ -345,7 +345,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_span(b, r->route);
 }
 
-static void take_record(struct source *s, struct once_record *r)
+static void take_record(struct wire_input *s, struct once_record *r)
 {
     *r = (struct once_record){ .status = 0 };
     take_bytes(s, r->grant.record, sizeof r->grant.record);
@@ -391,7 +391,7 @@ void wire_put_reply(struct once_buf *buf, uint32_t id, const struct once_reply *
 once_result wire_get_reply(once_span payload, enum once_arm *arm, int64_t *retry_after_ms, struct once_record *record,
                            struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *arm = (enum once_arm)take_enum(&s, ONCE_ARM_EXPIRED);
     s.bad = s.bad || *arm == ONCE_ARM_NONE;
     *retry_after_ms = take_i64(&s);
@@ -409,7 +409,7 @@ void wire_put_failed(struct once_buf *buf, uint32_t id, once_result result, cons
 
 once_result wire_get_failed(once_span payload, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     once_result result = (once_result)take_enum(&s, ONCE_QUOTA);
     once_span text = take_span(&s);
     once_result r = taken(&s, "failed", err);
@@ -440,7 +440,7 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
 
 once_result wire_get_list(once_span payload, struct once_filter *filter, once_span *tenant, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *filter = (struct once_filter){ .states = take_u32(&s) };
     filter->tenant = take_bool(&s) ? tenant : NULL;
     *tenant = take_span(&s);
@@ -466,9 +466,9 @@ void wire_put_page(struct once_buf *buf, uint32_t id, const struct once_page *pa
 }
 
 /* One more of a reader's; *more is false after the last. */
-static bool step(struct wire_reader *reader, struct source *s, bool *more)
+static bool step(struct wire_reader *reader, struct wire_input *s, bool *more)
 {
-    *s = (struct source){ .left = reader->left };
+    *s = (struct wire_input){ .left = reader->left };
     *more = reader->count > 0;
     if (*more)
         reader->count--;
@@ -476,7 +476,7 @@ static bool step(struct wire_reader *reader, struct source *s, bool *more)
 }
 
 /* After each: where the next one begins; after the last there is nothing left. */
-static once_result stepped(struct wire_reader *reader, const struct source *s, bool more, const char *what,
+static once_result stepped(struct wire_reader *reader, const struct wire_input *s, bool more, const char *what,
                            struct once_error *err)
 {
     reader->left = s->left;
@@ -487,7 +487,7 @@ static once_result stepped(struct wire_reader *reader, const struct source *s, b
 
 once_result wire_read_page(once_span payload, struct wire_reader *reader, uint64_t *next, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *next = take_u64(&s);
     uint32_t count = take_u32(&s);
     *reader = (struct wire_reader){ s.left, count };
@@ -498,7 +498,7 @@ once_result wire_read_page(once_span payload, struct wire_reader *reader, uint64
 
 once_result wire_read_record(struct wire_reader *reader, struct once_record *record, bool *more, struct once_error *err)
 {
-    struct source s;
+    struct wire_input s;
     if (step(reader, &s, more))
         take_record(&s, record);
     return stepped(reader, &s, *more, "page", err);
@@ -513,7 +513,7 @@ void wire_put_history(struct once_buf *buf, uint32_t id, const uint8_t record[16
 
 once_result wire_get_history(once_span payload, uint8_t record[16], struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     take_bytes(&s, record, 16);
     return taken(&s, "history", err);
 }
@@ -538,7 +538,7 @@ void wire_put_events(struct once_buf *buf, uint32_t id, const struct once_histor
 
 once_result wire_read_events(once_span payload, struct wire_reader *reader, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     uint32_t count = take_u32(&s);
     *reader = (struct wire_reader){ s.left, count };
     if (s.bad || count > ONCE_HISTORY_LEN_MAX)
@@ -549,7 +549,7 @@ once_result wire_read_events(once_span payload, struct wire_reader *reader, stru
 once_result wire_read_event(struct wire_reader *reader, struct once_event *e, once_span *what, bool *more,
                             struct once_error *err)
 {
-    struct source s;
+    struct wire_input s;
     if (step(reader, &s, more)) {
         *e = (struct once_event){ .at = take_i64(&s) };
         *what = take_span(&s);
@@ -574,7 +574,7 @@ void wire_put_number(struct once_buf *buf, uint32_t id, enum wire_type type, uin
 
 once_result wire_get_number(once_span payload, uint64_t *value, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *value = take_u64(&s);
     return taken(&s, "number", err);
 }
@@ -589,7 +589,7 @@ void wire_put_expired(struct once_buf *buf, uint32_t id, uint64_t removed, bool 
 
 once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *removed = take_u64(&s);
     *more = take_bool(&s);
     return taken(&s, "expired", err);
@@ -599,7 +599,8 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
 #define COUNTERS(X)                                                                                                    \
     X(operations)                                                                                                      \
     X(batches)                                                                                                         \
-    X(commits) X(busy) X(settled) X(fenced) X(replays) X(executions) X(records) X(bytes) X(lost) X(evicted) X(restarts)
+    X(commits)                                                                                                         \
+    X(busy) X(recovered) X(fenced) X(replays) X(executions) X(attempts) X(bytes) X(lost) X(evicted) X(restarts)
 
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats)
 {
@@ -613,7 +614,7 @@ void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats 
 
 once_result wire_get_counts(once_span payload, struct once_stats *stats, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
 #define TAKE(name) stats->name = take_u64(&s);
     COUNTERS(TAKE)
 #undef TAKE
@@ -635,7 +636,7 @@ void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_conte
 }
 
 /* A short one: whoever chose it may have chosen anything. */
-static once_span take_text(struct source *s)
+static once_span take_text(struct wire_input *s)
 {
     once_span text = take_span(s);
     s->bad = s->bad || text.len > ONCE_TENANT_LEN_MAX;
@@ -644,7 +645,7 @@ static once_span take_text(struct source *s)
 
 once_result wire_get_context(once_span payload, struct wire_context *c, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *c = (struct wire_context){ .call = take_u32(&s) };
     take_bytes(&s, c->trace.trace, sizeof c->trace.trace);
     take_bytes(&s, c->trace.span, sizeof c->trace.span);
@@ -678,7 +679,7 @@ void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const stru
     end(buf, begin);
 }
 
-static void take_traced(struct source *s, struct once_trace_span *span)
+static void take_traced(struct wire_input *s, struct once_trace_span *span)
 {
     span->name = (enum once_trace_name)take_enum(s, ONCE_TRACE_SEND);
     s->bad = s->bad || span->name == 0;
@@ -693,7 +694,7 @@ static void take_traced(struct source *s, struct once_trace_span *span)
 
 once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_report *r, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *r = (struct once_trace_report){ .count = 0 };
     *lost = take_u32(&s);
     take_bytes(&s, r->trace, sizeof r->trace);
@@ -751,7 +752,7 @@ once_result wire_end_checked(struct once_buf *buf, size_t begin, uint64_t cursor
 once_result wire_read_checked(once_span payload, struct wire_reader *reader, uint64_t *cursor,
                               struct once_check_report *report, struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     *cursor = take_u64(&s);
     report->records = take_u64(&s);
     report->attempts = take_u64(&s);
@@ -766,7 +767,7 @@ once_result wire_read_checked(once_span payload, struct wire_reader *reader, uin
 once_result wire_read_problem(struct wire_reader *reader, uint64_t *fence, once_span *invariant, once_span *text,
                               bool *more, struct once_error *err)
 {
-    struct source s;
+    struct wire_input s;
     if (step(reader, &s, more)) {
         *fence = take_u64(&s);
         *invariant = take_span(&s);
@@ -796,7 +797,7 @@ void wire_put_state(struct once_buf *buf, uint32_t id, const struct wire_state *
 once_result wire_read_state(once_span payload, struct wire_reader *reader, struct wire_state *state,
                             struct once_error *err)
 {
-    struct source s = { .left = payload };
+    struct wire_input s = { .left = payload };
     state->ready = take_bool(&s);
     state->reason = take_span(&s);
     state->version = take_span(&s);
@@ -810,7 +811,7 @@ once_result wire_read_state(once_span payload, struct wire_reader *reader, struc
 
 once_result wire_read_number(struct wire_reader *reader, struct wire_number *number, bool *more, struct once_error *err)
 {
-    struct source s;
+    struct wire_input s;
     if (step(reader, &s, more)) {
         number->name = take_span(&s);
         number->value = take_i64(&s);

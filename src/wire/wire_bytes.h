@@ -13,12 +13,12 @@
 /* ------------------------------------------------------------------ reading */
 
 /* What is left of a payload. Reading past its end gives zeros and is remembered. */
-struct source {
+struct wire_input {
     once_span left;
     bool bad;
 };
 
-static const uint8_t *take(struct source *s, size_t len)
+static const uint8_t *take(struct wire_input *s, size_t len)
 {
     if (s->bad || s->left.len < len) {
         s->bad = true;
@@ -29,19 +29,19 @@ static const uint8_t *take(struct source *s, size_t len)
     return at;
 }
 
-static uint8_t take_u8(struct source *s)
+static uint8_t take_u8(struct wire_input *s)
 {
     const uint8_t *at = take(s, 1);
     return at != NULL ? *at : 0;
 }
 
-static uint32_t take_u32(struct source *s)
+static uint32_t take_u32(struct wire_input *s)
 {
     const uint8_t *at = take(s, 4);
     return at != NULL ? (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3] : 0;
 }
 
-static uint64_t take_u64(struct source *s)
+static uint64_t take_u64(struct wire_input *s)
 {
     const uint8_t *at = take(s, 8);
     uint64_t value = 0;
@@ -50,19 +50,19 @@ static uint64_t take_u64(struct source *s)
     return be64toh(value);
 }
 
-static int64_t take_i64(struct source *s)
+static int64_t take_i64(struct wire_input *s)
 {
     return (int64_t)take_u64(s);
 }
 
-static void take_bytes(struct source *s, uint8_t *out, size_t len)
+static void take_bytes(struct wire_input *s, uint8_t *out, size_t len)
 {
     const uint8_t *at = take(s, len);
     if (at != NULL)
         memcpy(out, at, len);
 }
 
-static once_span take_span(struct source *s)
+static once_span take_span(struct wire_input *s)
 {
     uint32_t len = take_u32(s);
     const uint8_t *at = take(s, len);
@@ -70,19 +70,19 @@ static once_span take_span(struct source *s)
 }
 
 /* One of `last + 1` values, or it is bad. */
-static unsigned take_enum(struct source *s, unsigned last)
+static unsigned take_enum(struct wire_input *s, unsigned last)
 {
     unsigned value = take_u8(s);
     s->bad = s->bad || value > last;
     return value <= last ? value : 0;
 }
 
-static bool take_bool(struct source *s)
+static bool take_bool(struct wire_input *s)
 {
     return take_enum(s, 1) == 1;
 }
 
-static once_result taken(const struct source *s, const char *what, struct once_error *err)
+static once_result taken(const struct wire_input *s, const char *what, struct once_error *err)
 {
     if (s->bad)
         return once_fail(err, ONCE_INVALID, "a frame '%s' is cut off or has a value that does not exist", what);

@@ -9,7 +9,7 @@
  */
 #include "core/duration.h"
 #include "core/span.h"
-#include "daemon/api.h"
+#include "daemon/api/api.h"
 
 #include <poll.h>
 #include <signal.h>

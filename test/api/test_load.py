@@ -330,20 +330,20 @@ server.stop()
 
 # ----------------------------------------------------------------
 case("a store that fails")
-for fault, status, code in ("refuse:1+", 503, "unavailable"), ("lose-before:1+", 500, "unknown"):
+for fault, status, code in ("refuse:1+", 503, "store-unavailable"), ("lose-before:1+", 500, "answer-lost"):
     server = Server(store="fault+sqlite:%s/once.db", env={"ONCE_FAULT": fault})
     got, headers, problem = server.ask("POST", "/v1/claim", {"key": "k"})
     equal((got, problem["code"], problem["retryable"], headers["Content-Type"]),
           (status, code, True, "application/problem+json"), "claim, store: " + fault, problem)
     equal(headers["Retry-After"], "1" if status == 503 else None, "when to come again")
     got, headers, problem = server.ask("GET", "/healthz")
-    equal((got, problem["code"], headers["Retry-After"]), (503, "unavailable", "1"), "health: " + fault, problem)
+    equal((got, problem["code"], headers["Retry-After"]), (503, "store-unavailable", "1"), "health: " + fault, problem)
     server.stop()
 
 server = Server(store="fault+sqlite:%s/once.db", env={"ONCE_FAULT": "lose:2+"})
 arms = [server.post("claim", key="k%d" % (i // 2))["arm"] for i in range(20)]
 equal(arms, ["execute", "in progress"] * 10, "answers that were lost and found again are not noticed")
-ok(int(server.metrics()["once_settled_total"]) > 0, "but counted")
+ok(int(server.metrics()["once_recovered_total"]) > 0, "but counted")
 server.stop()
 
 # ----------------------------------------------------------------
@@ -396,8 +396,8 @@ for line in text.splitlines():
         wrong += [line] if not named else []
 ok(not wrong and text.endswith("\n"), "each has its HELP and TYPE before it, once", wrong)
 metrics = server.metrics()
-for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_replays_total": "1", "once_records": "1",
-                    "once_fenced_total": "0", "once_busy_total": "0", "once_settled_total": "0",
+for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_replays_total": "1", "once_attempts": "1",
+                    "once_fenced_total": "0", "once_busy_total": "0", "once_recovered_total": "0",
                     'once_claims_total{arm="execute"}': "1", 'once_claims_total{arm="in progress"}': "2",
                     'once_claims_total{arm="replay"}': "1", 'once_claims_total{arm="mismatch"}': "0",
                     'once_outcomes_total{state="succeeded"}': "1", 'once_outcomes_total{state="unknown"}': "0",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """docs/openapi.json against the running listener: the same paths, methods and statuses, and answers
-that are as it describes them. Arguments: the document, src/daemon/api_routes.c."""
+that are as it describes them. Arguments: the document, src/daemon/api/routes.c."""
 import json
 import re
 import sys

@@ -183,16 +183,16 @@ ok(not odd, "2000 broken bodies, SEED=%d" % seed, odd[:3])
 
 # ---------------------------------------------------------------- sizes
 LARGE = [
-    ("extend", b" " * (16 << 10) + b"{}", 413, "limit"),
-    ("advance", b" " * (512 << 10) + b"{}", 413, "limit"),
-    ("finish", b" " * (24 << 20) + b"{}", 413, "limit"),
-    ("finish", {**held, "state": "succeeded", "body": "x" * ((16 << 20) + 1)}, 413, "limit"),
-    ("finish", {**held, "state": "succeeded", "headers": "x" * ((64 << 10) + 1)}, 413, "limit"),
-    ("advance", {**held, "point": "p", "checkpoint": "x" * ((64 << 10) + 1)}, 413, "limit"),
-    ("claim", {"key": "k", "request": {"exclude": ["/a"] * 65}}, 413, "limit"),
-    ("claim", {"key": "k", "request": {"headers": [["a", "b"]] * 65}}, 413, "limit"),
-    ("claim", {"key": "k", "stored_request": "x" * ((1 << 20) + (64 << 10) + 1)}, 413, "limit"),
-    ("claim", {"x%d" % i: 1 for i in range(1100)}, 413, "limit"),
+    ("extend", b" " * (16 << 10) + b"{}", 413, "limit-exceeded"),
+    ("advance", b" " * (512 << 10) + b"{}", 413, "limit-exceeded"),
+    ("finish", b" " * (24 << 20) + b"{}", 413, "limit-exceeded"),
+    ("finish", {**held, "state": "succeeded", "body": "x" * ((16 << 20) + 1)}, 413, "limit-exceeded"),
+    ("finish", {**held, "state": "succeeded", "headers": "x" * ((64 << 10) + 1)}, 413, "limit-exceeded"),
+    ("advance", {**held, "point": "p", "checkpoint": "x" * ((64 << 10) + 1)}, 413, "limit-exceeded"),
+    ("claim", {"key": "k", "request": {"exclude": ["/a"] * 65}}, 413, "limit-exceeded"),
+    ("claim", {"key": "k", "request": {"headers": [["a", "b"]] * 65}}, 413, "limit-exceeded"),
+    ("claim", {"key": "k", "stored_request": "x" * ((1 << 20) + (64 << 10) + 1)}, 413, "limit-exceeded"),
+    ("claim", {"x%d" % i: 1 for i in range(1100)}, 413, "limit-exceeded"),
 ]
 for verb, body, status, code in LARGE:
     got = server.ask("POST", "/v1/" + verb, body)
@@ -200,14 +200,14 @@ for verb, body, status, code in LARGE:
 connection = server.connect()
 connection.sendall(b"POST /v1/extend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    b"Transfer-Encoding: chunked\r\n\r\n" + (b"1000\r\n" + b" " * 4096 + b"\r\n") * 5 + b"0\r\n\r\n")
-refused("too large in pieces", raw_answer(connection), 413, "limit")
+refused("too large in pieces", raw_answer(connection), 413, "limit-exceeded")
 connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 equal(raw_answer(connection)[0], 200, "and the connection goes on")
 connection.close()
 connection = server.connect()
 connection.sendall(b"POST /v1/finish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    b"Content-Length: 30000000\r\nExpect: 100-continue\r\n\r\n")
-refused("too large, asked before it is sent", raw_answer(connection), 413, "limit", says="30000000")
+refused("too large, asked before it is sent", raw_answer(connection), 413, "limit-exceeded", says="30000000")
 connection.close()
 connection = server.connect()
 connection.sendall(b"POST /v1/finish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -239,17 +239,17 @@ for query, member, words in [
 
 # ---------------------------------------------------------------- paths, methods
 for path in "/", "/v1", "/v1/", "/v1/claim/", "/v1/Claim", "/v2/claim", "//v1/claim", "/v1/%63laim", "/metrics/x", "*":
-    refused("no such path " + path, server.ask("GET", path), 404, "not_found")
+    refused("no such path " + path, server.ask("GET", path), 404, "not-found")
 GET, POST = ["/v1/records", "/healthz", "/metrics"], ["claim", "take-over", "extend", "advance", "finish", "release", "child-key"]
 for path in GET:
     for method in "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW":
         got = server.ask(method, path, b"{}" if method == "POST" else None)
-        refused("%s %s" % (method, path), got, 405, "method_not_allowed", says="GET, HEAD")
+        refused("%s %s" % (method, path), got, 405, "method-not-allowed", says="GET, HEAD")
         equal(got[1]["Allow"], "GET, HEAD", "what it allows")
 for verb in POST:
     for method in "GET", "PUT", "OPTIONS":
         got = server.ask(method, "/v1/" + verb)
-        refused("%s /v1/%s" % (method, verb), got, 405, "method_not_allowed")
+        refused("%s /v1/%s" % (method, verb), got, 405, "method-not-allowed")
         equal(got[1]["Allow"], "POST", "what it allows")
     status, headers, body = server.ask("HEAD", "/v1/" + verb)
     equal((status, headers["Allow"], body), (405, "POST", ""), "HEAD /v1/%s, without a body" % verb)
@@ -260,7 +260,7 @@ for path in "/healthz", "/metrics", "/v1/records?key=held":
 # ---------------------------------------------------------------- types
 for kind in None, "", "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "text/json", "application/json-seq":
     refused("type %s" % kind, server.ask("POST", "/v1/claim", b'{"key":"k"}', {"Content-Type": kind}), 415,
-            "unsupported_media_type")
+            "unsupported-media-type")
 for n, kind in enumerate(["application/json", "Application/JSON; charset=utf-8", "application/json ;charset=UTF-8"]):
     equal(server.ask("POST", "/v1/claim", {"key": "type %d" % n}, {"Content-Type": kind})[0], 200, "type " + kind)
 

@@ -801,7 +801,7 @@ def killed_at(point):
     for n in range(1, 6):
         with Send() as s:
             log = s.path("passed")
-            status, out, _ = s.post(service.port, "lost_twice", "-d", "x", env={"ONCE_CRASH": "%s:%d" % (point, n), "ONCE_POINT_LOG": log})
+            status, out, _ = s.post(service.port, "lost_twice", "-d", "x", env={"ONCE_CRASH": "%s:%d" % (point, n), "ONCE_CRASH_LOG": log})
             passed = open(log).read().split().count(point)
             if status == 0:
                 expect_equal(passed, n - 1, "%s: passings of a run that survived" % point)

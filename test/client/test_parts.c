@@ -354,7 +354,7 @@ static void saved__is_read_as_it_was_written(void)
     once_buf_release(&bytes);
 }
 
-/* V1: cut off anywhere, and with any bit turned, it is none. */
+/* SAVED-1: cut off anywhere, and with any bit turned, it is none. */
 static void saved__damage_is_seen(void)
 {
     struct once_client_saved in = sample(), out;
@@ -376,7 +376,7 @@ static void saved__damage_is_seen(void)
     once_buf_release(&bytes);
 }
 
-/* V2 */
+/* SAVED-2 */
 static void saved__what_is_no_request_is_refused(void)
 {
     struct once_buf bytes;
@@ -425,7 +425,7 @@ static once_result refuse_to_save(void *arg, once_span key, once_span saved, str
     return ONCE_BUSY;
 }
 
-/* N1: the URL would be refused by every resolver, and is not even asked for. */
+/* CLIENT-1: the URL would be refused by every resolver, and is not even asked for. */
 static void send__nothing_before_it_is_saved(void)
 {
     char seen[ONCE_KEY_LEN_MAX + 1] = "";

@@ -34,7 +34,7 @@ static void lookup__never_changes_anything(void)
         EXPECT(do_lookup(ONCE_LIT("unknown"))->record.state == ONCE_STATE_UNKNOWN);
     }
     struct once_stats after = do_stats();
-    EXPECT(before.records == after.records);
+    EXPECT(before.attempts == after.attempts);
     EXPECT(sut.loses_answers || before.commits == after.commits);
     const struct once_page *again = do_list((struct once_filter){ 0 });
     CHECK(page->count == again->count);
@@ -295,7 +295,7 @@ static void list__of_an_empty_store_is_empty(void)
     EXPECT(page->count == 0 && page->next == 0);
     EXPECT(do_expire(0, 0));
     EXPECT(do_history(A)->count == 0);
-    EXPECT(do_stats().records == 0);
+    EXPECT(do_stats().attempts == 0);
 }
 
 /* ------------------------------------------------------------------ histories */
@@ -374,7 +374,7 @@ static void stats__count_what_happened(void)
     EXPECT(after.fenced - before.fenced == 1);
     EXPECT(after.bytes > 0);
     EXPECT(after.now == before.now + 1000);
-    EXPECT(sut.served || (after.settled > 0) == sut.loses_answers); /* K10: answers were lost, and nobody noticed */
+    EXPECT(sut.served || (after.recovered > 0) == sut.loses_answers); /* K10: answers were lost, and nobody noticed */
 }
 
 static const struct option_row {

@@ -21,10 +21,10 @@ static void set_quota(const char *text)
 /* Counts everything, as a daemon's census does. */
 static void walk(void)
 {
-    struct once_tally tally = { .after = 0 };
+    struct once_usage tally = { .after = 0 };
     once_result r;
     do
-        r = once_tally_step(suite.once, &tally, &suite.err);
+        r = once_usage_step(suite.once, &tally, &suite.err);
     while (r == ONCE_OK && tally.more);
     CHECK(r == ONCE_OK);
 }
@@ -157,8 +157,8 @@ static void quota__waiters_are_refused_and_lookers_are_not(void)
 static bool cannot_be_counted(void)
 {
     set_quota("records=1000");
-    struct once_tally tally = { .after = 0 };
-    once_result r = once_tally_step(suite.once, &tally, &suite.err);
+    struct once_usage tally = { .after = 0 };
+    once_result r = once_usage_step(suite.once, &tally, &suite.err);
     if (r == ONCE_INVALID)
         skip("this store does not tell what each tenant has");
     else

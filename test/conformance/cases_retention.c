@@ -380,7 +380,8 @@ static void K8__old_key_with_a_record_answers_from_it(void)
     EXPECT(do_claim(.key = done)->arm == ONCE_ARM_EXECUTE); /* who does not ask for it has it as before */
 }
 
-/* W2 of src/core/key.h: what was accepted once is not accepted again after it expired, whatever clock made the key. */
+/* KEY-2 of src/core/key.h: what was accepted once is not accepted again after it expired, whatever clock made the key.
+ */
 static void K8__no_key_is_accepted_twice(void)
 {
     static const int64_t retentions[] = { 1, 2, 1000, 600001, DAY_MS };

@@ -1,4 +1,4 @@
-/* cases_seal.c - stores whose bytes are sealed, as keys come and go (S3, S4: src/store/seal.c). */
+/* cases_seal.c - stores whose bytes are sealed, as keys come and go (SEAL-3, SEAL-4: src/store/wrap/seal.c). */
 #include "suite.h"
 
 static const once_span A = { (const uint8_t *)"a", 1 };

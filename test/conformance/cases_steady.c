@@ -179,7 +179,7 @@ static void steady__intake_leaves_the_store_as_large_as_it_is(void)
     once_time *finished = calloc((size_t)steps * (size_t)size.per_step, sizeof *finished);
     CHECK(finished != NULL);
     begin_running();
-    uint64_t settled = 0, low = UINT64_MAX, high = 0;
+    uint64_t recovered = 0, low = UINT64_MAX, high = 0;
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < size.per_step; i++) {
             int n = step * size.per_step + i;
@@ -194,7 +194,7 @@ static void steady__intake_leaves_the_store_as_large_as_it_is(void)
         check_running();
         uint64_t bytes = bytes_now();
         if (step == LIVE_STEPS + STEPS_PER_WINDOW)
-            settled = bytes;
+            recovered = bytes;
         if (step < LIVE_STEPS + STEPS_PER_WINDOW)
             continue;
         low = bytes < low ? bytes : low;
@@ -202,9 +202,9 @@ static void steady__intake_leaves_the_store_as_large_as_it_is(void)
     }
     free(finished);
     printf("# ONCE_STEADY=\"%d %d %u\": %llu bytes after %d windows; later between %llu and %llu\n", size.windows,
-           size.per_step, size.seed, (unsigned long long)settled, (LIVE_STEPS + STEPS_PER_WINDOW) / STEPS_PER_WINDOW,
+           size.per_step, size.seed, (unsigned long long)recovered, (LIVE_STEPS + STEPS_PER_WINDOW) / STEPS_PER_WINDOW,
            (unsigned long long)low, (unsigned long long)high);
-    EXPECT(settled > 0 && low * 10 >= settled * 9 && high * 10 <= settled * 11);
+    EXPECT(recovered > 0 && low * 10 >= recovered * 9 && high * 10 <= recovered * 11);
 }
 
 const struct suite_case steady_cases[] = {

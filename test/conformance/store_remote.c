@@ -14,7 +14,7 @@
  */
 #include "suite.h"
 
-#include "daemon/server.h"
+#include "daemon/socket/server.h"
 #include "wire/wire.h"
 
 #include <dirent.h>
@@ -69,7 +69,7 @@ static _Noreturn void be_daemon(int number, bool real_clock, int ready)
                                     .seal_keys = suite_seal_keys() };
     struct server_options serving = { .socket_path = socket_path,
                                       .signals = signalfd(-1, &term, SFD_CLOEXEC),
-                                      .keeps_expired = true };
+                                      .manual_expiry = true };
     struct server *server = NULL;
     struct once_error err;
     if (once_open(url, &options, &serving.once, &err) != ONCE_OK || server_open(&serving, &server, &err) != ONCE_OK) {

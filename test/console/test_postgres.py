@@ -40,7 +40,7 @@ equal([(m["topic"], m["message_key"], m["state"]) for m in messages], [("orders.
 equal(ann.post("/api/outbox/reveal", id=messages[0]["id"])[2]["messages"][0]["body"], "{}", "its payload")
 answer = wait_for(lambda: (lambda a: a if a["looked"] and a.get("outbox") else None)(ann.get("/api/overview")[2]), "the overview")
 equal((answer["store"], answer["outbox"]["pending"], answer["running_count"]), ("PostgreSQL", 1, 2), "the overview")
-equal(ann.post("/api/outbox/word", id=messages[0]["id"], word="drop", reason="a test")[2]["did"], "dropped", "dropped")
+equal(ann.post("/api/outbox/action", id=messages[0]["id"], action="drop", reason="a test")[2]["did"], "dropped", "dropped")
 equal(ann.get("/api/outbox")[2]["messages"], [], "and gone")
 daemon.stop()
 finish()

@@ -29,7 +29,7 @@ for path, kind in {"/": "text/html", "/main.js": "text/javascript", "/style.css"
 
 # ---------------------------------------------------------------- without a session
 GETS = ["/api/overview", "/api/activity", "/api/keys", "/api/key?key=x", "/api/outbox"]
-POSTS = ["/api/logout", "/api/reveal", "/api/resolve", "/api/forget", "/api/child-key", "/api/outbox/reveal", "/api/outbox/word"]
+POSTS = ["/api/logout", "/api/reveal", "/api/resolve", "/api/forget", "/api/child-key", "/api/outbox/reveal", "/api/outbox/action"]
 for path in GETS:
     equal(daemon.ask("GET", path)[0], 401, "%s without a session" % path)
 for path in POSTS:

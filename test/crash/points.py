@@ -89,7 +89,7 @@ def walk(point, policy):
         for n in range(1, PASSES_MAX + 1):
             case.clear()
             when = f"{point}:{n} under {policy}"
-            env = {"ONCE_CRASH": f"{point}:{n}", "ONCE_POINT_LOG": case.path("passed")}
+            env = {"ONCE_CRASH": f"{point}:{n}", "ONCE_CRASH_LOG": case.path("passed")}
             for lease in LEASES:
                 status, out, err = run(case, policy, env=env, lease=lease)
                 passed = passed or point in case.lines("passed")

@@ -141,7 +141,7 @@ def http__is_429_with_a_problem(d):
     body = json.loads(body)
     ok(status == 429 and headers["Content-Type"].startswith("application/problem+json") and int(headers["Retry-After"]) > 0,
        "the second is 429", status, headers)
-    ok(body["type"] == "urn:once:problem:quota" and body["code"] == "quota" and body["retryable"] is True and
+    ok(body["type"] == "urn:once:problem:quota-exceeded" and body["code"] == "quota-exceeded" and body["retryable"] is True and
        "records" in body["detail"], "says why", body)
     numbers = d.metrics()
     ok(numbers['once_quota_refusals_total{kind="records"}'] == 1 and numbers['once_quota_refusals_total{kind="bytes"}'] == 0 and
@@ -236,14 +236,14 @@ def reaper__does_not_delete_by_a_clock_that_is_ahead(d):
     set_ahead(d, 2 * 3600 * 1000)
     c = d.begin()
     ok(c.ask(claim("kept")).arm == w.EXECUTE, "by that clock its retention is over (K8)")
-    held = wait_for(lambda: d.metrics()["once_reaper_held"], "the reaper to look")
+    held = wait_for(lambda: d.metrics()["once_reaper_suspended"], "the reaper to look")
     numbers = d.metrics()
-    ok(held == 1 and numbers['once_reaper_refusals_total{reason="ahead"}'] == 1 and numbers["once_expired_total"] == 0 and rows(c) == 3,
+    ok(held == 1 and numbers['once_reaper_suspensions_total{reason="ahead"}'] == 1 and numbers["once_expired_total"] == 0 and rows(c) == 3,
        "but nothing is deleted", numbers, rows(c))
     ok("is ahead of this machine's by 2h" in d.log() and d.log().count("ahead of") == 1, "it is said, once", d.log())
     expire = subprocess.run([ONCE, "expire", "--store", "once:" + d.socket], capture_output=True, text=True, timeout=SECONDS)
     ok(expire.returncode == 0 and expire.stdout.startswith("1 removed"), "an operator who looked goes on", expire.stdout, expire.stderr)
-    wait_for(lambda: d.metrics()["once_reaper_held"] == 0, "the reaper to go on")
+    wait_for(lambda: d.metrics()["once_reaper_suspended"] == 0, "the reaper to go on")
     done(c, "short", retention_ms=1)
     wait_for(lambda: d.metrics()["once_expired_total"] == 1, "the reaper")
     ok(rows(c) == 2 and "removed again" in d.log(), "and so does the reaper; what is running it leaves alone (K7)", rows(c), d.log())
@@ -258,9 +258,9 @@ def reaper__counts_what_it_does(d):
     arms = {c.get().arm for _ in range(2500)}
     ok(arms == {w.DONE}, "2500 records")
     wait_for(lambda: d.metrics()["once_expired_total"] == 2500, "expiry")
-    n = wait_for(lambda: (lambda n: n["once_reaper_turns_total"] >= 1 and n)(d.metrics()), "the turn's end")
-    ok(n["once_reaper_steps_total"] >= 3 and n["once_reaper_held"] == 0 and n["once_reaper_paused"] == 0 and
-       n["once_reaper_turn_seconds"] <= n["once_reaper_seconds_total"] and n["once_expiry_lag_seconds"] < SECONDS,
+    n = wait_for(lambda: (lambda n: n["once_reaper_rounds_total"] >= 1 and n)(d.metrics()), "the turn's end")
+    ok(n["once_reaper_steps_total"] >= 3 and n["once_reaper_suspended"] == 0 and n["once_reaper_paused"] == 0 and
+       n["once_reaper_round_seconds"] <= n["once_reaper_seconds_total"] and n["once_expiry_lag_seconds"] < SECONDS,
        "in bounded steps", {k: v for k, v in n.items() if "reaper" in k or "expir" in k})
 
 

@@ -51,8 +51,8 @@ class Daemon(daemon.Daemon):
 
     def walk(self):
         """Until all was counted that is there now."""
-        before = self.metrics()["once_quota_walks_total"]
-        wait_for(lambda: self.metrics()["once_quota_walks_total"] >= before + 2, "two walks")
+        before = self.metrics()["once_quota_scans_total"]
+        wait_for(lambda: self.metrics()["once_quota_scans_total"] >= before + 2, "two walks")
 
     def wall(self):
         """The time that it takes it to be."""
@@ -94,15 +94,15 @@ def quotas_are_of_the_store(folder):
 
 def a_clock_that_is_set_is_not_deleted_by(folder):
     d = Daemon(folder, "d")
-    wait_for(lambda: d.metrics()["once_reaper_turns_total"] >= 1, "the reaper's first look")
-    ok(d.metrics()["once_reaper_held"] == 0, "a server whose clock is right")
+    wait_for(lambda: d.metrics()["once_reaper_rounds_total"] >= 1, "the reaper's first look")
+    ok(d.metrics()["once_reaper_suspended"] == 0, "a server whose clock is right")
     set_ahead(os.environ["SHIFT_CLOCK"], 2 * 3600)
-    wait_for(lambda: d.metrics()["once_reaper_held"] == 1, "the reaper to notice")
+    wait_for(lambda: d.metrics()["once_reaper_suspended"] == 1, "the reaper to notice")
     n = d.metrics()
     steps = n["once_reaper_steps_total"]
-    ok(n['once_reaper_refusals_total{reason="jumped"}'] == 1 and "jumped forward by 2h" in d.log(), "its clock is set ahead: it is said", d.log(), n)
+    ok(n['once_reaper_suspensions_total{reason="jumped"}'] == 1 and "jumped forward by 2h" in d.log(), "its clock is set ahead: it is said", d.log(), n)
     set_ahead(os.environ["SHIFT_CLOCK"], 0)
-    wait_for(lambda: d.metrics()["once_reaper_held"] == 0, "the reaper to go on")
+    wait_for(lambda: d.metrics()["once_reaper_suspended"] == 0, "the reaper to go on")
     ok(d.metrics()["once_reaper_steps_total"] >= steps and "removed again" in d.log(), "it is set right: it goes on", d.log())
     d.end()
 

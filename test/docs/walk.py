@@ -230,7 +230,7 @@ class Walk:
         tell(done.returncode == 0, "line %d: compiles" % block.line, done.stderr)
 
     def nginx(self, block):
-        module = os.path.join(self.build, "nginx/ngx_http_once_module.so")
+        module = os.path.join(self.build, "src/gateway/ngx_http_once_module.so")
         text = re.sub(r"^load_module .*;\n", "", self.there(block.text), flags=re.M)
         if re.search(r"^location", text, re.M):
             text = "server {\n%s}\n" % text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`once bench store`: it measures what it says, as ratios in one run. On a disk whose fsync takes 50 ms (SLOWSYNC, a library that is
+"""`once-bench store`: it measures what it says, as ratios in one run. On a disk whose fsync takes 50 ms (SLOWSYNC, a library that is
 loaded first) 64 callers share commits, 15 operations and more in each: that is what group commit means, on any machine, however
 busy, so it may be asserted; what it is worth in time is for bench/store to tell, not for a test."""
 import json
@@ -14,7 +14,7 @@ from lib.tap import finish, ok
 
 def bench(*arguments, **env):
     with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.run([os.environ["ONCE_BIN"], "bench", "store", "--seconds", "1", "--rounds", "1", "--json", *arguments],
+        run = subprocess.run([os.environ["ONCE_BENCH"], "store", "--seconds", "1", "--rounds", "1", "--json", *arguments],
                              cwd=folder, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return run, [json.loads(line) for line in run.stdout.splitlines()], os.listdir(folder)
 

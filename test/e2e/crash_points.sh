@@ -12,7 +12,7 @@ walk() { # POINT
     for ((n = 1; n < 200; n++)); do
         rm -rf once.db* effects
         status=0
-        ONCE_CRASH=$1:$n ONCE_POINT_LOG=$CASE/passed "$ONCE" run --lease 50ms --key k -- sh -c "$command" >out 2>err </dev/null || status=$?
+        ONCE_CRASH=$1:$n ONCE_CRASH_LOG=$CASE/passed "$ONCE" run --lease 50ms --key k -- sh -c "$command" >out 2>err </dev/null || status=$?
         local acknowledged=no
         [ $status != 0 ] || acknowledged=yes
         [ $acknowledged = yes ] || is "$status" 137 "status at $1:$n"

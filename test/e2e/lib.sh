@@ -16,7 +16,7 @@ ONCE=${ONCE_BIN:-${1:?which once? give ONCE_BIN or an argument}}
 [ -n "${ONCE_BIN:-}" ] || shift
 ONCE=$(realpath "$ONCE")
 AWAIT_SECONDS=${ONCE_TEST_SECONDS:-180}
-unset ONCE_BIN ONCE_CRASH ONCE_POINT_LOG ONCE_RECORD ONCE_KEY XDG_STATE_HOME
+unset ONCE_BIN ONCE_CRASH ONCE_CRASH_LOG ONCE_RECORD ONCE_KEY XDG_STATE_HOME
 ROOT=$(mktemp -d "${TMPDIR:-/tmp}/once-e2e.XXXXXX") || exit 1
 [ -n "${ONCE_TEST_KEEP:-}" ] || trap 'rm -rf "$ROOT"' EXIT
 selected=("$@")

@@ -369,7 +369,7 @@ static void close_store(struct story *s)
     inject_begin();
     once_result r = once_stats(s->once, &stats, &err);
     is_honest(s, "stats", r, &err);
-    s->settled += stats.settled;
+    s->settled += stats.recovered;
     once_close(s->once);
     inject_end();
     s->once = NULL;

@@ -2,8 +2,8 @@
  * fuzz_client.c - what comes from a server, and what was saved. The first byte says which.
  *
  * Properties: a body says something about keys only if it is JSON throughout, in visible ASCII; a Retry-After is never
- *             negative nor longer than a day (C2); saved bytes with a right sum are refused, or written again as the
- * same bytes, and no line in them ends early (V2).
+ *             negative nor longer than a day (RETRY-2); saved bytes with a right sum are refused, or written again as
+ * the same bytes, and no line in them ends early (SAVED-2).
  */
 #include "fuzz.h"
 

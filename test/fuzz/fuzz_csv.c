@@ -2,12 +2,12 @@
  * fuzz_csv.c - any bytes as a CSV text.
  *
  * Input:      a byte that says how large the pieces are, then the text.
- * Properties: the same rows and refusals whatever the pieces (C2); fields are within bounds
- *             (C1); a text that was read without a refusal, written again with every field in
+ * Properties: the same rows and refusals whatever the pieces (CSV-2); fields are within bounds
+ *             (CSV-1); a text that was read without a refusal, written again with every field in
  *             quotes, is read as the same rows.
  */
-#include "cli/reconcile_csv.h"
 #include "core/span.h"
+#include "reconcile/csv.h"
 
 #include "fuzz.h"
 

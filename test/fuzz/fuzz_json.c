@@ -3,7 +3,7 @@
  *
  * Input:      [pointer *( "\n" pointer ) NUL] text. No JSON has a NUL, so nothing is lost.
  * Properties: a form exists or `out` is empty; it is at most three times the text; the
- *             form of the form is itself (J2); what is written without excluded members
+ *             form of the form is itself (JSON-2); what is written without excluded members
  *             is a form as well.
  */
 #include "core/json.h"

@@ -2,7 +2,7 @@
  * fuzz_resend.c - any bytes as a stored request that is about to be sent again.
  *
  * Properties: what is accepted is written again as the same bytes; no field of it has a line end where none
- *             belongs, and no header says who somebody is (S1, S2); a refusal is INVALID and says why.
+ *             belongs, and no header says who somebody is (RESEND-1, RESEND-2); a refusal is INVALID and says why.
  */
 #include "fuzz.h"
 

@@ -250,7 +250,7 @@ def its_own_retryable_failure_is_tried_again_until_it_succeeds():
 
 @case
 def what_a_daemon_left_failed_is_tried_again_by_the_next():
-    """C5: that no client was told is in the record, not in the process."""
+    """COMPLETER-5: that no client was told is in the record, not in the process."""
     c = Case("--complete-attempts", "20")
     try:
         token, = leave(c, ["/rerun/held_fails_once"])
@@ -267,7 +267,7 @@ def what_a_daemon_left_failed_is_tried_again_by_the_next():
 
 @case
 def failure_that_was_answered_is_left_to_the_client():
-    """C5: also where the daemon's rights would get it through, and where it could not send it at all."""
+    """COMPLETER-5: also where the daemon's rights would get it through, and where it could not send it at all."""
     c = Case(identity=DAEMONS)
     try:
         told = []
@@ -411,7 +411,7 @@ def escalated_and_told_and_resolved():
             expect("-%d" % told["fence"] in headers["webhook-id"], "the id names the fence")
         expect(len({headers["webhook-id"] for headers, _ in hook.told}) == 2, "two ids")
         metrics = lambda: urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port).read().decode()
-        for line in ("once_escalations_total 2", "once_escalations_told_total 2", 'once_completer_ended_total{how="escalated"} 2'):
+        for line in ("once_escalations_total 2", "once_escalations_delivered_total 2", 'once_completer_ended_total{how="escalated"} 2'):
             wait_for(lambda: line in metrics(), lambda: "%s in the metrics: %s" % (line, metrics()[-1500:]))
         for token in (one, two):
             c.wait_said("escalated", c.id_end(token))

@@ -297,7 +297,7 @@ def points_passed(policy="escalate"):
     """The crash points that one request passes in the daemon, and how often."""
     gateway = Gateway(LOCATIONS)
     log = gateway.path("points")
-    gateway.daemon_env = {"ONCE_POINT_LOG": log}
+    gateway.daemon_env = {"ONCE_CRASH_LOG": log}
     gateway.start()
     before = len(gateway.text("points").splitlines())
     token = new_token()

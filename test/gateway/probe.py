@@ -612,9 +612,9 @@ def configuration():
 def main():
     suite.require()
     points = subprocess.run([ONCE, "run", "--list-points"], stdout=subprocess.PIPE, text=True).stdout.split()
-    if "completer.asking" in points:
-        for point, behaviour in (("completer.taken", "held"), ("completer.asking", "held"), ("completer.asked", "held"),
-                                 ("completer.finished", "held"), ("completer.asked", "held_before"),
+    if "completer.probing" in points:
+        for point, behaviour in (("completer.taken", "held"), ("completer.probing", "held"), ("completer.probed", "held"),
+                                 ("completer.finished", "held"), ("completer.probed", "held_before"),
                                  ("completer.sending", "held_before"), ("completer.answered", "held_before"),
                                  ("completer.finished", "held_before")):
             suite.add("daemon_killed_at %s, %s" % (point, behaviour), daemon_killed_at, point, behaviour)

@@ -144,7 +144,7 @@ def poison():
     endpoint = Endpoint(lambda payload: 500 if broken[0] and sick(payload) else None)
     expected = enqueue(topic, 0, count, 9)
     publish(topic)
-    for crash in ("consume.buried:1", None):  # also killed between burying and acknowledging
+    for crash in ("consume.dead_lettered:1", None):  # also killed between burying and acknowledging
         _, said = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "3", "--retention", "1d", crash=crash, drained=True).wait()
         end_of(broker, topic)
     ok("delivered twice (--retention" in said, "F59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)

@@ -236,7 +236,7 @@ def escalates():
 def retention_and_horizon():
     source = stream("hor", max_age_s=3600)
     for arguments, code, text in ((["--retention", "59m"], 64, "is shorter than"), (["--retention", "61m"], 0, ""), (["--retention", "never"], 0, ""),
-                                  (["--retention", "1m", "--horizon", "30s"], 0, ""), (["--retention", "1m", "--horizon", "2m"], 64, "is shorter than")):
+                                  (["--retention", "1m", "--redelivery-window", "30s"], 0, ""), (["--retention", "1m", "--redelivery-window", "2m"], 64, "is shorter than")):
         got = consume(source, "--exec", "true", *arguments)
         ok(got[0] == code and text in got[1], "F59: %s" % " ".join(arguments), got)
     got = consume(stream("endless"), "--exec", "true", "--retention", "1h")

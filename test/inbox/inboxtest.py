@@ -168,7 +168,7 @@ class Consumer:
         if crash:
             env["ONCE_CRASH"] = crash
         if log:
-            env["ONCE_POINT_LOG"] = log
+            env["ONCE_CRASH_LOG"] = log
         command = [ONCE, "consume", source, "--store", store or url("test"), "--consumer", name, "--lease", "120s", "--timeout", "120s",
                    "--backoff", "10ms", "--backoff-max", "50ms", "--retention", "never", "--report", "500ms", *arguments]
         self.p = subprocess.Popen(command + ["--drain"] * drained, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -84,12 +84,12 @@ static void sqlite__fresh_once_per_consumer(void)
 static void sqlite__retention(void)
 {
     struct once_error err;
-    struct once_consumer c = { .name = ONCE_LIT("c"), .retention_ms = 1000, .horizon_ms = 1001 };
+    struct once_consumer c = { .name = ONCE_LIT("c"), .retention_ms = 1000, .redelivery_window_ms = 1001 };
     sqlite_open();
     CHECK(run("BEGIN IMMEDIATE"));
     CHECK(once_sqlite_consumer(bound, &c, &err) == ONCE_INVALID); /* F59 */
-    CHECK(strstr(err.text, "shorter than the horizon") != NULL);
-    c.horizon_ms = 1000;
+    CHECK(strstr(err.text, "shorter than the redelivery window") != NULL);
+    c.redelivery_window_ms = 1000;
     CHECK(once_sqlite_consumer(bound, &c, NULL) == ONCE_OK);
     CHECK(consume("c", "m") == 1 && consume("other", "m") == 1);
     now += 999;
@@ -173,11 +173,11 @@ static void pg__fresh_once_per_consumer(void)
 
 static void pg__retention(void)
 {
-    struct once_consumer c = { .name = ONCE_LIT("r"), .retention_ms = 3600000, .horizon_ms = 3600001 };
+    struct once_consumer c = { .name = ONCE_LIT("r"), .retention_ms = 3600000, .redelivery_window_ms = 3600001 };
     pg_open();
     CHECK(command("BEGIN"));
     CHECK(once_pg_consumer(conn, &c, NULL) == ONCE_INVALID);
-    c.horizon_ms = 0;
+    c.redelivery_window_ms = 0;
     CHECK(once_pg_consumer(conn, &c, NULL) == ONCE_OK);
     CHECK(pg_consume("r", "m") == 1 && pg_consume("r", "n") == 1 && pg_consume("o", "m") == 1);
     CHECK(command("COMMIT"));
@@ -190,7 +190,7 @@ static void pg__retention(void)
         "SELECT string_agg(consumer || message_id, ' ' ORDER BY consumer) FROM once.inbox WHERE consumer IN ('r', 'o')",
         "om rm"));
     c.retention_ms = ONCE_NEVER;
-    c.horizon_ms = 1;
+    c.redelivery_window_ms = 1;
     CHECK(command("BEGIN"));
     CHECK(once_pg_consumer(conn, &c, NULL) == ONCE_OK);
     CHECK(command("COMMIT"));
@@ -231,7 +231,7 @@ static void pg__enqueue(void)
     m.not_before = 9000000000000;
     CHECK(once_pg_enqueue(conn, &m, id, &err) == ONCE_OK);
     CHECK(command("COMMIT"));
-    CHECK(is("SELECT not_before || '|' || (message_key IS NULL) FROM once.outbox_later", "9000000000000|true"));
+    CHECK(is("SELECT not_before || '|' || (message_key IS NULL) FROM once.outbox_scheduled", "9000000000000|true"));
     PQfinish(conn);
 }
 

@@ -1,5 +1,5 @@
 /* test_message_id.c - which id a message is known by, by itself. */
-#include "jobs/message_id.h"
+#include "messages/message_id.h"
 
 #include "core/span.h"
 

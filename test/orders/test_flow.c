@@ -356,23 +356,23 @@ static void backoff__doubles_within_bounds(void)
 static void kept__what_is_not_is_refused(void)
 {
     struct once_buf buf;
-    struct kept kept = {
-        .flags = KEPT_SENT, .crashes = 3, .request = text("r"), .state = text("st"), .answer = text("a")
+    struct flow_checkpoint flow_checkpoint = {
+        .flags = FLOW_CHECKPOINT_SENT, .crashes = 3, .request = text("r"), .state = text("st"), .answer = text("a")
     };
-    struct kept back;
+    struct flow_checkpoint back;
     once_buf_init(&buf, ONCE_CHECKPOINT_LEN_MAX);
-    CHECK(kept_encode(&kept, &buf, &err) == ONCE_OK);
-    CHECK(kept_decode(once_buf_span(&buf), &back));
-    EXPECT(back.flags == KEPT_SENT && back.crashes == 3 && back.state.len == 2 && back.answer.ptr[0] == 'a');
+    CHECK(flow_checkpoint_encode(&flow_checkpoint, &buf, &err) == ONCE_OK);
+    CHECK(flow_checkpoint_decode(once_buf_span(&buf), &back));
+    EXPECT(back.flags == FLOW_CHECKPOINT_SENT && back.crashes == 3 && back.state.len == 2 && back.answer.ptr[0] == 'a');
     for (size_t len = 0; len < buf.len; len++)
-        EXPECT(!kept_decode((once_span){ buf.ptr, len }, &back));
+        EXPECT(!flow_checkpoint_decode((once_span){ buf.ptr, len }, &back));
     buf.ptr[7] = 0xff;
-    EXPECT(!kept_decode(once_buf_span(&buf), &back));
+    EXPECT(!flow_checkpoint_decode(once_buf_span(&buf), &back));
     once_buf_release(&buf);
     static uint8_t much[ONCE_CHECKPOINT_LEN_MAX];
-    kept.request = (once_span){ much, sizeof much };
+    flow_checkpoint.request = (once_span){ much, sizeof much };
     once_buf_init(&buf, ONCE_CHECKPOINT_LEN_MAX);
-    EXPECT(kept_encode(&kept, &buf, &err) == ONCE_LIMIT);
+    EXPECT(flow_checkpoint_encode(&flow_checkpoint, &buf, &err) == ONCE_LIMIT);
     once_buf_release(&buf);
 }
 
@@ -481,10 +481,10 @@ static void transaction__must_not_be_open_at_the_beginning(void)
     exec("BEGIN");
     EXPECT(once_flow_run(&flow, flows, &input, NULL, NULL, &reply, &err) == ONCE_INVALID);
     struct once_flow_round round = { 0 };
-    struct once_flow_swept swept;
+    struct once_flow_step_report swept;
     EXPECT(once_flow_complete(&flow, flows, NULL, &round, &swept, &err) == ONCE_INVALID);
     exec("ROLLBACK");
-    static uint8_t much[ONCE_FLOW_KEPT_LEN_MAX + 1];
+    static uint8_t much[ONCE_FLOW_CHECKPOINT_LEN_MAX + 1];
     input.request = (once_span){ much, sizeof much };
     EXPECT(once_flow_run(&flow, flows, &input, NULL, NULL, &reply, &err) == ONCE_LIMIT);
     input.request.len--;
@@ -670,10 +670,10 @@ static void memory__fails_at_every_place(void)
 
 /* ------------------------------------------------------------------ completing */
 
-static struct once_flow_swept sweep(const struct once_flow *flow)
+static struct once_flow_step_report sweep(const struct once_flow *flow)
 {
     struct once_flow_round round = { 0 };
-    struct once_flow_swept swept;
+    struct once_flow_step_report swept;
     CHECK(once_flow_complete(flow, flows, NULL, &round, &swept, &err) == ONCE_OK);
     EXPECT(!swept.more);
     return swept;
@@ -688,7 +688,7 @@ static void complete__what_died_and_nothing_else(void)
     dying.steps[1].call = die_in_call;
     die_in(&dying);
     EXPECT(sweep(&other).looked == 0); /* another flow's */
-    struct once_flow_swept swept = sweep(&flow);
+    struct once_flow_step_report swept = sweep(&flow);
     EXPECT(swept.looked == 1 && swept.taken == 1 && swept.ended == 1);
     EXPECT(look()->state == ONCE_STATE_SUCCEEDED && look()->attempt == 2);
     swept = sweep(&flow);
@@ -703,7 +703,7 @@ static void complete__waits_for_its_time(void)
     flow.backoff_ms = flow.backoff_ms_max = 3600 * 1000;
     world.call_refuses = 1;
     EXPECT(run_once(&flow) == ONCE_ARM_REPLAY);
-    struct once_flow_swept swept = sweep(&flow);
+    struct once_flow_step_report swept = sweep(&flow);
     EXPECT(swept.looked == 1 && swept.taken == 0);
     flow.backoff_ms = flow.backoff_ms_max = 1;
     usleep(2000);
@@ -722,7 +722,7 @@ static void complete__gives_up(void)
     uint32_t postponed = 0, escalated = 0;
     for (int i = 0; i < 10; i++) {
         usleep(2000);
-        struct once_flow_swept swept = sweep(&flow);
+        struct once_flow_step_report swept = sweep(&flow);
         postponed += swept.postponed;
         escalated += swept.escalated;
     }
@@ -753,7 +753,7 @@ static void add_finished(int number)
 
 static int steps_of_round(const struct once_flow *flow, struct once_flow_round *round, uint32_t *looked)
 {
-    struct once_flow_swept swept = { .more = true };
+    struct once_flow_step_report swept = { .more = true };
     int steps = 0;
     for (*looked = 0; swept.more; steps++, *looked += swept.looked)
         CHECK(once_flow_complete(flow, flows, NULL, round, &swept, &err) == ONCE_OK);
@@ -801,7 +801,7 @@ static void complete__compares_with_what_it_saw(void)
     attempt_init(&a, &flow, flows, NULL, &report);
     report = (struct once_flow_report){ 0 };
     a.key = ONCE_LIT("k");
-    EXPECT(attempt_enter(&a, &(struct attempt_entry){ .seen = &seen }, &r, &reply, &err) == TURN_OVER);
+    EXPECT(attempt_enter(&a, &(struct attempt_entry){ .seen = &seen }, &r, &reply, &err) == ATTEMPT_ENDED);
     EXPECT(r == ONCE_OK && reply.arm == ONCE_ARM_FENCED && !report.executed);
     once_reply_release(&reply);
     attempt_release(&a);
@@ -821,7 +821,7 @@ static void renamed_step__is_refused(void)
     EXPECT(once_flow_run(&flow, flows, &input, NULL, NULL, &reply, &err) == ONCE_CORRUPT);
     EXPECT(strstr(err.text, "test/first") != NULL);
     once_reply_release(&reply);
-    struct once_flow_swept swept = sweep(&flow);
+    struct once_flow_step_report swept = sweep(&flow);
     EXPECT(swept.stuck == 1 && swept.taken == 0 && strstr(swept.reason, "test/first") != NULL);
     EXPECT(look()->attempt == 1);
     tear_down();

@@ -120,7 +120,8 @@ static void fenced__is_answered_for_its_own_operation_only(void)
         report = (struct once_flow_report){ .executed = false };
         attempt_init(&a, &brief, flows, NULL, &report);
         a.key = ONCE_LIT("k");
-        CHECK(attempt_enter(&a, &(struct attempt_entry){ .request = ONCE_LIT("alice") }, &r, &late, &err) == TURN_ON);
+        CHECK(attempt_enter(&a, &(struct attempt_entry){ .request = ONCE_LIT("alice") }, &r, &late, &err) ==
+              ATTEMPT_CONTINUES);
         usleep(3000); /* its lease of a millisecond */
         if (rows[i].released)
             resolve(ONCE_VERDICT_RELEASE);
@@ -147,7 +148,7 @@ static void escalated__a_kept_answer_stays(void)
     uint32_t escalated = 0;
     for (int i = 0; i < 1000 && escalated == 0; i++) {
         struct once_flow_round round = { .before = 0 };
-        struct once_flow_swept swept;
+        struct once_flow_step_report swept;
         usleep(2000);
         CHECK(once_flow_complete(&flow, flows, NULL, &round, &swept, &err) == ONCE_OK);
         escalated += swept.escalated;

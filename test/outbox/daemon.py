@@ -72,13 +72,13 @@ def numbers_agree_with_what_happened(folder):
     wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "5" and psql("SELECT pending FROM once.outbox_counts()") == "0" and
           len(hook.confirmed) == 495, "all published, dead or held")
     wait_for(lambda: d.metrics().get(("once_outbox_messages", "state", "dead")) == 5 and
-          d.metrics()("once_outbox_messages", state="held") == 5, "the outbox counted")
+          d.metrics()("once_outbox_messages", state="stalled") == 5, "the outbox counted")
     m = d.metrics()
     refused = len(hook.got) - len(hook.confirmed)
     equal((m("once_relay_published_total", route="a.*"), m("once_relay_refused_total", route="a.*")), (len(hook.confirmed), refused),
           "published and refused are what the receiver counted (%d and %d)" % (len(hook.confirmed), refused))
     equal((len(hook.confirmed), refused), (495, 15), "which is what was to be")
-    equal((m("once_relay_dead_total", route="a.*", cause="refused"), m("once_relay_dead_total", route="a.*", cause="crashed")), (5, 0),
+    equal((m("once_relay_dead_letters_total", route="a.*", cause="refused"), m("once_relay_dead_letters_total", route="a.*", cause="crashed")), (5, 0),
           "the dead are those in the table")
     equal((m("once_relay_publish_seconds_count", route="a.*"), m("once_relay_delay_seconds_count", route="a.*")), (495, 495),
           "every publish is in the histograms")
@@ -86,9 +86,9 @@ def numbers_agree_with_what_happened(folder):
           (0, 0, True), "what is not reached is neither published nor refused")
     ok(m("once_relay_unreached_total", route="no route") > 0, "topics without a route have a row of their own")
     equal(m("once_relay_published_total", route='with \\"quotes\\"\\\\'), 0, "labels are escaped")
-    equal([m("once_outbox_messages", state=s) for s in ("pending", "held", "later", "dead")],
+    equal([m("once_outbox_messages", state=s) for s in ("pending", "stalled", "scheduled", "dead")],
           [float(x) for x in psql("SELECT pending, held, later, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
-    ok(m("once_outbox_oldest_seconds", state="held") > 0 and m("once_outbox_oldest_seconds", state="pending") == 0, "and the oldest of them")
+    ok(m("once_outbox_oldest_seconds", state="stalled") > 0 and m("once_outbox_oldest_seconds", state="pending") == 0, "and the oldest of them")
     ok(0 < m("once_relay_publish_seconds_sum", route="a.*") <= m("once_relay_delay_seconds_sum", route="a.*") < 495 * (time.monotonic() - began),
        "times are seconds, and not more than have passed")
     equal(len({key for key in m if key[0] == "once_relay_published_total"}), 4, "50 topics and 40 keys, and a series per route")
@@ -252,7 +252,7 @@ def what_is_wrong_is_said(folder):
 
 migrated()
 for name, function in chosen(case, sys.argv[1:]):
-    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
     remark(name)
     with tempfile.TemporaryDirectory() as folder:
         function(folder)

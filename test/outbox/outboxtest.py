@@ -24,7 +24,7 @@ class Relay:
         if crash:
             env["ONCE_CRASH"] = crash
         if log:
-            env["ONCE_POINT_LOG"] = log
+            env["ONCE_CRASH_LOG"] = log
         self.p = subprocess.Popen([ONCE, "relay", "--store", store, *arguments], env=env, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
 

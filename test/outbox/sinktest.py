@@ -9,7 +9,7 @@ PATIENT = ["--timeout", "60s", "--lease", "120s"]  # a busy machine is no broker
 
 
 def clear():
-    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
 
 
 def verdicts(routes, *arguments):
@@ -20,7 +20,7 @@ def verdicts(routes, *arguments):
         psql("SELECT once.enqueue('%s', NULL, 'x')" % topic)
     relay = Relay(url("test"), *(word for pair in routes.items() for word in ("--route", "%s=%s" % pair)), "--backoff", "1h",
                   "--backoff-max", "1h", "--quiet", *PATIENT, *arguments)
-    held = lambda: psql("SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_held h ON h.head = o.seq "
+    held = lambda: psql("SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_stalled h ON h.head = o.seq "
                         "WHERE h.refusals + h.delays > 0").splitlines()
     wait_for(lambda: len(held()) == int(psql("SELECT count(*) FROM once.outbox")) or not relay.alive(), "a verdict")
     found = {line.split("|", 1)[0]: tuple(line.split("|", 3)[1:]) for line in held()}
@@ -42,7 +42,7 @@ def unreached(routes, *arguments):
     relay = Relay(url("test"), *(word for topic, (sink, _) in routes.items() for word in ("--route", "%s=%s" % (topic, sink))),
                   "--backoff", "10ms", "--backoff-max", "100ms", "--quiet", *SHORT, *arguments)
     found = lambda: {line.split("|", 1)[0]: tuple(line.split("|", 3)[1:]) for line in psql(
-        "SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_held h ON h.head = o.seq").splitlines()}
+        "SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_stalled h ON h.head = o.seq").splitlines()}
     wait_for(lambda: all(why in found().get(topic, ("",))[-1] for topic, (_, why) in routes.items()), "why it is not reached: %s" % (routes,))
     last = found()
     equal(relay.stop()[0], 0, "the relay ends well")
@@ -89,7 +89,7 @@ def kills(route, arrived, broker):
     broker.kill()
     committed += enqueue(101, 150)
     relay.p.send_signal(signal.SIGCONT)
-    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_held WHERE refusals + delays > 0") != "0", "failures")
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_stalled WHERE refusals + delays > 0") != "0", "failures")
     ok(relay.alive(), "the broker is killed under way, and the relay goes on")
     equal(psql("SELECT count(*) FROM once.outbox_dead"), "0", "nobody is dead for that")
     broker.start()

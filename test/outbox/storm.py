@@ -24,7 +24,7 @@ RELAY = ["--backoff", "50ms", "--backoff-max", "500ms", *SINK.relay, "--quiet"]
 
 
 def set_up(keys):
-    psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}';"
+    psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}';"
          "CREATE TABLE IF NOT EXISTS counter (key text PRIMARY KEY, n integer); CREATE TABLE IF NOT EXISTS ledger (id uuid);"
          "TRUNCATE counter, ledger; INSERT INTO counter SELECT 'k' || n, 0 FROM generate_series(1, %d) n" % keys)
 
@@ -78,7 +78,7 @@ def judge(hook, what):
           "%s: published is what was committed (%d messages, %d duplicates)" % (what, len(committed), len(hook.got) - len(published)))
     equal(per_key_in_order(hook)[:5], [], "%s: each key in order" % what)
     equal(psql("SELECT count(*), min(reason) FROM once.outbox_dead"), "0|", "%s: nobody is dead" % what)
-    equal(psql("SELECT count(*) FROM once.outbox_held"), "0", "%s: nothing is held" % what)
+    equal(psql("SELECT count(*) FROM once.outbox_stalled"), "0", "%s: nothing is held" % what)
 
 
 def points():

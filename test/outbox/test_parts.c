@@ -1,11 +1,11 @@
 /* test_parts.c - signatures, backoff, routes, URLs of brokers, messages under way, by themselves. */
-#include "broker/amqp_url.h"
-#include "broker/flight.h"
-#include "broker/headers.h"
-#include "broker/kafka_conf.h"
-#include "broker/signature.h"
 #include "core/span.h"
-#include "jobs/relay.h"
+#include "messages/brokers/amqp_url.h"
+#include "messages/brokers/headers.h"
+#include "messages/brokers/kafka_conf.h"
+#include "messages/relay.h"
+#include "messages/sinks/flight.h"
+#include "messages/sinks/signature.h"
 
 #include "../test.h"
 

@@ -27,11 +27,11 @@ equal((h.get("Nats-Msg-Id"), h.get("Content-Type"), h.get("Once-Message-Key"), h
 psql("SELECT once.enqueue('elsewhere', 'x', 'x')")
 psql("SELECT once.enqueue('orders.*', 'y', 'y')")
 relay = Relay(url("test"), "--route", "*=" + server.url, "--attempts", "2", *QUICK)
-wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and psql("SELECT max(delays) FROM once.outbox_held") not in ("", "0"), "both answers")
+wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and psql("SELECT max(delays) FROM once.outbox_stalled") not in ("", "0"), "both answers")
 relay.stop()
-equal(psql("SELECT reason FROM once.outbox_held"), "no stream takes this subject", "without a stream it waits: plain NATS confirms nothing")
+equal(psql("SELECT reason FROM once.outbox_stalled"), "no stream takes this subject", "without a stream it waits: plain NATS confirms nothing")
 ok("no subject of NATS" in psql("SELECT reason FROM once.outbox_dead"), "a topic that is no subject is refused")
-psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead")
+psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead")
 
 # Kills of relay and server while messages flow.
 start_relay = lambda: Relay(url("test"), "--route", "orders.*=" + server.url, "--backoff", "10ms", "--backoff-max", "100ms", "--attempts", "1000",

@@ -66,7 +66,7 @@ ROWS = {
         after=[("b", "claim {n}", "OK in progress"), ("b", "lookup {l}", "OK found point=paid checkpoint=receipt"),
                ("b", "lookup {m}", "OK absent"), ("a", "finish {n} body", "OK done")],
         facts={"k": "1/1/0", "l": "1/0/0", "m": "1/1/0", "n": "1/1/0"}),
-    # What a busy daemon does, after enough of it that the store expects it (pg_batch.c).
+    # What a busy daemon does, after enough of it that the store expects it (postgres/batch.c).
     "the usual": dict(
         prepare=[("a", " ; ".join("claim {%s}%d" % (letter, i) for i in range(8))) for letter in "klm"],
         does=" ; ".join(["claim {n}"] + ["claim {n}%d" % i for i in range(5)] +

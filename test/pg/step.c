@@ -264,7 +264,7 @@ static void tell_stats(void)
     struct once_error err;
     once_result r = once_stats(once, &s, &err);
     if (r == ONCE_OK)
-        printf("OK settled=%llu\n", (unsigned long long)s.settled);
+        printf("OK settled=%llu\n", (unsigned long long)s.recovered);
     else
         printf("%s %s\n", once_result_name(r), err.text);
 }

@@ -493,7 +493,7 @@ int main(int argc, char **argv)
     struct once_stats stats;
     if (once_stats(once, &stats, NULL) == ONCE_OK)
         printf("%s: operations %" PRIu64 " batches %" PRIu64 " settled %" PRIu64 " fenced %" PRIu64 "\n", config.name,
-               stats.operations, stats.batches, stats.settled, stats.fenced);
+               stats.operations, stats.batches, stats.recovered, stats.fenced);
     once_close(once);
     return broken;
 }

@@ -1,5 +1,5 @@
 /* test_csv.c - RFC 4180, whatever the pieces are; what is not CSV is named by its line. */
-#include "cli/reconcile_csv.h"
+#include "reconcile/csv.h"
 
 #include "core/span.h"
 
@@ -99,7 +99,7 @@ static void csv__rows(void)
     once_buf_release(&out);
 }
 
-/* C1: a row that never ends, and one with too many fields. */
+/* CSV-1: a row that never ends, and one with too many fields. */
 static void csv__bounds(void)
 {
     static char text[ONCE_RECONCILE_ROW_LEN_MAX + 8];

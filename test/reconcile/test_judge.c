@@ -1,12 +1,12 @@
 /* test_judge.c - every pair of what we say and what the other side says; what may be resolved. */
-#include "cli/reconcile_judge.h"
+#include "reconcile/judge.h"
 
 #include "../test.h"
 
 enum { NOW = 1000000, GRACE = 1000 };
 
 static const struct reconcile_rules rules = {
-    .horizon = NOW, .grace_ms = GRACE, .complete = true, .resolve_done = true, .resolve_not_done = true
+    .as_of = NOW, .grace_ms = GRACE, .complete = true, .resolve_done = true, .resolve_not_done = true
 };
 
 static struct once_record record_of(enum once_state state, bool flag, once_time changed_at)
@@ -128,7 +128,7 @@ static void plan__silence_is_proof_of_nothing(void)
 {
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        const struct reconcile_rules r = { .horizon = NOW,
+        const struct reconcile_rules r = { .as_of = NOW,
                                            .grace_ms = GRACE,
                                            .complete = plan->complete,
                                            .resolve_done = plan->done,
@@ -142,7 +142,7 @@ static void plan__silence_is_proof_of_nothing(void)
     }
 }
 
-/* R3: a key that is used again after its retention has the same derived keys. */
+/* RECONCILE-3: a key that is used again after its retention has the same derived keys. */
 static void plan__charge_of_an_earlier_life_is_no_proof(void)
 {
     struct once_record record = record_of(ONCE_STATE_UNKNOWN, false, NOW - GRACE);

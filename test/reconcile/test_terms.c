@@ -1,6 +1,6 @@
 /* test_terms.c - names, words, values and times of the other side. */
-#include "cli/reconcile_terms.h"
-#include "cli/when.h"
+#include "reconcile/terms.h"
+#include "reconcile/when.h"
 
 #include "core/span.h"
 

@@ -26,7 +26,7 @@ static struct once_error err;
 static struct once_grant held;
 static uint64_t newest; /* fence seen */
 
-static void tell(void *arg, const char *text)
+static void warn(void *arg, const char *text)
 {
     (void)arg;
     printf("told: %s\n", text);
@@ -190,7 +190,7 @@ static void stats(void)
 
 int main(int argc, char **argv)
 {
-    struct once_options options = { .tell = tell };
+    struct once_options options = { .warn = warn };
     if (argc != 2 || once_open(argv[1], &options, &once, &err) != ONCE_OK) {
         printf("failed %s\n", err.text);
         return 1;

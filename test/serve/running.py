@@ -118,7 +118,7 @@ def test_end__a_request_in_flight_is_finished(world):
     gateway.send(signal.SIGTERM)
     wait_for(lambda: is_refused(gateway.port), "new connections to be refused")
     assert gateway.process.poll() is None, "did not wait"
-    assert gateway.daemon(), "V1: the daemon ended before nginx"
+    assert gateway.daemon(), "SERVE-1: the daemon ended before nginx"
     gateway.service.go_on.set()
     thread.join()
     expect_equal(got[0] and got[0][0], 201, "the answer")

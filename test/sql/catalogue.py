@@ -7,7 +7,7 @@ from sqltest import equal, finish, migrated, ok, psql
 
 OURS = "pronamespace = to_regnamespace('once')"
 # What only once_ops may call, besides all that once_app may.
-OPERATORS = ["forget", "forget_record", "inbox_bury", "inbox_count", "inbox_due", "inbox_list", "inbox_resolve", "inbox_settle", "inbox_show", "outbox_counts", "outbox_hurry", "outbox_idle", "outbox_list", "outbox_resolve", "outbox_settle", "outbox_show",
+OPERATORS = ["forget", "forget_record", "inbox_count", "inbox_due", "inbox_list", "inbox_put_dead", "inbox_resolve", "inbox_settle", "inbox_show", "outbox_counts", "outbox_idle", "outbox_list", "outbox_resolve", "outbox_retry_now", "outbox_settle", "outbox_show",
              "outbox_take", "outbox_upkeep", "resolve", "resolve_record"]
 
 

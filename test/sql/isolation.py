@@ -257,7 +257,7 @@ def run_granted():
     many = ("SELECT string_agg(coalesce(n::text, '') || coalesce(done::text, (answer).arm), ' ') FROM once.finish_many("
             "ARRAY['%s']::uuid[], ARRAY[%s]::bigint[], ARRAY[2], ARRAY[200], ARRAY['']::bytea[], "
             "ARRAY['granted']::bytea[], false)")
-    usual = ("SELECT at > 0 FROM once.usual(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ARRAY[%s]::bigint[], "
+    usual = ("SELECT at > 0 FROM once.fast_batch(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ARRAY[%s]::bigint[], "
              "ARRAY[once.now_ms()], ARRAY[2], ARRAY[200], NULL, ARRAY['granted']::bytea[])")
     for name, tried, said, body, before in (
             ("in its slot", "t", "{} {} 1done", "granted", ""), ("after another", "23505", "{} {} 1fenced", "x", F),
@@ -555,7 +555,7 @@ def run_far_apart():
                        lambda: psql(claim(made[0][0])))
     equal(psql("SELECT (max(fence) - min(fence)) / 16 > 1000000, count(*) > 300 FROM once.claim_%s" % slot), "t|t", "far apart: they are")
     size = psql("SELECT once.blocks_of(%s::smallint)" % slot)
-    equal(psql("SELECT over, others, until FROM once.look_through(%s::smallint, 0, %s)" % (slot, size)),
+    equal(psql("SELECT over, others, until FROM once.scan_blocks(%s::smallint, 0, %s)" % (slot, size)),
           "%d|{%s}|" % (rows_of(slot) - 2, made[0][1]), "far apart: one record is not over")
 
 

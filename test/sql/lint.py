@@ -59,7 +59,7 @@ FORBIDDEN = {
         CITUS: "unverified: refused across nodes by 7.4, not named by 11.3", CRDB: "at most one of them per table"}),
     "outer joins": (r"\b(LEFT|RIGHT|FULL)\s+(OUTER\s+)?JOIN\b", "LEFT JOIN once.result r ON r.fence = c.fence", {
         CITUS: "between distributed tables on the distribution column only"}),
-    "PERFORM": (r"\bPERFORM\b", "PERFORM once.hold_ring()", {
+    "PERFORM": (r"\bPERFORM\b", "PERFORM once.lock_ring()", {
         CRDB: "listed as missing in PL/pgSQL (cockroach #108416, #117744)"}),
     "FOR loops": (r"\bFOR(EACH)?\s+\w+\s+IN\b", "FOR i IN 1..3 LOOP", {
         CRDB: "listed as missing in PL/pgSQL (cockroach #105246, #117744)"}),
@@ -74,11 +74,11 @@ NOT_CRDB = "everywhere but CockroachDB, where the functions cannot be created as
 # construct, function ("*": any): why, and where it works.
 EXCEPTIONS = {
     ("row locks", "lock_newest"): "one record's own row: one shard. Works in all",
-    ("row locks", "close_turn"): "only in slot 0, one record's own row: one shard. Works in all",
-    ("row locks", "hold_ring"): "only above READ COMMITTED, on the one row of the ring. Works in all, on Citus not distributed",
-    ("advisory locks", "hold_ring"): "against TRUNCATE of a slot in use. Works in " + LOCAL +
+    ("row locks", "close_claim"): "only in slot 0, one record's own row: one shard. Works in all",
+    ("row locks", "lock_ring"): "only above READ COMMITTED, on the one row of the ring. Works in all, on Citus not distributed",
+    ("advisory locks", "lock_ring"): "against TRUNCATE of a slot in use. Works in " + LOCAL +
         " and reached through one node; in YugabyteDB since 2025.1; in a CockroachDB whose locks are no-ops once.expire must not run",
-    ("advisory locks", "usual"): "as in hold_ring",
+    ("advisory locks", "fast_batch"): "as in lock_ring",
     ("nextval", "*"): "the fence must grow (K2). Works in " + LOCAL + "; in YugabyteDB with ysql_sequence_cache_minval=0 and "
         "ysql_sequence_cache_method=connection, so that CACHE 1 counts",
     ("data-modifying WITH", "*"): "one statement for a batch. Works in " + LOCAL + ", and in YugabyteDB",
@@ -175,7 +175,7 @@ def main():
         once("run", "--quiet", "--store", url("test"), "--key", "k", "--", "true")
     statements = sent()
     known = functions()
-    hot = reachable(statements + ["once.usual()", "once.usual_replays()"], known)  # of busy ones only
+    hot = reachable(statements + ["once.fast_batch()", "once.fast_replays()"], known)  # of busy ones only
     ok(any(n.startswith("claim") for n in hot) and any(n.startswith("finish") for n in hot) and len(hot) > 5,
        "the hot path is %d statements and %d functions" % (len(statements), len(hot)), *statements)
     for statement in statements:

@@ -41,7 +41,7 @@ SELECT removed, more FROM once.expire();
 SELECT count(*) FROM once.check_rows(0, 10000);
 SELECT count(*) FROM once.check_orphans();
 SELECT count(*) > 1 FROM once.list(9000000000, 10000);
-SELECT count(*) > 0 FROM once.loose(0, 10000);
+SELECT count(*) > 0 FROM once.unfinished_attempts(0, 10000);
 SELECT attempts > 0, bytes > 0 FROM once.counts()"""
 
 SETTINGS = [

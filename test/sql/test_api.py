@@ -274,7 +274,7 @@ def check_counts():
     """How much is stored is asked for with every look at the metrics: it must not be a walk through all of it."""
     actual = "SELECT attempts = (SELECT count(*) FROM once.claim) FROM once.counts()"
     equal(psql(actual), "t", "counts: exact where there is little")
-    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, fingerprint, tenant, key)
+    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, fingerprint, tenant, key)
             SELECT gen_random_uuid(), gen_random_uuid(), 16 * n + 5, 0, 1, 5, 1, sha256('x'), 't',
                    convert_to(repeat('k', 1 + n %% 50), 'UTF8') FROM generate_series(1, %d) n""" % 50000)
     attempts, read = (int(x) for x in psql(
@@ -288,12 +288,12 @@ def check_counts():
 
 
 def check_unknown():
-    """What is unknown is counted again and again (daemon/open_questions.h): neither those that are not, nor those that were resolved, are walked over."""
+    """What is unknown is counted again and again (daemon/observers/unknown_count.h): neither those that are not, nor those that were resolved, are walked over."""
     psql("SELECT count(once.finish(c.record, c.fence, 0, state => 'unknown')) FROM generate_series(1, 5) n, "
          "once.claim('unknown', 'u' || n) c; "
          "SELECT once.resolve('unknown', 'u2', 'done', 'seen'); SELECT once.resolve('unknown', 'u4', 'not done', 'seen'); "
          "SELECT once.claim('unknown', 'u4')")
-    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, fingerprint, tenant, key)
+    psql("""INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, fingerprint, tenant, key)
             SELECT gen_random_uuid(), gen_random_uuid(), last_value + 16 * n + 5, 0, 1, 5, 1, sha256('x'), 't', 'k'
               FROM once.fence, generate_series(1, 20000) n;
             INSERT INTO once.result (fence, finished_at, status, slot, state) SELECT c.fence, 0, 0, 5, 2 FROM once.claim_5 c;

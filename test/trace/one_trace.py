@@ -55,7 +55,7 @@ class Service:
     def forget(self):
         """All of it, and what it enqueued."""
         del self.seen[:], self.spans[:]
-        psql("TRUNCATE once.outbox, once.outbox_held, once.outbox_dead, once.outbox_later")
+        psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled")
 
 
 folder = tempfile.mkdtemp(prefix="once-one-trace-")

@@ -181,25 +181,27 @@ static void decide__a_release_speaks_for_its_own_attempt(void)
     static const struct {
         const char *name;
         uint32_t attempt;
-        bool doubt;
+        bool in_doubt;
         const char *points;
-        enum once_left left;
+        enum once_released left;
     } rows[] = {
-        { "first", 1, false, "", ONCE_LEFT_FREE },
-        { "first, marked", 1, false, "once:sending 00000000\n", ONCE_LEFT_FREE },
-        { "first, a point", 1, false, "booked 00000000\n", ONCE_LEFT_RETRYABLE },
-        { "first, a point, then marked", 1, false, "booked 00000000\nonce:sending 00000000\n", ONCE_LEFT_RETRYABLE },
-        { "first, marked, then a point", 1, false, "once:sending 00000000\nbooked 00000000\n", ONCE_LEFT_RETRYABLE },
-        { "first, nearly a mark", 1, false, "once:sendin 00000000\n", ONCE_LEFT_RETRYABLE },
-        { "later, after a failure", 2, false, "", ONCE_LEFT_RETRYABLE },
-        { "later, after a failure, marked", 2, false, "once:sending 00000000\n", ONCE_LEFT_RETRYABLE },
-        { "K10 after one that may have sent", 2, true, "", ONCE_LEFT_ABANDONED },
-        { "K10 the same with a point", 9, true, "booked 00000000\n", ONCE_LEFT_ABANDONED },
+        { "first", 1, false, "", ONCE_RELEASED_FREE },
+        { "first, marked", 1, false, "once:sending 00000000\n", ONCE_RELEASED_FREE },
+        { "first, a point", 1, false, "booked 00000000\n", ONCE_RELEASED_RETRYABLE },
+        { "first, a point, then marked", 1, false, "booked 00000000\nonce:sending 00000000\n",
+          ONCE_RELEASED_RETRYABLE },
+        { "first, marked, then a point", 1, false, "once:sending 00000000\nbooked 00000000\n",
+          ONCE_RELEASED_RETRYABLE },
+        { "first, nearly a mark", 1, false, "once:sendin 00000000\n", ONCE_RELEASED_RETRYABLE },
+        { "later, after a failure", 2, false, "", ONCE_RELEASED_RETRYABLE },
+        { "later, after a failure, marked", 2, false, "once:sending 00000000\n", ONCE_RELEASED_RETRYABLE },
+        { "K10 after one that may have sent", 2, true, "", ONCE_RELEASED_ABANDONED },
+        { "K10 the same with a point", 9, true, "booked 00000000\n", ONCE_RELEASED_ABANDONED },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct once_stored stored = make(RUNNING_LIVE, false);
         stored.record.attempt = rows[i].attempt;
-        stored.doubt = rows[i].doubt;
+        stored.in_doubt = rows[i].in_doubt;
         EXPECT_ROW(rows[i].name, once_decide_release(&stored, once_span_str(rows[i].points)) == rows[i].left);
     }
 }

@@ -215,7 +215,7 @@ static void uuid7__time_survives_the_text(void)
     }
 }
 
-/* W2 of key.h, for every millisecond of small windows: accepted at t, then not from t + retention on. */
+/* KEY-2 of key.h, for every millisecond of small windows: accepted at t, then not from t + retention on. */
 static void key_window__what_was_inside_once_is_outside_later(void)
 {
     const uint8_t random[10] = { 0 };

@@ -1,7 +1,7 @@
 /*
  * test_keymap.c - the map from record ids to fences against a plain list of the same.
  */
-#include "store/keymap.h"
+#include "store/sqlite/keymap.h"
 
 #include "../test.h"
 

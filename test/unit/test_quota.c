@@ -20,19 +20,19 @@ enum { LEASE_MS = 1000 };
 
 static size_t tenants_of(const struct quota *q)
 {
-    struct quota_numbers n;
-    quota_numbers(q, &n);
+    struct quota_counters n;
+    quota_counters(q, &n);
     return n.tenants;
 }
 
 /* A claim that makes a record. False: refused. */
 static bool claim(struct quota *q, once_span tenant, uint64_t fence, once_time now)
 {
-    struct quota_entry *place;
-    if (quota_admit(q, tenant, now, &place) != QUOTA_KIND_COUNT)
+    struct quota_entry *reservation;
+    if (quota_admit(q, tenant, now, &reservation) != QUOTA_KIND_COUNT)
         return false;
     quota_granted(q, tenant, &(struct quota_grant){ fence, true, 0, LEASE_MS }, now);
-    quota_leave(q, place);
+    quota_unreserve(q, reservation);
     return true;
 }
 
@@ -41,7 +41,7 @@ static void quota__a_full_tenant_is_refused_and_others_are_not(void)
     struct quota *q = make("records=2", "bob:records=3");
     EXPECT(claim(q, ann, 1, 0) && claim(q, ann, 2, 0) && !claim(q, ann, 3, 0));
     EXPECT(claim(q, bob, 4, 0) && claim(q, bob, 5, 0) && claim(q, bob, 6, 0) && !claim(q, bob, 7, 0));
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 2 && quota_has(q, bob, QUOTA_RECORDS) == 3);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 2 && quota_usage(q, bob, QUOTA_RECORDS) == 3);
     quota_free(q);
 }
 
@@ -52,10 +52,10 @@ static void quota__a_burst_does_not_pass_together(void)
     EXPECT(quota_admit(q, ann, 0, &places[0]) == QUOTA_KIND_COUNT);
     EXPECT(quota_admit(q, ann, 0, &places[1]) == QUOTA_KIND_COUNT);
     EXPECT(quota_admit(q, ann, 0, &places[2]) == QUOTA_IN_FLIGHT && places[2] == NULL);
-    quota_leave(q, places[0]); /* it was a replay after all */
+    quota_unreserve(q, places[0]); /* it was a replay after all */
     EXPECT(quota_admit(q, ann, 0, &places[0]) == QUOTA_KIND_COUNT);
-    quota_leave(q, places[0]);
-    quota_leave(q, places[1]);
+    quota_unreserve(q, places[0]);
+    quota_unreserve(q, places[1]);
     EXPECT(tenants_of(q) == 0);
     quota_free(q);
 }
@@ -83,27 +83,27 @@ static void quota__the_same_grant_counts_once(void)
     struct quota *q = make("records=5,in-flight=5", NULL);
     for (int i = 0; i < 3; i++)
         CHECK(claim(q, ann, 7, 0));
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 1 && quota_has(q, ann, QUOTA_IN_FLIGHT) == 1);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 1 && quota_usage(q, ann, QUOTA_IN_FLIGHT) == 1);
     quota_free(q);
 }
 
 static void quota__bytes_are_those_of_what_is_stored(void)
 {
     struct quota *q = make("bytes=100", NULL);
-    struct quota_entry *place;
+    struct quota_entry *reservation;
     quota_granted(q, ann, &(struct quota_grant){ 1, true, 40, LEASE_MS }, 0);
-    EXPECT(quota_has(q, ann, QUOTA_BYTES) == 40);
+    EXPECT(quota_usage(q, ann, QUOTA_BYTES) == 40);
     quota_advanced(q, 1, 30, true, 0);
     quota_advanced(q, 1, 20, true, 0); /* instead of what was there */
-    EXPECT(quota_has(q, ann, QUOTA_BYTES) == 60);
+    EXPECT(quota_usage(q, ann, QUOTA_BYTES) == 60);
     quota_finished(q, 1, 75); /* the request goes */
-    EXPECT(quota_has(q, ann, QUOTA_BYTES) == 95);
-    EXPECT(quota_admit(q, ann, 0, &place) == QUOTA_KIND_COUNT);
+    EXPECT(quota_usage(q, ann, QUOTA_BYTES) == 95);
+    EXPECT(quota_admit(q, ann, 0, &reservation) == QUOTA_KIND_COUNT);
     quota_granted(q, ann, &(struct quota_grant){ 2, true, 5, LEASE_MS }, 0);
-    quota_leave(q, place);
-    EXPECT(quota_admit(q, ann, 0, &place) == QUOTA_BYTES);
+    quota_unreserve(q, reservation);
+    EXPECT(quota_admit(q, ann, 0, &reservation) == QUOTA_BYTES);
     quota_released(q, 2);
-    EXPECT(quota_has(q, ann, QUOTA_BYTES) == 95 && quota_has(q, ann, QUOTA_RECORDS) == 1);
+    EXPECT(quota_usage(q, ann, QUOTA_BYTES) == 95 && quota_usage(q, ann, QUOTA_RECORDS) == 1);
     quota_free(q);
 }
 
@@ -113,13 +113,13 @@ static void quota__a_release_frees_the_key_only_without_progress(void)
     struct quota *q = make("records=5", NULL);
     CHECK(claim(q, ann, 1, 0) && claim(q, ann, 2, 0) && claim(q, ann, 3, 0));
     quota_released(q, 1);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 2);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 2);
     quota_advanced(q, 2, 0, true, 0);
     quota_released(q, 2);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 2);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 2);
     quota_advanced(q, 3, 0, false, 0); /* only about to send */
     quota_released(q, 3);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 1);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 1);
     quota_free(q);
 }
 
@@ -129,10 +129,10 @@ static void quota__waiters_have_their_own_limit(void)
     struct quota_entry *places[3];
     EXPECT(quota_wait(q, ann, &places[0]) && quota_wait(q, ann, &places[1]) && !quota_wait(q, ann, &places[2]));
     EXPECT(quota_wait(q, bob, &places[2]));
-    quota_waited(q, places[0]);
+    quota_wait_ended(q, places[0]);
     EXPECT(quota_wait(q, ann, &places[0]));
     for (int i = 0; i < 3; i++)
-        quota_waited(q, places[i]);
+        quota_wait_ended(q, places[i]);
     EXPECT(tenants_of(q) == 0);
     quota_free(q);
 }
@@ -140,23 +140,23 @@ static void quota__waiters_have_their_own_limit(void)
 static void quota__a_walk_counts_what_was_there_before(void)
 {
     struct quota *q = make("records=10", NULL);
-    quota_walk_begin(q);
-    quota_walk_add(q, ann, 4, 100);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 4); /* so far */
-    quota_walk_add(q, ann, 3, 100);
-    quota_walk_at(q, 50, 50);
-    quota_walk_end(q, 0);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 7 && quota_has(q, ann, QUOTA_BYTES) == 200);
+    quota_scan_begin(q);
+    quota_scan_add(q, ann, 4, 100);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 4); /* so far */
+    quota_scan_add(q, ann, 3, 100);
+    quota_scan_at(q, 50, 50);
+    quota_scan_end(q, 0);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 7 && quota_usage(q, ann, QUOTA_BYTES) == 200);
     CHECK(claim(q, ann, 51, 0) && claim(q, ann, 52, 0) && claim(q, ann, 53, 0));
     EXPECT(!claim(q, ann, 54, 0));
-    quota_walk_begin(q); /* the older ones are past their retention */
-    quota_walk_add(q, ann, 3, 0);
-    quota_walk_at(q, 53, 53);
-    quota_walk_end(q, 0);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 3);
-    quota_walk_begin(q);
-    quota_walk_end(q, 10 * LEASE_MS);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 0 && tenants_of(q) == 0);
+    quota_scan_begin(q); /* the older ones are past their retention */
+    quota_scan_add(q, ann, 3, 0);
+    quota_scan_at(q, 53, 53);
+    quota_scan_end(q, 0);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 3);
+    quota_scan_begin(q);
+    quota_scan_end(q, 10 * LEASE_MS);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 0 && tenants_of(q) == 0);
     quota_free(q);
 }
 
@@ -166,32 +166,32 @@ static void quota__what_happens_during_a_walk_counts_once(void)
     struct quota *q = make("records=100", NULL);
     for (uint64_t fence = 1; fence <= 4; fence++)
         CHECK(claim(q, ann, fence, 0));
-    quota_walk_begin(q);
-    quota_walk_add(q, ann, 2, 0); /* 1 and 2 */
-    quota_walk_at(q, 2, 4);
+    quota_scan_begin(q);
+    quota_scan_add(q, ann, 2, 0); /* 1 and 2 */
+    quota_scan_at(q, 2, 4);
     quota_finished(q, 1, 10);   /* behind it: it does not see the bytes */
     quota_finished(q, 3, 20);   /* before it: it does */
     quota_released(q, 2);       /* behind it: it counted the record */
     quota_released(q, 4);       /* before it: it will not */
     CHECK(claim(q, ann, 5, 0)); /* beyond its end */
-    quota_walk_add(q, ann, 1, 20);
-    quota_walk_at(q, 4, 4);
-    quota_walk_end(q, 0);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 3 && quota_has(q, ann, QUOTA_BYTES) == 30); /* 1, 3, 5 */
+    quota_scan_add(q, ann, 1, 20);
+    quota_scan_at(q, 4, 4);
+    quota_scan_end(q, 0);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 3 && quota_usage(q, ann, QUOTA_BYTES) == 30); /* 1, 3, 5 */
     quota_free(q);
 }
 
 static void quota__a_walk_that_broke_off_is_begun_anew(void)
 {
     struct quota *q = make("records=10", NULL);
-    quota_walk_begin(q);
-    quota_walk_add(q, ann, 9, 0);
-    quota_walk_add(q, bob, 9, 0);
-    quota_walk_begin(q);
+    quota_scan_begin(q);
+    quota_scan_add(q, ann, 9, 0);
+    quota_scan_add(q, bob, 9, 0);
+    quota_scan_begin(q);
     EXPECT(tenants_of(q) == 0);
-    quota_walk_add(q, ann, 2, 0);
-    quota_walk_end(q, 0);
-    EXPECT(quota_has(q, ann, QUOTA_RECORDS) == 2 && tenants_of(q) == 1);
+    quota_scan_add(q, ann, 2, 0);
+    quota_scan_end(q, 0);
+    EXPECT(quota_usage(q, ann, QUOTA_RECORDS) == 2 && tenants_of(q) == 1);
     quota_free(q);
 }
 
@@ -206,13 +206,13 @@ static void quota__the_table_is_bounded(void)
         snprintf(name, sizeof name, "invented-%d", i);
         CHECK(claim(q, once_span_str(name), fence, 0));
     }
-    struct quota_numbers n;
-    quota_numbers(q, &n);
+    struct quota_counters n;
+    quota_counters(q, &n);
     EXPECT(n.tenants == QUOTA_TENANTS_MAX && n.uncounted >= 100);
     EXPECT(claim(q, bob, fence++, 0) && claim(q, bob, fence++, 0)); /* finds no room */
     EXPECT(!claim(q, ann, fence, 0));                               /* has its own */
-    quota_walk_begin(q);                                            /* all of it was deleted */
-    quota_walk_end(q, 10 * LEASE_MS);
+    quota_scan_begin(q);                                            /* all of it was deleted */
+    quota_scan_end(q, 10 * LEASE_MS);
     EXPECT(tenants_of(q) == 0);
     EXPECT(claim(q, bob, 1, 0) && !claim(q, bob, 2, 0));
     quota_free(q);
@@ -223,11 +223,11 @@ static void quota__grants_are_bounded(void)
     struct quota *q = make("in-flight=1000000", NULL);
     for (uint64_t fence = 1; fence <= QUOTA_GRANTS_MAX + 10; fence++)
         CHECK(claim(q, ann, fence, 0));
-    struct quota_numbers n;
-    quota_numbers(q, &n);
+    struct quota_counters n;
+    quota_counters(q, &n);
     EXPECT(n.grants == QUOTA_GRANTS_MAX && n.uncounted == 10);
     CHECK(claim(q, ann, QUOTA_GRANTS_MAX + 11, 10 * LEASE_MS)); /* all others' leases are over by now */
-    quota_numbers(q, &n);
+    quota_counters(q, &n);
     EXPECT(n.grants == 1);
     quota_free(q);
 }

@@ -1,7 +1,7 @@
 /* test_reaper.c - the reaper's pace, and which clock it believes. */
-#include "daemon/census.h"
-#include "daemon/reaper_clock.h"
-#include "daemon/reaper_pace.h"
+#include "daemon/observers/quota_count.h"
+#include "daemon/reaper/clock.h"
+#include "daemon/reaper/pace.h"
 
 #include "../test.h"
 
@@ -43,10 +43,10 @@ static void pace__a_turn_ends_with_its_steps(void)
     for (int i = 1; i < PACE_STEPS_MAX; i++)
         take_step(&p, &now, idle, 0, true);
     EXPECT(now == start);
-    EXPECT(!p.in_turn && pace_next(&p, now, idle).wait_ms == PACE_TURN_MS);
+    EXPECT(!p.in_round && pace_next(&p, now, idle).wait_ms == PACE_ROUND_MS);
 }
 
-/* P1: over any time it works half of it at most, however long a step takes. */
+/* REAPER-PACE-1: over any time it works half of it at most, however long a step takes. */
 static void pace__it_works_half_of_the_time_at_most(void)
 {
     static const once_time steps[] = { 1, 10, 90, 499, 501, 3000 };
@@ -81,7 +81,7 @@ static void pace__it_pauses_under_load_and_goes_on_after(void)
     EXPECT(order.what == PACE_STEP && order.budget == PACE_BUDGET && p.paused_at == 0);
 }
 
-/* P2 */
+/* REAPER-PACE-2 */
 static void pace__load_that_does_not_end_does_not_stop_it(void)
 {
     struct pace p;
@@ -106,10 +106,12 @@ static void pace__what_failed_waits_for_the_next_turn(void)
     EXPECT(pace_next(&p, now, idle).wait_ms == PACE_IDLE_MS);
 }
 
-static void census__rests_are_longer_than_work(void)
+static void quota_count__rests_are_longer_than_work(void)
 {
-    EXPECT(census_rest(0, false) > 0 && census_rest(10, false) == 200 && census_rest(10, true) == 10);
-    EXPECT(census_pause(0) >= 1000 && census_pause(1000) == 20000 && census_pause(1000000) == 60000);
+    EXPECT(quota_count_rest_ms(0, false) > 0 && quota_count_rest_ms(10, false) == 200 &&
+           quota_count_rest_ms(10, true) == 10);
+    EXPECT(quota_count_pause_ms(0) >= 1000 && quota_count_pause_ms(1000) == 20000 &&
+           quota_count_pause_ms(1000000) == 60000);
 }
 
 /* ------------------------------------------------------------------ the clock */
@@ -130,17 +132,17 @@ static void pass(struct clocks *c, once_time ms)
     c->steady += ms;
 }
 
-static enum reckon_verdict look(struct reckon *k, const struct clocks *c)
+static enum clock_verdict look(struct clock_guard *k, const struct clocks *c)
 {
-    return reckon_look(k, &(struct reckon_reading){ c->store, c->wall, c->steady, c->steady });
+    return clock_guard_check(k, &(struct clock_reading){ c->store, c->wall, c->steady, c->steady });
 }
 
 static void clock__steady_time_is_believed(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     for (int i = 0; i < 1000; i++) {
-        EXPECT(look(&k, &c) == RECKON_GOOD);
+        EXPECT(look(&k, &c) == CLOCK_GOOD);
         pass(&c, i % 100 == 99 ? 9 * HOUR : 5 * SECOND); /* the machine slept: the steady clock counts that */
         c.store += 20;                                   /* slewed, or a little faster: 20 s in all */
     }
@@ -150,28 +152,28 @@ static void clock__a_jump_is_held_until_it_is_undone(void)
 {
     static const once_time jumps[] = { HOUR, -HOUR, 10LL * 365 * 24 * HOUR, 61 * SECOND };
     for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
-        struct reckon k = { .begun = false };
+        struct clock_guard k = { .begun = false };
         struct clocks c = start;
-        EXPECT(look(&k, &c) == RECKON_GOOD);
+        EXPECT(look(&k, &c) == CLOCK_GOOD);
         pass(&c, 5 * SECOND);
         c.store += jumps[i];
-        EXPECT(look(&k, &c) == RECKON_JUMPED && k.held);
+        EXPECT(look(&k, &c) == CLOCK_JUMPED && k.suspended);
         EXPECT(k.off_ms == jumps[i]);
         for (int n = 0; n < 100; n++) {
             pass(&c, 5 * SECOND);
-            EXPECT(look(&k, &c) != RECKON_GOOD);
+            EXPECT(look(&k, &c) != CLOCK_GOOD);
         }
         c.store -= jumps[i];
-        EXPECT(look(&k, &c) == RECKON_GOOD && !k.held);
+        EXPECT(look(&k, &c) == CLOCK_GOOD && !k.suspended);
     }
 }
 
 static void clock__small_steps_are_no_jump(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     for (int i = 0; i < 20; i++) {
-        EXPECT(look(&k, &c) == RECKON_GOOD);
+        EXPECT(look(&k, &c) == CLOCK_GOOD);
         pass(&c, 5 * SECOND);
         c.store += i % 2 == 0 ? 59 * SECOND : -59 * SECOND;
     }
@@ -180,81 +182,81 @@ static void clock__small_steps_are_no_jump(void)
 /* An answer that took long is of some moment in between: no jump. */
 static void clock__a_slow_answer_is_no_jump(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
     pass(&c, 5 * SECOND);
-    struct reckon_reading r = { .before = c.steady };
+    struct clock_reading r = { .before = c.steady };
     pass(&c, 2 * MINUTE);
     r.store = c.store;
     r.wall = c.wall;
     r.after = c.steady;
-    EXPECT(reckon_look(&k, &r) == RECKON_GOOD);
+    EXPECT(clock_guard_check(&k, &r) == CLOCK_GOOD);
     pass(&c, 5 * SECOND);
     c.store += 4 * MINUTE;
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
 }
 
 static void clock__after_an_hour_it_is_believed(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     look(&k, &c);
     c.store += 3 * HOUR;
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
     pass(&c, HOUR - SECOND);
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
     c.store += 10 * MINUTE; /* it is not steady: the hour begins again */
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
     pass(&c, HOUR - SECOND);
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
     pass(&c, SECOND);
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
     pass(&c, 5 * SECOND);
-    EXPECT(look(&k, &c) == RECKON_GOOD); /* T2: though it is ahead of the wall clock by three hours */
+    EXPECT(look(&k, &c) == CLOCK_GOOD); /* REAPER-CLOCK-2: though it is ahead of the wall clock by three hours */
     c.store += 3 * HOUR;
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
 }
 
 static void clock__ahead_of_the_wall_is_held_from_the_start(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     c.store += 11 * MINUTE;
-    EXPECT(look(&k, &c) == RECKON_AHEAD && k.off_ms == 11 * MINUTE);
+    EXPECT(look(&k, &c) == CLOCK_AHEAD && k.off_ms == 11 * MINUTE);
     c.wall += 2 * MINUTE;
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
     c.wall -= 2 * MINUTE; /* somebody set it back */
-    EXPECT(look(&k, &c) == RECKON_AHEAD);
+    EXPECT(look(&k, &c) == CLOCK_AHEAD);
 }
 
 static void clock__behind_the_wall_only_keeps_things_longer(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     c.store -= 1000LL * HOUR;
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
 }
 
 static void clock__who_looked_is_believed(void)
 {
-    struct reckon k = { .begun = false };
+    struct clock_guard k = { .begun = false };
     struct clocks c = start;
     look(&k, &c);
     c.store += 5 * HOUR;
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
-    reckon_accept(&k);
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
+    clock_guard_accept(&k);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
     pass(&c, 5 * SECOND);
-    EXPECT(look(&k, &c) == RECKON_GOOD);
+    EXPECT(look(&k, &c) == CLOCK_GOOD);
     c.store += 5 * HOUR; /* that was not accepted */
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
     c.store -= 10 * HOUR; /* right again */
-    EXPECT(look(&k, &c) != RECKON_GOOD);
-    reckon_accept(&k);
-    EXPECT(look(&k, &c) == RECKON_GOOD && k.ahead == 0);
+    EXPECT(look(&k, &c) != CLOCK_GOOD);
+    clock_guard_accept(&k);
+    EXPECT(look(&k, &c) == CLOCK_GOOD && k.ahead == 0);
     c.store += 5 * HOUR; /* accepted once, and never again by itself */
-    EXPECT(look(&k, &c) == RECKON_JUMPED);
+    EXPECT(look(&k, &c) == CLOCK_JUMPED);
 }
 
 int main(int argc, char **argv)
@@ -266,7 +268,7 @@ int main(int argc, char **argv)
         TEST(pace__it_pauses_under_load_and_goes_on_after),
         TEST(pace__load_that_does_not_end_does_not_stop_it),
         TEST(pace__what_failed_waits_for_the_next_turn),
-        TEST(census__rests_are_longer_than_work),
+        TEST(quota_count__rests_are_longer_than_work),
         TEST(clock__steady_time_is_believed),
         TEST(clock__a_jump_is_held_until_it_is_undone),
         TEST(clock__small_steps_are_no_jump),

@@ -1,7 +1,7 @@
 /* test_redis.c - what needs no server: URLs, error replies, records that may be anything. */
-#include "store/redis_conn.h"
-#include "store/redis_op.h"
-#include "store/redis_url.h"
+#include "store/redis/conn.h"
+#include "store/redis/op.h"
+#include "store/redis/url.h"
 
 #include "../test.h"
 #include "core/span.h"

@@ -1,5 +1,5 @@
 /*
- * test_resend.c - stored requests: what is written is read, and nothing else is (S1, S2).
+ * test_resend.c - stored requests: what is written is read, and nothing else is (RESEND-1, RESEND-2).
  */
 #include "core/resend.h"
 #include "core/span.h"
@@ -94,7 +94,7 @@ static void resend__cut_anywhere_or_longer_is_refused(void)
     once_buf_release(&buf);
 }
 
-/* S1, S2: whoever wrote it. */
+/* RESEND-1, RESEND-2: whoever wrote it. */
 static void resend__what_must_not_be_sent_is_refused(void)
 {
     static const struct {

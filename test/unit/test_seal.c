@@ -1,7 +1,7 @@
-/* test_seal.c - envelopes (S1, S2: core/seal.h), and the files that keys come from. */
+/* test_seal.c - envelopes (SEAL-1, SEAL-2: core/seal.h), and the files that keys come from. */
 #include "core/seal_ring.h"
 #include "core/span.h"
-#include "store/seal_keys.h"
+#include "store/wrap/seal_keys.h"
 
 #include "../test.h"
 

@@ -5,7 +5,7 @@
  * Enough records to seal segments, so these are the largest tests of the unit suite.
  */
 #include "once.h"
-#include "store/sqlite_index.h"
+#include "store/sqlite/index.h"
 
 #include "../test.h"
 
@@ -316,10 +316,10 @@ static void index__damaged_bucket_is_told_not_believed(void)
 static uint64_t attempts_by(bool shared)
 {
     struct once *once = open_as(shared);
-    struct once_stats stats = { .records = 0 };
+    struct once_stats stats = { .attempts = 0 };
     once_result r = once_stats(once, &stats, NULL);
     once_close(once);
-    return r == ONCE_OK ? stats.records : UINT64_MAX;
+    return r == ONCE_OK ? stats.attempts : UINT64_MAX;
 }
 
 /* Asked for with every look at the metrics. Where no record has two of them it is exact, also after expiry. */

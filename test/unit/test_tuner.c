@@ -20,8 +20,8 @@ static int run(struct tuner *t, const struct machine *machine, int steps)
     int with_two = 0;
     for (int i = 0; i < steps; i++) {
         now_ns += STEP_NS;
-        with_two += t->lanes == 2;
-        tuner_note(t, t->lanes == 2 ? machine->with_two : machine->with_one, now_ns);
+        with_two += t->writers == 2;
+        tuner_note(t, t->writers == 2 ? machine->with_two : machine->with_one, now_ns);
     }
     return with_two;
 }
@@ -52,7 +52,7 @@ static void tuner__follows_a_machine_that_changes(void)
     struct tuner t;
     tuner_init(&t);
     run(&t, &(struct machine){ 60, 100 }, 5000);
-    CHECK(t.lanes == 2);
+    CHECK(t.writers == 2);
     int steps = 0;
     while (run(&t, &(struct machine){ 100, 60 }, 1000) > 100 && steps < 100)
         steps++;
@@ -63,10 +63,10 @@ static void tuner__gives_up_what_cannot_be_had(void)
 {
     struct tuner t;
     tuner_init(&t);
-    while (t.lanes == 1)
+    while (t.writers == 1)
         run(&t, &(struct machine){ 60, 100 }, 1);
     tuner_give_up(&t);
-    CHECK(t.lanes == 1);
+    CHECK(t.writers == 1);
     CHECK(run(&t, &(struct machine){ 60, 100 }, 1000) == 0);
 }
 

@@ -88,13 +88,13 @@ CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT N
 -- What somebody has to look into: a few, to be found without a walk.
 CREATE INDEX once_unknown ON once_result (fence) WHERE state = 4;
 
--- The key index (src/store/sqlite_index.c): segments cover fences up to sealed_to, the
+-- The key index (src/store/sqlite/index.c): segments cover fences up to closed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read
 -- from once_claim.
 CREATE TABLE once_index (
     one         INTEGER PRIMARY KEY CHECK (one = 1),
-    sealed_to   INTEGER NOT NULL,
-    tail_to     INTEGER NOT NULL CHECK (tail_to >= sealed_to),
+    closed_to   INTEGER NOT NULL,
+    tail_to     INTEGER NOT NULL CHECK (tail_to >= closed_to),
     fence_floor INTEGER NOT NULL           -- no fence up to this one may be given again
 ) STRICT;
 INSERT INTO once_index VALUES (1, 0, 0, 0);
@@ -147,7 +147,7 @@ CREATE TABLE once_outbox (
     payload      BLOB NOT NULL,
     created_at   INTEGER NOT NULL,
     due          INTEGER NOT NULL,           -- not tried before
-    later        INTEGER NOT NULL DEFAULT 0, -- takes its place in the order when it is due
+    scheduled        INTEGER NOT NULL DEFAULT 0, -- takes its place in the order when it is due
     flight       INTEGER,                    -- fence of the relay that has it under way
     suspect      INTEGER NOT NULL DEFAULT 0, -- a relay went away with it: to be tried alone
     refusals     INTEGER NOT NULL DEFAULT 0,
@@ -157,7 +157,7 @@ CREATE TABLE once_outbox (
 ) STRICT;
 CREATE INDEX once_outbox_key ON once_outbox (message_key, seq) WHERE message_key IS NOT NULL;
 CREATE INDEX once_outbox_flight ON once_outbox (flight) WHERE flight IS NOT NULL;
-CREATE INDEX once_outbox_later ON once_outbox (due) WHERE later = 1;
+CREATE INDEX once_outbox_scheduled ON once_outbox (due) WHERE scheduled = 1;
 
 CREATE TABLE once_outbox_relay (
     one         INTEGER PRIMARY KEY CHECK (one = 1),
@@ -186,7 +186,7 @@ CREATE TABLE once_outbox_dead (
 CREATE TABLE once_consumer (
     name         BLOB PRIMARY KEY,
     retention_ms INTEGER,                    -- NULL: marks are kept for ever
-    horizon_ms   INTEGER                     -- how long the broker may deliver a message again; NULL: it was not said
+    redelivery_window_ms   INTEGER                     -- how long the broker may deliver a message again; NULL: it was not said
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE once_inbox (

@@ -97,7 +97,7 @@ CREATE TABLE once.claim (
     nonce        uuid NOT NULL,          -- of the call: repeated, it gets the same grant
     fence        bigint NOT NULL,
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
-    turn         integer NOT NULL,       -- counts the record's claims in this slot
+    claim_no         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
     takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
                                          -- + 64: after one that was running and may have sent something;
@@ -112,7 +112,7 @@ CREATE TABLE once.claim (
     fingerprint  bytea NOT NULL,         -- 32 bytes
     tenant       bytea NOT NULL,         -- up to 255 bytes
     key          bytea,                  -- up to 255 bytes; NULL: key texts are not kept
-    PRIMARY KEY (record, turn, slot)
+    PRIMARY KEY (record, claim_no, slot)
 ) PARTITION BY LIST (slot);
 
 -- What claims are about, for people: names as small numbers, given for good. 63 is "other", all that came when there

@@ -139,7 +139,7 @@ $$;
 -- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
 -- SERIALIZABLE) cannot do that: where the ring turned after its snapshot, the row lock fails
 -- with a serialisation error (40001), and the caller begins anew. Returns the time.
-CREATE FUNCTION once.hold_ring() RETURNS bigint
+CREATE FUNCTION once.lock_ring() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     held text;

@@ -40,7 +40,7 @@ CREATE TYPE once.answer AS (
 
 -- A claim with everything that belongs to it.
 CREATE VIEW once.stored AS
-    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.turn, c.slot, (c.takeover & 15)::smallint AS takeover,
+    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.claim_no, c.slot, (c.takeover & 15)::smallint AS takeover,
            coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
            coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms,
            c.body_retention_ms, c.fingerprint, c.tenant,
@@ -169,7 +169,7 @@ BEGIN
         IF s.fence IS NULL THEN
             RETURN s;
         END IF;
-        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot FOR UPDATE;
+        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot FOR UPDATE;
         IF FOUND AND (once.newest(wanted)).fence = s.fence THEN
             s := once.newest(wanted);
             IF s.state IS NULL THEN
@@ -183,12 +183,12 @@ END $$;
 -- Closes a turn; false if it is closed already. Waits for a transaction that is just closing
 -- it. A clock that was set back makes no negative ages. In slot 0 rows are deleted beside the
 -- traffic, results too: there the claim's row is held, and a turn that is gone is closed.
-CREATE FUNCTION once.close_turn(s once.stored, state integer, status integer, headers bytea, body bytea)
+CREATE FUNCTION once.close_claim(s once.stored, state integer, status integer, headers bytea, body bytea)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     IF s.slot = 0 THEN
-        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = 0 FOR KEY SHARE;
+        PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = 0 FOR KEY SHARE;
         IF NOT FOUND THEN
             RETURN false;
         END IF;
@@ -203,7 +203,7 @@ END $$;
 -- The next turn of a record whose row is locked. A new life (new_created_at is NULL) begins in
 -- the current slot, there with turn 1, whatever the slot of the last one, which goes when its slot is emptied;
 -- only slot 0 is not, so there it goes now.
-CREATE FUNCTION once.next_turn(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
+CREATE FUNCTION once.next_claim(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
                                new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
                                new_body_retention_ms bigint, new_fingerprint bytea, new_tenant bytea, new_key bytea)
 RETURNS once.stored
@@ -217,12 +217,12 @@ BEGIN
         SELECT r.current INTO new_slot FROM once.ring r;
     END IF;
     new_fence := nextval('once.fence') + new_slot;
-    INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
+    INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, attempt, created_at, lease_ms,
                             retention_ms, body_retention_ms, fingerprint, tenant, key)
-    VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.turn + 1 ELSE 1 END, new_slot,
+    VALUES (s.record, new_nonce, new_fence, n, CASE WHEN new_slot = s.slot THEN s.claim_no + 1 ELSE 1 END, new_slot,
             new_takeover, new_attempt, new_created_at, new_lease_ms, new_retention_ms, new_body_retention_ms,
             new_fingerprint, new_tenant, new_key)
-    ON CONFLICT (record, turn, slot) DO NOTHING;
+    ON CONFLICT (record, claim_no, slot) DO NOTHING;
     IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot
         RAISE EXCEPTION 'record % has gone on since this transaction began', s.record USING ERRCODE = '40001';
     END IF;
@@ -273,14 +273,14 @@ CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerpri
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
-    INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+    INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                             body_retention_ms, fingerprint, tenant, key)
     SELECT wanted, claim_fresh.nonce, nextval('once.fence') + r.current, once.now_ms(), 1, r.current, claim_fresh.takeover,
            nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.body_retention_ms,
            claim_fresh.fingerprint, claim_fresh.tenant, claim_fresh.key
       FROM once.ring r
      WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = wanted)
-    ON CONFLICT (record, turn, slot) DO NOTHING;
+    ON CONFLICT (record, claim_no, slot) DO NOTHING;
     RETURN FOUND;
 END $$;
 
@@ -298,7 +298,7 @@ DECLARE
     unsent boolean;
 BEGIN
     PERFORM once.fits(tenant, key, fingerprint);
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     FOR tries IN 1..10 LOOP
         s := once.newest(wanted);
         n := once.now_ms();
@@ -330,11 +330,11 @@ BEGIN
         n := once.now_ms();
         IF once.is_gone(s, n) THEN
             CONTINUE WHEN once.is_outside(born, retention_ms, n);   -- just now
-            RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
+            RETURN once.answer_of('execute', once.next_claim(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
                                                             body_retention_ms, fingerprint, tenant, key), n);
         END IF;
         IF s.state = 3 AND s.retryable THEN
-            RETURN once.answer_of('execute', once.next_turn(s, nonce, takeover, s.attempt + 1, s.created_at,
+            RETURN once.answer_of('execute', once.next_claim(s, nonce, takeover, s.attempt + 1, s.created_at,
                                                             lease_ms::int, retention_ms, body_retention_ms,
                                                             fingerprint, tenant, key),
                                    n);
@@ -354,12 +354,12 @@ BEGIN
             RETURN a;
         END IF;
         IF takeover & 15 IN (1, 4) AND NOT unsent THEN
-            CONTINUE WHEN NOT once.close_turn(s, 4, 0, NULL, NULL);
+            CONTINUE WHEN NOT once.close_claim(s, 4, 0, NULL, NULL);
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;
-        CONTINUE WHEN NOT once.close_turn(s, 6, 0, NULL, NULL);
+        CONTINUE WHEN NOT once.close_claim(s, 6, 0, NULL, NULL);
         arm := CASE WHEN takeover & 15 = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END;
-        RETURN once.answer_of(arm, once.next_turn(s, nonce, once.next_takeover(takeover, unsent),
+        RETURN once.answer_of(arm, once.next_claim(s, nonce, once.next_takeover(takeover, unsent),
                                                   s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
                                                   body_retention_ms, fingerprint, tenant, key), n);
     END LOOP;
@@ -386,7 +386,7 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
     IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
@@ -414,7 +414,7 @@ BEGIN
         RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
             USING ERRCODE = '54000';
     END IF;
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
     IF EXISTS (SELECT FROM once.claimed(wanted, held) a WHERE a.points[array_position(a.calls, call)] = new_point) THEN
@@ -465,10 +465,10 @@ DECLARE
     own once.stored;
     n   bigint;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     n := once.now_ms();
     own := once.claimed(wanted, held);
-    IF own.fence IS NOT NULL AND once.close_turn(own, new_state, new_status, new_headers, new_body) THEN
+    IF own.fence IS NOT NULL AND once.close_claim(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', once.claimed(wanted, held), n);
     END IF;
     s := once.newest(wanted);   -- in a new statement: who was faster is visible now
@@ -518,14 +518,14 @@ DECLARE
     n       bigint;
     left_as integer;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     n := once.now_ms();
     IF once.is_in_doubt(wanted, held) THEN
         RETURN once.abandon_record(wanted, held, again);
     END IF;
     own := once.claimed(wanted, held);
     left_as := CASE WHEN own.attempt = 1 AND coalesce(own.points = ARRAY['once:sending'], true) THEN 21 ELSE 19 END;
-    IF own.fence IS NOT NULL AND once.close_turn(own, left_as, 0, NULL, NULL) THEN
+    IF own.fence IS NOT NULL AND once.close_claim(own, left_as, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
     s := once.newest(wanted);
@@ -542,7 +542,7 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.newest(wanted);
     n := once.now_ms();
     IF once.is_gone(s, n) THEN
@@ -569,7 +569,7 @@ BEGIN
         RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
             length(actor) USING ERRCODE = '54000';
     END IF;
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
     SELECT c.fence INTO own FROM once.claim c WHERE c.record = wanted AND c.nonce = call;
@@ -588,7 +588,7 @@ BEGIN
     IF s.state IS NULL AND s.lease_until > n THEN
         RETURN once.answer_of('in progress', s, n);
     END IF;
-    IF s.state IS NULL AND NOT once.close_turn(s, 6, 0, NULL, NULL) THEN
+    IF s.state IS NULL AND NOT once.close_claim(s, 6, 0, NULL, NULL) THEN
         s := once.newest(wanted);   -- it finished just now
         IF once.is_gone(s, n) THEN
             RETURN once.answer_of('absent', NULL, n);
@@ -597,9 +597,9 @@ BEGIN
         END IF;
     END IF;
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
-    s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover + 512 * s.route, s.attempt, s.created_at, s.lease_ms,
+    s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover + 512 * s.route, s.attempt, s.created_at, s.lease_ms,
                         s.retention_ms, s.body_retention_ms, s.fingerprint, s.tenant, s.key);
-    PERFORM once.close_turn(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
+    PERFORM once.close_claim(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
                             CASE verdict WHEN 1 THEN new_status ELSE 0 END,
                             CASE verdict WHEN 1 THEN new_headers END, CASE verdict WHEN 1 THEN new_body END);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)

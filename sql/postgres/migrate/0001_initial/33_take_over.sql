@@ -11,7 +11,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqsc
 BEGIN
     RETURN s.state IS NULL AND s.point IS NULL AND EXISTS (
         SELECT FROM once.claim c
-         WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot AND c.takeover & 32 <> 0);
+         WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot AND c.takeover & 32 <> 0);
 END $$;
 
 -- As it is stored with the turn after one whose lease was over. Where that one may have sent something, no mark of a
@@ -69,11 +69,11 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     dropped bigint;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     DELETE FROM once.request q USING (
         SELECT w.record, w.fence, w.slot FROM once.request w
          CROSS JOIN LATERAL (SELECT c.fence FROM once.claim c WHERE c.record = w.record AND c.slot = w.slot
-                              ORDER BY c.turn DESC LIMIT 1) c
+                              ORDER BY c.claim_no DESC LIMIT 1) c
          CROSS JOIN LATERAL (SELECT x.state FROM once.result x WHERE x.fence = c.fence AND x.slot = w.slot OFFSET 0) r
          WHERE r.state & 31 IN (2, 3, 21)   -- succeeded, failed for good, released
          LIMIT most) d
@@ -94,7 +94,7 @@ DECLARE
     n      bigint;
     unsent boolean := true;   -- a failure that may be retried is certain
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
     IF once.is_gone(s, n) THEN
@@ -119,7 +119,7 @@ BEGIN
     IF s.state IS NULL THEN
         unsent := once.is_unsent(s);
         -- Its holder may be finishing just now, without a lock: one of us closes the turn.
-        IF NOT once.close_turn(s, CASE WHEN s.takeover = 1 AND NOT unsent THEN 4 ELSE 6 END, 0, NULL, NULL) THEN
+        IF NOT once.close_claim(s, CASE WHEN s.takeover = 1 AND NOT unsent THEN 4 ELSE 6 END, 0, NULL, NULL) THEN
             RETURN once.fenced(wanted, seen, n);
         END IF;
         IF s.takeover = 1 AND NOT unsent THEN
@@ -127,7 +127,7 @@ BEGIN
         END IF;
     END IF;
     a := once.answer_of(CASE WHEN s.takeover IN (3, 4) AND NOT unsent THEN 'probe' ELSE 'execute' END,
-                        once.next_turn(s, new_nonce,
+                        once.next_claim(s, new_nonce,
                                        once.next_takeover(s.takeover + 512 * s.route + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
                                        coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
@@ -160,7 +160,7 @@ COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid, boolean) IS
 -- `after` that have any (`down`: before it), in the order of fences. The last row has no record: `fence` is then how far this looked,
 -- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
 -- `horizon` up to below `edge`: fences are not committed in their order.
-CREATE FUNCTION once.loose(after bigint, span bigint, down boolean DEFAULT false)
+CREATE FUNCTION once.unfinished_attempts(after bigint, span bigint, down boolean DEFAULT false)
 RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint,
                stored boolean)   -- perhaps with a request
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -170,7 +170,7 @@ DECLARE
     high  bigint;
     width bigint := 16 * span;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     SELECT q.last_value + 15 INTO newest FROM once.fence q;
     -- What expired long ago left no rows: wider and wider steps up (or down) to the first that is there, and back.
     IF down THEN
@@ -221,13 +221,13 @@ BEGIN
 END $$;
 
 -- These records as they are, in this order and without their bodies; arm 'absent' where one is gone.
-CREATE FUNCTION once.look_many(records uuid[]) RETURNS TABLE (n bigint, answer once.answer)
+CREATE FUNCTION once.lookup_many(records uuid[]) RETURNS TABLE (n bigint, answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_ms bigint := once.now_ms();
     s      once.stored;
 BEGIN
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     FOR i IN 1 .. cardinality(records) LOOP
         s := once.newest(records[i]);
         n := i;

@@ -1,7 +1,7 @@
 -- Group commit: what a daemon calls with all that has queued.
 --
 -- Everything comes in arrays, in one order: claims by record, finishes by fence, so that two
--- batches do not wait for each other. Most of it is tried in 36_usual.sql first. Here, too, what is
+-- batches do not wait for each other. Most of it is tried in 36_fast_path.sql first. Here, too, what is
 -- fresh, and what is finished by who holds it, goes by the short way: one INSERT into the very tables
 -- of its slot, without ON CONFLICT, which would look into the index twice and write a second log record
 -- for each row. If that meets somebody else's row after all, nothing of it stays, and the long way
@@ -60,7 +60,7 @@ DECLARE
     fences bigint[];
 BEGIN
     WITH inserted AS (
-        INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+        INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                      body_retention_ms, fingerprint, tenant, key)
         SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, 1),
                nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
@@ -133,7 +133,7 @@ BEGIN
               FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                            generate_subscripts(records, 1) AS i OFFSET 0) u
              CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
-                                  ORDER BY w.turn DESC LIMIT 1) c
+                                  ORDER BY w.claim_no DESC LIMIT 1) c
              CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
              CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS is_buried) t
               LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
@@ -190,7 +190,7 @@ DECLARE
     g       integer := 1;
     rest    record;
 BEGIN
-    at := once.hold_ring();
+    at := once.lock_ring();
     SELECT r.current, r.closed INTO current, closed FROM once.ring r;
     IF closed <> '{}' THEN
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (closed));
@@ -225,7 +225,7 @@ BEGIN
     IF fences IS NULL THEN   -- somebody was faster, or a record is here twice
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
         WITH inserted AS (
-            INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, lease_ms, retention_ms,
+            INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                     body_retention_ms, fingerprint, tenant, key)
             SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, 1),
                    nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
@@ -237,7 +237,7 @@ BEGIN
                     OFFSET 0) a
              WHERE a.record <> ALL (known)
                AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at))
-            ON CONFLICT (record, turn, slot) DO NOTHING
+            ON CONFLICT (record, claim_no, slot) DO NOTHING
             RETURNING record, fence
         )
         SELECT coalesce(array_agg(w.record), '{}'), coalesce(array_agg(w.fence), '{}') INTO granted, fences
@@ -314,7 +314,7 @@ DECLARE
     others  integer[] := '{}';
     d       integer := 1;
 BEGIN
-    at := once.hold_ring();
+    at := once.lock_ring();
     CASE newest
         WHEN 1 THEN closing := once.close_claimed_1(at, records, held, states, statuses, headers, bodies);
         WHEN 2 THEN closing := once.close_claimed_2(at, records, held, states, statuses, headers, bodies);
@@ -333,7 +333,7 @@ BEGIN
         RETURN;
     END IF;
     -- Of other slots; or somebody was faster with one of them. What is in slot 0 is closed one by
-    -- one (once.close_turn).
+    -- one (once.close_claim).
     WITH claims AS MATERIALIZED (
         SELECT u.*, c.slot, greatest(finish_many.at, c.claimed_at) AS finished_at, c.retention_ms
           FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,

@@ -42,7 +42,7 @@ BEGIN
         RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
             length(actor) USING ERRCODE = '54000';
     END IF;
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
     n := once.now_ms();
     IF s.fence IS NULL THEN
@@ -66,12 +66,12 @@ BEGIN
         RETURN once.answer_of('done', s, n);
     END IF;
     IF dropping THEN
-        IF s.state IS NULL AND NOT once.close_turn(s, 6, 0, NULL, NULL) THEN
+        IF s.state IS NULL AND NOT once.close_claim(s, 6, 0, NULL, NULL) THEN
             s := once.newest(wanted);   -- it finished just now
         END IF;
-        s := once.next_turn(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
+        s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
                             s.retention_ms, s.body_retention_ms, s.fingerprint, '', NULL);
-        PERFORM once.close_turn(s, 21, 0, NULL, NULL);
+        PERFORM once.close_claim(s, 21, 0, NULL, NULL);
     END IF;
     PERFORM once.erase_record(wanted);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)

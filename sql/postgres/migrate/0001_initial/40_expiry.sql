@@ -21,7 +21,7 @@
 -- of what was moved before its time they are dropped row by row, in slot 0 (once.drop_bodies).
 --
 -- Turning and emptying also write the ring's row, for transactions with an older snapshot
--- (once.hold_ring).
+-- (once.lock_ring).
 
 -- Tells everybody which slots are in use. Under the exclusive lock.
 CREATE FUNCTION once.note_slots() RETURNS void
@@ -57,9 +57,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
     ), moved_requests AS (
         INSERT INTO once.request (record, fence, slot, request) SELECT record, fence, 0, request FROM requests
     ), moved_claims AS (
-        INSERT INTO once.claim (record, nonce, fence, claimed_at, turn, slot, takeover, attempt, created_at, lease_ms,
+        INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, attempt, created_at, lease_ms,
                                 retention_ms, body_retention_ms, fingerprint, tenant, key)
-        SELECT record, nonce, fence, claimed_at, turn, 0, takeover, attempt, created_at, lease_ms, retention_ms,
+        SELECT record, nonce, fence, claimed_at, claim_no, 0, takeover, attempt, created_at, lease_ms, retention_ms,
                body_retention_ms, fingerprint, tenant, key FROM claims
     ), moved_results AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
@@ -73,7 +73,7 @@ $$;
 -- What became of these records, by their newest claims: `gone` is finished and past its
 -- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow; `buried`: its
 -- headers and body are past theirs and still there.
-CREATE FUNCTION once.look_at(of_slot smallint, records uuid[])
+CREATE FUNCTION once.scan_records(of_slot smallint, records uuid[])
 RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean, buried boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -95,8 +95,8 @@ END $$;
 -- their newest may be in a block that was looked at before. `until`: when all of those are over, where that is known.
 --
 -- Fences grow in the order of the disk, and results are found by fence. So those of a few blocks are next to each other:
--- they are read in one go and hashed (look_near). Where fences are far apart (a turn that was begun much later, in a
--- block with room) that could be all of the slot: there each is searched for (look_far). Each slot has its own
+-- they are read in one go and hashed (scan_near). Where fences are far apart (a turn that was begun much later, in a
+-- block with room) that could be all of the slot: there each is searched for (scan_far). Each slot has its own
 -- statements, whose plans are kept: making them costs as much as looking at a thousand rows.
 DO $do$
 DECLARE
@@ -124,7 +124,7 @@ BEGIN
     END LOOP;
     FOR kind IN VALUES ('near', 'off', 'on'), ('far', 'on', 'off') LOOP
         EXECUTE format($template$
-CREATE FUNCTION once.look_%s(of_slot smallint, first tid, after tid, low bigint, high bigint, now_ms bigint,
+CREATE FUNCTION once.scan_%s(of_slot smallint, first tid, after tid, low bigint, high bigint, now_ms bigint,
                              OUT over bigint, OUT others uuid[], OUT until bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_mergejoin = off SET enable_nestloop = %s SET enable_hashjoin = %s SET jit = off
@@ -135,7 +135,7 @@ BEGIN
 END $$ $template$, kind.column1, kind.column2, kind.column3, looks);
     END LOOP;
     EXECUTE format($template$
-CREATE FUNCTION once.look_through(of_slot smallint, first_block bigint, end_block bigint,
+CREATE FUNCTION once.scan_blocks(of_slot smallint, first_block bigint, end_block bigint,
                                   OUT over bigint, OUT others uuid[], OUT until bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -150,9 +150,9 @@ BEGIN
     CASE of_slot%s
     END CASE;
     IF (high - low) / 16 > 8 * rows THEN
-        seen := once.look_far(of_slot, first, after, low, high, once.now_ms());
+        seen := once.scan_far(of_slot, first, after, low, high, once.now_ms());
     ELSE
-        seen := once.look_near(of_slot, first, after, low, high, once.now_ms());
+        seen := once.scan_near(of_slot, first, after, low, high, once.now_ms());
     END IF;
     over := seen.over;
     others := seen.others;
@@ -220,7 +220,7 @@ BEGIN
     SELECT array_agg(w.record), array_agg(w.record) FILTER (WHERE w.finished AND NOT w.gone),
            array_agg(w.fence) FILTER (WHERE w.finished AND NOT w.gone)
       INTO left_, finished, fences
-      FROM once.look_at(of_slot, looked) w WHERE w.here AND (NOT w.gone OR w.retryable);
+      FROM once.scan_records(of_slot, looked) w WHERE w.here AND (NOT w.gone OR w.retryable);
     IF finished IS NOT NULL THEN
         moved := once.lock_still_newest(of_slot, finished, fences);
         PERFORM once.move_lives(of_slot, moved, once.now_ms());
@@ -254,7 +254,7 @@ BEGIN
     IF done >= once.blocks_of(of_slot) THEN
         RETURN once.sweep_forgotten(of_slot, most);
     END IF;
-    SELECT w.over, w.others INTO over, others FROM once.look_through(of_slot, done, done + step) w;
+    SELECT w.over, w.others INTO over, others FROM once.scan_blocks(of_slot, done, done + step) w;
     IF others IS NOT NULL THEN
         SELECT array_agg(w.record) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
                array_agg(w.fence) FILTER (WHERE w.here AND NOT w.gone AND w.finished),
@@ -262,7 +262,7 @@ BEGIN
                array_agg(w.record) FILTER (WHERE w.here AND w.gone AND w.retryable),
                array_agg(w.fence) FILTER (WHERE w.here AND w.gone AND w.retryable)
           INTO finished, fences, open, ended, ends
-          FROM once.look_at(of_slot, others) w;
+          FROM once.scan_records(of_slot, others) w;
         IF finished IS NOT NULL THEN
             moved := once.lock_still_newest(of_slot, finished, fences);
             PERFORM once.move_lives(of_slot, moved, once.now_ms());
@@ -298,7 +298,7 @@ BEGIN
         RETURN true;
     END IF;
     IF done < size THEN
-        SELECT w.over, w.others, w.until INTO seen FROM once.look_through(of_slot, done, done + step) w;
+        SELECT w.over, w.others, w.until INTO seen FROM once.scan_blocks(of_slot, done, done + step) w;
         IF seen.others IS NULL THEN
             UPDATE once.slot SET blocks = least(done + step, size), swept = swept + seen.over, swept_at = once.now_ms(),
                                  file = once.file_of(of_slot)
@@ -388,7 +388,7 @@ BEGIN
            array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone),
            array_agg(w.record) FILTER (WHERE w.here AND w.buried AND NOT w.gone)
       INTO last, looked, records, fences, buried
-      FROM once.look_at(0::smallint, once.next_outliving(most)) w;
+      FROM once.scan_records(0::smallint, once.next_outliving(most)) w;
     UPDATE once.slot SET swept_to = CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END
      WHERE slot = 0 AND swept_to IS DISTINCT FROM CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END;
     IF buried IS NOT NULL THEN
@@ -486,4 +486,4 @@ EXCEPTION
         more := false;
 END $$;
 COMMENT ON FUNCTION once.expire(integer) IS
-    'One bounded step of upkeep: turn the ring, empty what is out of use. Run it every few seconds';
+    'One bounded step of upkeep: rotate the ring, empty what is out of use. Run it every few seconds';

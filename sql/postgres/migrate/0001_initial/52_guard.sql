@@ -10,11 +10,11 @@ DECLARE
 BEGIN
     PERFORM once.need_grant(guard.record, guard.fence);
     PERFORM once.need_read_committed();
-    PERFORM once.hold_ring();
+    PERFORM once.lock_ring();
     -- Whoever takes over, advances or resolves locks this row FOR UPDATE: none of them comes in
     -- between here and the end of the transaction. In slot 0 a row may go; a gone one is not locked.
     SELECT c.* INTO s FROM once.claimed(guard.record, guard.fence) c;
-    PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.turn = s.turn AND c.slot = s.slot FOR KEY SHARE;
+    PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot FOR KEY SHARE;
     s := once.newest(guard.record);   -- in a new statement: what was waited for is visible now
     n := once.now_ms();
     IF once.is_gone(s, n) THEN

@@ -1,5 +1,5 @@
 -- What a completer of flows looks at: records that are running, or failed and may be retried, whose newest claim is among
--- the first `span` fences before `before` that have any, newest first (once.loose finds them). `next` is
+-- the first `span` fences before `before` that have any, newest first (once.unfinished_attempts finds them). `next` is
 -- where to go on after that row; the last row has no record, and 0 there at the end.
 
 CREATE FUNCTION once.unfinished(before bigint, span bigint)
@@ -12,7 +12,7 @@ DECLARE
     s      once.stored;
     hit    record;
 BEGIN
-    FOR hit IN SELECT l.record, l.fence FROM once.loose(before, span, true) l ORDER BY l.record IS NULL, l.fence DESC LOOP
+    FOR hit IN SELECT l.record, l.fence FROM once.unfinished_attempts(before, span, true) l ORDER BY l.record IS NULL, l.fence DESC LOOP
         IF hit.record IS NULL THEN
             low := hit.fence;
             EXIT;

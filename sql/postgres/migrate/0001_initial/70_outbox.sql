@@ -14,7 +14,7 @@
 -- earlier ones of its line confirmed, or gone. A relay that lost its lease can only repeat what others
 -- publish too, under the same id. What it confirms is removed; what it says of failures is not heard (fence).
 --
--- Trouble: a line whose first message failed is held: it has a row in once.outbox_held that says when to try
+-- Trouble: a line whose first message failed is held: it has a row in once.outbox_stalled that says when to try
 -- again, and its messages are moved to slot 0 as they are met, each at most once. So what waits is not
 -- in the way of what does not, however much it is.
 --
@@ -49,7 +49,7 @@ BEGIN
     END LOOP;
 END $$;
 -- The next message of a held line.
-CREATE INDEX outbox_0_line ON once.outbox_0 ((coalesce('k' || message_key, 'm' || seq::text)), seq);
+CREATE INDEX outbox_0_ordering_key ON once.outbox_0 ((coalesce('k' || message_key, 'm' || seq::text)), seq);
 
 CREATE TABLE once.outbox_ring (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -69,8 +69,8 @@ CREATE TABLE once.outbox_lane (
 ) WITH (fillfactor = 10);
 INSERT INTO once.outbox_lane (lane) SELECT n FROM generate_series(0, 63) n;
 
-CREATE TABLE once.outbox_held (
-    line     text PRIMARY KEY,           -- 'k' and the message key, or 'm' and the seq of one that has none
+CREATE TABLE once.outbox_stalled (
+    ordering_key     text PRIMARY KEY,           -- 'k' and the message key, or 'm' and the seq of one that has none
     lane     smallint NOT NULL,
     head     bigint NOT NULL,            -- seq of the message that the counts are about
     due      bigint NOT NULL,            -- not tried before
@@ -80,10 +80,10 @@ CREATE TABLE once.outbox_held (
     suspect  boolean NOT NULL DEFAULT false,
     reason   text NOT NULL               -- of the last of them
 );
-CREATE INDEX outbox_held_due ON once.outbox_held (lane, due);
+CREATE INDEX outbox_stalled_due ON once.outbox_stalled (lane, due);
 
 -- Messages that take their place in the order at a later time.
-CREATE TABLE once.outbox_later (
+CREATE TABLE once.outbox_scheduled (
     id           uuid PRIMARY KEY,
     not_before   bigint NOT NULL,
     topic        text NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE once.outbox_later (
     payload      bytea NOT NULL,
     created_at   bigint NOT NULL
 );
-CREATE INDEX outbox_later_due ON once.outbox_later (not_before);
+CREATE INDEX outbox_scheduled_due ON once.outbox_scheduled (not_before);
 
 -- Messages that nobody tries any more, until an operator says so.
 CREATE TABLE once.outbox_dead (
@@ -172,7 +172,7 @@ BEGIN
         RAISE EXCEPTION 'not_before is %, not a time', not_before USING ERRCODE = '22023';
     END IF;
     IF due > now THEN
-        INSERT INTO once.outbox_later (id, not_before, topic, message_key, content_type, headers, payload, created_at)
+        INSERT INTO once.outbox_scheduled (id, not_before, topic, message_key, content_type, headers, payload, created_at)
         VALUES (id, due, topic, message_key, content_type, lines, payload, now);
     ELSE
         PERFORM once.outbox_put(id, topic, message_key, content_type, lines, payload, now);

@@ -2,7 +2,7 @@
 -- READ COMMITTED; nothing is locked while messages are under way.
 
 -- Moves messages to slot 0: their lines are held.
-CREATE FUNCTION once.outbox_park(lanes integer[], seqs bigint[]) RETURNS void
+CREATE FUNCTION once.outbox_move_stalled(lanes integer[], seqs bigint[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
     WITH moved AS (
         DELETE FROM once.outbox o USING unnest(lanes, seqs) AS u (lane, seq)
@@ -19,17 +19,17 @@ DECLARE
     l once.outbox_lane;
 BEGIN
     FOR l IN SELECT * FROM once.outbox_lane WHERE lease_until <= now_ms AND flight <> '{}' FOR UPDATE SKIP LOCKED LOOP
-        INSERT INTO once.outbox_held AS h (line, lane, head, due, suspect, reason)
+        INSERT INTO once.outbox_stalled AS h (ordering_key, lane, head, due, suspect, reason)
         SELECT DISTINCT ON (1) coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms, true,
                'a relay went away while this and others were under way'
           FROM once.outbox o WHERE o.lane = l.lane AND o.seq = ANY (l.flight) ORDER BY 1, o.seq
-        ON CONFLICT (line) DO UPDATE
+        ON CONFLICT (ordering_key) DO UPDATE
             SET due = now_ms, suspect = true, head = excluded.head,
                 crashes = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.crashes END + (h.suspect AND h.head = excluded.head)::integer,
                 refusals = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.refusals END,
                 delays = CASE WHEN h.head <> excluded.head THEN 0 ELSE h.delays END,
                 reason = CASE WHEN h.suspect THEN 'a relay went away while this alone was under way' ELSE excluded.reason END;
-        PERFORM once.outbox_park(array_agg(l.lane::integer), array_agg(f)) FROM unnest(l.flight) f;
+        PERFORM once.outbox_move_stalled(array_agg(l.lane::integer), array_agg(f)) FROM unnest(l.flight) f;
         UPDATE once.outbox_lane SET flight = '{}' WHERE lane = l.lane;
     END LOOP;
 END $$;
@@ -47,22 +47,22 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
     now_ms bigint := once.now_ms();
     lanes  smallint[];
-    held   smallint[] := '{}';
+    stalled   smallint[] := '{}';
     per    integer;
     stuck  integer[];
     stucks bigint[];
-    chosen once.outbox_held;
+    chosen once.outbox_stalled;
     first  bigint;
 BEGIN
     PERFORM once.outbox_suspect(now_ms);
     IF alone THEN
-        SELECT h.* INTO chosen FROM once.outbox_held h JOIN once.outbox_lane l ON l.lane = h.lane
+        SELECT h.* INTO chosen FROM once.outbox_stalled h JOIN once.outbox_lane l ON l.lane = h.lane
          WHERE h.suspect AND h.due <= now_ms AND l.lease_until <= now_ms ORDER BY h.due LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
         IF FOUND THEN
             SELECT o.seq INTO first FROM once.outbox o
-             WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.line ORDER BY o.seq LIMIT 1;
+             WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.ordering_key ORDER BY o.seq LIMIT 1;
             IF first IS NULL THEN     -- it was published, or dropped
-                DELETE FROM once.outbox_held h WHERE h.line = chosen.line;
+                DELETE FROM once.outbox_stalled h WHERE h.ordering_key = chosen.ordering_key;
             END IF;
         END IF;
     END IF;
@@ -71,29 +71,29 @@ BEGIN
             SELECT l.lane FROM once.outbox_lane l
              WHERE l.lease_until <= now_ms
                AND (EXISTS (SELECT FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 OFFSET 0)
-                    OR EXISTS (SELECT FROM once.outbox_held h WHERE h.lane = l.lane AND h.due <= now_ms AND NOT h.suspect OFFSET 0))
+                    OR EXISTS (SELECT FROM once.outbox_stalled h WHERE h.lane = l.lane AND h.due <= now_ms AND NOT h.suspect OFFSET 0))
              ORDER BY l.taken_at, l.lane LIMIT 16 FOR UPDATE SKIP LOCKED) x;
         IF lanes IS NULL THEN
             RETURN;
         END IF;
         per := greatest(most / cardinality(lanes), 1);
         -- Only a lane's holder holds lines of it, and we have it locked: what is not held now is not until we are through.
-        held := ARRAY(SELECT DISTINCT h.lane FROM once.outbox_held h WHERE h.lane = ANY (lanes));
-        IF held <> '{}' THEN
+        stalled := ARRAY(SELECT DISTINCT h.lane FROM once.outbox_stalled h WHERE h.lane = ANY (lanes));
+        IF stalled <> '{}' THEN
             FOR round IN 1..20 LOOP
                 -- What belongs to a held line goes there, and makes room for others.
                 SELECT array_agg(x.lane::integer), array_agg(x.seq) INTO stuck, stucks
-                  FROM unnest(held) AS u (lane)
-                 CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS line FROM once.outbox o
+                  FROM unnest(stalled) AS u (lane)
+                 CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS ordering_key FROM once.outbox o
                                       WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) x
-                  JOIN once.outbox_held h ON h.line = x.line;
+                  JOIN once.outbox_stalled h ON h.ordering_key = x.ordering_key;
                 EXIT WHEN stuck IS NULL;
-                PERFORM once.outbox_park(stuck, stucks);
+                PERFORM once.outbox_move_stalled(stuck, stucks);
             END LOOP;
             -- A line that is held and has nothing left: its message was dropped.
-            DELETE FROM once.outbox_held h USING unnest(held) AS u (lane)
+            DELETE FROM once.outbox_stalled h USING unnest(stalled) AS u (lane)
              WHERE h.lane = u.lane AND h.due <= now_ms
-               AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.line);
+               AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.ordering_key);
         END IF;
     END IF;
     -- Chosen, leased and returned in one statement: each row is read once, and no lane is leased that nothing is returned of.
@@ -101,14 +101,14 @@ BEGIN
         WITH found AS MATERIALIZED (
             SELECT y.* FROM unnest(lanes) AS u (lane)
              CROSS JOIN LATERAL (SELECT o.* FROM once.outbox o WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) y
-             WHERE held = '{}' OR NOT EXISTS (SELECT FROM once.outbox_held h WHERE h.line = coalesce('k' || y.message_key, 'm' || y.seq::text))
+             WHERE stalled = '{}' OR NOT EXISTS (SELECT FROM once.outbox_stalled h WHERE h.ordering_key = coalesce('k' || y.message_key, 'm' || y.seq::text))
             UNION ALL
             -- Held lines whose time has come: one message of those in trouble, more of those that are over it.
-            SELECT z.* FROM unnest(held) AS u (lane)
-             CROSS JOIN LATERAL (SELECT h.line, h.refusals + h.delays AS failures FROM once.outbox_held h
+            SELECT z.* FROM unnest(stalled) AS u (lane)
+             CROSS JOIN LATERAL (SELECT h.ordering_key, h.refusals + h.delays AS failures FROM once.outbox_stalled h
                                   WHERE h.lane = u.lane AND h.due <= now_ms AND NOT h.suspect ORDER BY h.due LIMIT per) k
              CROSS JOIN LATERAL (SELECT o.* FROM once.outbox o
-                                  WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = k.line
+                                  WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = k.ordering_key
                                   ORDER BY o.seq LIMIT CASE WHEN k.failures = 0 THEN per ELSE 1 END) z
             UNION ALL
             SELECT o.* FROM once.outbox o WHERE o.lane = chosen.lane AND o.seq = first AND o.slot = 0
@@ -127,23 +127,23 @@ BEGIN
                coalesce(h.refusals, 0), coalesce(h.delays, 0), coalesce(h.crashes, 0), coalesce(h.suspect::integer, 0),
                now_ms - b.created_at
           FROM leased l JOIN batch b ON b.lane = l.lane
-          LEFT JOIN once.outbox_held h ON b.slot = 0 AND h.line = coalesce('k' || b.message_key, 'm' || b.seq::text) AND h.head = b.seq
+          LEFT JOIN once.outbox_stalled h ON b.slot = 0 AND h.ordering_key = coalesce('k' || b.message_key, 'm' || b.seq::text) AND h.head = b.seq
          ORDER BY b.lane, b.seq;
 END $$;
 COMMENT ON FUNCTION once.outbox_take(uuid, bigint, integer, boolean) IS
     'For a relay: lease lanes and return their next messages';
 
 -- Lines whose first message is gone: what is next of them is tried at once, or they are not held any more.
-CREATE FUNCTION once.outbox_go_on(lines text[], now_ms bigint) RETURNS void
+CREATE FUNCTION once.outbox_unstall(ordering_keys text[], now_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-    UPDATE once.outbox_held h SET head = n.seq, due = now_ms, refusals = 0, delays = 0, crashes = 0, suspect = false, reason = ''
-      FROM unnest(lines) AS u (line)
+    UPDATE once.outbox_stalled h SET head = n.seq, due = now_ms, refusals = 0, delays = 0, crashes = 0, suspect = false, reason = ''
+      FROM unnest(ordering_keys) AS u (ordering_key)
      CROSS JOIN LATERAL (SELECT o.seq FROM once.outbox o
-                          WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.line ORDER BY o.seq LIMIT 1) n
-     WHERE h.line = u.line AND h.head <> n.seq;
-    DELETE FROM once.outbox_held h USING (SELECT DISTINCT unnest(lines)) AS u (line)
-     WHERE h.line = u.line
-       AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.line);
+                          WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.ordering_key ORDER BY o.seq LIMIT 1) n
+     WHERE h.ordering_key = u.ordering_key AND h.head <> n.seq;
+    DELETE FROM once.outbox_stalled h USING (SELECT DISTINCT unnest(ordering_keys)) AS u (ordering_key)
+     WHERE h.ordering_key = u.ordering_key
+       AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.ordering_key);
 $$;
 
 -- How it went, and the lanes given back. `done` was confirmed and is removed, whoever says so. A failure is heard
@@ -163,9 +163,9 @@ BEGIN
                    ORDER BY l.lane FOR UPDATE OF l);
     WITH d AS (
         DELETE FROM once.outbox o USING unnest(done_lanes, done_seqs) AS u (lane, seq) WHERE o.lane = u.lane AND o.seq = u.seq
-        RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text) AS line
+        RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text) AS ordering_key
     )
-    SELECT array_agg(d.line), count(*) INTO gone, removed FROM d;
+    SELECT array_agg(d.ordering_key), count(*) INTO gone, removed FROM d;
     WITH d AS (
         DELETE FROM once.outbox o USING unnest(failed_lanes, failed_seqs, verdicts, reasons) AS u (lane, seq, verdict, reason)
          WHERE o.lane = u.lane AND o.seq = u.seq AND u.verdict IN (3, 4) AND o.lane = ANY (mine) RETURNING o.*, u.verdict, u.reason AS why
@@ -174,25 +174,25 @@ BEGIN
                                       crashes, reason)
         SELECT d.id, d.seq, d.topic, d.message_key, d.content_type, d.headers, d.payload, d.created_at, now_ms,
                coalesce(h.refusals, 0) + (d.verdict = 3)::integer, coalesce(h.crashes, 0), convert_from(d.why, 'UTF8')
-          FROM d LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || d.message_key, 'm' || d.seq::text) AND h.head = d.seq
+          FROM d LEFT JOIN once.outbox_stalled h ON h.ordering_key = coalesce('k' || d.message_key, 'm' || d.seq::text) AND h.head = d.seq
         RETURNING 1
     )
     SELECT array_agg(coalesce('k' || d.message_key, 'm' || d.seq::text)), count(*) INTO buried, heard FROM d;
-    IF EXISTS (SELECT FROM once.outbox_held h JOIN unnest(lanes) AS u (lane) ON h.lane = u.lane) THEN
-        PERFORM once.outbox_go_on(gone || buried, now_ms);
+    IF EXISTS (SELECT FROM once.outbox_stalled h JOIN unnest(lanes) AS u (lane) ON h.lane = u.lane) THEN
+        PERFORM once.outbox_unstall(gone || buried, now_ms);
     END IF;
-    INSERT INTO once.outbox_held AS h (line, lane, head, due, refusals, delays, reason)
+    INSERT INTO once.outbox_stalled AS h (ordering_key, lane, head, due, refusals, delays, reason)
     SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = 1)::integer,
            (u.verdict = 2)::integer, convert_from(u.reason, 'UTF8')
       FROM unnest(failed_lanes, failed_seqs, verdicts, waits_ms, reasons) AS u (lane, seq, verdict, wait_ms, reason)
       JOIN once.outbox o ON o.lane = u.lane AND o.seq = u.seq
      WHERE o.lane = ANY (mine) AND u.verdict IN (1, 2)
-    ON CONFLICT (line) DO UPDATE
+    ON CONFLICT (ordering_key) DO UPDATE
         SET head = excluded.head, due = excluded.due, reason = excluded.reason, suspect = false,
             crashes = CASE WHEN h.head = excluded.head THEN h.crashes ELSE 0 END,
             refusals = CASE WHEN h.head = excluded.head THEN h.refusals ELSE 0 END + excluded.refusals,
             delays = CASE WHEN h.head = excluded.head THEN h.delays ELSE 0 END + excluded.delays;
-    PERFORM once.outbox_park(array_agg(u.lane), array_agg(u.seq))
+    PERFORM once.outbox_move_stalled(array_agg(u.lane), array_agg(u.seq))
        FROM unnest(failed_lanes, failed_seqs, verdicts) AS u (lane, seq, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2);
     heard := heard + (SELECT count(*) FROM unnest(failed_lanes, verdicts) AS u (lane, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2));
     UPDATE once.outbox_lane l SET lease_until = 0, flight = '{}' WHERE l.lane = ANY (mine);
@@ -202,16 +202,16 @@ COMMENT ON FUNCTION once.outbox_settle(integer[], bigint[], integer[], bigint[],
     'For a relay: remove what was confirmed, hold what failed, give the lanes back';
 
 -- A sink is back, or there are other routes: what waited only because it was not reached is due.
-CREATE FUNCTION once.outbox_hurry() RETURNS bigint
+CREATE FUNCTION once.outbox_retry_now() RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH u AS (UPDATE once.outbox_held SET due = 0 WHERE delays > 0 AND refusals = 0 AND due > 0 RETURNING 1) SELECT count(*) FROM u
+    WITH u AS (UPDATE once.outbox_stalled SET due = 0 WHERE delays > 0 AND refusals = 0 AND due > 0 RETURNING 1) SELECT count(*) FROM u
 $$;
-COMMENT ON FUNCTION once.outbox_hurry() IS 'For a relay: what its sink was not reached for is due now';
+COMMENT ON FUNCTION once.outbox_retry_now() IS 'For a relay: what its sink was not reached for is due now';
 
 -- A relay says that it sleeps, or that it is up.
-CREATE FUNCTION once.outbox_idle(sleeps boolean) RETURNS void
+CREATE FUNCTION once.outbox_idle(idle boolean) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE once.outbox_ring SET idle = sleeps WHERE idle <> sleeps
+    UPDATE once.outbox_ring SET idle = idle WHERE idle <> idle
 $$;
 COMMENT ON FUNCTION once.outbox_idle(boolean) IS 'For a relay: whether enqueue should wake it';
 
@@ -222,7 +222,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     now_ms bigint := once.now_ms();
     ring   once.outbox_ring;
-    due    once.outbox_later;
+    due    once.outbox_scheduled;
     filled boolean;
     placed integer := 0;
 BEGIN
@@ -230,8 +230,8 @@ BEGIN
         RETURN 0;
     END IF;
     FOR due IN WITH d AS (
-                   DELETE FROM once.outbox_later l
-                    WHERE l.id IN (SELECT o.id FROM once.outbox_later o WHERE o.not_before <= now_ms ORDER BY o.not_before LIMIT 1000)
+                   DELETE FROM once.outbox_scheduled l
+                    WHERE l.id IN (SELECT o.id FROM once.outbox_scheduled o WHERE o.not_before <= now_ms ORDER BY o.not_before LIMIT 1000)
                    RETURNING l.*)
                SELECT * FROM d ORDER BY d.not_before LOOP
         PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload,
@@ -263,30 +263,30 @@ END $$;
 COMMENT ON FUNCTION once.outbox_upkeep() IS 'For a relay: one bounded step of upkeep of the outbox';
 
 -- How it stands. Counts end at 100000. For how long the oldest has waited is told of what is in no held line, and of what is.
-CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT held bigint, OUT later bigint, OUT dead bigint, OUT lag_ms bigint,
-                                   OUT held_lag_ms bigint)
+CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT stalled bigint, OUT scheduled bigint, OUT dead bigint, OUT lag_ms bigint,
+                                   OUT stalled_lag_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     pending := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot > 0 LIMIT 100000) x);
-    held := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot = 0 LIMIT 100000) x);
-    later := (SELECT count(*) FROM (SELECT FROM once.outbox_later LIMIT 100000) x);
+    stalled := (SELECT count(*) FROM (SELECT FROM once.outbox o WHERE o.slot = 0 LIMIT 100000) x);
+    scheduled := (SELECT count(*) FROM (SELECT FROM once.outbox_scheduled LIMIT 100000) x);
     dead := (SELECT count(*) FROM (SELECT FROM once.outbox_dead LIMIT 100000) x);
     lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
         CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot > 0 ORDER BY o.seq LIMIT 1) f), 0);
-    held_lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
+    stalled_lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
         CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot = 0 ORDER BY o.seq LIMIT 1) f), 0);
 END $$;
-COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are held, come later, are dead; how old the oldest is';
+COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are stalled, come scheduled, are dead; how old the oldest is';
 
 -- All messages that are there, as an operator sees them.
 CREATE VIEW once.outbox_all AS
-    SELECT CASE WHEN h.line IS NULL OR (h.due = 0 AND h.reason = '') THEN 'pending' WHEN o.seq = h.head THEN 'retrying' ELSE 'behind' END AS state,
+    SELECT CASE WHEN h.ordering_key IS NULL OR (h.due = 0 AND h.reason = '') THEN 'pending' WHEN o.seq = h.head THEN 'retrying' ELSE 'blocked' END AS state,
            o.id, o.seq, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
            h.due AS at, CASE WHEN o.seq = h.head THEN h.refusals ELSE 0 END AS refusals, CASE WHEN o.seq = h.head THEN h.delays ELSE 0 END AS delays,
            CASE WHEN o.seq = h.head THEN h.crashes ELSE 0 END AS crashes, CASE WHEN o.seq = h.head THEN h.reason END AS reason
-      FROM once.outbox o LEFT JOIN once.outbox_held h ON h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) AND o.slot = 0
+      FROM once.outbox o LEFT JOIN once.outbox_stalled h ON h.ordering_key = coalesce('k' || o.message_key, 'm' || o.seq::text) AND o.slot = 0
     UNION ALL
-    SELECT 'later', id, 0, topic, message_key, content_type, headers, payload, created_at, not_before, 0, 0, 0, NULL FROM once.outbox_later
+    SELECT 'scheduled', id, 0, topic, message_key, content_type, headers, payload, created_at, not_before, 0, 0, 0, NULL FROM once.outbox_scheduled
     UNION ALL
     SELECT 'dead', id, seq, topic, message_key, content_type, headers, payload, created_at, died_at, refusals, 0, crashes, reason
       FROM once.outbox_dead;
@@ -315,16 +315,16 @@ COMMENT ON FUNCTION once.outbox_show(uuid) IS 'One message that is there';
 
 -- An operator's word: 'retry' puts a dead message at the end of its line, with its id, and makes a held one due;
 -- 'drop' removes it. Kept in once.audit. Returns what it did: retried, hurried, dropped, absent.
-CREATE FUNCTION once.outbox_resolve(message uuid, word text, actor bytea, reason bytea) RETURNS text
+CREATE FUNCTION once.outbox_resolve(message uuid, action text, actor bytea, reason bytea) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d    once.outbox_dead;
-    line text;
+    ordering_key text;
     num  bigint := 0;
     did  text;
 BEGIN
-    IF word NOT IN ('retry', 'drop') OR word IS NULL THEN
-        RAISE EXCEPTION 'word ''%'' is none of retry, drop', word USING ERRCODE = '22023';
+    IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
+        RAISE EXCEPTION 'action ''%'' is none of retry, drop', action USING ERRCODE = '22023';
     END IF;
     IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND 1000 THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';
@@ -332,23 +332,23 @@ BEGIN
     DELETE FROM once.outbox_dead x WHERE x.id = message RETURNING * INTO d;
     IF FOUND THEN
         num := d.seq;
-        did := CASE word WHEN 'retry' THEN 'retried' ELSE 'dropped' END;
-        IF word = 'retry' THEN
+        did := CASE action WHEN 'retry' THEN 'retried' ELSE 'dropped' END;
+        IF action = 'retry' THEN
             PERFORM once.outbox_put(d.id, d.topic, d.message_key, d.content_type, d.headers, d.payload, d.created_at);
         END IF;
-    ELSIF word = 'drop' THEN
-        DELETE FROM once.outbox_later o WHERE o.id = message;
+    ELSIF action = 'drop' THEN
+        DELETE FROM once.outbox_scheduled o WHERE o.id = message;
         IF NOT FOUND THEN
             DELETE FROM once.outbox o WHERE o.id = message
-            RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text), o.seq INTO line, num;
+            RETURNING coalesce('k' || o.message_key, 'm' || o.seq::text), o.seq INTO ordering_key, num;
         END IF;
         did := CASE WHEN FOUND THEN 'dropped' END;
-        IF line IS NOT NULL THEN
-            PERFORM once.outbox_go_on(ARRAY[line], once.now_ms());
+        IF ordering_key IS NOT NULL THEN
+            PERFORM once.outbox_unstall(ARRAY[ordering_key], once.now_ms());
         END IF;
     ELSE
-        UPDATE once.outbox_held h SET due = 0 FROM once.outbox o
-         WHERE o.id = message AND o.slot = 0 AND h.line = coalesce('k' || o.message_key, 'm' || o.seq::text) RETURNING o.seq INTO num;
+        UPDATE once.outbox_stalled h SET due = 0 FROM once.outbox o
+         WHERE o.id = message AND o.slot = 0 AND h.ordering_key = coalesce('k' || o.message_key, 'm' || o.seq::text) RETURNING o.seq INTO num;
         did := CASE WHEN FOUND THEN 'hurried' END;
     END IF;
     IF did IS NULL THEN

@@ -11,7 +11,7 @@
 CREATE TABLE once.consumers (
     name         text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
     retention_ms bigint,   -- NULL: for ever
-    horizon_ms   bigint    -- how long the broker may deliver a message again; NULL: it was not said
+    redelivery_window_ms   bigint    -- how long the broker may deliver a message again; NULL: it was not said
 );
 
 CREATE TABLE once.inbox (
@@ -23,25 +23,25 @@ CREATE TABLE once.inbox (
 -- The oldest marks of a consumer.
 CREATE INDEX inbox_age ON once.inbox (consumer, taken_at);
 
-CREATE FUNCTION once.consumer(name text, retention interval DEFAULT '7 days', horizon interval DEFAULT NULL) RETURNS void
+CREATE FUNCTION once.consumer(name text, retention interval DEFAULT '7 days', redelivery_window interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keep bigint := (extract(epoch FROM retention) * 1000)::bigint;
-    far  bigint := (extract(epoch FROM horizon) * 1000)::bigint;
+    far  bigint := (extract(epoch FROM redelivery_window) * 1000)::bigint;
 BEGIN
     IF name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'consumer has % bytes, not 1 to 255', coalesce(octet_length(name), 0) USING ERRCODE = '22023';
     END IF;
     IF keep <= 0 OR far < 0 THEN
-        RAISE EXCEPTION 'retention % or horizon % is not positive', retention, horizon USING ERRCODE = '22023';
+        RAISE EXCEPTION 'retention % or redelivery_window % is not positive', retention, redelivery_window USING ERRCODE = '22023';
     END IF;
     IF keep < far THEN
-        RAISE EXCEPTION 'retention % is shorter than the horizon %: a message that is delivered again after it would be taken in twice',
-            retention, horizon USING ERRCODE = '22023';
+        RAISE EXCEPTION 'retention % is shorter than the redelivery window %: a message that is delivered again after it would be taken in twice',
+            retention, redelivery_window USING ERRCODE = '22023';
     END IF;
-    INSERT INTO once.consumers AS c (name, retention_ms, horizon_ms) VALUES (consumer.name, keep, far)
-    ON CONFLICT ON CONSTRAINT consumers_pkey DO UPDATE SET retention_ms = excluded.retention_ms, horizon_ms = excluded.horizon_ms
-     WHERE (c.retention_ms, c.horizon_ms) IS DISTINCT FROM (excluded.retention_ms, excluded.horizon_ms);
+    INSERT INTO once.consumers AS c (name, retention_ms, redelivery_window_ms) VALUES (consumer.name, keep, far)
+    ON CONFLICT ON CONSTRAINT consumers_pkey DO UPDATE SET retention_ms = excluded.retention_ms, redelivery_window_ms = excluded.redelivery_window_ms
+     WHERE (c.retention_ms, c.redelivery_window_ms) IS DISTINCT FROM (excluded.retention_ms, excluded.redelivery_window_ms);
 END $$;
 COMMENT ON FUNCTION once.consumer(text, interval, interval) IS
     'Say how long a consumer''s marks are kept (NULL: for ever), and how long its broker may deliver a message again: '
@@ -121,19 +121,19 @@ CREATE INDEX inbox_dead_at ON once.inbox_dead (consumer, died_at);
 CREATE INDEX inbox_dead_retry ON once.inbox_dead (consumer) WHERE retry;
 
 -- `again`: it had been retried, and failed; else one that is there already stays as it is.
-CREATE FUNCTION once.inbox_bury(id uuid, consumer text, message_id bytea, source bytea, topic bytea, message_key bytea,
+CREATE FUNCTION once.inbox_put_dead(id uuid, consumer text, message_id bytea, source bytea, topic bytea, message_key bytea,
                                 content_type bytea, headers bytea, payload bytea, attempts integer, reason bytea, again boolean)
 RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO once.inbox_dead AS d (id, consumer, message_id, source, topic, message_key, content_type, headers, payload, died_at,
                                       attempts, reason)
-    VALUES (inbox_bury.id, inbox_bury.consumer, inbox_bury.message_id, inbox_bury.source, inbox_bury.topic, inbox_bury.message_key,
-            inbox_bury.content_type, inbox_bury.headers, inbox_bury.payload, once.now_ms(), inbox_bury.attempts, inbox_bury.reason)
+    VALUES (inbox_put_dead.id, inbox_put_dead.consumer, inbox_put_dead.message_id, inbox_put_dead.source, inbox_put_dead.topic, inbox_put_dead.message_key,
+            inbox_put_dead.content_type, inbox_put_dead.headers, inbox_put_dead.payload, once.now_ms(), inbox_put_dead.attempts, inbox_put_dead.reason)
     ON CONFLICT ON CONSTRAINT inbox_dead_pkey DO UPDATE
     SET died_at = excluded.died_at, attempts = excluded.attempts, reason = excluded.reason, retry = false
     WHERE again
 $$;
-COMMENT ON FUNCTION once.inbox_bury(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean) IS
+COMMENT ON FUNCTION once.inbox_put_dead(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean) IS
     'For `once consume`: keep a message that could not be delivered';
 
 CREATE FUNCTION once.inbox_due(consumer text, most integer)
@@ -182,18 +182,18 @@ COMMENT ON FUNCTION once.inbox_show(uuid) IS 'One dead letter';
 
 -- An operator's word: 'retry' has it delivered by whoever consumes for this consumer; 'drop' removes it. Kept in
 -- once.audit. Returns what it did: retried, dropped, absent.
-CREATE FUNCTION once.inbox_resolve(letter uuid, word text, actor bytea, reason bytea) RETURNS text
+CREATE FUNCTION once.inbox_resolve(letter uuid, action text, actor bytea, reason bytea) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     did text;
 BEGIN
-    IF word NOT IN ('retry', 'drop') OR word IS NULL THEN
-        RAISE EXCEPTION 'word ''%'' is none of retry, drop', word USING ERRCODE = '22023';
+    IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
+        RAISE EXCEPTION 'action ''%'' is none of retry, drop', action USING ERRCODE = '22023';
     END IF;
     IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND 1000 THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';
     END IF;
-    IF word = 'retry' THEN
+    IF action = 'retry' THEN
         UPDATE once.inbox_dead d SET retry = true WHERE d.id = letter AND NOT d.retry;
         did := 'retried';
     ELSE
@@ -207,4 +207,4 @@ BEGIN
     VALUES (once.now_ms(), letter, 0, 'dead letter ' || did, inbox_resolve.actor, inbox_resolve.reason);
     RETURN did;
 END $$;
-COMMENT ON FUNCTION once.inbox_resolve(uuid, text, bytea, bytea) IS 'An operator''s word on a dead letter: retry | drop';
+COMMENT ON FUNCTION once.inbox_resolve(uuid, text, bytea, bytea) IS 'An operator''s action on a dead letter: retry | drop';

@@ -37,8 +37,8 @@ GRANT EXECUTE ON FUNCTION
 -- For libonce, and for those above.
 GRANT EXECUTE ON FUNCTION
     once.secret(),
-    once.seals(),
-    once.note_seal(text, bytea),
+    once.seal_keys(),
+    once.add_seal_key(text, bytea),
     once.barrier(),
     once.route_id(text),
     once.routes(),
@@ -52,21 +52,21 @@ GRANT EXECUTE ON FUNCTION
     once.advance_record(uuid, bigint, text, bytea, uuid),
     once.finish_record(uuid, bigint, integer, integer, bytea, bytea, boolean),
     once.finish_many(uuid[], bigint[], integer[], integer[], bytea[], bytea[], boolean),
-    once.usual(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[],
+    once.fast_batch(uuid[], bytea[], bytea[], bytea[], bigint[], bigint[], integer[], uuid[],
                bigint[], bigint[], integer[], integer[], bytea[], bytea[]),
-    once.usual_replays(uuid[], bytea[]),
+    once.fast_replays(uuid[], bytea[]),
     once.release_record(uuid, bigint, boolean),
     once.lookup_record(uuid),
     once.list(bigint, bigint), once.list_unknown(bigint, bigint),
     once.unfinished(bigint, bigint),
-    once.loose(bigint, bigint, boolean),
-    once.look_many(uuid[]),
+    once.unfinished_attempts(bigint, bigint, boolean),
+    once.lookup_many(uuid[]),
     once.history(uuid),
     once.check_rows(bigint, bigint),
     once.check_counts(bigint, bigint),
     once.check_orphans(),
     once.counts(),
-    once.tally(bigint, bigint, bigint),
+    once.usage(bigint, bigint, bigint),
     once.expire(integer)    -- bounded, and takes only what is expired
     TO once_app;
 
@@ -85,7 +85,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     once.outbox_take(uuid, bigint, integer, boolean),
     once.outbox_settle(integer[], bigint[], integer[], bigint[], integer[], bigint[], integer[], bigint[], bytea[]),
-    once.outbox_hurry(),
+    once.outbox_retry_now(),
     once.outbox_idle(boolean),
     once.outbox_upkeep(),
     once.outbox_counts()
@@ -93,7 +93,7 @@ GRANT EXECUTE ON FUNCTION
 
 -- For `once consume`, and who looks after its dead letters.
 GRANT EXECUTE ON FUNCTION
-    once.inbox_bury(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean),
+    once.inbox_put_dead(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean),
     once.inbox_due(text, integer),
     once.inbox_settle(uuid),
     once.inbox_count(text),

@@ -1,2 +1,0 @@
--- What waits only because its sink was not reached is due.
-UPDATE once_outbox SET due = 0 WHERE delays > 0 AND refusals = 0 AND later = 0 AND due > 0

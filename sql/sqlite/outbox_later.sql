@@ -1,2 +1,0 @@
--- Whether the time of a message has come: now.
-SELECT 1 FROM once_outbox WHERE later = 1 AND due <= ?1 LIMIT 1

@@ -1,9 +1,0 @@
-/* reserved.h - which header names a message may not bring along: HTTP's own, and ours. */
-#ifndef ONCE_BROKER_RESERVED_H
-#define ONCE_BROKER_RESERVED_H
-
-#include "once.h"
-
-bool header_is_reserved(once_span name);
-
-#endif

@@ -1,0 +1,41 @@
+/* dead_letters.c - see dead_letters.h: which database a URL means, and the ids. */
+#include "messages/dead_letters/dead_letters.h"
+
+#include "core/err.h"
+#include "core/mac.h"
+#include "core/span.h"
+#include "core/url.h"
+
+#include <stdio.h>
+
+once_result dead_letters_open(const char *url, struct dead_letters **out, struct once_error *err)
+{
+    if (strncmp(url, "postgresql:", 11) == 0 || strncmp(url, "postgres:", 9) == 0)
+        return dead_letters_pg_create(url, out, err);
+    if (strncmp(url, "sqlite:", 7) == 0)
+        return dead_letters_sqlite_create(url + 7, out, err);
+    char scheme[ONCE_URL_SHOWN_LEN];
+    once_url_scheme(url, scheme);
+    return once_fail(err, ONCE_INVALID, "'%s' has no table for dead letters: postgresql://... and sqlite:PATH have",
+                     scheme);
+}
+
+void dead_letters_close(struct dead_letters *l)
+{
+    if (l != NULL)
+        l->ops->close(l);
+}
+
+/* HMAC-SHA-256 with a fixed key is a hash of the parts with their lengths; 122 bits of it as a UUID of version 8. */
+void dead_letter_id(once_span consumer, once_span message_id, once_span payload, char out[ONCE_UUID_LEN + 1])
+{
+    struct once_mac mac;
+    uint8_t b[ONCE_MAC_LEN];
+    once_span parts[] = { consumer, message_id, payload };
+    once_mac_init(&mac, ONCE_LIT("once dead letter"));
+    once_mac_parts(&mac, parts, 3, b);
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x80);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    snprintf(out, ONCE_UUID_LEN + 1, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}

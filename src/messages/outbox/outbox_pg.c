@@ -1,0 +1,373 @@
+/*
+ * outbox_pg.c - the outbox in PostgreSQL: calls the functions of 75_relay.sql.
+ *
+ * A statement that was not answered may have taken effect; whoever calls again after that is
+ * right: a lease that was taken and not heard of ends by itself, settling twice is settling once.
+ */
+#include "messages/outbox/items_pg.h"
+#include "messages/outbox/outbox.h"
+
+#include "core/err.h"
+#include "core/span.h"
+#include "os/crash_point.h"
+#include "os/os.h"
+#include "store/postgres/conn.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct outbox_pg {
+    struct outbox base;
+    struct pg_conn conn;
+    uint8_t relay[16];
+    bool set_idle; /* what we told the database */
+};
+
+static struct outbox_pg *pg_of(struct outbox *o)
+{
+    return (struct outbox_pg *)o;
+}
+
+static once_result pg_outbox_connect(struct outbox *o, struct once_error *err)
+{
+    struct outbox_pg *pg = pg_of(o);
+    once_result r = pg_conn_open(&pg->conn, err);
+    pg->set_idle = false;
+    if (r == ONCE_OK && pg->conn.direct) /* through a pooler there is only polling */
+        r = pg_conn_exec(&pg->conn, "LISTEN once_outbox", NULL, err);
+    return r;
+}
+
+static void pg_outbox_close(struct outbox *o)
+{
+    struct outbox_pg *pg = pg_of(o);
+    pg_conn_close(&pg->conn);
+    free(pg->conn.url);
+    free(pg);
+}
+
+/* One question; a connection that failed is closed, and made again by connect(). */
+static once_result ask(struct outbox_pg *pg, const char *sql, struct pg_params *p, PGresult **out,
+                       struct once_error *err)
+{
+    if (pg->conn.conn == NULL)
+        return once_fail(err, ONCE_UNAVAILABLE, "not connected");
+    once_result r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
+    if (r != ONCE_OK)
+        pg_conn_close(&pg->conn);
+    return r;
+}
+
+/* ------------------------------------------------------------------ a batch */
+
+static void read_message(PGresult *r, int row, struct outbox_message *m)
+{
+    m->lane = (int32_t)pg_int(r, row, 0);
+    m->fence = pg_int(r, row, 1);
+    m->seq = pg_int(r, row, 2);
+    pg_uuid(r, row, 3, m->id);
+    m->topic = pg_bytes(r, row, 4);
+    m->has_key = !PQgetisnull(r, row, 5);
+    m->key = m->has_key ? pg_bytes(r, row, 5) : once_span_of(NULL, 0);
+    m->content_type = pg_bytes(r, row, 6);
+    m->headers = pg_bytes(r, row, 7);
+    m->payload = pg_bytes(r, row, 8);
+    m->created_at = pg_int(r, row, 9);
+    m->refusals = (int32_t)pg_int(r, row, 10);
+    m->delays = (int32_t)pg_int(r, row, 11);
+    m->crashes = (int32_t)pg_int(r, row, 12);
+    m->suspect = pg_int(r, row, 13) != 0;
+    m->age_ms = pg_int(r, row, 14);
+}
+
+static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t most, bool alone,
+                                  struct outbox_batch *batch, struct once_error *err)
+{
+    struct outbox_pg *pg = pg_of(o);
+    struct pg_params p;
+    PGresult *result = NULL;
+    *batch = (struct outbox_batch){ 0 };
+    pg_params_init(&p);
+    pg_add_bytes(&p, PG_UUID, once_span_of(pg->relay, 16));
+    pg_add_int(&p, PG_INT8, lease_ms);
+    pg_add_int(&p, PG_INT4, most);
+    pg_add_int(&p, PG_INT4, alone);
+    pg->conn.warned = false;
+    once_result r = ask(pg, "SELECT * FROM once.outbox_take($1, $2, $3, $4 <> 0)", &p, &result, err);
+    pg_params_release(&p);
+    if (r != ONCE_OK)
+        return r;
+    if (pg->conn.warned) { /* what we were shown may be forgotten by a failover (FAULTS E6) */
+        PQclear(result);
+        pg_conn_close(&pg->conn);
+        return once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");
+    }
+    int count = PQntuples(result);
+    batch->messages = count > 0 ? calloc((size_t)count, sizeof *batch->messages) : NULL;
+    if (count > 0 && batch->messages == NULL) {
+        PQclear(result);
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a batch");
+    }
+    for (int i = 0; i < count; i++)
+        read_message(result, i, &batch->messages[i]);
+    batch->count = (size_t)count;
+    batch->memory = result;
+    return ONCE_OK;
+}
+
+static void pg_outbox_batch_release(struct outbox_batch *batch)
+{
+    PQclear(batch->memory);
+    free(batch->messages);
+    *batch = (struct outbox_batch){ 0 };
+}
+
+static size_t count_of(const struct outbox_batch *batch, bool confirmed)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        enum outbox_verdict v = batch->messages[i].verdict;
+        n += confirmed ? v == OUTBOX_CONFIRMED : v != OUTBOX_CONFIRMED && v != OUTBOX_UNTRIED;
+    }
+    return n;
+}
+
+/* Messages come sorted by lane: the first of each. */
+static bool begins_lane(const struct outbox_batch *batch, size_t i)
+{
+    return i == 0 || batch->messages[i].lane != batch->messages[i - 1].lane;
+}
+
+enum field { FIELD_LANE, FIELD_FENCE, FIELD_SEQ, FIELD_VERDICT, FIELD_WAIT };
+
+static int64_t field_of(const struct outbox_message *m, enum field field)
+{
+    return field == FIELD_LANE      ? m->lane
+           : field == FIELD_FENCE   ? m->fence
+           : field == FIELD_SEQ     ? m->seq
+           : field == FIELD_VERDICT ? (int64_t)m->verdict
+                                    : m->wait_ms;
+}
+
+enum which { WHICH_LANES, WHICH_CONFIRMED, WHICH_FAILED };
+
+static bool is_one(const struct outbox_batch *batch, size_t i, enum which which)
+{
+    enum outbox_verdict v = batch->messages[i].verdict;
+    return which == WHICH_LANES       ? begins_lane(batch, i)
+           : which == WHICH_CONFIRMED ? v == OUTBOX_CONFIRMED
+                                      : v != OUTBOX_CONFIRMED && v != OUTBOX_UNTRIED;
+}
+
+static void add_column(struct pg_params *p, const struct outbox_batch *batch, enum which which, size_t count, Oid type,
+                       enum field field)
+{
+    pg_array_begin(p, type, count);
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_one(batch, i, which))
+            pg_array_int(p, type, field_of(&batch->messages[i], field));
+}
+
+static void add_settlement(struct pg_params *p, const struct outbox_batch *batch)
+{
+    size_t lanes = 0, done = count_of(batch, true), failed = count_of(batch, false);
+    for (size_t i = 0; i < batch->count; i++)
+        lanes += begins_lane(batch, i);
+    add_column(p, batch, WHICH_LANES, lanes, PG_INT4, FIELD_LANE);
+    add_column(p, batch, WHICH_LANES, lanes, PG_INT8, FIELD_FENCE);
+    add_column(p, batch, WHICH_CONFIRMED, done, PG_INT4, FIELD_LANE);
+    add_column(p, batch, WHICH_CONFIRMED, done, PG_INT8, FIELD_SEQ);
+    add_column(p, batch, WHICH_FAILED, failed, PG_INT4, FIELD_LANE);
+    add_column(p, batch, WHICH_FAILED, failed, PG_INT8, FIELD_SEQ);
+    add_column(p, batch, WHICH_FAILED, failed, PG_INT4, FIELD_VERDICT);
+    add_column(p, batch, WHICH_FAILED, failed, PG_INT8, FIELD_WAIT);
+    pg_array_begin(p, PG_BYTEA, failed);
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_one(batch, i, WHICH_FAILED))
+            pg_array_bytes(p, once_span_str(batch->messages[i].reason));
+}
+
+static once_result in_transaction(struct outbox_pg *pg, struct pg_params *p, struct once_error *err)
+{
+    once_result r = pg_conn_exec(&pg->conn, "BEGIN", NULL, err);
+    if (r == ONCE_OK)
+        r = pg_conn_ask(&pg->conn, NULL, "SELECT * FROM once.outbox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9)", p,
+                        NULL, err);
+    ONCE_CRASH_POINT("relay.marked");
+    if (r == ONCE_OK)
+        r = pg_conn_exec(&pg->conn, "COMMIT", NULL, err);
+    if (r != ONCE_OK)
+        pg_conn_close(&pg->conn); /* whatever is open goes with it */
+    return r;
+}
+
+static once_result pg_outbox_settle(struct outbox *o, const struct outbox_batch *batch, struct once_error *err)
+{
+    struct outbox_pg *pg = pg_of(o);
+    struct pg_params p;
+    if (pg->conn.conn == NULL)
+        return once_fail(err, ONCE_UNAVAILABLE, "not connected");
+    pg_params_init(&p);
+    add_settlement(&p, batch);
+    once_result r = in_transaction(pg, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* ------------------------------------------------------------------ the rest of a relay */
+
+static once_result simple(struct outbox *o, const char *sql, struct once_error *err)
+{
+    struct pg_params none;
+    pg_params_init(&none);
+    once_result r = ask(pg_of(o), sql, &none, NULL, err);
+    pg_params_release(&none);
+    return r;
+}
+
+static once_result pg_outbox_retry_now(struct outbox *o, struct once_error *err)
+{
+    return simple(o, "SELECT once.outbox_retry_now()", err);
+}
+
+static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
+{
+    return simple(o, "SELECT once.outbox_upkeep()", err);
+}
+
+/* Told again at every sleep, for another relay may have said that it is up. */
+static once_result pg_outbox_set_idle(struct outbox *o, bool set_idle, struct once_error *err)
+{
+    struct outbox_pg *pg = pg_of(o);
+    if (!set_idle && !pg->set_idle)
+        return ONCE_OK;
+    pg->set_idle = set_idle;
+    return simple(o, set_idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
+}
+
+static void pg_outbox_wait(struct outbox *o, int fd, int ms)
+{
+    struct outbox_pg *pg = pg_of(o);
+    bool up = pg->conn.conn != NULL && PQstatus(pg->conn.conn) == CONNECTION_OK;
+    struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
+                           { .fd = up ? PQsocket(pg->conn.conn) : -1, .events = POLLIN } };
+    if (up) {
+        PGnotify *n = PQnotifies(pg->conn.conn);
+        if (n != NULL)
+            ms = 0; /* it came with the last answer */
+        PQfreemem(n);
+    }
+    poll(p, 2, ms);
+    if (!up || p[1].revents == 0)
+        return;
+    if (!PQconsumeInput(pg->conn.conn))
+        pg_conn_close(&pg->conn);
+    else
+        for (PGnotify *n; (n = PQnotifies(pg->conn.conn)) != NULL;)
+            PQfreemem(n);
+}
+
+static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *counts, struct once_error *err)
+{
+    struct pg_params none;
+    PGresult *r = NULL;
+    pg_params_init(&none);
+    once_result result = ask(pg_of(o), "SELECT * FROM once.outbox_counts()", &none, &r, err);
+    pg_params_release(&none);
+    if (result == ONCE_OK)
+        *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2),
+                                          pg_int(r, 0, 3), pg_int(r, 0, 4), pg_int(r, 0, 5) };
+    PQclear(r);
+    return result;
+}
+
+/* ------------------------------------------------------------------ for operators */
+
+static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
+{
+    char id[ONCE_UUID_LEN + 1];
+    pg_uuid(r, row, 1, id);
+    char state[16];
+    snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, row, 0)));
+    struct outbox_item item = {
+        .state = state,
+        .id = id,
+        .topic = pg_bytes(r, row, 3),
+        .has_key = !PQgetisnull(r, row, 4),
+        .key = pg_bytes(r, row, 4),
+        .content_type = pg_bytes(r, row, 5),
+        .headers = pg_bytes(r, row, 6),
+        .payload = pg_bytes(r, row, 7),
+        .created_at = pg_int(r, row, 8),
+        .at = pg_int(r, row, 9),
+        .refusals = pg_int(r, row, 10),
+        .delays = pg_int(r, row, 11),
+        .crashes = pg_int(r, row, 12),
+        .reason = pg_bytes(r, row, 13),
+    };
+    each(arg, &item);
+}
+
+static once_result pg_outbox_query(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
+                                   int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+{
+    struct pg_params p;
+    PGresult *r = NULL;
+    pg_params_init(&p);
+    items_pg_add_query(&p, id, states, topic_prefix, NULL, most);
+    once_result result =
+        ask(pg_of(o),
+            id != NULL ? "SELECT * FROM once.outbox_show($1::uuid)" : "SELECT * FROM once.outbox_list($1, $2, $3)", &p,
+            &r, err);
+    pg_params_release(&p);
+    for (int i = 0; result == ONCE_OK && i < PQntuples(r); i++)
+        show_item(r, i, each, arg);
+    PQclear(r);
+    return result;
+}
+
+static once_result pg_outbox_resolve(struct outbox *o, const char *id, const char *action, once_span actor,
+                                     once_span reason, char did[16], struct once_error *err)
+{
+    struct pg_params p;
+    PGresult *r = NULL;
+    pg_params_init(&p);
+    items_pg_add_action(&p, id, action, actor, reason);
+    once_result result = ask(pg_of(o), "SELECT once.outbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
+    pg_params_release(&p);
+    if (result == ONCE_OK)
+        snprintf(did, 16, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, 0, 0)));
+    PQclear(r);
+    return result;
+}
+
+static const struct outbox_ops pg_ops = {
+    .connect = pg_outbox_connect,
+    .close = pg_outbox_close,
+    .take = pg_outbox_take,
+    .settle = pg_outbox_settle,
+    .batch_release = pg_outbox_batch_release,
+    .retry_now = pg_outbox_retry_now,
+    .upkeep = pg_outbox_upkeep,
+    .set_idle = pg_outbox_set_idle,
+    .wait = pg_outbox_wait,
+    .counts = pg_outbox_counts,
+    .query = pg_outbox_query,
+    .resolve = pg_outbox_resolve,
+};
+
+struct outbox *outbox_pg_create(const char *url)
+{
+    struct outbox_pg *pg = calloc(1, sizeof *pg);
+    if (pg == NULL)
+        return NULL;
+    pg->base.ops = &pg_ops;
+    pg->conn.url = strdup(url);
+    once_os_random(pg->relay, sizeof pg->relay);
+    if (pg->conn.url == NULL) {
+        free(pg);
+        return NULL;
+    }
+    return &pg->base;
+}

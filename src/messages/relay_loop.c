@@ -1,0 +1,125 @@
+/* relay_loop.c - see relay_loop.h. */
+#include "messages/relay_loop.h"
+
+#include "os/os.h"
+
+#include <poll.h>
+
+enum {
+    UPKEEP_MS = 1000,
+    SMALL_PART = 4,   /* a batch smaller than this part of the largest is small */
+    COUNT_SHARE = 50, /* counting takes a part of the time, this small */
+    RECONNECT_MS = 250,
+    RECONNECT_MS_MIN = 20,
+    RECONNECT_MS_MAX = 5000,
+};
+
+static bool must_stop(const struct relay_loop *loop)
+{
+    return loop->relay->must_stop(loop->relay->arg);
+}
+
+static void pause_for(const struct relay_loop *loop, int64_t ms)
+{
+    struct pollfd wake = { .fd = loop->wake, .events = POLLIN };
+    poll(&wake, 1, (int)ms);
+}
+
+static once_result connect_once(struct relay_loop *loop, struct once_error *err)
+{
+    struct outbox *o = loop->relay->outbox;
+    once_result r = o->ops->connect(o, err);
+    if (r == ONCE_OK)
+        r = o->ops->retry_now(o, err); /* there may be routes now that were not there before */
+    return r;
+}
+
+static void reconnect(struct relay_loop *loop, const struct once_error *why)
+{
+    struct once_error err;
+    if (why != NULL)
+        relay_outbox_down(loop->relay, why);
+    for (int32_t failures = 0; !must_stop(loop); failures++) {
+        if (connect_once(loop, &err) == ONCE_OK) {
+            relay_outbox_up(loop->relay);
+            return;
+        }
+        relay_outbox_down(loop->relay, &err);
+        uint32_t random;
+        once_os_random(&random, sizeof random);
+        pause_for(loop, RECONNECT_MS_MIN +
+                            relay_backoff(RECONNECT_MS, RECONNECT_MS_MAX, failures < 60 ? failures : 60, random));
+    }
+}
+
+once_result relay_loop_count(struct relay_loop *loop, struct once_error *err)
+{
+    struct outbox_counts counts;
+    struct outbox *o = loop->relay->outbox;
+    uint64_t start = once_os_monotonic_ns();
+    once_result r = o->ops->counts(o, &counts, err);
+    if (r == ONCE_OK)
+        relay_counters_count(loop->relay->counters, &counts);
+    int64_t took_ms = (int64_t)((once_os_monotonic_ns() - start) / 1000000);
+    int64_t rest_ms = took_ms * COUNT_SHARE;
+    loop->count_at = once_os_monotonic_ms() + (rest_ms > UPKEEP_MS ? rest_ms : UPKEEP_MS);
+    return r;
+}
+
+static once_result upkeep_when_due(struct relay_loop *loop, struct once_error *err)
+{
+    once_time now = once_os_monotonic_ms();
+    struct outbox *o = loop->relay->outbox;
+    if (now < loop->upkeep_at)
+        return ONCE_OK;
+    loop->upkeep_at = now + UPKEEP_MS;
+    once_result r = o->ops->upkeep(o, err);
+    if (r == ONCE_OK && now >= loop->count_at)
+        r = relay_loop_count(loop, err);
+    if (r == ONCE_OK && loop->tick != NULL)
+        loop->tick(loop->arg);
+    return r;
+}
+
+/* Nothing to do. Who says that it sleeps looks once more before it does: what was enqueued in
+ * between would not have woken it. */
+static once_result rest(struct relay_loop *loop, bool *slept, struct once_error *err)
+{
+    struct outbox *o = loop->relay->outbox;
+    if (!*slept) {
+        *slept = true;
+        return o->ops->set_idle(o, true, err);
+    }
+    o->ops->wait(o, loop->wake, OUTBOX_POLL_MS);
+    return o->ops->set_idle(o, true, err);
+}
+
+void relay_loop_run(struct relay_loop *loop)
+{
+    struct relay *relay = loop->relay;
+    struct once_error err;
+    bool slept = false;
+    relay->sink_recovered = true; /* what waits only for a sink is due: there may be other routes now */
+    if (!loop->connected)
+        reconnect(loop, NULL);
+    else
+        relay_outbox_up(relay);
+    while (!must_stop(loop)) {
+        size_t took = 0;
+        once_result r = upkeep_when_due(loop, &err);
+        if (r == ONCE_OK)
+            r = relay_step(relay, &took, &err);
+        if (r == ONCE_OK && took > 0) {
+            slept = false;
+            /* Few at a time: there will be a sleep soon, and saying so costs more than being woken. */
+            if (took * SMALL_PART >= (size_t)relay->batch_len)
+                r = relay->outbox->ops->set_idle(relay->outbox, false, &err);
+        } else if (r == ONCE_OK && loop->drain) {
+            break;
+        } else if (r == ONCE_OK) {
+            r = rest(loop, &slept, &err);
+        }
+        if (r != ONCE_OK)
+            reconnect(loop, &err);
+    }
+}

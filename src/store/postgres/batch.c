@@ -1,0 +1,585 @@
+/* batch.c - see postgres/batch.h. */
+#include "store/postgres/batch.h"
+
+#include "core/err.h"
+#include "core/key.h"
+#include "core/record.h"
+#include "core/span.h"
+#include "os/os.h"
+#include "store/postgres/answer.h"
+#include "store/postgres/ask.h"
+#include "store/postgres/param.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RETRIES_MAX = 10, RETRY_PAUSE_US = 2000 };
+
+static once_result send_plain(struct pg_conn *pg, enum pg_statement statement, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    once_result r = pg_conn_call(pg, statement, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+static once_result send_settings(struct pg_conn *pg, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    once_result r = pg_send(pg->conn, pg->settings, &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* A clock of the tests' own. The database listens only where it was told to. */
+static once_result send_clock(struct pg_conn *pg, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    char text[24];
+    int len = snprintf(text, sizeof text, "%lld", (long long)pg->clock->wall(pg->clock->arg));
+    pg_add_bytes(&p, PG_TEXT, once_span_of(text, (size_t)len));
+    once_result r = pg_send(pg->conn, "SELECT set_config('once.now_ms', $1, true)", &p, err);
+    pg_params_release(&p);
+    return r;
+}
+
+/* The operations of a batch, in the order in which they are sent: all claims in one statement (those with terms that
+ * the usual does not have apart), all finishes in the next (those that were sent before apart, as a daemon's clients
+ * say: their call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one
+ * record keep their order: where that takes one back to an earlier kind of statement, it begins another stage. */
+struct batch {
+    struct item {
+        struct once_op *op;
+        size_t index;
+        unsigned stage;
+        enum kind {
+            KIND_CLAIM,
+            KIND_CLAIM_TERMS,
+            KIND_FINISH_AGAIN,
+            KIND_FINISH,
+            KIND_FINISH_GRANTED,
+            KIND_OTHER
+        } kind;
+        struct pg_grant granted; /* KIND_FINISH_GRANTED */
+    } * items;
+    struct once_op **ops;     /* of the items */
+    struct pg_grant *granted; /* likewise */
+    size_t count;
+    bool twice;   /* two claims of one record go into one statement */
+    bool fast;    /* this try expects the usual */
+    bool replays; /* this try expects nothing but replays: it is one statement, and changes nothing */
+};
+
+/* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
+static once_time about_now(const struct pg_conn *pg)
+{
+    if (pg->clock != NULL)
+        return pg->clock->wall(pg->clock->arg);
+    return pg->seen_at != 0 ? pg->seen_at + once_os_monotonic_ms() - pg->seen_steady : 0;
+}
+
+/* Whether a key's own time is outside its window is the database's to say. But most keys were made just now: of those
+ * that are less than half as old as they may be it need not be asked, and they go the usual way. */
+static bool is_surely_inside(const struct pg_conn *pg, const struct once_claim *claim)
+{
+    if (!claim->key_time || claim->retention_ms == ONCE_NEVER)
+        return true;
+    once_time born = once_key_time(claim->key);
+    if (born == ONCE_NEVER)
+        return true;
+    once_time now = about_now(pg);
+    int64_t skew = once_key_skew(claim->retention_ms);
+    return now != 0 && born - now < skew / 2 && now - born < (claim->retention_ms - skew) / 2;
+}
+
+static enum kind kind_of_claim(const struct pg_conn *pg, const struct once_claim *claim)
+{
+    if (claim->request.len > 0)
+        return KIND_OTHER;
+    return claim->body_retention_ms == 0 && is_surely_inside(pg, claim) ? KIND_CLAIM : KIND_CLAIM_TERMS;
+}
+
+static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
+{
+    if (op->request->verb == ONCE_VERB_CLAIM)
+        return kind_of_claim(pg, &op->request->claim);
+    if (op->request->verb != ONCE_VERB_FINISH)
+        return KIND_OTHER;
+    if (op->again)
+        return KIND_FINISH_AGAIN;
+    return pg->direct && pg_grants_find(pg->grants, &op->request->grant, granted) ? KIND_FINISH_GRANTED : KIND_FINISH;
+}
+
+static bool is_claim(enum kind kind)
+{
+    return kind == KIND_CLAIM || kind == KIND_CLAIM_TERMS;
+}
+
+static bool is_finish(enum kind kind)
+{
+    return kind == KIND_FINISH || kind == KIND_FINISH_AGAIN || kind == KIND_FINISH_GRANTED;
+}
+
+static int by_record(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    int order = memcmp(a->op->record, b->op->record, sizeof a->op->record);
+    return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static bool same_record(const struct item *a, const struct item *b)
+{
+    return memcmp(a->op->record, b->op->record, sizeof a->op->record) == 0;
+}
+
+static int by_fence(const struct item *a, const struct item *b)
+{
+    uint64_t x = a->op->request->grant.fence, y = b->op->request->grant.fence;
+    return x != y ? (x < y ? -1 : 1) : (a->index > b->index) - (a->index < b->index);
+}
+
+/* All take rows in one order, so that two batches do not wait for each other. */
+static int by_statement(const void *left, const void *right)
+{
+    const struct item *a = left, *b = right;
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    return is_finish(a->kind) ? by_fence(a, b) : by_record(a, b);
+}
+
+static void batch_release(struct batch *b)
+{
+    free(b->items);
+    free(b->ops);
+    free(b->granted);
+}
+
+static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op *const *ops, size_t count)
+{
+    *b = (struct batch){ .items = calloc(count, sizeof *b->items),
+                         .ops = calloc(count, sizeof *b->ops),
+                         .granted = calloc(count, sizeof *b->granted),
+                         .count = count };
+    if (b->items == NULL || b->ops == NULL || b->granted == NULL) {
+        batch_release(b);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        b->items[i] = (struct item){ .op = ops[i], .index = i };
+        b->items[i].kind = kind_of(pg, ops[i], &b->items[i].granted);
+    }
+    qsort(b->items, count, sizeof *b->items, by_record);
+    for (size_t i = 1; i < count; i++) {
+        struct item *before = &b->items[i - 1], *at = &b->items[i];
+        if (same_record(before, at))
+            at->stage = before->stage + (at->kind < before->kind);
+        b->twice = b->twice || (at->kind == KIND_CLAIM && before->kind == KIND_CLAIM && same_record(before, at));
+    }
+    qsort(b->items, count, sizeof *b->items, by_statement);
+    for (size_t i = 0; i < count; i++) {
+        b->ops[i] = b->items[i].op;
+        b->granted[i] = b->items[i].granted;
+    }
+    return true;
+}
+
+/* A fence names the slot that its claim was made in; our own are closed a slot at a time. */
+static bool same_slot(const struct item *a, const struct item *b)
+{
+    return a->kind != KIND_FINISH_GRANTED || ((a->op->request->grant.fence ^ b->op->request->grant.fence) & 15) == 0;
+}
+
+static bool same_statement(const struct item *a, const struct item *b)
+{
+    return a->kind == b->kind && a->stage == b->stage && same_slot(a, b);
+}
+
+/* How many operations, from `at` on, are of one statement's kind. */
+static size_t batch_run(const struct batch *b, size_t at)
+{
+    size_t end = at + 1;
+    if (b->items[at].kind != KIND_OTHER)
+        while (end < b->count && same_statement(&b->items[at], &b->items[end]))
+            end++;
+    return end - at;
+}
+
+/* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
+static struct pg_fast_batch batch_fast_part(const struct batch *b, size_t at)
+{
+    struct pg_fast_batch fast = { .ops = b->ops + at };
+    if (!b->fast)
+        return fast;
+    if (b->items[at].kind == KIND_CLAIM)
+        fast.claims = batch_run(b, at);
+    size_t next = at + fast.claims;
+    if (next < b->count && b->items[next].kind == KIND_FINISH_GRANTED && b->items[next].stage == b->items[at].stage)
+        fast.finishes = batch_run(b, next);
+    fast.granted = b->granted + next;
+    return fast;
+}
+
+/* How many operations, from `at` on, go into one statement. */
+static size_t batch_statement(const struct batch *b, size_t at)
+{
+    if (b->replays)
+        return b->count;
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    size_t count = fast.claims + fast.finishes;
+    return count > 0 ? count : batch_run(b, at);
+}
+
+static once_result send_statement(struct pg_conn *pg, const struct batch *b, size_t at, size_t count,
+                                  struct once_error *err)
+{
+    if (b->replays)
+        return pg_ask_replays(pg, b->ops, b->count, err);
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    if (fast.claims + fast.finishes > 0)
+        return pg_ask_fast_batch(pg, &fast, err);
+    enum kind kind = b->items[at].kind;
+    return is_claim(kind)    ? pg_ask_claims(pg, b->ops + at, count, err)
+           : is_finish(kind) ? pg_ask_finishes(pg, b->ops + at, count, err)
+                             : pg_ask_other(pg, b->ops[at], err);
+}
+
+static once_result send_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
+{
+    once_result r = send_plain(pg, PG_STATEMENT_BEGIN, err);
+    if (r == ONCE_OK && !pg->direct)
+        r = send_settings(pg, err);
+    if (r == ONCE_OK && pg->clock != NULL)
+        r = send_clock(pg, err);
+    for (size_t at = 0, count; r == ONCE_OK && at < b->count; at += count) {
+        count = batch_statement(b, at);
+        r = send_statement(pg, b, at, count, err);
+    }
+    if (r == ONCE_OK)
+        r = send_plain(pg, PG_STATEMENT_COMMIT, err);
+    if (r == ONCE_OK && !PQpipelineSync(pg->conn))
+        r = once_fail(err, ONCE_UNAVAILABLE, "cannot send to the database: %s", PQerrorMessage(pg->conn));
+    return r;
+}
+
+struct receipt {
+    once_result result;      /* the first failure of our own */
+    enum pg_failure failure; /* of the server */
+    bool failed, rolled_back;
+    bool unusual; /* it was not what this try expected, and wrote nothing */
+};
+
+static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *receipt, struct once_error *err)
+{
+    if (receipt->failed)
+        return;
+    receipt->failed = true;
+    receipt->failure = pg_failure_of(pg, r);
+    const char *message = r != NULL ? PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    if (message == NULL)
+        message = pg->silent ? "no answer" : PQerrorMessage(pg->conn);
+    once_fail(err, ONCE_UNAVAILABLE, "database: %.*s", (int)strcspn(message, "\n"), message);
+}
+
+/* One statement's result, and the NULL that ends it. */
+static PGresult *receive(struct pg_conn *pg, struct receipt *receipt, struct once_error *err)
+{
+    PGresult *r = pg_conn_result(pg), *next;
+    ExecStatusType status = PQresultStatus(r);
+    if (r == NULL || status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE)
+        note_failure(pg, r, receipt, err);
+    else if (status == PGRES_COMMAND_OK && strcmp(PQcmdStatus(r), "ROLLBACK") == 0)
+        receipt->rolled_back = true;
+    while (PQstatus(pg->conn) == CONNECTION_OK && (next = pg_conn_result(pg)) != NULL)
+        PQclear(next);
+    return r;
+}
+
+static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct once_error *err)
+{
+    PQclear(receive(pg, receipt, err));
+}
+
+static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *unusual,
+                                  struct once_error *err)
+{
+    if (b->replays) {
+        bool all = false;
+        once_result result = pg_read_replays(r, b->ops, b->count, &all, err);
+        *unusual = !all;
+        return result;
+    }
+    struct pg_fast_batch fast = batch_fast_part(b, at);
+    if (fast.claims + fast.finishes > 0)
+        return pg_read_fast_batch(r, &fast, err);
+    enum kind kind = b->items[at].kind;
+    return is_claim(kind)    ? pg_read_claims(r, b->ops + at, count, err)
+           : is_finish(kind) ? pg_read_finishes(r, b->ops + at, count, err)
+                             : pg_read_other(r, b->ops[at], err);
+}
+
+static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at, size_t count, struct receipt *receipt,
+                            struct once_error *err)
+{
+    PGresult *r = receive(pg, receipt, err);
+    if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
+        receipt->result = read_statement(r, b, at, count, &receipt->unusual, err);
+    PQclear(r);
+}
+
+static void receive_sync(struct pg_conn *pg)
+{
+    PGresult *r = NULL;
+    for (int i = 0; i < 4 && PQstatus(pg->conn) == CONNECTION_OK; i++) {
+        r = pg_conn_result(pg);
+        bool sync = PQresultStatus(r) == PGRES_PIPELINE_SYNC;
+        PQclear(r);
+        if (sync)
+            return;
+    }
+}
+
+static struct receipt receive_batch(struct pg_conn *pg, const struct batch *b, struct once_error *err)
+{
+    struct receipt receipt = { .result = ONCE_OK };
+    receive_plain(pg, &receipt, err); /* BEGIN */
+    if (!pg->direct) {
+        PGresult *settings = receive(pg, &receipt, err);
+        pg_conn_note_server(pg, settings);
+        PQclear(settings);
+    }
+    if (pg->clock != NULL)
+        receive_plain(pg, &receipt, err);
+    for (size_t at = 0, count; at < b->count; at += count) {
+        count = batch_statement(b, at);
+        receive_answers(pg, b, at, count, &receipt, err);
+    }
+    pg->warned = false;
+    receive_plain(pg, &receipt, err); /* COMMIT */
+    receive_sync(pg);
+    return receipt;
+}
+
+static void roll_back(struct pg_conn *pg)
+{
+    PQexitPipelineMode(pg->conn);
+    if (pg_conn_exec(pg, "ROLLBACK", NULL, NULL) != ONCE_OK)
+        pg_conn_close(pg);
+}
+
+static once_result result_of(enum pg_failure failure)
+{
+    switch (failure) {
+    case PG_FAILURE_LOST:
+        return ONCE_UNKNOWN;
+    case PG_FAILURE_RETRY:
+    case PG_FAILURE_LOCKED:
+        return ONCE_BUSY;
+    case PG_FAILURE_INPUT:
+        return ONCE_INVALID;
+    case PG_FAILURE_LIMIT:
+        return ONCE_LIMIT;
+    default:
+        return ONCE_UNAVAILABLE;
+    }
+}
+
+static void drop_replies(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        once_reply_release(&b->ops[i]->reply);
+}
+
+/* Replays and look-ups write nothing. */
+static bool has_written(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        enum once_arm arm = b->ops[i]->reply.arm;
+        if (arm == ONCE_ARM_EXECUTE || arm == ONCE_ARM_PROBE || arm == ONCE_ARM_DONE || arm == ONCE_ARM_UNKNOWN)
+            return true;
+    }
+    return false;
+}
+
+/* So that their finishes need not be looked up. */
+static void remember_grants(struct pg_conn *pg, const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->ops[i]->reply.arm == ONCE_ARM_EXECUTE || b->ops[i]->reply.arm == ONCE_ARM_PROBE)
+            pg_grants_add(pg->grants, &b->ops[i]->reply.record);
+}
+
+/* Grants and outcomes are dated by the database's clock. */
+static void note_clock(struct pg_conn *pg, const struct batch *b)
+{
+    once_time at = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        const struct once_reply *reply = &b->ops[i]->reply;
+        once_time of = reply->arm == ONCE_ARM_EXECUTE ? reply->record.claimed_at
+                       : reply->arm == ONCE_ARM_DONE  ? reply->record.finished_at
+                                                      : 0;
+        at = of > at ? of : at;
+    }
+    if (at == 0)
+        return;
+    pg->seen_at = at;
+    pg->seen_steady = once_os_monotonic_ms();
+}
+
+/* ------------------------------------------------------------------ the usual */
+
+enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, FAST_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
+
+/* Keys that nobody has, grants that nobody else finished; or keys that were all finished: the functions that expect
+ * just this are much cheaper, but where they are wrong the whole batch has to be done again. So it has to be that way
+ * for a few batches first, and for more of them after each time that it was not: up to so many, fewer where being
+ * wrong writes nothing. Small batches have little to gain. */
+static unsigned habit_wanted(const struct pg_streak *habit)
+{
+    return habit->wanted > HABIT_WANTED_MIN ? habit->wanted : HABIT_WANTED_MIN;
+}
+
+static bool streak_holds(const struct pg_streak *habit)
+{
+    return habit->lasted >= habit_wanted(habit);
+}
+
+/* It was expected, in vain. */
+static void streak_fails(struct pg_streak *habit, unsigned wanted_max)
+{
+    habit->lasted = 0;
+    habit->wanted = habit_wanted(habit) < wanted_max / 2 ? 2 * habit_wanted(habit) : wanted_max;
+}
+
+/* A batch was that way, or not. */
+static void streak_note(struct pg_streak *habit, bool held, size_t batch)
+{
+    if (!held)
+        habit->lasted = 0;
+    else if (batch < HABIT_BATCH_MIN)
+        return;
+    else if (habit->lasted < FAST_WANTED_MAX)
+        habit->lasted++;
+    else
+        habit->wanted = HABIT_WANTED_MIN;
+}
+
+static bool is_all_claims(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (!is_claim(b->items[i].kind))
+            return false;
+    return true;
+}
+
+static void expect(const struct pg_conn *pg, struct batch *b)
+{
+    bool worth_it = b->count >= HABIT_BATCH_MIN;
+    b->replays = worth_it && streak_holds(&pg->replay_streak) && is_all_claims(b);
+    b->fast = worth_it && !b->replays && !b->twice && streak_holds(&pg->fast_streak);
+}
+
+static void note_failed_expectation(struct pg_conn *pg, const struct batch *b)
+{
+    if (b->fast)
+        streak_fails(&pg->fast_streak, FAST_WANTED_MAX);
+    if (b->replays)
+        streak_fails(&pg->replay_streak, REPLAYS_WANTED_MAX);
+}
+
+/* Are claims replays for the most part? Then the next are looked for as such first. */
+static void note_replays(struct pg_conn *pg, const struct batch *b)
+{
+    size_t claims = 0, replays = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        claims += is_claim(b->items[i].kind);
+        replays += is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_REPLAY;
+    }
+    if (claims > 0) {
+        pg->replays = 2 * replays >= claims;
+        streak_note(&pg->replay_streak, replays == claims, claims);
+    }
+}
+
+static void note_answers(struct pg_conn *pg, const struct batch *b)
+{
+    note_replays(pg, b);
+    bool fast = true;
+    for (size_t i = 0; i < b->count && fast; i++)
+        fast = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+               b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
+    streak_note(&pg->fast_streak, fast, b->count);
+}
+
+/* One try. *again: the same transaction may succeed if repeated. */
+static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wrote, bool *again,
+                             struct once_error *err)
+{
+    *again = false;
+    if (!PQenterPipelineMode(pg->conn))
+        return once_fail(err, ONCE_UNAVAILABLE, "the connection is not usable");
+    once_result r = send_batch(pg, b, err);
+    if (r != ONCE_OK) { /* part of it may be on its way, COMMIT included */
+        pg_conn_close(pg);
+        return r == ONCE_NO_MEMORY ? r : ONCE_UNKNOWN;
+    }
+    struct receipt receipt = receive_batch(pg, b, err);
+    if (receipt.failed && receipt.failure == PG_FAILURE_LOST) {
+        pg_conn_close(pg);
+        return ONCE_UNKNOWN;
+    }
+    if (receipt.failed) {
+        roll_back(pg);
+        if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
+            return ONCE_UNKNOWN;
+        *again = receipt.failure == PG_FAILURE_RETRY || (b->fast && receipt.failure == PG_FAILURE_FAST_PATH) ||
+                 b->replays; /* whatever it was: the others may do */
+        return result_of(receipt.failure);
+    }
+    PQexitPipelineMode(pg->conn);
+    if (pg->warned)
+        return once_fail(err, ONCE_UNKNOWN, "the server warned during COMMIT: it may not be replicated");
+    if (receipt.rolled_back)
+        return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
+    if (pg_conn_meet_server(pg, err) != ONCE_OK)
+        return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
+    if (receipt.unusual) {
+        *again = true;
+        return ONCE_BUSY;
+    }
+    *wrote = has_written(b);
+    remember_grants(pg, b);
+    note_clock(pg, b);
+    note_answers(pg, b);
+    /* Committed, but not all answers could be kept: ask again, one by one. */
+    return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
+}
+
+once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool *wrote,
+                           struct once_error *err)
+{
+    struct batch b;
+    if (!batch_init(&b, pg, ops, count))
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a batch");
+    *wrote = false;
+    once_result r = ONCE_OK;
+    bool again = true;
+    expect(pg, &b);
+    for (int i = 0; again && i < RETRIES_MAX; i++) {
+        if (i > 0 && !b.fast && !b.replays)
+            usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
+        if (i > 0)
+            b.fast = b.replays = false;
+        r = try_batch(pg, &b, wrote, &again, err);
+        if (again)
+            note_failed_expectation(pg, &b);
+        if (r != ONCE_OK)
+            drop_replies(&b);
+    }
+    batch_release(&b);
+    return r;
+}

@@ -1,0 +1,249 @@
+/*
+ * holder.c - what the holder of a grant does: extend, advance, finish, release.
+ *
+ * Only the newest grant of a record changes anything (K3), and a turn ends once (K5). Each recognises what it did
+ * before its answer was lost (K10).
+ */
+#include "core/decide.h"
+#include "core/err.h"
+#include "core/limits.h"
+#include "core/outcome.h"
+#include "core/span.h"
+#include "store/sqlite/op.h"
+#include "store/sqlite/recent.h"
+#include "store/sqlite/request.h"
+
+/* Finds the record of a grant. *held: the grant is the newest one (K3). If not, the op
+ * has its answer, or its failure, already. */
+static once_result load_held(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
+                             struct sqlite_attempt *attempt, bool *held, struct once_error *err)
+{
+    *held = false;
+    *query = (struct sqlite_query){ .db = p->db };
+    if (sqlite_recent_take(p, op->request->grant, attempt)) {
+        uint64_t newest = 0;
+        once_result r = sqlite_index_find(p->index, op->record, &newest, err);
+        *held = r == ONCE_OK && newest == op->request->grant.fence;
+        if (r != ONCE_OK || *held)
+            return r;
+    }
+    bool found = false;
+    once_result r = sqlite_op_load(p, op->record, query, attempt, &found, &op->err);
+    if (r != ONCE_OK)
+        return sqlite_op_fail(op, r, err);
+    if (!found)
+        return sqlite_op_answer(op, ONCE_ARM_FENCED, NULL, err);
+    if (attempt->stored.record.grant.fence != op->request->grant.fence)
+        return sqlite_op_answer_fenced(p, op, attempt, err);
+    *held = true;
+    return ONCE_OK;
+}
+
+/* Is what stands there just what this finish wants to store? Then it is the same call
+ * again, its first answer lost. Compared by content where the bytes differ: one of them
+ * may not have been compressed. A tombstone has nothing left to compare, whether or not it is still there. */
+static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *attempt,
+                            const struct once_outcome *outcome, once_span encoded)
+{
+    const struct once_record *r = &attempt->stored.record;
+    if (attempt->stored.released || r->state != outcome->state || r->retryable != outcome->retryable ||
+        r->status != outcome->status || r->body_expired)
+        return false;
+    if (once_span_equal(attempt->outcome, encoded))
+        return true;
+    struct once_buf scratch;
+    once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
+    once_span headers, body;
+    bool dropped = false;
+    uint64_t seal = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    bool same = sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK &&
+                once_outcome_decode(encoded, seal, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
+                r->body_dropped == dropped && once_span_equal(r->headers, headers) && once_span_equal(r->body, body);
+    once_buf_release(&scratch);
+    return same;
+}
+
+/* Is this what write_release() left? */
+static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt)
+{
+    const struct once_record *r = &attempt->stored.record;
+    if (attempt->stored.released || attempt->released_abandoned)
+        return true;
+    if (!attempt->has_result)
+        return false;
+    return r->state == ONCE_STATE_FAILED && r->retryable && r->status == 0 &&
+           sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK && !attempt->kept &&
+           (r->body_expired || !r->body_dropped);
+}
+
+/* ------------------------------------------------------------------ what was done before */
+
+/* By this very call: each point is kept with the beginning of its call's nonce. */
+static bool was_passed(once_span points, const struct once_op *op)
+{
+    char call[10];
+    snprintf(call, sizeof call, "%02x%02x%02x%02x", op->nonce[0], op->nonce[1], op->nonce[2], op->nonce[3]);
+    while (points.len > 0) {
+        once_span line, name, nonce;
+        once_span_cut(points, '\n', &line, &points);
+        once_span_cut(line, ' ', &name, &nonce);
+        if (once_span_equal(name, op->request->advance.point) && once_span_equal(nonce, once_span_str(call)))
+            return true;
+    }
+    return false;
+}
+
+static bool is_done(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_attempt *own)
+{
+    switch (op->request->verb) {
+    case ONCE_VERB_ADVANCE:
+        return was_passed(own->points, op);
+    case ONCE_VERB_FINISH:
+        return own->has_result && is_same_outcome(p, own, &op->request->outcome, op->outcome);
+    case ONCE_VERB_RELEASE:
+        return is_release(p, own);
+    default:
+        return false;
+    }
+}
+
+once_result sqlite_op_answer_if_done(struct sqlite_protocol *p, struct once_op *op, bool *done, struct once_error *err)
+{
+    *done = false;
+    if (!op->again)
+        return ONCE_OK;
+    struct sqlite_query q = sqlite_query(p->db, SQL_record_by_fence);
+    sqlite_bind_int(&q, (int64_t)op->request->grant.fence);
+    once_result r = ONCE_OK;
+    if (sqlite_step(&q)) {
+        struct sqlite_attempt own;
+        sqlite_attempt_read(p, &q, &own);
+        *done = own.sum_is_right && own.progress_sum_is_right && is_done(p, op, &own);
+        if (*done)
+            r = sqlite_op_answer_done(op, &own.stored.record, err);
+    }
+    once_result end = sqlite_end(&q, "read an attempt", r == ONCE_OK ? err : NULL);
+    return r != ONCE_OK ? r : end;
+}
+
+once_result sqlite_op_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && attempt.has_result) {
+        r = sqlite_op_answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        int64_t asked = op->request->extend.lease_ms;
+        op->verified_not_applied = true;
+        struct once_record *record = &attempt.stored.record;
+        record->lease_until = p->now + (asked != 0 ? asked : attempt.stored.lease_ms);
+        record->lease_live = true;
+        r = sqlite_lease_put(p, &attempt, record->lease_until, err);
+        if (r == ONCE_OK)
+            r = sqlite_op_answer_done(op, record, err);
+    }
+    sqlite_op_unload(&query);
+    return r;
+}
+
+once_result sqlite_op_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && attempt.has_result) {
+        r = sqlite_op_answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        once_span point = op->request->advance.point;
+        struct once_record *record = &attempt.stored.record;
+        once_result forward = once_point_check(attempt.points, record->recovery_point, point, &op->err);
+        if (forward != ONCE_OK) {
+            sqlite_op_unload(&query);
+            return sqlite_op_fail(op, forward, err);
+        }
+        record->lease_until = p->now + attempt.stored.lease_ms;
+        record->lease_live = true;
+        op->verified_not_applied = !once_span_equal(point, record->recovery_point);
+        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, op->nonce, record->lease_until,
+                                err);
+        if (r == ONCE_OK)
+            r = sqlite_op_answer_done(op, record, err);
+    }
+    sqlite_op_unload(&query);
+    return r;
+}
+
+/* Nobody will execute this again: not by itself, nor by a person's word. */
+static bool is_for_good(const struct once_outcome *outcome)
+{
+    return outcome->state == ONCE_STATE_SUCCEEDED || (outcome->state == ONCE_STATE_FAILED && !outcome->retryable);
+}
+
+once_result sqlite_op_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    const struct once_outcome *outcome = &op->request->outcome;
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && attempt.has_result) {
+        if (is_same_outcome(p, &attempt, outcome, op->outcome))
+            r = sqlite_op_answer_done(op, &attempt.stored.record, err);
+        else
+            r = sqlite_op_answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        struct once_record *record = &attempt.stored.record;
+        once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
+        op->verified_not_applied = true;
+        r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
+                                 expires_at, sqlite_op_body_until(record, outcome, p->now), op->outcome, err);
+        if (r == ONCE_OK && attempt.stored.has_request && is_for_good(outcome))
+            r = sqlite_request_drop(p, record->grant.fence, err);
+        sqlite_op_set_finished(record, outcome, p->now, expires_at);
+        if (r == ONCE_OK)
+            r = sqlite_op_answer_done(op, record, err);
+    }
+    sqlite_op_unload(&query);
+    return r;
+}
+
+/* The attempt had no effect. What others before it may have had decides what is left. */
+static once_result write_release(struct sqlite_protocol *p, const struct sqlite_attempt *attempt,
+                                 struct once_grant grant, struct once_error *err)
+{
+    struct once_outcome nothing = { .state = ONCE_STATE_FAILED, .retryable = true };
+    enum once_released left = once_decide_release(&attempt->stored, attempt->points);
+    if (left == ONCE_RELEASED_ABANDONED)
+        return sqlite_lease_put(p, attempt, attempt->stored.record.claimed_at, err);
+    bool free = left == ONCE_RELEASED_FREE;
+    once_time expires_at = free ? p->now : once_expiry(ONCE_STATE_FAILED, attempt->stored.record.retention_ms, p->now);
+    once_result r = ONCE_OK;
+    if (free && attempt->stored.has_request)
+        r = sqlite_request_drop(p, grant.fence, err);
+    return r != ONCE_OK ? r
+                        : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
+                                                expires_at, 0, err);
+}
+
+once_result sqlite_op_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool held = false;
+    once_result r = load_held(p, op, &query, &attempt, &held, err);
+    if (held && is_release(p, &attempt)) {
+        r = sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err);
+    } else if (held && attempt.has_result) {
+        r = sqlite_op_answer_fenced(p, op, &attempt, err);
+    } else if (held) {
+        op->verified_not_applied = true;
+        r = write_release(p, &attempt, attempt.stored.record.grant, err);
+        if (r == ONCE_OK)
+            r = sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err);
+    }
+    sqlite_op_unload(&query);
+    return r;
+}

@@ -1,0 +1,54 @@
+/*
+ * store.h - the embedded store: its parts, for the files that implement it.
+ */
+#ifndef ONCE_STORE_SQLITE_STORE_H
+#define ONCE_STORE_SQLITE_STORE_H
+
+#include "store/sqlite/file.h"
+#include "store/sqlite/protocol.h"
+
+struct sqlite_store {
+    struct once_store base;
+    struct sqlite_files files;
+    struct sqlite_db db;
+    struct sqlite_index index;
+    struct sqlite_protocol protocol;
+    bool no_migrate;
+    bool opened;       /* owned: the lock is ours until it is closed */
+    bool callers;      /* a caller's database: its log and its disk are the caller's business */
+    bool anchoring;    /* this step set the store's clock */
+    bool broken;       /* a reopen failed: nothing is done until one succeeds */
+    int wal_pages;     /* as of the last commit */
+    int wal_pages_max; /* then a checkpoint is due */
+    uint64_t commits;
+    uint8_t writer[16]; /* names this store's steps in once_batch */
+    int64_t changes_at_begin;
+    int64_t step; /* the number of the last one that wrote */
+};
+
+/* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */
+once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err);
+/* ONCE_UNKNOWN if the commit's own answer was an error (FAULTS E2). */
+once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
+void sqlite_store_rollback(struct sqlite_store *s);
+void sqlite_store_end_reading(struct sqlite_store *s);
+/* Outside of a step: empties the log into the database as far as it can, and gives its
+ * space back where `truncate`. */
+void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);
+
+once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
+                              struct once_error *err);
+once_result sqlite_store_usage(struct once_store *base, struct once_usage *usage, struct once_error *err);
+once_result sqlite_store_sweep(struct once_store *base, struct once_sweep *sweep, struct once_error *err);
+once_result sqlite_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
+                                     struct once_page *page, struct once_error *err);
+once_result sqlite_store_history(struct once_store *base, const uint8_t record[16], struct once_history *history,
+                                 struct once_error *err);
+once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
+                                struct once_error *err);
+once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
+                               struct once_check_report *report, struct once_error *err);
+once_result sqlite_store_seal_keys(struct once_store *base, const struct once_seal_key_ref *add,
+                                   struct once_seal_key_refs *out, struct once_error *err);
+
+#endif
