@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from gateway import (Client, Closed, Failed, Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal, free_port,
-                     in_parallel, is_answered, kill, new_token, request_bytes, wait_for)
+                     in_parallel, is_answered, kill, new_token, request_bytes, wait_for, is_open, is_stopped)
 from abandoned import VIOLENCE
 from leases import LEASE, end_leases, look, state_of
 from upstream import Ledger, gate_path
@@ -168,7 +168,7 @@ def master(attempt):
     gateway.nginx.wait()
     for pid in workers:
         kill(pid)
-    wait_for(lambda: not gateway.accepts(), "the end of the listening socket")
+    wait_for(lambda: not is_open(gateway.port), "the end of the listening socket")
     gateway.start_nginx()
 
 
@@ -326,11 +326,6 @@ def push(attempt, is_there, what):
                 pass
         return is_there()
     wait_for(there, what)
-
-
-def is_stopped(pid):
-    with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] in "Tt"
 
 
 def daemon_crashes(name, count, policy):

@@ -5,13 +5,11 @@ import json
 import os
 import struct
 import subprocess
-import sys
 
-from gateway import Closed, Gateway, HERE, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
+from gateway import Closed, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
 from leases import LEASE, state_of
 import upstream
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 LOCATION = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;")
 IMPATIENT = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", more=("proxy_read_timeout 3s;",))

@@ -135,7 +135,7 @@ def points(folder):
         judge(hook, path, "killed at relay." + point)
         service.write(5, 5)
         relay = Relay(store, "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
-        until(lambda: stands(relay), "its stop")
+        wait_for(lambda: stands(relay), "its stop")
         if point != "marked":  # where the relay itself has the lock
             service.do("begin")
             message = service.do("message t k1 k1/%d" % next(service.numbers))
@@ -147,7 +147,7 @@ def points(folder):
         relay.p.send_signal(signal.SIGCONT)
         hook.start()
         service.write(5, 5)
-        until(lambda: is_empty(path), "everything published")
+        wait_for(lambda: is_empty(path), "everything published")
         equal(relay.stop()[0], 0, "the relay ends well")
         judge(hook, path, "service and receiver killed at relay." + point)
         service.end()
@@ -182,7 +182,7 @@ def storm(folder):
         if victims:
             end_leases(path)
     writer.join()
-    until(lambda: is_empty(path), "everything published", 180 + 60 * SIZE)
+    wait_for(lambda: is_empty(path), "everything published", 180 + 60 * SIZE)
     for relay in relays:
         relay.stop()
     judge(hook, path, "storm, %s" % ", ".join("%d %s" % (n, what) for what, n in kills.items()))

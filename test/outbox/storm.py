@@ -66,7 +66,7 @@ def settled():
 
 def publish_all(hook):
     """Also what was tried in vain, and waits for another try: one that drains does not wait for that."""
-    until(lambda: (drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay), settled())[1], "everything published", 240)
+    wait_for(lambda: (drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay), settled())[1], "everything published", 240)
 
 
 def judge(hook, what):
@@ -116,7 +116,7 @@ def others():
             set_up(5)
             write(random.Random(SEED), 10, 5)
             relay = Relay(url("test"), "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
-            until(lambda: stands(relay), "its stop")
+            wait_for(lambda: stands(relay), "its stop")
             if victim == "database":
                 restart("immediate")
             else:
@@ -125,7 +125,7 @@ def others():
             if victim == "receiver":
                 hook.start()
             write(random.Random(SEED + 1), 5, 5)
-            until(settled, "everything published", 240)
+            wait_for(settled, "everything published", 240)
             equal(relay.stop()[0], 0, "%s killed at relay.%s: the relay ends well" % (victim, point))
             judge(hook, "%s killed at relay.%s" % (victim, point))
             hook.stop()
@@ -138,7 +138,7 @@ def zombie():
         set_up(5)
         write(random.Random(SEED), 10, 5)
         relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:1:stop" % point)
-        until(lambda: stands(relay), "its stop")
+        wait_for(lambda: stands(relay), "its stop")
         if point == "marked":  # in the middle of its COMMIT it holds its rows
             relay.p.send_signal(signal.SIGCONT)
         expire()
@@ -188,7 +188,7 @@ def storm():
                 relay.kill()
                 relays[i] = start_relay()
     expire()
-    until(lambda: (revive(), settled())[1], "everything published", 180 + 60 * SIZE)
+    wait_for(lambda: (revive(), settled())[1], "everything published", 180 + 60 * SIZE)
     for relay in relays:
         relay.stop()
     judge(hook, "storm, %d kills, %d crashes of the server, %d of the receiver" % (kills, crashes, cuts))
@@ -208,13 +208,13 @@ def many():
     writer.start()
     busy = lambda: psql("SELECT relay IS NOT NULL FROM once.outbox_lane WHERE cardinality(flight) > 0 LIMIT 1") == "t"
     for _ in range(12):
-        until(lambda: busy() or not writer.is_alive(), "messages under way")
+        wait_for(lambda: busy() or not writer.is_alive(), "messages under way")
         victim = rng.randrange(3)
         (relays[victim].kill if rng.random() < 0.7 else relays[victim].stop)()
         relays[victim] = start_relay()
         time.sleep(rng.random() * 0.5)
     writer.join()
-    until(settled, "everything published", 1200)
+    wait_for(settled, "everything published", 1200)
     for relay in relays:
         relay.stop()
     judge(hook, "%d messages on %d keys" % (1000 * SIZE, 10 * SIZE))

@@ -19,7 +19,8 @@ import sqltest
 from cutcase import Case, says
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, until, value
+from steps import Step
+from lib.wait import SECONDS, becomes_true
 
 PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
 TRIES = 5
@@ -44,7 +45,7 @@ def nobody_closes(b, db):
 def opened(url):
     """A client; that it was silent for too long while it was opened is not what this is about."""
     client = Step(url)
-    until(lambda: client.opened == "OK" or setattr(client, "opened", client.ask("open " + url)))
+    becomes_true(lambda: client.opened == "OK" or setattr(client, "opened", client.ask("open " + url)))
     return client
 
 
@@ -63,7 +64,7 @@ def in_silence(todo, b, db, last):
         case.a.send(case.does())
     problems = {case: [] for _, _, case, _ in running}
     for (_, _, case, _), plan in zip(running, plans):
-        if not plan.done.wait(BOUND):
+        if not plan.done.wait(SECONDS):
             problems[case].append("nothing was cut")
     open_ones = {str(c.pid): (case, proxy) for _, point, case, proxy in running if point == "before"
                  for c in proxy.connections if c.hole}
@@ -79,7 +80,7 @@ def in_silence(todo, b, db, last):
                 del open_ones[pid]
         return not open_ones
 
-    if not until(close_those_that_are_waited_for):
+    if not becomes_true(close_those_that_are_waited_for):
         print("# nobody waits for", open_ones)
     for name, point, case, proxy in running:
         proxy.close(holes_only=True)
@@ -153,10 +154,10 @@ def killed(a, b):
         command = ["runuser", "-u", "postgres", "--"] + command
     restart = subprocess.Popen(command, cwd="/")
     answers = []
-    until(lambda: answers.append(a.ask("finish crash body")) or answers[-1].startswith("OK"))
+    becomes_true(lambda: answers.append(a.ask("finish crash body")) or answers[-1].startswith("OK"))
     equal(restart.wait(), 0, "the server was restarted")
     replays = []
-    until(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
+    becomes_true(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
     ok(says(claimed, "OK execute") and says(answers[-1], "OK done") and says(replays[-1], "OK replay body=body"),
        "K4 FAULT-21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
     equal([x for x in answers[:-1] if not says(x, "UNKNOWN") and not says(x, "UNAVAILABLE")], [],

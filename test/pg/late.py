@@ -19,7 +19,8 @@ from cutcase import Case, is_waited_for, says
 from operations import ROWS
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, until, value
+from steps import Step, value
+from lib.wait import SECONDS, becomes_true
 
 READS = ("replay", "lookup")  # these change nothing, so nothing waits for them
 TRIES = 5
@@ -29,7 +30,7 @@ PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
 def let_go_on(db, pid):
     """It reads what is in its socket, answers to nobody, and ends."""
     os.kill(pid, signal.SIGCONT)
-    return until(lambda: db.run("SELECT count(*) FROM pg_stat_activity WHERE pid = %d" % pid) == "0")
+    return becomes_true(lambda: db.run("SELECT count(*) FROM pg_stat_activity WHERE pid = %d" % pid) == "0")
 
 
 def commits_while_settling(proxy, a, b, db):
@@ -48,9 +49,9 @@ def commits_late(name, proxy, a, b, db):
     case.prepare()
     plan = proxy.cut("late", "fin", case.nth())
     a.send(case.does())
-    cut = plan.done.wait(BOUND)
+    cut = plan.done.wait(SECONDS)
     waits = name not in READS
-    waited = cut and waits and until(lambda: a.has_answered() or is_waited_for(db, plan.pid))
+    waited = cut and waits and becomes_true(lambda: a.has_answered() or is_waited_for(db, plan.pid))
     early = waits and a.has_answered()
     gone = cut and let_go_on(db, plan.pid)
     said = a.get()
@@ -101,7 +102,7 @@ def stays_longer_than_anybody_waits(b, db):
         plan = proxy.cut("late")
         a.send(case.line(line))
         running.append((name, line, again, case, a, plan))
-        plan.done.wait(BOUND)
+        plan.done.wait(SECONDS)
     busy = b.ask(running[0][3].line("claim {k}"))
     ok(busy.startswith("BUSY"), "K1 FAULT-25: a key that is claimed or not is nobody else's meanwhile", busy)
     for name, line, again, case, a, plan in running:

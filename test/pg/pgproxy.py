@@ -22,13 +22,12 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
-import time
 
-
-def is_stopped(pid):
-    with open("/proc/%d/stat" % pid) as f:
-        return f.read().rsplit(")", 1)[1].split()[0] in "Tt"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.process import is_stopped
+from lib.wait import becomes_true
 
 
 class Plan:
@@ -163,9 +162,7 @@ class Connection(threading.Thread):
     def stop_server(self):
         self.plan.pid = self.pid
         os.kill(self.pid, signal.SIGSTOP)
-        until = time.monotonic() + 120
-        while not is_stopped(self.pid) and time.monotonic() < until:
-            time.sleep(0.001)
+        becomes_true(lambda: is_stopped(self.pid))
 
     def cut(self):
         if self.plan.way == "hole":

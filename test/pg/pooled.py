@@ -22,7 +22,8 @@ from pgbouncer import Pooler
 from pgproxy import Proxy
 from sqltest import PSQL, equal, ok, psql
 from standby import standby, waiting
-from steps import Step, until, value
+from steps import Step
+from lib.wait import becomes_true
 
 ONCE = os.environ["ONCE_BIN"]
 WHERE = {"before": "not sent", "sent": "sent", "answered": "answered"}
@@ -103,7 +104,7 @@ def barrier_waits(pooler):
     through(pooler, LEFT_BEHIND)
     standby("nobody")
     c = subprocess.Popen([ONCE, "keys", "list", "--store", pooler.url("test")], stdout=subprocess.DEVNULL)
-    waited = until(lambda: c.poll() is not None or waiting())
+    waited = becomes_true(lambda: c.poll() is not None or waiting())
     running = c.poll() is None
     standby("")
     equal((waited, running, c.wait()), (True, True, 0), "FACT-6: the barrier of a new client waits for the standby")
@@ -118,7 +119,7 @@ def new_server_is_not_believed_at_once(pooler, a):
     standby("nobody")
     psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'once'")
     a.send("claim foreign")
-    until(lambda: a.has_answered() or waiting())
+    becomes_true(lambda: a.has_answered() or waiting())
     early = a.has_answered()
     standby("")
     said.append(a.get())

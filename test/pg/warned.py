@@ -19,13 +19,14 @@ import sqltest
 from cutcase import says
 from sqltest import equal, ok, psql
 from standby import standby, waiting
-from steps import Step, until, value
+from steps import Step, value
+from lib.wait import becomes_true
 
 
 def persist(client, line):
     """Asks until it is not for want of time that there is no answer."""
     said = [""]
-    until(lambda: said.append(client.ask(line)) or "no answer" not in said[-1])
+    becomes_true(lambda: said.append(client.ask(line)) or "no answer" not in said[-1])
     return said[-1]
 
 
@@ -51,13 +52,13 @@ for role, client in clients.items():
     client.send("claim %s nonce=%s" % (role, role))
 cancelled = {}
 for role in ("loud", "quiet"):
-    until(lambda: waiting(role))
+    becomes_true(lambda: waiting(role))
     cancelled[role] = waiting(role)
     for pid in cancelled[role]:
         psql("SELECT pg_cancel_backend(%s)" % pid)
 for role in ("loud", "quiet"):
     # The commit returned; somebody else waits now: the barrier.
-    again = until(lambda: clients[role].has_answered() or waiting(role) - cancelled[role])
+    again = becomes_true(lambda: clients[role].has_answered() or waiting(role) - cancelled[role])
     ok(again and not clients[role].has_answered(), "K4 FACT-6 FAULT-24: a commit with a warning is not believed (%s)" % role,
        clients[role].get() if clients[role].has_answered() else "")
 short = clients["short"].get()

@@ -61,3 +61,23 @@ def free_ports(count):
 def free_port():
     """One such port."""
     return free_ports(1)
+
+
+def is_open(port):
+    """Does somebody accept connections there?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        return True
+    except OSError:
+        return False
+
+
+def is_refused(port):
+    """Nobody does: an answer that is late, or a connection that breaks, is not enough."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
