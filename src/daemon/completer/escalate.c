@@ -369,6 +369,8 @@ void escalate_end(struct escalations *e)
 
 void escalate_stop(struct escalations *e)
 {
+    if (e == NULL)
+        return;
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
     pthread_cond_signal(&e->work);
@@ -378,6 +380,8 @@ void escalate_stop(struct escalations *e)
 
 void escalate_free(struct escalations *e)
 {
+    if (e == NULL)
+        return;
     for (; e->count > 0; e->count--, e->first = (e->first + 1) % QUEUE_MAX)
         log_note(&e->queue[e->first], e->webhook != NULL ? " (the webhook was not told: the daemon ends)" : "");
     pthread_cond_destroy(&e->work);
