@@ -104,21 +104,7 @@ const char *once_tier(const struct once *once)
 
 const struct once_gap *once_gaps(const struct once *once, size_t *count)
 {
-    *count = 0;
-    return once->store->best_effort ? once_store_redis_gaps(count) : NULL;
-}
-
-/* Who wants a record for ever does not want it where it may be lost. */
-static once_result check_tier(const struct once *once, const struct once_request *request, struct once_error *err)
-{
-    if (once->store->best_effort && request->verb == ONCE_VERB_FORGET)
-        return once_fail(err, ONCE_INVALID,
-                         "the best-effort tier does not forget single records: they end with their "
-                         "retention");
-    if (!once->store->best_effort || request->verb != ONCE_VERB_CLAIM || request->claim.retention_ms != ONCE_NEVER)
-        return ONCE_OK;
-    return once_fail(err, ONCE_INVALID,
-                     "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
+    return once_store_gaps(once->store, count);
 }
 
 /* A look-up that names a record by its id. */
@@ -200,7 +186,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
 {
     once_result r = check_request(request, &job->request, err);
     if (r == ONCE_OK)
-        r = check_tier(once, &job->request, err);
+        r = once_store_accepts(once->store, &job->request, err);
     if (r != ONCE_OK)
         return r;
     job->kind = JOB_OPERATION;
