@@ -9,7 +9,7 @@
 #include "daemon/observers/status.h"
 #include "daemon/observers/unknown_count.h"
 #include "daemon/relay_thread.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "http/http_call.h"
 #include "os/notify.h"
 #include "os/stderr_log.h"

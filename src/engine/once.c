@@ -97,9 +97,19 @@ void once_close(struct once *once)
 
 /* ------------------------------------------------------------------ jobs */
 
+const struct once_mac *once_secret(const struct once *once)
+{
+    return &once->store->secret;
+}
+
+bool once_is_best_effort(const struct once *once)
+{
+    return once->store->best_effort;
+}
+
 const char *once_tier(const struct once *once)
 {
-    return once->store->best_effort ? "best-effort" : "full";
+    return once_is_best_effort(once) ? "best-effort" : "full";
 }
 
 const struct once_gap *once_gaps(const struct once *once, size_t *count)
@@ -461,6 +471,15 @@ once_result once_lookup_request_of(struct once *once, const uint8_t record[16], 
     return r;
 }
 
+once_result once_lookup_brief(struct once *once, struct once_grant grant, struct once_page *page,
+                              struct once_error *err)
+{
+    struct once_unfinished wanted = { .fence = grant.fence };
+    memcpy(wanted.record, grant.record, sizeof wanted.record);
+    struct job job = { .kind = JOB_LOOKUP_MANY, .lookup_many = { &wanted, 1, page } };
+    return engine_call(once->engine, &job, err);
+}
+
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
                          struct once_error *err)
 {
@@ -591,9 +610,12 @@ once_result once_set_quotas(struct once *once, const struct quota_rules *rules, 
     return ONCE_OK;
 }
 
-once_result once_usage_step(struct once *once, struct once_usage *usage, struct once_error *err)
+once_result once_usage_step(struct once *once, struct quota_scan *scan, struct once_error *err)
 {
-    return engine_usage(once->engine, usage, err);
+    struct once_usage usage = { .after = scan->after, .last = scan->last };
+    once_result r = engine_usage(once->engine, &usage, err);
+    *scan = (struct quota_scan){ usage.after, usage.last, usage.more };
+    return r;
 }
 
 void once_quota_counters(struct once *once, struct quota_counters *out)
