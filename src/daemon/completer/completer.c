@@ -5,7 +5,7 @@
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "engine/lease_keeper.h"
 #include "http/http_call.h"
 #include "os/crash_point.h"

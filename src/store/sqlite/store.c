@@ -382,6 +382,17 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return r;
 }
 
+static once_result read_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    once_result r = sqlite_store_begin(s, false, err);
+    if (r != ONCE_OK)
+        return r;
+    *now = s->protocol.now;
+    sqlite_store_end_reading(s);
+    return ONCE_OK;
+}
+
 static void close_store(struct once_store *base)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
@@ -409,6 +420,7 @@ static const struct once_store_ops ops = {
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
+    .clock = read_clock,
     .usage = sqlite_store_usage,
     .seal_keys = sqlite_store_seal_keys,
     .close = close_store,
@@ -489,6 +501,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->base.shared = options->shared;
     s->base.encoded = true;
     s->base.has_sweep = true;
+    s->base.schema_version = sqlite_migration_count;
     s->no_migrate = options->no_migrate;
     s->db.clock = options->clock;
     once_os_random(s->writer, sizeof s->writer);
