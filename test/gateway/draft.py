@@ -334,7 +334,7 @@ def m3_m4_m5_s1__the_policy_says_what_is_configured():
     default = next(place for place in said["locations"] if place["location"] == "/on/")
     expect_equal((default["mode"], default["methods"], default["scope"], default["takeover"]), ("on", ["POST", "PATCH"], "all callers", "escalate"), "the defaults")
     expect_equal(default["final_statuses"], [[200, 400], [402, 402], [404, 407], [410, 424], [426, 428], [430, 499]], "the final statuses")
-    expect_equal(default["fingerprint"], {"body": "json where the type says so, else exact", "headers": [], "credentials": [], "excluded_members": []}, "the fingerprint")
+    expect_equal(default["fingerprint"], {"body": "json if the Content-Type is JSON, otherwise exact", "headers": [], "credentials": [], "excluded_members": []}, "the fingerprint")
     expect_equal((default["retention_seconds"], default["max_response_bytes"], default["key_time"]), (86400, 1 << 20, True), "the defaults")
 
 
