@@ -340,7 +340,7 @@ def test_nginx__a_header_that_is_never_replayed(world):
     need_module()
     status, err = started(world, "--replay-header", "Set-Cookie")
     expect_equal(status, 69, "exit status")
-    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header belongs to one answer only and is never replayed', "what nginx said")
+    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header is valid for one answer only and is never replayed', "what nginx said")
 
 
 def test_nginx__module_that_is_none(world):

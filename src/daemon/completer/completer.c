@@ -2,6 +2,7 @@
 #include "daemon/completer/completer.h"
 
 #include "core/err.h"
+#include "core/http_verdict.h"
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
@@ -261,24 +262,18 @@ static void add_own_lines(const struct attempt *a, struct once_buf *lines)
     once_buf_addf(lines, "Once-Checkpoint: :%.*s:\r\n", (int)BASE64_ENCODE_RAW_LENGTH(r->checkpoint.len), coded);
 }
 
-/* As the gateway judges (ngx_http_once_judge). */
 static void judge(struct attempt *a, const struct http_answer *answer)
 {
-    bool rerun = a->reply.record.takeover == ONCE_TAKEOVER_RERUN;
     bool whole = answer->end == HTTP_ANSWERED;
     struct once_outcome outcome = { .status = whole ? answer->status : 502 };
-    if (whole && once_resend_is_final(&a->request, answer->status)) {
-        outcome.state = answer->status < 400 ? ONCE_STATE_SUCCEEDED : ONCE_STATE_FAILED;
-    } else if (rerun || (whole && answer->status < 500)) {
-        outcome.state = ONCE_STATE_FAILED;
-        outcome.retryable = true;
-    } else if (a->reply.record.takeover == ONCE_TAKEOVER_COMPLETER) {
+    enum once_http_verdict verdict = once_http_verdict(
+        whole ? answer->status : 0, once_resend_is_final(&a->request, answer->status), a->reply.record.takeover);
+    if (verdict == ONCE_HTTP_DEFERRED) {
         /* It can be asked: when the lease is over, and with that what may still be on its way. */
         atomic_fetch_add(&a->c->counters.retryable, 1);
         return;
-    } else {
-        outcome.state = ONCE_STATE_UNKNOWN;
     }
+    once_http_outcome(verdict, &outcome);
     if (whole) {
         outcome.body_dropped = answer->dropped;
         outcome.headers = once_buf_span(&answer->headers);
