@@ -22,7 +22,7 @@
 #define CONSUMER_PARALLEL_MAX 256
 #define CONSUMER_WINDOW_MAX 10000
 #define CONSUMER_ATTEMPTS_MAX 1000000
-#define CONSUMER_DEAD_LETTER_OF_TOPIC "topic" /* incoming.letter of what came from a topic of dead letters */
+#define CONSUMER_DEAD_LETTER_OF_TOPIC "topic" /* incoming.dead_letter of what came from a topic of dead letters */
 
 enum consumer_verdict {
     CONSUMER_RETRY = 0,   /* not ended */
