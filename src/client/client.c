@@ -356,7 +356,7 @@ static bool pause_for(int64_t ms, int stop_fd)
 static bool wait_for_next(struct sending *s)
 {
     const struct once_client_options *o = &s->client->options;
-    uint64_t random;
+    uint32_t random;
     once_os_random(&random, sizeof random);
     int64_t asked = s->result.answered && s->result.facts.retry_after ? s->result.retry_after_ms : 0;
     int64_t wait = client_wait_ms(s->tries, o->backoff_ms, o->backoff_ms_max, asked, random);

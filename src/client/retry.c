@@ -1,6 +1,7 @@
 /* retry.c - see retry.h. */
 #include "client/retry.h"
 
+#include "core/backoff.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -96,22 +97,14 @@ bool client_retry_after(once_span value, once_span date, once_time now_ms, int64
     return true;
 }
 
-/* From 0 to `most`, both included. The remainder's bias is below 2^-30 for a day. */
-static int64_t random_up_to(int64_t most, uint64_t random)
-{
-    return (int64_t)(random % ((uint64_t)most + 1));
-}
-
-int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint64_t random)
+int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint32_t random)
 {
     assert(n >= 1);
-    assert(backoff_ms >= 0 && backoff_ms_max >= 0 && retry_after_ms >= 0);
-    int64_t most = backoff_ms < backoff_ms_max ? backoff_ms : backoff_ms_max;
-    for (unsigned i = 1; i < n && most < backoff_ms_max && most > 0; i++)
-        most = most > backoff_ms_max / 2 ? backoff_ms_max : most * 2;
+    assert(retry_after_ms >= 0);
     if (retry_after_ms == 0)
-        return random_up_to(most, random);
+        return once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_FULL }, n - 1, random);
     /* Everybody else was told the same time: a quarter of it, or the first pause, keeps them apart. */
     int64_t apart = retry_after_ms / 4 > backoff_ms ? retry_after_ms / 4 : backoff_ms;
-    return retry_after_ms + random_up_to(apart < most ? apart : most, random);
+    int64_t most = once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_NONE }, n - 1, 0);
+    return retry_after_ms + once_backoff_ms((struct once_backoff){ apart, most, ONCE_JITTER_FULL }, 0, random);
 }
