@@ -44,28 +44,6 @@ once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_spa
 
 /* ------------------------------------------------------------------ answers */
 
-static enum once_arm arm_of(const struct once_record *record)
-{
-    switch (record->state) {
-    case ONCE_STATE_SUCCEEDED:
-    case ONCE_STATE_FAILED:
-        return ONCE_ARM_REPLAY;
-    case ONCE_STATE_UNKNOWN:
-        return ONCE_ARM_UNKNOWN;
-    case ONCE_STATE_RUNNING:
-        return ONCE_ARM_IN_PROGRESS;
-    default:
-        return ONCE_ARM_FENCED; /* the record is gone */
-    }
-}
-
-/* K5, K6: by now the key may stand for another request, or for this one in another life. */
-static bool is_same_operation(const struct attempt *a, const struct once_record *record)
-{
-    return record->created_at == a->created_at &&
-           memcmp(&record->fingerprint, &a->fingerprint, sizeof a->fingerprint) == 0;
-}
-
 once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err)
 {
     a->report->fenced = true;
@@ -75,11 +53,11 @@ once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, s
         r = a->db->ops->lookup(a->db, a->tenant, a->key, reply, err);
         a->db->ops->rollback(a->db);
     }
-    if (r == ONCE_OK && !is_same_operation(a, &reply->record)) {
+    if (r == ONCE_OK && !once_record_is_same_operation(&reply->record, &a->fingerprint, a->created_at)) {
         once_reply_release(reply);
         reply->arm = ONCE_ARM_FENCED;
     } else if (r == ONCE_OK) {
-        reply->arm = arm_of(&reply->record);
+        reply->arm = once_arm_of_state(reply->record.state);
         reply->retry_after_ms = reply->arm == ONCE_ARM_IN_PROGRESS ? a->lease_ms : 0;
     }
     return r;
@@ -94,7 +72,7 @@ once_result attempt_answer_finished(struct attempt *a, const struct once_record 
     record.key = a->key;
     record.headers = outcome->headers;
     record.body = outcome->body;
-    return once_reply_set(reply, arm_of(&record), &record, err);
+    return once_reply_set(reply, once_arm_of_state(record.state), &record, err);
 }
 
 once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *why, struct once_reply *reply,
