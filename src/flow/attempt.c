@@ -42,6 +42,23 @@ once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_spa
     return flow_checkpoint_encode(&flow_checkpoint, &a->checkpoint, err);
 }
 
+once_result attempt_begin(struct attempt *a, struct once_error *err)
+{
+    once_result r = a->db->ops->begin(a->db, err);
+    if (r == ONCE_OK)
+        ONCE_CRASH_POINT("flow.begun");
+    return r;
+}
+
+enum flow_fate attempt_commit(struct attempt *a, const struct flow_change *mark, struct once_error *err)
+{
+    ONCE_CRASH_POINT("flow.written");
+    enum flow_fate fate = a->db->ops->commit(a->db, mark, err);
+    if (fate == FLOW_COMMITTED)
+        ONCE_CRASH_POINT("flow.committed");
+    return fate;
+}
+
 /* ------------------------------------------------------------------ answers */
 
 once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err)
@@ -118,21 +135,18 @@ static once_result end(struct attempt *a, const struct ending *e, struct once_re
 {
     const struct flow_ops *ops = a->db->ops;
     struct once_reply written = { .arm = ONCE_ARM_NONE };
-    once_result r = ops->begin(a->db, err);
+    once_result r = attempt_begin(a, err);
     if (r != ONCE_OK)
         return r;
-    ONCE_CRASH_POINT("flow.begun");
     r = write_ending(a, e, &written, err);
     if (r != ONCE_OK || written.arm != ONCE_ARM_DONE) {
         ops->rollback(a->db);
         once_reply_release(&written);
         return r != ONCE_OK ? r : attempt_answer_fenced(a, reply, err);
     }
-    ONCE_CRASH_POINT("flow.written");
     struct flow_change mark = { .grant = a->grant, .finishes = e->outcome != NULL };
-    switch (ops->commit(a->db, &mark, err)) {
+    switch (attempt_commit(a, &mark, err)) {
     case FLOW_COMMITTED:
-        ONCE_CRASH_POINT("flow.committed");
         if (e->outcome != NULL) {
             r = attempt_answer_finished(a, &written.record, e->outcome, reply, err);
         } else {
@@ -304,10 +318,9 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
     struct once_reply flow_checkpoint = { .arm = ONCE_ARM_NONE };
     const char *escalate = NULL;
     once_time asked = once_os_lease_ms();
-    once_result r = ops->begin(a->db, err);
+    once_result r = attempt_begin(a, err);
     if (r != ONCE_OK)
         return over(r, result);
-    ONCE_CRASH_POINT("flow.begun");
     r = get(a, entry, &before, &got, err);
     bool ours = r == ONCE_OK && got.arm == ONCE_ARM_EXECUTE;
     if (ours)
@@ -320,10 +333,8 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
         *reply = got;
         got = (struct once_reply){ .arm = ONCE_ARM_NONE };
     } else {
-        ONCE_CRASH_POINT("flow.written");
-        enum flow_fate fate = ops->commit(a->db, &mark, err);
+        enum flow_fate fate = attempt_commit(a, &mark, err);
         if (fate == FLOW_COMMITTED) {
-            ONCE_CRASH_POINT("flow.committed");
             flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
             a->report->executed = true;
             attempt_next = ATTEMPT_CONTINUES;
