@@ -6,10 +6,10 @@
 #include "ngx_http_once.h"
 
 #include "core/fingerprint.h"
+#include "core/json_events.h"
 #include "core/span.h"
 
 #include <sys/mman.h>
-#include <yajl/yajl_parse.h>
 
 /* ---------------------------------------------------------------- fingerprint */
 
@@ -266,80 +266,57 @@ typedef struct {
     ngx_str_t                  value;
 } ngx_http_once_member_t;
 
-static int
-ngx_http_once_member_value(ngx_http_once_member_t *m, const void *text, size_t len)
+static void
+ngx_http_once_member_value(ngx_http_once_member_t *m, once_span text)
 {
     if (m->depth == 1 && m->next) {
         m->count++;
-        m->value.data = ngx_pnalloc(m->pool, len + 1);
-        m->value.len = m->value.data != NULL ? len : 0;
-        if (m->value.data != NULL) {
-            ngx_memcpy(m->value.data, text, len);
+        m->value.data = ngx_pnalloc(m->pool, text.len + 1);
+        m->value.len = m->value.data != NULL ? text.len : 0;
+        if (m->value.data != NULL && text.len > 0) {
+            ngx_memcpy(m->value.data, text.ptr, text.len);
         }
     }
 
     m->next = 0;
-    return 1;
 }
 
-static int
-ngx_http_once_member_null(void *m)
-{
-    return ngx_http_once_member_value(m, "", 0);
-}
-
-static int
-ngx_http_once_member_bool(void *m, int value)
-{
-    return ngx_http_once_member_value(m, value ? "true" : "false", value ? 4 : 5);
-}
-
-static int
-ngx_http_once_member_number(void *m, const char *text, size_t len)
-{
-    return ngx_http_once_member_value(m, text, len);
-}
-
-static int
-ngx_http_once_member_string(void *m, const unsigned char *text, size_t len)
-{
-    return ngx_http_once_member_value(m, text, len);
-}
-
-static int
-ngx_http_once_member_key(void *data, const unsigned char *name, size_t len)
+static bool
+ngx_http_once_member_event(void *data, enum once_json_event event, once_span bytes)
 {
     ngx_http_once_member_t  *m = data;
 
-    m->next = m->depth == 1 && !m->array && once_span_equal(m->name, once_span_of(name, len));
-    return 1;
-}
+    switch (event) {
 
-static int
-ngx_http_once_member_map(void *data)
-{
-    ngx_http_once_member_t  *m = data;
+    case ONCE_JSON_NAME:
+        m->next = m->depth == 1 && !m->array && once_span_equal(m->name, bytes);
+        break;
 
-    m->count += m->depth == 1 && m->next;  /* an object has no text, but counts as found */
-    m->next = 0;
-    m->depth++;
-    return 1;
-}
+    case ONCE_JSON_ARRAY:
+    case ONCE_JSON_OBJECT:
+        m->array |= m->depth == 0 && event == ONCE_JSON_ARRAY;
+        m->count += m->depth == 1 && m->next;  /* a container has no text, but counts as there */
+        m->next = 0;
+        m->depth++;
+        break;
 
-static int
-ngx_http_once_member_array(void *data)
-{
-    ngx_http_once_member_t  *m = data;
+    case ONCE_JSON_END:
+        m->depth--;
+        break;
 
-    m->array |= m->depth == 0;
-    return ngx_http_once_member_map(data);
-}
+    case ONCE_JSON_TRUE:
+        ngx_http_once_member_value(m, ONCE_LIT("true"));
+        break;
 
-static int
-ngx_http_once_member_end(void *data)
-{
-    ((ngx_http_once_member_t *) data)->depth--;
-    return 1;
+    case ONCE_JSON_FALSE:
+        ngx_http_once_member_value(m, ONCE_LIT("false"));
+        break;
+
+    default:
+        ngx_http_once_member_value(m, bytes);
+    }
+
+    return true;
 }
 
 ngx_int_t
@@ -348,20 +325,7 @@ ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     void                    *mapped, *copied;
     once_span                body;
     ngx_str_t               *name = (ngx_str_t *) data;
-    yajl_handle              parser;
     ngx_http_once_member_t   m;
-
-    static const yajl_callbacks  callbacks = {
-        .yajl_null = ngx_http_once_member_null,
-        .yajl_boolean = ngx_http_once_member_bool,
-        .yajl_number = ngx_http_once_member_number,
-        .yajl_string = ngx_http_once_member_string,
-        .yajl_start_map = ngx_http_once_member_map,
-        .yajl_map_key = ngx_http_once_member_key,
-        .yajl_end_map = ngx_http_once_member_end,
-        .yajl_start_array = ngx_http_once_member_array,
-        .yajl_end_array = ngx_http_once_member_end,
-    };
 
     v->not_found = 1;
 
@@ -369,19 +333,11 @@ ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     m.name = once_span_of(name->data + sizeof("once_json_") - 1, name->len - (sizeof("once_json_") - 1));
     m.pool = r->pool;
 
-    if (ngx_http_once_map_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0) {
-        parser = yajl_alloc(&callbacks, NULL, &m);
-
-        if (parser != NULL) {
-            if (yajl_parse(parser, body.ptr, body.len) == yajl_status_ok
-                && yajl_complete_parse(parser) == yajl_status_ok
-                && m.count == 1 && m.value.len > 0)
-            {
-                (void) ngx_http_once_set_variable(v, m.value.data, m.value.len);
-            }
-
-            yajl_free(parser);
-        }
+    if (ngx_http_once_map_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0
+        && once_json_parse(body, ngx_http_once_member_event, &m, NULL) == ONCE_OK
+        && m.count == 1 && m.value.len > 0)
+    {
+        (void) ngx_http_once_set_variable(v, m.value.data, m.value.len);
     }
 
     ngx_http_once_release_body(&body, mapped, copied);

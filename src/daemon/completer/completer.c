@@ -1,6 +1,7 @@
 /* completer.c - see completer.h. */
 #include "daemon/completer/completer.h"
 
+#include "core/backoff.h"
 #include "core/err.h"
 #include "core/http_verdict.h"
 #include "core/span.h"
@@ -552,13 +553,11 @@ static bool is_due(const struct once_record *r, once_time now)
 {
     uint64_t seed = r->grant.fence * 0x9e3779b97f4a7c15u;
     seed ^= seed >> 29;
-    int doubled = r->attempt < 20 ? (int)r->attempt - 1 : 19;
-    int64_t longest = (int64_t)BACKOFF_MS << doubled;
-    if (longest > BACKOFF_MS_MAX)
-        longest = BACKOFF_MS_MAX;
+    int64_t pause = once_backoff_ms((struct once_backoff){ BACKOFF_MS, BACKOFF_MS_MAX, ONCE_JITTER_FULL },
+                                    r->attempt - 1, (uint32_t)(seed >> 32));
     once_time since = r->state == ONCE_STATE_RUNNING ? r->lease_until : r->finished_at;
     int64_t waited = now - since;
-    return waited < 0 || waited >= (int64_t)(seed % (uint64_t)longest); /* < 0: clocks differ; do not wait for ever */
+    return waited < 0 || waited >= pause; /* < 0: clocks differ; do not wait for ever */
 }
 
 /* COMPLETER-5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative
