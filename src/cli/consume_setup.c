@@ -139,8 +139,8 @@ bool consume_setup_option(struct consume_setup *setup, enum consume_option optio
         return duration(setup, name, false, ONCE_LEASE_MS_MAX, &o->consumer.lease_ms);
     case CONSUME_OPTION_RETENTION:
         return duration(setup, name, true, ONCE_RETENTION_MS_MAX, &o->consumer.retention_ms);
-    case CONSUME_OPTION_HORIZON:
-        return duration(setup, name, false, ONCE_RETENTION_MS_MAX, &o->horizon_ms);
+    case CONSUME_OPTION_REDELIVERY_WINDOW:
+        return duration(setup, name, false, ONCE_RETENTION_MS_MAX, &o->redelivery_window_ms);
     case CONSUME_OPTION_BACKOFF:
         return duration(setup, name, false, HOUR_MS, &o->consumer.backoff_ms);
     case CONSUME_OPTION_BACKOFF_MAX:

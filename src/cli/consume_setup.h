@@ -25,7 +25,7 @@ enum consume_option {
     CONSUME_OPTION_TIMEOUT,
     CONSUME_OPTION_LEASE,
     CONSUME_OPTION_RETENTION,
-    CONSUME_OPTION_HORIZON,
+    CONSUME_OPTION_REDELIVERY_WINDOW,
     CONSUME_OPTION_BACKOFF,
     CONSUME_OPTION_BACKOFF_MAX,
     CONSUME_OPTION_CA_FILE,
@@ -50,7 +50,7 @@ enum consume_option {
     { prefix "timeout", required_argument, NULL, (first) + CONSUME_OPTION_TIMEOUT },            \
     { prefix "lease", required_argument, NULL, (first) + CONSUME_OPTION_LEASE },                \
     { prefix "retention", required_argument, NULL, (first) + CONSUME_OPTION_RETENTION },        \
-    { prefix "horizon", required_argument, NULL, (first) + CONSUME_OPTION_HORIZON },            \
+    { prefix "redelivery-window", required_argument, NULL, (first) + CONSUME_OPTION_REDELIVERY_WINDOW },            \
     { prefix "backoff", required_argument, NULL, (first) + CONSUME_OPTION_BACKOFF },            \
     { prefix "backoff-max", required_argument, NULL, (first) + CONSUME_OPTION_BACKOFF_MAX },    \
     { prefix "ca-file", required_argument, NULL, (first) + CONSUME_OPTION_CA_FILE },            \
@@ -66,12 +66,24 @@ enum consume_option {
 #define CONSUME_HELP_PREFIXED                                                                                          \
     "  --consume SOURCE   consume messages, as 'once consume' does, in its own thread\n"                               \
     "  --consumer NAME    whose messages\n"                                                                            \
-    "  --consume-to URL, --consume-exec COMMAND, --consume-id-from HOW, --consume-attempts N,\n"                       \
-    "  --consume-dead-letter T, --consume-takeover HOW, --consume-parallel N,\n"                                       \
-    "  --consume-window N, --consume-timeout DUR, --consume-lease DUR,\n"                                              \
-    "  --consume-retention DUR, --consume-horizon DUR, --consume-backoff DUR,\n"                                       \
-    "  --consume-backoff-max DUR, --consume-ca-file F, --consume-nats-creds F,\n"                                      \
-    "  --consume-amqp-login F, --consume-kafka-config F\n"                                                             \
+    "  --consume-to URL\n"                                                                                             \
+    "  --consume-exec COMMAND\n"                                                                                       \
+    "  --consume-id-from HOW\n"                                                                                        \
+    "  --consume-attempts N\n"                                                                                         \
+    "  --consume-dead-letter T\n"                                                                                      \
+    "  --consume-takeover HOW\n"                                                                                       \
+    "  --consume-parallel N\n"                                                                                         \
+    "  --consume-window N\n"                                                                                           \
+    "  --consume-timeout DUR\n"                                                                                        \
+    "  --consume-lease DUR\n"                                                                                          \
+    "  --consume-retention DUR\n"                                                                                      \
+    "  --consume-redelivery-window DUR\n"                                                                              \
+    "  --consume-backoff DUR\n"                                                                                        \
+    "  --consume-backoff-max DUR\n"                                                                                    \
+    "  --consume-ca-file F\n"                                                                                          \
+    "  --consume-nats-creds F\n"                                                                                       \
+    "  --consume-amqp-login F\n"                                                                                       \
+    "  --consume-kafka-config F\n"                                                                                     \
     "                     as the options of 'once consume' by these names\n"
 
 struct consume_setup {

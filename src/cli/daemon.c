@@ -3,6 +3,7 @@
  * over a unix socket, and to everybody else over HTTP on loopback.
  */
 #include "cli/console_setup.h"
+#include "cli/consume_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
@@ -11,6 +12,7 @@
 #include "daemon/api/api.h"
 #include "daemon/api/listen.h"
 #include "daemon/completer/completer.h"
+#include "daemon/consumer_thread.h"
 #include "daemon/observers/decisions.h"
 #include "daemon/observers/health.h"
 #include "daemon/observers/quota_count.h"
@@ -20,6 +22,7 @@
 #include "daemon/socket/server.h"
 #include "engine/handle.h"
 #include "http/http_call.h"
+#include "messages/dead_letters/dead_letters.h"
 #include "os/notify.h"
 #include "os/signals.h"
 #include "os/stderr_log.h"
@@ -41,6 +44,7 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
+    "                   [--consume SOURCE --consumer NAME --consume-to URL]\n"
     "                   [--console ADDR|PATH] [--log-decisions json|logfmt] [--otlp URL]\n"
     "                   [--quota KIND=N,...] [--quota-tenant TENANT:KIND=N,...]...\n"
     "\n"
@@ -87,6 +91,10 @@ static const char help[] =
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
     "                     store, if that is PostgreSQL\n"
     RELAY_HELP("relay-")
+    CONSUME_HELP_PREFIXED
+    "  --consume-store URL\n"
+    "                     the database with its records and dead letters; default\n"
+    "                     $ONCE_CONSUME_STORE, else the store, if that is PostgreSQL\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_QUIET
@@ -112,11 +120,13 @@ enum {
     OPTION_QUOTA,
     OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
+    OPTION_CONSUME_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
     OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
+    OPTION_CONSUME = OPTION_RELAY + RELAY_OPTION_COUNT,  /* the first of consume_setup.h's */
 };
 
 /* Calls that wait for the engine: of many connections. */
@@ -138,6 +148,11 @@ struct daemon {
     struct relay_setup relay;
     struct relay_counters relay_counters;
     const char *relay_store;
+    struct consume_setup consume;
+    struct consume_counters consume_counters;
+    const char *consume_store;
+    char consume_url[ONCE_URL_LEN_MAX + 1];
+    struct once_options store_options; /* for a second handle, of the consumer */
     struct status status;
     enum decisions_format log_format;
     const char *log_file; /* NULL: standard error */
@@ -272,6 +287,40 @@ static int prepare_relay(struct daemon *d)
     return ONCE_EXIT_OK;
 }
 
+static bool check_consume(struct daemon *d)
+{
+    if (d->consume_store != NULL && !d->consume.given) {
+        once_cli_usage(&d->cli, "--consume-store is for --consume");
+        return false;
+    }
+    return !d->consume.given || consume_setup_check(&d->consume);
+}
+
+/* Its records are in a database that others may use besides the daemon: an SQLite store is the daemon's alone. */
+static int prepare_consume(struct daemon *d)
+{
+    struct once_error err;
+    struct consume_options *o = &d->consume.options;
+    const char *named = getenv("ONCE_CONSUME_STORE");
+    if (d->consume_store == NULL && named != NULL && named[0] != '\0')
+        d->consume_store = named;
+    if (d->consume_store == NULL && strncmp(d->cli.url, "postgres", 8) != 0)
+        return once_cli_usage(&d->cli,
+                              "--consume: which store? --consume-store URL names the database for its records; "
+                              "the daemon's own SQLite or Redis store cannot have them");
+    if (d->consume_store == NULL)
+        d->consume_store = d->cli.url;
+    if (once_store_url(d->consume_store, true, d->consume_url, &err) != ONCE_OK ||
+        (o->dead_letter_topic == NULL && dead_letters_check(d->consume_url, &err) != ONCE_OK))
+        return once_cli_usage(&d->cli, "--consume-store: %s", err.text);
+    o->store_url = d->consume_url;
+    o->counters = &d->consume_counters;
+    o->consumer.target.mask = d->signals.mask;
+    o->consumer.tracer = &d->otlp.tracer;
+    once_cli_seal(&d->cli, &d->store_options);
+    return ONCE_EXIT_OK;
+}
+
 /* Before there is a store, or a socket that somebody could connect to. */
 static int prepare_escalation(struct daemon *d)
 {
@@ -340,6 +389,8 @@ static void put_more(void *arg, FILE *file)
     exporter_put(d->otlp.tracer.exporter, file);
     if (d->relay.given)
         relay_counters_put(&d->relay_counters, d->relay.patterns, d->relay.relay.route_count, file);
+    if (d->consume.given)
+        consume_counters_put(&d->consume_counters, file);
 }
 
 static void on_escalated(void *arg, struct once_grant grant, once_time since, const char *why)
@@ -406,12 +457,14 @@ struct services {
     struct completer *completer;
     struct console *console;
     struct relay_thread *relay_thread;
+    struct consumer_thread *consumer_thread;
     struct quota_count *quota_count;
     struct unknown_count *unknown_count;
 };
 
 static void stop_services(struct services *o)
 {
+    consumer_thread_end(o->consumer_thread);
     relay_thread_end(o->relay_thread); /* it needs its time: all of them at once */
     quota_count_stop(o->quota_count);
     console_stop(o->console);
@@ -420,6 +473,7 @@ static void stop_services(struct services *o)
     health_stop(o->health);
     completer_stop(o->completer);
     relay_thread_stop(o->relay_thread);
+    consumer_thread_stop(o->consumer_thread);
 }
 
 static void on_ending(void *arg)
@@ -437,6 +491,7 @@ static void fill_status(struct daemon *d, const struct once_api_options *of)
     d->status.escalations = of->escalations;
     d->status.completer = of->completer;
     d->status.relay = d->relay.given ? &d->relay_counters : NULL;
+    d->status.consume = d->consume.given ? &d->consume_counters : NULL;
 }
 
 static int start_services(struct daemon *d, const struct server *server, struct services *o)
@@ -478,6 +533,9 @@ static int start_services(struct daemon *d, const struct server *server, struct 
         return once_cli_error(&d->cli, &err, "serve the console");
     if (relays && relay_thread_start(&d->relay.relay, &o->relay_thread, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "relay");
+    if (d->consume.given &&
+        consumer_thread_start(&d->consume.options, &d->store_options, &o->consumer_thread, &err) != ONCE_OK)
+        return once_cli_error(&d->cli, &err, "consume");
     return ONCE_EXIT_OK;
 }
 
@@ -594,6 +652,8 @@ static int run(struct daemon *d)
     };
     once_cli_seal(&d->cli, &options);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK && d->consume.given)
+        exit = prepare_consume(d);
     if (exit == ONCE_EXIT_OK)
         exit = prepare_escalation(d);
     if (exit == ONCE_EXIT_OK)
@@ -636,11 +696,13 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "quota", required_argument, NULL, OPTION_QUOTA },
         { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        { "consume-store", required_argument, NULL, OPTION_CONSUME_STORE },
         { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
         { "log-file", required_argument, NULL, OPTION_LOG_FILE },
         OTLP_OPTIONS(OPTION_OTLP),
         OTLP_OPTIONS_RATIO(OPTION_OTLP),
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
+        CONSUME_OPTIONS_PREFIXED(OPTION_CONSUME),
         { 0 },
     };
     const char *socket = NULL;
@@ -670,6 +732,8 @@ static int parse(struct daemon *d, int argc, char **argv)
             good = once_cli_quota(&d->cli, &d->quotas, c == OPTION_QUOTA_TENANT);
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
+        else if (c == OPTION_CONSUME_STORE)
+            d->consume_store = optarg;
         else if (c == OPTION_LOG_DECISIONS)
             good = set_log_format(d, optarg);
         else if (c == OPTION_LOG_FILE)
@@ -678,8 +742,10 @@ static int parse(struct daemon *d, int argc, char **argv)
             good = console_setup_option(&d->cli, &d->console, (enum console_option)(c - OPTION_CONSOLE));
         else if (c >= OPTION_OTLP && c < OPTION_RELAY)
             good = otlp_setup_option(&d->otlp, (enum otlp_option)(c - OPTION_OTLP));
-        else if (c >= OPTION_RELAY)
+        else if (c >= OPTION_RELAY && c < OPTION_CONSUME)
             good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
+        else if (c >= OPTION_CONSUME)
+            good = consume_setup_option(&d->consume, (enum consume_option)(c - OPTION_CONSUME));
         else
             return d->cli.exit;
         if (!good)
@@ -694,7 +760,8 @@ static int parse(struct daemon *d, int argc, char **argv)
         return ONCE_EXIT_USAGE;
     if (d->log_file != NULL && d->log_format == DECISIONS_OFF)
         return once_cli_usage(&d->cli, "--log-file is for --log-decisions json or logfmt");
-    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
+    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !check_consume(d) ||
+        !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
     return -1;
 }
@@ -705,6 +772,7 @@ int once_cli_daemon(int argc, char **argv)
                         .http = ONCE_API_LISTEN_DEFAULT,
                         .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
     relay_setup_init(&d.relay, &d.cli, true);
+    consume_setup_init(&d.consume, &d.cli, true);
     quota_rules_init(&d.quotas);
     otlp_setup_init(&d.otlp, &d.cli, "once");
     int exit = parse(&d, argc, argv);

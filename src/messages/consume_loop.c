@@ -38,7 +38,7 @@ struct consume_loop {
     struct consumer *consumer;
     struct dead_letter_sink dead_letters;
     char sink_url[ONCE_URL_LEN_MAX + 1];
-    struct item *dead_letters; /* of the table, that are being delivered */
+    struct item *retried; /* of the table, that are being delivered */
     /* Dead letters, and letters that were delivered, whose end could not be stored yet; oldest first. */
     struct item *stuck, *stuck_last;
     size_t stuck_count;
@@ -103,7 +103,7 @@ static void free_item(struct item *item)
 
 static void drop_letter(struct consume_loop *loop, const struct item *item)
 {
-    for (struct item **at = &loop->dead_letters; *at != NULL; at = &(*at)->next)
+    for (struct item **at = &loop->retried; *at != NULL; at = &(*at)->next)
         if (*at == item) {
             *at = item->next;
             return;
@@ -232,7 +232,7 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
 {
     struct consume_loop *loop = arg;
     const char *id = from->message.id;
-    if (is_in(loop->dead_letters, id) || is_in(loop->stuck, id))
+    if (is_in(loop->retried, id) || is_in(loop->stuck, id))
         return;
     struct item *item = room_of(loop) > 0 ? calloc(1, sizeof *item) : NULL;
     if (item == NULL || message_id.len > ONCE_KEY_LEN_MAX) {
@@ -259,8 +259,8 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
     item->delivery = (struct delivery){ .incoming = &item->dead_letter,
                                         .owner = item,
                                         .id = once_span_of(item->id, message_id.len) };
-    item->next = loop->dead_letters;
-    loop->dead_letters = item;
+    item->next = loop->retried;
+    loop->retried = item;
     consumer_admit(loop->consumer, &item->delivery);
 }
 
@@ -272,7 +272,7 @@ static void look_for_letters(struct consume_loop *loop)
         return;
     /* Those that are here are due, too. */
     size_t count = 0;
-    for (const struct item *i = loop->dead_letters; i != NULL; i = i->next)
+    for (const struct item *i = loop->retried; i != NULL; i = i->next)
         count++;
     if (dead_letters_due(loop->dead_letters.table, loop->o->consumer.name, (int32_t)(room + count), admit_dead_letter,
                          loop, &err) != ONCE_OK)
@@ -383,10 +383,8 @@ static once_result open_dead_letters(struct consume_loop *loop, struct once_erro
 {
     const struct consume_options *o = loop->o;
     loop->dead_letters.consumer = o->consumer.name;
-    if (o->dead_letter_topic == NULL) {
-        once_result r = dead_letters_open(o->store_url, &loop->dead_letters.table, err);
-        return r == ONCE_INVALID ? once_fail(err, r, "%s; give a --dead-letter topic", err->text) : r;
-    }
+    if (o->dead_letter_topic == NULL)
+        return dead_letters_open(o->store_url, &loop->dead_letters.table, err);
     source_sink_url(loop->source, loop->sink_url, sizeof loop->sink_url);
     struct sink_options like = { .url = loop->sink_url,
                                  .timeout_ms = CONSUME_BROKER_MS,
@@ -419,7 +417,7 @@ once_result consume_loop_open(const struct consume_options *options, struct cons
 static once_result check_retention(struct consume_loop *loop, struct once_error *err)
 {
     const struct consume_options *o = loop->o;
-    int64_t window = o->horizon_ms, keeps = o->consumer.retention_ms;
+    int64_t window = o->redelivery_window_ms, keeps = o->consumer.retention_ms;
     char text[400], kept[ONCE_DURATION_TEXT_LEN], needed[ONCE_DURATION_TEXT_LEN];
     if (keeps == ONCE_NEVER)
         return ONCE_OK;

@@ -38,7 +38,7 @@ struct consume_options {
     size_t rule_count;
     const char *store_url;         /* whose table takes the dead letters */
     const char *dead_letter_topic; /* of the same broker; NULL: the table */
-    int64_t horizon_ms;            /* for how long the broker may deliver a message again; 0: as the broker tells */
+    int64_t redelivery_window_ms;  /* for how long the broker may deliver a message again; 0: as the broker tells */
     int64_t report_ms;
     bool drain; /* end when the source has no more messages */
     int wake;   /* a descriptor: waiting ends when it is readable */

@@ -9,16 +9,29 @@
 #include <assert.h>
 #include <stdio.h>
 
+static bool is_postgres(const char *url)
+{
+    return strncmp(url, "postgresql:", 11) == 0 || strncmp(url, "postgres:", 9) == 0;
+}
+
+once_result dead_letters_check(const char *url, struct once_error *err)
+{
+    char scheme[ONCE_URL_SHOWN_LEN];
+    if (is_postgres(url) || strncmp(url, "sqlite:", 7) == 0)
+        return ONCE_OK;
+    once_url_scheme(url, scheme);
+    return once_fail(
+        err, ONCE_INVALID,
+        "'%s' has no table for dead letters: postgresql://... and sqlite:PATH have; give a --dead-letter topic",
+        scheme);
+}
+
 once_result dead_letters_open(const char *url, struct dead_letters **out, struct once_error *err)
 {
-    if (strncmp(url, "postgresql:", 11) == 0 || strncmp(url, "postgres:", 9) == 0)
-        return dead_letters_pg_create(url, out, err);
-    if (strncmp(url, "sqlite:", 7) == 0)
-        return dead_letters_sqlite_create(url + 7, out, err);
-    char scheme[ONCE_URL_SHOWN_LEN];
-    once_url_scheme(url, scheme);
-    return once_fail(err, ONCE_INVALID, "'%s' has no table for dead letters: postgresql://... and sqlite:PATH have",
-                     scheme);
+    once_result r = dead_letters_check(url, err);
+    if (r != ONCE_OK)
+        return r;
+    return is_postgres(url) ? dead_letters_pg_create(url, out, err) : dead_letters_sqlite_create(url + 7, out, err);
 }
 
 void dead_letters_close(struct dead_letters *l)

@@ -47,7 +47,8 @@ struct dead_letters {
     const struct dead_letters_ops *ops;
 };
 
-/* A URL as once_store_url() makes it. ONCE_INVALID where the store has no such table: a daemon's, or Redis. */
+/* For a URL as once_store_url() makes it. ONCE_INVALID: the store has no such table, being a daemon's, or Redis. */
+once_result dead_letters_check(const char *url, struct once_error *err);
 once_result dead_letters_open(const char *url, struct dead_letters **out, struct once_error *err);
 void dead_letters_close(struct dead_letters *l); /* NULL is fine */
 void dead_letter_id(once_span consumer, once_span message_id, once_span payload, char out[ONCE_UUID_LEN + 1]);
