@@ -52,8 +52,8 @@ static int become(const struct once_serve_user *user)
 /* Credentials of the store stay out of the HTTP workers: whoever takes over one of those reads its environment. */
 static void forget_secrets(void)
 {
-    static const char *const names[] = { "ONCE_STORE", "ONCE_RELAY_STORE", "ONCE_CONSOLE_OUTBOX", "ONCE_REDIS_PASSWORD",
-                                         "PGPASSWORD" };
+    static const char *const names[] = { "ONCE_STORE",          "ONCE_RELAY_STORE",    "ONCE_CONSUME_STORE",
+                                         "ONCE_CONSOLE_OUTBOX", "ONCE_REDIS_PASSWORD", "PGPASSWORD" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

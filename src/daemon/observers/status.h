@@ -17,6 +17,7 @@ struct status {
     const struct escalate_counters *escalations;
     const struct completer_counters *completer;
     const struct relay_counters *relay;
+    const struct consume_counters *consume;
 };
 
 /* Of type server_options.status; `arg` is a struct status. */

@@ -26,7 +26,7 @@ enum { POSTS_MAX = 32, SAID_MAX = 120 };
 static const int64_t retry_after_max_ms = 24 * 3600 * 1000LL;
 
 struct post {
-    struct outbox_message *message; /* NULL: free */
+    const struct message *message; /* NULL: free */
     CURL *curl;
     struct curl_slist *headers;
     char said[SAID_MAX]; /* the beginning of the answer */
@@ -89,7 +89,7 @@ static bool add_own_headers(struct post *post, once_span lines)
     return ok;
 }
 
-static bool add_headers(struct webhook *w, struct post *post, const struct outbox_message *m)
+static bool add_headers(struct webhook *w, struct post *post, const struct message *m)
 {
     int64_t now_s = once_os_clock.wall(once_os_clock.arg) / 1000;
     bool ok = add_header(post, "Idempotency-Key", "\"%s\"", m->id) && add_header(post, "webhook-id", "%s", m->id) &&
@@ -120,7 +120,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
     return len;
 }
 
-static bool prepare(struct webhook *w, struct post *post, const struct outbox_message *m)
+static bool prepare(struct webhook *w, struct post *post, const struct message *m)
 {
     const struct sink_options *options = &w->base.options;
     CURL *curl = post->curl;
@@ -145,7 +145,7 @@ static bool prepare(struct webhook *w, struct post *post, const struct outbox_me
 static void end(struct webhook *w, struct post *post, enum sink_result result, int64_t retry_after_ms,
                 const char *reason)
 {
-    struct outbox_message *m = post->message;
+    const struct message *m = post->message;
     curl_multi_remove_handle(w->multi, post->curl);
     curl_slist_free_all(post->headers);
     post->headers = NULL;
@@ -154,7 +154,7 @@ static void end(struct webhook *w, struct post *post, enum sink_result result, i
     w->base.options.done(w->base.options.arg, m, result, retry_after_ms, reason);
 }
 
-static bool webhook_start(struct sink *sink, struct outbox_message *m)
+static bool webhook_start(struct sink *sink, const struct message *m)
 {
     struct webhook *w = webhook_of(sink);
     struct post *post = NULL;
@@ -199,7 +199,7 @@ static bool was_not_sent(CURL *curl, CURLcode code)
 
 static void finish(struct webhook *w, struct post *post, CURLcode code)
 {
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     long status = 0;
     curl_off_t retry_after = 0;
     curl_easy_getinfo(post->curl, CURLINFO_RESPONSE_CODE, &status);
