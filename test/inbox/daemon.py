@@ -12,8 +12,7 @@ import threading
 
 from consumetest import *
 
-sys.path.append(os.path.join(HERE, "../outbox"))
-import metrics
+from lib import metrics
 
 CASES = []
 
