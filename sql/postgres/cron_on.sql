@@ -10,7 +10,7 @@ DECLARE
     until timestamptz := clock_timestamp() + interval '50 seconds';
 BEGIN
     LOOP
-        SELECT e.more INTO more FROM once.expire(10000) e;
+        SELECT e.more INTO more FROM once.expire(ONCE_EXPIRE_BUDGET_MAX) e;
         COMMIT;
         EXIT WHEN NOT more OR clock_timestamp() > until;
     END LOOP;

@@ -8,5 +8,5 @@ SELECT c.record, c.prev, c.attempt, c.flags, c.takeover, ifnull(c.created_at, c.
   FROM once_result r
  CROSS JOIN once_claim c ON c.fence = r.fence
   LEFT JOIN once_progress p ON p.fence = r.fence
- WHERE r.state = 4 AND r.fence < ?1
+ WHERE r.state = ONCE_STATE_UNKNOWN AND r.fence < ?1
  ORDER BY r.fence DESC

@@ -28,10 +28,9 @@ CREATE TABLE once_claim (
     record              BLOB NOT NULL CHECK (length(record) = 16),
     prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
-    flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
-                                           -- 8: after one that was running and may have sent something;
-                                           -- from 256 on: its route, as in once_route; 63: other
-    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 4),
+    flags               INTEGER NOT NULL,  -- SQLITE_FLAG_..., and its route (once_route, or ONCE_ROUTE_OTHER) from
+                                           -- SQLITE_ROUTE_SHIFT on: src/store/format.h
+    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN ONCE_TAKEOVER_ESCALATE AND ONCE_TAKEOVER_COMPLETER),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
     lease_ms            INTEGER NOT NULL,
@@ -41,15 +40,15 @@ CREATE TABLE once_claim (
     fingerprint_version INTEGER NOT NULL,
     fingerprint         BLOB NOT NULL CHECK (length(fingerprint) = 32),
     nonce               BLOB NOT NULL CHECK (length(nonce) = 16),
-    tenant              BLOB NOT NULL CHECK (length(tenant) <= 255),
-    key                 BLOB CHECK (length(key) BETWEEN 1 AND 255),  -- NULL: key texts are not kept
+    tenant              BLOB NOT NULL CHECK (length(tenant) <= ONCE_TENANT_LEN_MAX),
+    key                 BLOB CHECK (length(key) BETWEEN 1 AND ONCE_KEY_LEN_MAX),  -- NULL: key texts are not kept
     sum                 INTEGER NOT NULL   -- XXH64 of all of the above
 ) STRICT;
 
 -- What claims are about, for people: names as small numbers, given for good.
 CREATE TABLE once_route (
-    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
-    name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64)
+    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND ONCE_ROUTE_COUNT_MAX),
+    name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND ONCE_ROUTE_LEN_MAX)
 ) STRICT;
 
 CREATE TABLE once_progress (
@@ -72,7 +71,7 @@ CREATE TABLE once_request (
 
 CREATE TABLE once_result (
     fence       INTEGER PRIMARY KEY,
-    state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 6),  -- enum once_state; 5: released, 6: superseded
+    state       INTEGER NOT NULL CHECK (state BETWEEN ONCE_STATE_SUCCEEDED AND ONCE_STORED_SUPERSEDED),  -- enum once_state, or ONCE_STORED_...
     retryable   INTEGER NOT NULL CHECK (retryable IN (0, 1)),
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
@@ -86,7 +85,7 @@ CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
 -- Whose headers and body go next, of those that go before their record.
 CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT NULL;
 -- What somebody has to look into: a few, to be found without a walk.
-CREATE INDEX once_unknown ON once_result (fence) WHERE state = 4;
+CREATE INDEX once_unknown ON once_result (fence) WHERE state = ONCE_STATE_UNKNOWN;
 
 -- The key index (src/store/sqlite/index.c): segments cover fences up to closed_to, the
 -- tail those up to tail_to; what a process with the index in RAM wrote beyond is read

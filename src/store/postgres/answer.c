@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "store/format.h"
 #include "store/postgres/param.h"
 #include "store/postgres/route.h"
 
@@ -263,23 +264,22 @@ enum {
     REPLAYED_IS_NAMED,
     REPLAYED_COLUMNS
 };
-enum { STATE_BITS = 15, STATE_DROPPED = 32, TAKEOVER_BITS = 15, TAKEOVER_FORGOTTEN = 256 };
 
 /* As once.replay_answers has it; whose it is, the asker said himself. */
 static once_result replay(const PGresult *r, int row, struct once_op *op, struct once_error *err)
 {
     const struct once_claim *claim = &op->request->claim;
     int64_t state = pg_int(r, row, REPLAYED_STATE), takeover = pg_int(r, row, REPLAYED_TAKEOVER);
-    bool is_buried = pg_bool(r, row, REPLAYED_IS_BURIED), forgotten = (takeover & TAKEOVER_FORGOTTEN) != 0;
+    bool is_buried = pg_bool(r, row, REPLAYED_IS_BURIED), forgotten = (takeover & PG_FLAG_FORGOTTEN) != 0;
     once_span none = once_span_of(NULL, 0);
     struct once_record record = {
         .grant.fence = (uint64_t)pg_int(r, row, REPLAYED_FENCE),
         .tenant = forgotten ? none : claim->tenant,
         .key = pg_bool(r, row, REPLAYED_IS_NAMED) ? claim->key : none,
-        .state = (enum once_state)(state & STATE_BITS),
-        .body_dropped = (state & STATE_DROPPED) != 0 || is_buried,
+        .state = (enum once_state)(state & PG_STATE_MASK),
+        .body_dropped = (state & PG_BODY_DROPPED) != 0 || is_buried,
         .body_expired = is_buried,
-        .takeover = (enum once_takeover)(takeover & TAKEOVER_BITS),
+        .takeover = (enum once_takeover)(takeover & PG_TAKEOVER_MASK),
         .attempt = (uint32_t)pg_int(r, row, REPLAYED_ATTEMPT),
         .status = (int32_t)pg_int(r, row, REPLAYED_STATUS),
         .retention_ms = pg_int(r, row, REPLAYED_RETENTION),

@@ -3,6 +3,7 @@
 
 #include "core/span.h"
 #include "once.h"
+#include "store/format.h"
 #include "store/postgres/param.h"
 
 #include <stdlib.h>
@@ -14,13 +15,11 @@ static once_span record_span(const struct once_op *op)
 
 #define ANSWER "SELECT a.* FROM "
 
-enum { UUID_TEXT_LEN = 36, PACKED = 128, ROUTE = 512 };
-
 /* As once.claim has it. */
 static int64_t takeover_code(const struct once_op *op)
 {
     const struct once_claim *claim = &op->request->claim;
-    return (int64_t)claim->takeover + (claim->intent ? 32 : 0) + (int64_t)op->route * ROUTE;
+    return (int64_t)claim->takeover + (claim->intent ? PG_FLAG_INTENT : 0) + (int64_t)op->route * PG_ROUTE_UNIT;
 }
 
 static int hex_digit(uint8_t c)
@@ -31,10 +30,10 @@ static int hex_digit(uint8_t c)
 /* The usual text of a UUID, in small letters: it is stored in less than half of its bytes. False: something else. */
 static bool pack_key(once_span key, uint8_t packed[16])
 {
-    if (key.len != UUID_TEXT_LEN)
+    if (key.len != ONCE_UUID_LEN)
         return false;
     size_t at = 0;
-    for (size_t i = 0; i < UUID_TEXT_LEN; i++) {
+    for (size_t i = 0; i < ONCE_UUID_LEN; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
         if (dash && key.ptr[i] != '-')
             return false;
@@ -68,7 +67,7 @@ static void add_term(struct pg_params *p, int64_t value, int64_t fast)
 static int64_t stored_code(const struct once_op *op, bool as_it_is)
 {
     uint8_t packed[16];
-    return takeover_code(op) + (as_it_is && pack_key(op->request->claim.key, packed) ? PACKED : 0);
+    return takeover_code(op) + (as_it_is && pack_key(op->request->claim.key, packed) ? PG_FLAG_UUID_KEY : 0);
 }
 
 /* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
@@ -161,7 +160,7 @@ once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t
 /* As once.result has it. */
 static int64_t state_code(const struct once_outcome *o)
 {
-    return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
+    return (int64_t)o->state + (o->retryable ? PG_RETRYABLE : 0) + (o->body_dropped ? PG_BODY_DROPPED : 0);
 }
 
 static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t count)

@@ -6,6 +6,7 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "store/format.h"
 #include "store/postgres/answer.h"
 #include "store/postgres/ask.h"
 #include "store/postgres/param.h"
@@ -191,7 +192,8 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op
 /* A fence names the slot that its claim was made in; our own are closed a slot at a time. */
 static bool same_slot(const struct item *a, const struct item *b)
 {
-    return a->kind != KIND_FINISH_GRANTED || ((a->op->request->grant.fence ^ b->op->request->grant.fence) & 15) == 0;
+    return a->kind != KIND_FINISH_GRANTED ||
+           ((a->op->request->grant.fence ^ b->op->request->grant.fence) & PG_SLOT_MASK) == 0;
 }
 
 static bool same_statement(const struct item *a, const struct item *b)

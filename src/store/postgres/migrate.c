@@ -6,6 +6,7 @@
  * migration records itself in once.migration, with the checksum of its text
  * (tools/embed-sql.py), so that one that was edited after it was applied is noticed.
  */
+#include "store/format.h"
 #include "store/postgres/conn.h"
 #include "store/store.h"
 
@@ -107,9 +108,11 @@ static once_result commit(struct pg_conn *c, struct once_error *err)
 static once_result migrate(struct pg_conn *c, struct once_error *err)
 {
     int from = 0;
+    char lock[60];
+    snprintf(lock, sizeof lock, "SELECT pg_advisory_xact_lock(%d)", PG_LOCK_SCHEMA);
     once_result r = run_text(c, "BEGIN", err);
     if (r == ONCE_OK)
-        r = run_text(c, "SELECT pg_advisory_xact_lock(8031155)", err);
+        r = run_text(c, lock, err);
     if (r == ONCE_OK)
         r = version_read(c, &from, err);
     if (r == ONCE_OK && from > postgres_migration_count)

@@ -63,11 +63,11 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     struct reader in = { m.ptr };
     unsigned state;
     read_head(&in, out, &state);
-    if (state < ONCE_STATE_RUNNING || state > REDIS_STATE_SUPERSEDED)
+    if (state < ONCE_STATE_RUNNING || state > ONCE_STORED_SUPERSEDED)
         return false;
     struct once_stored *s = &out->stored;
-    s->released = state == REDIS_STATE_RELEASED;
-    out->superseded = state == REDIS_STATE_SUPERSEDED;
+    s->released = state == ONCE_STORED_RELEASED;
+    out->superseded = state == ONCE_STORED_SUPERSEDED;
     out->has_result = state != ONCE_STATE_RUNNING;
     s->record.state = s->released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
     s->probing = (out->flags & REDIS_PROBING) != 0;

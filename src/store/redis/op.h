@@ -8,25 +8,9 @@
 #define ONCE_STORE_REDIS_OP_H
 
 #include "core/record.h"
+#include "store/format.h"
 #include "store/redis/conn.h"
 #include "store/store.h"
-
-/* The fields of `m`, as once.lua's FORMAT has them. */
-enum { REDIS_META_LEN = 141, REDIS_META_VERSION = 1 };
-
-enum redis_flag {
-    REDIS_PROBING = 1,
-    REDIS_INTENT = 2,
-    REDIS_REQUEST = 4,
-    REDIS_DOUBT = 8,
-    REDIS_RETRYABLE = 16,
-    REDIS_RELEASED_ABANDONED = 32,
-    REDIS_ARCHIVE = 64,
-    REDIS_APART = 256,   /* its outcome is in a key of its own, with a retention of its own */
-    REDIS_VERDICT = 128, /* its outcome is sealed without a fence: that was not known before */
-};
-/* Beside enum once_state: */
-enum { REDIS_STATE_RELEASED = 5, REDIS_STATE_SUPERSEDED = 6 };
 
 /* What every call of the script is told. */
 struct redis_context {

@@ -136,8 +136,8 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
 {
     struct once_record *r = &out->stored.record;
     int64_t state = sqlite_column_int(q, R_STATE);
-    out->stored.released = state == SQLITE_STATE_RELEASED;
-    out->superseded = state == SQLITE_STATE_SUPERSEDED;
+    out->stored.released = state == ONCE_STORED_RELEASED;
+    out->superseded = state == ONCE_STORED_SUPERSEDED;
     r->state = out->stored.released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
     r->retryable = sqlite_column_int(q, R_RETRYABLE) != 0;
     r->status = (int32_t)sqlite_column_int(q, R_STATUS);
@@ -405,7 +405,7 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
     }
     if (r == ONCE_OK && !old->has_result) {
         struct once_outcome nothing = { .state = ONCE_STATE_UNKNOWN };
-        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, SQLITE_STATE_SUPERSEDED, ONCE_NEVER, 0, err);
+        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, ONCE_STORED_SUPERSEDED, ONCE_NEVER, 0, err);
     }
     if (r == ONCE_OK && old->has_result && !old->superseded_expiry) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_supersede);

@@ -10,21 +10,10 @@
 
 #include "core/buf.h"
 #include "core/record.h"
+#include "store/format.h"
 #include "store/sqlite/index.h"
 
-enum {
-    SQLITE_FINGERPRINT_VERSION = 1,
-    /* Flags of a claim: */
-    SQLITE_FLAG_PROBING = 1,
-    SQLITE_FLAG_INTENT = 2,
-    SQLITE_FLAG_REQUEST = 4,
-    SQLITE_FLAG_DOUBT = 8,
-    SQLITE_FLAG_FORGOTTEN = 16,
-    SQLITE_ROUTE_SHIFT = 8, /* above all flags: the route's number */
-    /* In once_result, beside enum once_state: */
-    SQLITE_STATE_RELEASED = 5,   /* nothing of it happened */
-    SQLITE_STATE_SUPERSEDED = 6, /* a later attempt took over while it ran */
-};
+enum { SQLITE_FINGERPRINT_VERSION = 1 };
 
 /* Routes that this step has met (sqlite/route.h). */
 struct sqlite_routes {

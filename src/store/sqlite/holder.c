@@ -224,7 +224,7 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
     if (free && attempt->stored.has_request)
         r = sqlite_request_drop(p, grant.fence, err);
     return r != ONCE_OK ? r
-                        : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
+                        : sqlite_outcome_insert(p, grant, &nothing, free ? ONCE_STORED_RELEASED : ONCE_STATE_FAILED,
                                                 expires_at, 0, err);
 }
 

@@ -79,7 +79,7 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
     once_time expires_at = release ? p->now : once_expiry(outcome.state, record->retention_ms, p->now);
     record->grant = c.grant;
     sqlite_op_set_finished(record, &outcome, p->now, expires_at);
-    return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state,
+    return sqlite_outcome_insert(p, c.grant, &outcome, release ? ONCE_STORED_RELEASED : (int64_t)outcome.state,
                                  expires_at, sqlite_op_body_until(record, &outcome, p->now), err);
 }
 
@@ -95,7 +95,7 @@ static once_result write_drop(struct sqlite_protocol *p, const struct once_op *o
     c.tenant = c.key = once_span_of(NULL, 0);
     once_result r = sqlite_attempt_succeed(p, old, &c, err);
     if (r == ONCE_OK)
-        r = sqlite_outcome_insert(p, c.grant, &nothing, SQLITE_STATE_RELEASED, p->now, 0, err);
+        r = sqlite_outcome_insert(p, c.grant, &nothing, ONCE_STORED_RELEASED, p->now, 0, err);
     old->stored.record.grant = c.grant;
     return r;
 }

@@ -90,7 +90,7 @@ CREATE INDEX leftover_fresh ON once.leftover (record) WHERE fresh;
 -- One sequence for the whole store, without a cache: a later grant has a larger fence (K2).
 -- A fence is its value plus the slot that the claim was made in, so that a finish looks in
 -- one place only.
-CREATE SEQUENCE once.fence AS bigint INCREMENT BY 16 MINVALUE 16 CACHE 1;
+CREATE SEQUENCE once.fence AS bigint INCREMENT BY PG_FENCE_STEP MINVALUE PG_FENCE_STEP CACHE 1;
 
 CREATE TABLE once.claim (
     record       uuid NOT NULL,          -- HMAC of tenant and key
@@ -99,11 +99,8 @@ CREATE TABLE once.claim (
     claimed_at   bigint NOT NULL,        -- milliseconds, the database's clock
     claim_no         integer NOT NULL,       -- counts the record's claims in this slot
     slot         smallint NOT NULL,
-    takeover     smallint NOT NULL,      -- 1 escalate, 2 rerun, 3 probe, 4 completer; + 16: granted to probe; + 32: with intent;
-                                         -- + 64: after one that was running and may have sent something;
-                                         -- + 128: the key is the text of the UUID whose bytes are stored;
-                                         -- + 256: forgotten (38_forget.sql);
-                                         -- + 512 times the route's number (once.route), 0: none
+    takeover     smallint NOT NULL,      -- enum once_takeover (PG_TAKEOVER_MASK) + PG_FLAG_... + the number of the route
+                                         -- (once.route; 0: none) times PG_ROUTE_UNIT: src/store/format.h
     attempt      integer,                -- NULL: 1
     created_at   bigint,                 -- of the life's first claim; NULL: this is it
     lease_ms     integer,                -- NULL: 60 s
@@ -115,11 +112,11 @@ CREATE TABLE once.claim (
     PRIMARY KEY (record, claim_no, slot)
 ) PARTITION BY LIST (slot);
 
--- What claims are about, for people: names as small numbers, given for good. 63 is "other", all that came when there
+-- What claims are about, for people: names as small numbers, given for good. ONCE_ROUTE_OTHER is "other", all that came when there
 -- was no number left.
 CREATE TABLE once.route (
-    id   smallint PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
-    name text NOT NULL UNIQUE CHECK (name ~ '^[!-~]{1,64}$')
+    id   smallint PRIMARY KEY CHECK (id BETWEEN 1 AND ONCE_ROUTE_COUNT_MAX),
+    name text NOT NULL UNIQUE CHECK (name ~ '^[!-~]{1,ONCE_ROUTE_LEN_MAX}$')
 );
 
 CREATE TABLE once.result (
@@ -127,8 +124,8 @@ CREATE TABLE once.result (
     finished_at bigint NOT NULL,
     status      integer NOT NULL,
     slot        smallint NOT NULL,
-    state       smallint NOT NULL,       -- 2 succeeded, 3 failed, 4 unknown, 5 released, 6 superseded;
-                                         -- + 16 retryable, + 32 the body was not kept
+    state       smallint NOT NULL,       -- enum once_state or ONCE_STORED_... (PG_STATE_MASK) + PG_RETRYABLE +
+                                         -- PG_BODY_DROPPED: src/store/format.h
     headers     bytea,
     body        bytea
 ) PARTITION BY LIST (slot);              -- each slot's own unique index (fence): a primary key would have to have the slot
@@ -151,8 +148,8 @@ CREATE TABLE once.audit (
     record uuid NOT NULL,
     fence  bigint NOT NULL,
     what   text NOT NULL,
-    actor  bytea NOT NULL CHECK (length(actor) <= 255),
-    reason bytea NOT NULL CHECK (length(reason) BETWEEN 1 AND 1000)
+    actor  bytea NOT NULL CHECK (length(actor) <= ONCE_ACTOR_LEN_MAX),
+    reason bytea NOT NULL CHECK (length(reason) BETWEEN 1 AND ONCE_REASON_LEN_MAX)
 );
 CREATE INDEX audit_record ON once.audit (record);
 
@@ -168,7 +165,7 @@ BEGIN
         EXECUTE format('CREATE TABLE once.progress_%s PARTITION OF once.progress FOR VALUES IN (%s)', n, n);
         EXECUTE format('CREATE UNIQUE INDEX result_%s_fence ON once.result_%s (fence)', n, n);
         EXECUTE format('ALTER TABLE once.result_%s REPLICA IDENTITY USING INDEX result_%s_fence', n, n);
-        EXECUTE format('CREATE INDEX result_%s_unknown ON once.result_%s (fence) WHERE state & 15 = 4', n, n);
+        EXECUTE format('CREATE INDEX result_%s_unknown ON once.result_%s (fence) WHERE state & PG_STATE_MASK = ONCE_STATE_UNKNOWN', n, n);
         EXECUTE format('CREATE INDEX claim_%s_fence ON once.claim_%s USING brin (fence) WITH (pages_per_range = 16)',
                        n, n);
         INSERT INTO once.slot (slot) VALUES (n);

@@ -97,29 +97,29 @@ BEGIN
     IF coalesce(wanted, '') = '' THEN
         RETURN 0;
     END IF;
-    IF wanted !~ '^[!-~]{1,64}$' THEN
-        RAISE EXCEPTION 'route ''%'' is not 1 to 64 visible ASCII characters', wanted USING ERRCODE = '22023';
+    IF wanted !~ '^[!-~]{1,ONCE_ROUTE_LEN_MAX}$' THEN
+        RAISE EXCEPTION 'route ''%'' is not 1 to ONCE_ROUTE_LEN_MAX visible ASCII characters', wanted USING ERRCODE = '22023';
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;
     IF number IS NOT NULL THEN
         RETURN number;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
-       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031155) THEN
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(PG_LOCK_SCHEMA) THEN
         RETURN 0;
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
     IF number IS NULL THEN
-        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < 62
+        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < ONCE_ROUTE_COUNT_MAX
         RETURNING id INTO number;
     END IF;
-    RETURN coalesce(number, 63);
+    RETURN coalesce(number, ONCE_ROUTE_OTHER);
 END $$;
 
 CREATE FUNCTION once.route_name(wanted integer) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN wanted = 63 THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
+    RETURN CASE WHEN wanted = ONCE_ROUTE_OTHER THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
 END $$;
 
 CREATE FUNCTION once.routes() RETURNS TABLE (id smallint, name text)
@@ -135,7 +135,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 
 -- Excludes a switch or a TRUNCATE of slots while a transaction works with them. Shared, to
--- the end of the transaction; 8031153 is "once" to this database. What it protects must be
+-- the end of the transaction. What it protects must be
 -- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
 -- SERIALIZABLE) cannot do that: where the ring turned after its snapshot, the row lock fails
 -- with a serialisation error (40001), and the caller begins anew. Returns the time.
@@ -144,7 +144,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     held text;
 BEGIN
-    held := pg_advisory_xact_lock_shared(8031153);   -- as an expression: PERFORM would be a statement, at ten times the cost
+    held := pg_advisory_xact_lock_shared(PG_LOCK_RING);   -- as an expression: PERFORM would be a statement, at ten times the cost
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM 1 FROM once.ring FOR SHARE;
     END IF;

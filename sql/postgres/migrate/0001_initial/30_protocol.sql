@@ -40,15 +40,15 @@ CREATE TYPE once.answer AS (
 
 -- A claim with everything that belongs to it.
 CREATE VIEW once.stored AS
-    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.claim_no, c.slot, (c.takeover & 15)::smallint AS takeover,
+    SELECT c.record, c.nonce, c.fence, c.claimed_at, c.claim_no, c.slot, (c.takeover & PG_TAKEOVER_MASK)::smallint AS takeover,
            coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
-           coalesce(c.lease_ms, 60000) AS lease_ms, coalesce(c.retention_ms, 86400000) AS retention_ms,
+           coalesce(c.lease_ms, ONCE_LEASE_MS_DEFAULT) AS lease_ms, coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) AS retention_ms,
            c.body_retention_ms, c.fingerprint, c.tenant,
-           CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
-           c.takeover & 16 <> 0 AS probing, c.takeover & 256 <> 0 AS forgotten, (c.takeover >> 9)::smallint AS route,
-           (r.state & 15)::smallint AS state, r.state & 16 <> 0 AS retryable, r.state & 32 <> 0 AS body_dropped,
+           CASE WHEN c.takeover & PG_FLAG_UUID_KEY <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
+           c.takeover & PG_FLAG_PROBING <> 0 AS probing, c.takeover & PG_FLAG_FORGOTTEN <> 0 AS forgotten, (c.takeover >> PG_ROUTE_SHIFT)::smallint AS route,
+           (r.state & PG_STATE_MASK)::smallint AS state, r.state & PG_RETRYABLE <> 0 AS retryable, r.state & PG_BODY_DROPPED <> 0 AS body_dropped,
            r.status, r.finished_at, r.headers, r.body,
-           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) AS lease_until, p.point, p.points,
+           coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, ONCE_LEASE_MS_DEFAULT)) AS lease_until, p.point, p.points,
            p.calls, p.checkpoint
       FROM once.claim c
       LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
@@ -79,8 +79,8 @@ END $$;
 CREATE FUNCTION once.is_gone(s once.stored, now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (s).fence IS NULL OR coalesce((s).state = 5, false) OR
-           coalesce((s).state IN (2, 3) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms,
+    RETURN (s).fence IS NULL OR coalesce((s).state = ONCE_STORED_RELEASED, false) OR
+           coalesce((s).state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND (s).retention_ms >= 0 AND (s).finished_at + (s).retention_ms <= now_ms,
                     false);
 END $$;
 
@@ -88,7 +88,7 @@ END $$;
 CREATE FUNCTION once.is_tombstone(s once.stored, now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN coalesce((s).state IN (2, 3) AND (s).finished_at + (s).body_retention_ms <= now_ms, false);
+    RETURN coalesce((s).state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND (s).finished_at + (s).body_retention_ms <= now_ms, false);
 END $$;
 
 -- Is the time that a key carries outside the window of a record that is kept so long? born: NULL where nobody asks. As
@@ -97,8 +97,8 @@ CREATE FUNCTION once.is_outside(born bigint, retention_ms bigint, now_ms bigint)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN born IS NOT NULL AND retention_ms >= 0 AND
-           (born - now_ms > least(300000, retention_ms / 2) OR
-            now_ms - born >= retention_ms - least(300000, retention_ms / 2));
+           (born - now_ms > least(ONCE_KEY_SKEW_MS_MAX, retention_ms / 2) OR
+            now_ms - born >= retention_ms - least(ONCE_KEY_SKEW_MS_MAX, retention_ms / 2));
 END $$;
 
 CREATE FUNCTION once.answer_of(arm text, s once.stored, now_ms bigint) RETURNS once.answer
@@ -113,8 +113,9 @@ BEGIN
     a.record := s.record;
     a.fence := s.fence;
     a.attempt := s.attempt;
-    a.state := CASE s.state WHEN 2 THEN 'succeeded' WHEN 3 THEN 'failed' WHEN 4 THEN 'unknown' WHEN 5 THEN 'failed'
-                            WHEN 6 THEN 'unknown' ELSE 'running' END;
+    a.state := CASE s.state WHEN ONCE_STATE_SUCCEEDED THEN 'succeeded' WHEN ONCE_STATE_FAILED THEN 'failed'
+                            WHEN ONCE_STATE_UNKNOWN THEN 'unknown' WHEN ONCE_STORED_RELEASED THEN 'failed'
+                            WHEN ONCE_STORED_SUPERSEDED THEN 'unknown' ELSE 'running' END;
     a.retryable := coalesce(s.retryable, false);
     a.status := s.status;
     a.headers := s.headers;
@@ -129,8 +130,8 @@ BEGIN
     END IF;
     a.recovery_point := s.point;
     a.checkpoint := s.checkpoint;
-    a.takeover := CASE s.takeover WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
-                             ELSE 'escalate' END;
+    a.takeover := CASE s.takeover WHEN ONCE_TAKEOVER_RERUN THEN 'rerun' WHEN ONCE_TAKEOVER_PROBE THEN 'probe'
+                             WHEN ONCE_TAKEOVER_COMPLETER THEN 'completer' ELSE 'escalate' END;
     a.created_at := s.created_at;
     a.claimed_at := s.claimed_at;
     IF s.state IS NULL THEN
@@ -139,9 +140,9 @@ BEGIN
         a.retry_after_ms := greatest(s.lease_until - now_ms, 0);
     ELSE
         a.finished_at := s.finished_at;
-        IF s.state = 5 THEN
+        IF s.state = ONCE_STORED_RELEASED THEN
             a.expires_at := s.finished_at;
-        ELSIF s.state IN (2, 3) AND s.retention_ms >= 0 THEN
+        ELSIF s.state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND s.retention_ms >= 0 THEN
             a.expires_at := s.finished_at + s.retention_ms;
         END IF;
     END IF;
@@ -258,10 +259,10 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF length(fingerprint) IS DISTINCT FROM 32 THEN
         RAISE EXCEPTION 'fingerprint has % bytes, not 32', coalesce(length(fingerprint), 0) USING ERRCODE = '22023';
-    ELSIF coalesce(length(tenant), 256) > 255 THEN
-        RAISE EXCEPTION 'tenant is % bytes long, the limit is 255', length(tenant) USING ERRCODE = '22023';
-    ELSIF length(key) NOT BETWEEN 1 AND 255 THEN
-        RAISE EXCEPTION 'key has % bytes, not 1 to 255', length(key) USING ERRCODE = '22023';
+    ELSIF coalesce(length(tenant), ONCE_TENANT_LEN_MAX + 1) > ONCE_TENANT_LEN_MAX THEN
+        RAISE EXCEPTION 'tenant is % bytes long, the limit is ONCE_TENANT_LEN_MAX', length(tenant) USING ERRCODE = '22023';
+    ELSIF length(key) NOT BETWEEN 1 AND ONCE_KEY_LEN_MAX THEN
+        RAISE EXCEPTION 'key has % bytes, not 1 to ONCE_KEY_LEN_MAX', length(key) USING ERRCODE = '22023';
     END IF;
     RETURN true;
 END $$;
@@ -276,7 +277,7 @@ BEGIN
     INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                             body_retention_ms, fingerprint, tenant, key)
     SELECT wanted, claim_fresh.nonce, nextval('once.fence') + r.current, once.now_ms(), 1, r.current, claim_fresh.takeover,
-           nullif(claim_fresh.lease_ms, 60000), nullif(claim_fresh.retention_ms, 86400000), claim_fresh.body_retention_ms,
+           nullif(claim_fresh.lease_ms, ONCE_LEASE_MS_DEFAULT), nullif(claim_fresh.retention_ms, ONCE_RETENTION_MS_DEFAULT), claim_fresh.body_retention_ms,
            claim_fresh.fingerprint, claim_fresh.tenant, claim_fresh.key
       FROM once.ring r
      WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = wanted)
@@ -314,10 +315,10 @@ BEGIN
             IF s.fingerprint <> fingerprint THEN
                 RETURN once.answer_of('mismatch', NULL, n);
             END IF;
-            IF s.state = 4 THEN
+            IF s.state = ONCE_STATE_UNKNOWN THEN
                 RETURN once.answer_of('unknown', s, n);
             END IF;
-            IF s.state IN (2, 3) AND NOT s.retryable THEN
+            IF s.state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND NOT s.retryable THEN
                 RETURN once.answer_of('replay', s, n);
             END IF;
             IF s.state IS NULL AND s.nonce <> nonce AND s.lease_until > n THEN
@@ -333,7 +334,7 @@ BEGIN
             RETURN once.answer_of('execute', once.next_claim(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
                                                             body_retention_ms, fingerprint, tenant, key), n);
         END IF;
-        IF s.state = 3 AND s.retryable THEN
+        IF s.state = ONCE_STATE_FAILED AND s.retryable THEN
             RETURN once.answer_of('execute', once.next_claim(s, nonce, takeover, s.attempt + 1, s.created_at,
                                                             lease_ms::int, retention_ms, body_retention_ms,
                                                             fingerprint, tenant, key),
@@ -348,17 +349,17 @@ BEGIN
         CONTINUE WHEN s.lease_until > n;
         unsent := once.is_unsent(s);
         -- Left to those who take over what they saw, if they will find that it is.
-        IF takeover & 15 = 4 AND s.takeover = 4 AND NOT unsent THEN
+        IF takeover & PG_TAKEOVER_MASK = ONCE_TAKEOVER_COMPLETER AND s.takeover = ONCE_TAKEOVER_COMPLETER AND NOT unsent THEN
             a := once.answer_of('in progress', s, n);
-            a.retry_after_ms := 1000;
+            a.retry_after_ms := ONCE_COMPLETER_PAUSE_MS;
             RETURN a;
         END IF;
-        IF takeover & 15 IN (1, 4) AND NOT unsent THEN
-            CONTINUE WHEN NOT once.close_claim(s, 4, 0, NULL, NULL);
+        IF takeover & PG_TAKEOVER_MASK IN (ONCE_TAKEOVER_ESCALATE, ONCE_TAKEOVER_COMPLETER) AND NOT unsent THEN
+            CONTINUE WHEN NOT once.close_claim(s, ONCE_STATE_UNKNOWN, 0, NULL, NULL);
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;
-        CONTINUE WHEN NOT once.close_claim(s, 6, 0, NULL, NULL);
-        arm := CASE WHEN takeover & 15 = 3 AND NOT unsent THEN 'probe' ELSE 'execute' END;
+        CONTINUE WHEN NOT once.close_claim(s, ONCE_STORED_SUPERSEDED, 0, NULL, NULL);
+        arm := CASE WHEN takeover & PG_TAKEOVER_MASK = ONCE_TAKEOVER_PROBE AND NOT unsent THEN 'probe' ELSE 'execute' END;
         RETURN once.answer_of(arm, once.next_claim(s, nonce, once.next_takeover(takeover, unsent),
                                                   s.attempt + 1, s.created_at, lease_ms::int, retention_ms,
                                                   body_retention_ms, fingerprint, tenant, key), n);
@@ -407,11 +408,12 @@ DECLARE
     s once.stored;
     n bigint;
 BEGIN
-    IF new_point IS NULL OR new_point !~ '^[!-~]{1,64}$' THEN
-        RAISE EXCEPTION 'recovery point ''%'' is not 1 to 64 visible characters', new_point USING ERRCODE = '22023';
+    IF new_point IS NULL OR new_point !~ '^[!-~]{1,ONCE_POINT_LEN_MAX}$' THEN
+        RAISE EXCEPTION 'recovery point ''%'' is not 1 to ONCE_POINT_LEN_MAX visible characters', new_point USING ERRCODE = '22023';
     END IF;
-    IF length(new_checkpoint) > 65536 + (CASE WHEN substr(new_checkpoint, 1, 7) = E'\\x9b6f6e63650d0a' THEN 128 ELSE 0 END) THEN   -- sealed
-        RAISE EXCEPTION 'checkpoint is % bytes long, the limit is 65536', length(new_checkpoint)
+    IF length(new_checkpoint) > ONCE_CHECKPOINT_LEN_MAX +
+       (CASE WHEN substr(new_checkpoint, 1, 7) = E'\\x9b6f6e63650d0a' THEN ONCE_SEALED_MORE ELSE 0 END) THEN
+        RAISE EXCEPTION 'checkpoint is % bytes long, the limit is ONCE_CHECKPOINT_LEN_MAX', length(new_checkpoint)
             USING ERRCODE = '54000';
     END IF;
     PERFORM once.lock_ring();
@@ -428,8 +430,8 @@ BEGIN
     ELSIF new_point = ANY (s.points) THEN   -- K11
         RAISE EXCEPTION 'recovery point ''%'' was passed before; now at ''%''', new_point, s.point
             USING ERRCODE = '22023';
-    ELSIF cardinality(s.points) >= 64 THEN
-        RAISE EXCEPTION 'record passed 64 recovery points, the limit' USING ERRCODE = '54000';
+    ELSIF cardinality(s.points) >= ONCE_POINT_COUNT_MAX THEN
+        RAISE EXCEPTION 'record passed ONCE_POINT_COUNT_MAX recovery points, the limit' USING ERRCODE = '54000';
     ELSE
         s.points := array_append(s.points, new_point);
         s.calls := array_append(s.calls, call);
@@ -448,8 +450,8 @@ CREATE FUNCTION once.is_outcome(s once.stored, new_state integer, new_status int
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN coalesce((s).state + CASE WHEN (s).retryable THEN 16 ELSE 0 END +
-                    CASE WHEN (s).body_dropped THEN 32 ELSE 0 END = new_state AND (s).status = new_status AND
+    RETURN coalesce((s).state + CASE WHEN (s).retryable THEN PG_RETRYABLE ELSE 0 END +
+                    CASE WHEN (s).body_dropped THEN PG_BODY_DROPPED ELSE 0 END = new_state AND (s).status = new_status AND
                     (s).headers IS NOT DISTINCT FROM nullif(new_headers, '') AND
                     (s).body IS NOT DISTINCT FROM nullif(new_body, ''), false);
 END $$;
@@ -485,7 +487,7 @@ END $$;
 CREATE FUNCTION once.is_in_doubt(wanted uuid, held bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM once.claim c WHERE c.record = wanted AND c.fence = held AND c.takeover & 64 <> 0);
+    RETURN EXISTS (SELECT FROM once.claim c WHERE c.record = wanted AND c.fence = held AND c.takeover & PG_FLAG_DOUBT <> 0);
 END $$;
 
 -- A release of such a claim says nothing of the one before. So the record is left as it was found: running, its lease
@@ -502,7 +504,7 @@ BEGIN
         ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
         RETURN once.answer_of('done', NULL, n);
     END IF;
-    IF again AND own.state = 6 AND own.lease_until = own.claimed_at THEN
+    IF again AND own.state = ONCE_STORED_SUPERSEDED AND own.lease_until = own.claimed_at THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
     RETURN once.fenced(wanted, held, n);
@@ -524,7 +526,8 @@ BEGIN
         RETURN once.abandon_record(wanted, held, again);
     END IF;
     own := once.claimed(wanted, held);
-    left_as := CASE WHEN own.attempt = 1 AND coalesce(own.points = ARRAY['once:sending'], true) THEN 21 ELSE 19 END;
+    left_as := CASE WHEN own.attempt = 1 AND coalesce(own.points = ARRAY['once:sending'], true) THEN PG_RELEASED_RETRYABLE
+                    ELSE PG_FAILED_RETRYABLE END;
     IF own.fence IS NOT NULL AND once.close_claim(own, left_as, 0, NULL, NULL) THEN
         RETURN once.answer_of('done', NULL, n);
     END IF;
@@ -551,7 +554,7 @@ BEGIN
     RETURN once.answer_of('found', s, n);
 END $$;
 
--- verdict: 1 done (with this outcome), 2 not done, 3 release. call: as for advance_record.
+-- verdict: enum once_verdict; new_state and the rest are the outcome of ONCE_VERDICT_DONE. call: as for advance_record.
 CREATE FUNCTION once.resolve_record(wanted uuid, seen bigint, verdict integer, new_state integer,
                                     new_status integer, new_headers bytea, new_body bytea, actor bytea,
                                     reason bytea, call uuid)
@@ -565,8 +568,8 @@ BEGIN
     IF coalesce(length(reason), 0) = 0 THEN
         RAISE EXCEPTION 'a verdict needs a reason' USING ERRCODE = '22023';
     END IF;
-    IF length(reason) > 1000 OR length(actor) > 255 THEN
-        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
+    IF length(reason) > ONCE_REASON_LEN_MAX OR length(actor) > ONCE_ACTOR_LEN_MAX THEN
+        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are ONCE_REASON_LEN_MAX and ONCE_ACTOR_LEN_MAX', length(reason),
             length(actor) USING ERRCODE = '54000';
     END IF;
     PERFORM once.lock_ring();
@@ -582,28 +585,30 @@ BEGIN
     IF coalesce(seen, 0) <> 0 AND seen <> s.fence THEN
         RETURN once.answer_of('fenced', s, n);
     END IF;
-    IF s.state IN (2, 3) THEN
+    IF s.state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) THEN
         RETURN once.answer_of('replay', s, n);
     END IF;
     IF s.state IS NULL AND s.lease_until > n THEN
         RETURN once.answer_of('in progress', s, n);
     END IF;
-    IF s.state IS NULL AND NOT once.close_claim(s, 6, 0, NULL, NULL) THEN
+    IF s.state IS NULL AND NOT once.close_claim(s, ONCE_STORED_SUPERSEDED, 0, NULL, NULL) THEN
         s := once.newest(wanted);   -- it finished just now
         IF once.is_gone(s, n) THEN
             RETURN once.answer_of('absent', NULL, n);
-        ELSIF s.state <> 4 THEN
+        ELSIF s.state <> ONCE_STATE_UNKNOWN THEN
             RETURN once.answer_of('replay', s, n);
         END IF;
     END IF;
     -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
-    s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover + 512 * s.route, s.attempt, s.created_at, s.lease_ms,
+    s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover + PG_ROUTE_UNIT * s.route, s.attempt, s.created_at, s.lease_ms,
                         s.retention_ms, s.body_retention_ms, s.fingerprint, s.tenant, s.key);
-    PERFORM once.close_claim(s, CASE verdict WHEN 1 THEN new_state WHEN 2 THEN 19 ELSE 21 END,
-                            CASE verdict WHEN 1 THEN new_status ELSE 0 END,
-                            CASE verdict WHEN 1 THEN new_headers END, CASE verdict WHEN 1 THEN new_body END);
+    PERFORM once.close_claim(s, CASE verdict WHEN ONCE_VERDICT_DONE THEN new_state WHEN ONCE_VERDICT_NOT_DONE THEN PG_FAILED_RETRYABLE
+                                            ELSE PG_RELEASED_RETRYABLE END,
+                            CASE verdict WHEN ONCE_VERDICT_DONE THEN new_status ELSE 0 END,
+                            CASE verdict WHEN ONCE_VERDICT_DONE THEN new_headers END,
+                            CASE verdict WHEN ONCE_VERDICT_DONE THEN new_body END);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)
-    VALUES (n, wanted, s.fence, CASE verdict WHEN 1 THEN 'resolved done' WHEN 2 THEN 'resolved not done'
-                                             ELSE 'released' END, coalesce(actor, ''), reason);
+    VALUES (n, wanted, s.fence, CASE verdict WHEN ONCE_VERDICT_DONE THEN 'resolved done'
+                                             WHEN ONCE_VERDICT_NOT_DONE THEN 'resolved not done' ELSE 'released' END, coalesce(actor, ''), reason);
     RETURN once.answer_of('done', once.claimed(wanted, s.fence), n);
 END $$;

@@ -11,7 +11,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqsc
 BEGIN
     RETURN s.state IS NULL AND s.point IS NULL AND EXISTS (
         SELECT FROM once.claim c
-         WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot AND c.takeover & 32 <> 0);
+         WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot AND c.takeover & PG_FLAG_INTENT <> 0);
 END $$;
 
 -- As it is stored with the turn after one whose lease was over. Where that one may have sent something, no mark of a
@@ -19,7 +19,8 @@ END $$;
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
-                ELSE (takeover & ~496) + CASE WHEN takeover & 15 IN (3, 4) THEN 16 ELSE 0 END + 64 END
+                ELSE (takeover & ~PG_FLAGS) + CASE WHEN takeover & PG_TAKEOVER_MASK IN (ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_COMPLETER)
+                                                THEN PG_FLAG_PROBING ELSE 0 END + PG_FLAG_DOUBT END
 $$;
 
 -- The request that is stored with the life of this claim.
@@ -75,7 +76,7 @@ BEGIN
          CROSS JOIN LATERAL (SELECT c.fence FROM once.claim c WHERE c.record = w.record AND c.slot = w.slot
                               ORDER BY c.claim_no DESC LIMIT 1) c
          CROSS JOIN LATERAL (SELECT x.state FROM once.result x WHERE x.fence = c.fence AND x.slot = w.slot OFFSET 0) r
-         WHERE r.state & 31 IN (2, 3, 21)   -- succeeded, failed for good, released
+         WHERE r.state & PG_END_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED, PG_RELEASED_RETRYABLE)
          LIMIT most) d
      WHERE q.record = d.record AND q.fence = d.fence AND q.slot = d.slot;
     GET DIAGNOSTICS dropped = ROW_COUNT;
@@ -110,25 +111,26 @@ BEGIN
     IF s.fence IS DISTINCT FROM seen THEN
         RETURN once.fenced(wanted, seen, n);
     END IF;
-    IF s.state = 4 AND again THEN
+    IF s.state = ONCE_STATE_UNKNOWN AND again THEN
         RETURN once.answer_of('unknown', s, n);
     END IF;
-    IF NOT (coalesce(s.state = 3 AND s.retryable, false) OR (s.state IS NULL AND s.lease_until <= n)) THEN
+    IF NOT (coalesce(s.state = ONCE_STATE_FAILED AND s.retryable, false) OR (s.state IS NULL AND s.lease_until <= n)) THEN
         RETURN once.fenced(wanted, seen, n);
     END IF;
     IF s.state IS NULL THEN
         unsent := once.is_unsent(s);
         -- Its holder may be finishing just now, without a lock: one of us closes the turn.
-        IF NOT once.close_claim(s, CASE WHEN s.takeover = 1 AND NOT unsent THEN 4 ELSE 6 END, 0, NULL, NULL) THEN
+        IF NOT once.close_claim(s, CASE WHEN s.takeover = ONCE_TAKEOVER_ESCALATE AND NOT unsent THEN ONCE_STATE_UNKNOWN
+                                       ELSE ONCE_STORED_SUPERSEDED END, 0, NULL, NULL) THEN
             RETURN once.fenced(wanted, seen, n);
         END IF;
-        IF s.takeover = 1 AND NOT unsent THEN
+        IF s.takeover = ONCE_TAKEOVER_ESCALATE AND NOT unsent THEN
             RETURN once.answer_of('unknown', once.newest(wanted), n);
         END IF;
     END IF;
-    a := once.answer_of(CASE WHEN s.takeover IN (3, 4) AND NOT unsent THEN 'probe' ELSE 'execute' END,
+    a := once.answer_of(CASE WHEN s.takeover IN (ONCE_TAKEOVER_PROBE, ONCE_TAKEOVER_COMPLETER) AND NOT unsent THEN 'probe' ELSE 'execute' END,
                         once.next_claim(s, new_nonce,
-                                       once.next_takeover(s.takeover + 512 * s.route + CASE WHEN intent THEN 32 ELSE 0 END, unsent),
+                                       once.next_takeover(s.takeover + PG_ROUTE_UNIT * s.route + CASE WHEN intent THEN PG_FLAG_INTENT ELSE 0 END, unsent),
                                        s.attempt + 1, s.created_at,
                                        coalesce(nullif(new_lease_ms, 0), s.lease_ms)::int, s.retention_ms,
                                        s.body_retention_ms, s.fingerprint, s.tenant, s.key), n);
@@ -144,7 +146,7 @@ DECLARE
     lease_ms bigint := (extract(epoch FROM lease) * 1000)::bigint;
 BEGIN
     PERFORM once.need_grant(record, fence);
-    IF lease_ms NOT BETWEEN 1 AND 86400000 THEN
+    IF lease_ms NOT BETWEEN 1 AND ONCE_LEASE_MS_MAX THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
     END IF;
     IF nonce IS NULL THEN
@@ -168,10 +170,10 @@ SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SE
 DECLARE
     low   bigint := after;
     high  bigint;
-    width bigint := 16 * span;
+    width bigint := PG_FENCE_STEP * span;
 BEGIN
     PERFORM once.lock_ring();
-    SELECT q.last_value + 15 INTO newest FROM once.fence q;
+    SELECT q.last_value + PG_SLOT_MASK INTO newest FROM once.fence q;
     -- What expired long ago left no rows: wider and wider steps up (or down) to the first that is there, and back.
     IF down THEN
         high := least(after - 1, newest);
@@ -179,7 +181,7 @@ BEGIN
             high := high - width;
             width := width * 2;
         END LOOP;
-        WHILE width > 16 * span LOOP
+        WHILE width > PG_FENCE_STEP * span LOOP
             width := width / 2;
             IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > high - width AND c.fence <= high) THEN
                 high := high - width;
@@ -191,7 +193,7 @@ BEGIN
             low := low + width;
             width := width * 2;
         END LOOP;
-        WHILE width > 16 * span LOOP
+        WHILE width > PG_FENCE_STEP * span LOOP
             width := width / 2;
             IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
                 low := low + width;
@@ -201,14 +203,14 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT c.record, c.fence,
-           CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, 60000)) ELSE 0 END,
+           CASE WHEN r.state IS NULL THEN coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, ONCE_LEASE_MS_DEFAULT)) ELSE 0 END,
            r.state IS NOT NULL, NULL::bigint, NULL::bigint, NULL::bigint,
            EXISTS (SELECT FROM once.request q WHERE q.record = c.record AND q.slot = c.slot)
       FROM once.claim c
       LEFT JOIN LATERAL (SELECT w.state FROM once.result w WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) r ON true
       LEFT JOIN LATERAL (SELECT w.lease_until FROM once.progress w WHERE w.fence = c.fence AND w.slot = c.slot
                          OFFSET 0) p ON r.state IS NULL
-     WHERE c.fence > low AND c.fence <= high AND (r.state IS NULL OR r.state & 31 = 19)
+     WHERE c.fence > low AND c.fence <= high AND (r.state IS NULL OR r.state & PG_END_MASK = PG_FAILED_RETRYABLE)
      ORDER BY c.fence;
     record := NULL;
     fence := CASE WHEN down THEN low ELSE least(high, newest) END;

@@ -62,10 +62,10 @@ BEGIN
     WITH inserted AS (
         INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                      body_retention_ms, fingerprint, tenant, key)
-        SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, 1),
-               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
-               CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
-                          coalesce(length(a.key) BETWEEN 1 AND 255, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
+        SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, ONCE_TAKEOVER_ESCALATE),
+               nullif(a.lease_ms, ONCE_LEASE_MS_DEFAULT), nullif(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), a.body_retention_ms,
+               CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= ONCE_TENANT_LEN_MAX AND
+                          coalesce(length(a.key) BETWEEN 1 AND ONCE_KEY_LEN_MAX, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
                     THEN a.fingerprint END, a.tenant, a.key
           FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                        unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -73,7 +73,7 @@ BEGIN
                        unnest(bodies) AS body_retention_ms, unnest(births) AS born
                 OFFSET 0) a
          WHERE a.record <> ALL (known) AND
-               (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at)) AND
+               (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), at)) AND
                NOT EXISTS (SELECT FROM once.claim_%1$s c WHERE c.record = a.record)
         RETURNING fence
     )
@@ -108,7 +108,7 @@ BEGIN
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing
       FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
            (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
-                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions
+                   array_agg(coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT)) AS retentions
               FROM claims c WHERE c.odd) c;
     RETURN closing;
 EXCEPTION
@@ -129,7 +129,7 @@ BEGIN
             SELECT u.i, c.fence, coalesce(c.attempt, 1), r.state, r.status,
                    CASE WHEN t.is_buried THEN NULL ELSE r.headers END, CASE WHEN t.is_buried THEN NULL ELSE r.body END, t.is_buried,
                    p.point, p.checkpoint, c.takeover, coalesce(c.created_at, c.claimed_at), c.claimed_at, r.finished_at,
-                   coalesce(c.retention_ms, 86400000), c.body_retention_ms, c.key IS NOT NULL
+                   coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT), c.body_retention_ms, c.key IS NOT NULL
               FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                            generate_subscripts(records, 1) AS i OFFSET 0) u
              CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
@@ -137,8 +137,8 @@ BEGIN
              CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
              CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS is_buried) t
               LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
-             WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
-               AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);$template$, slot);
+             WHERE c.fingerprint = u.fingerprint AND r.state & PG_END_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED)
+               AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) > at);$template$, slot);
     END LOOP;
     EXECUTE format($template$
 CREATE FUNCTION once.replays(of_slot smallint, at bigint, records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
@@ -157,15 +157,15 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
         SELECT r.i, ROW('replay', records[r.i], r.fence, r.attempt,
-                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
-                        r.state & 32 <> 0 OR r.is_buried, r.point, r.checkpoint, NULL,
-                        CASE r.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
-                             ELSE 'escalate' END,
+                        CASE r.state & PG_STATE_MASK WHEN ONCE_STATE_SUCCEEDED THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
+                        r.state & PG_BODY_DROPPED <> 0 OR r.is_buried, r.point, r.checkpoint, NULL,
+                        CASE r.takeover & PG_TAKEOVER_MASK WHEN ONCE_TAKEOVER_RERUN THEN 'rerun' WHEN ONCE_TAKEOVER_PROBE THEN 'probe'
+                             WHEN ONCE_TAKEOVER_COMPLETER THEN 'completer' ELSE 'escalate' END,
                         r.created_at, r.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN r.retention_ms >= 0 THEN r.finished_at + r.retention_ms END,
-                        r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & 256 <> 0 THEN '' ELSE tenants[r.i] END,
+                        r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & PG_FLAG_FORGOTTEN <> 0 THEN '' ELSE tenants[r.i] END,
                         CASE WHEN r.is_named THEN keys[r.i] END,
-                        NULL, r.body_retention_ms, r.is_buried, r.takeover & 256 <> 0, NULL)::once.answer
+                        NULL, r.body_retention_ms, r.is_buried, r.takeover & PG_FLAG_FORGOTTEN <> 0, NULL)::once.answer
           FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 
@@ -227,8 +227,8 @@ BEGIN
         WITH inserted AS (
             INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                     body_retention_ms, fingerprint, tenant, key)
-            SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, 1),
-                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
+            SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, ONCE_TAKEOVER_ESCALATE),
+                   nullif(a.lease_ms, ONCE_LEASE_MS_DEFAULT), nullif(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), a.body_retention_ms,
                    CASE WHEN once.fits(a.tenant, a.key, a.fingerprint) THEN a.fingerprint END, a.tenant, a.key
               FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                            unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -236,7 +236,7 @@ BEGIN
                            unnest(bodies) AS body_retention_ms, unnest(births) AS born
                     OFFSET 0) a
              WHERE a.record <> ALL (known)
-               AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at))
+               AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), at))
             ON CONFLICT (record, claim_no, slot) DO NOTHING
             RETURNING record, fence
         )
@@ -282,8 +282,8 @@ BEGIN
                               ORDER BY s.fence DESC LIMIT 1) x ON true
          CROSS JOIN LATERAL (SELECT CASE WHEN once.is_gone(x.s, at) THEN NULL
                                          WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
-                                         WHEN (x.s).state = 4 THEN 'unknown'
-                                         WHEN (x.s).state IN (2, 3) AND NOT (x.s).retryable THEN 'replay'
+                                         WHEN (x.s).state = ONCE_STATE_UNKNOWN THEN 'unknown'
+                                         WHEN (x.s).state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND NOT (x.s).retryable THEN 'replay'
                                          WHEN (x.s).state IS NULL AND (x.s).nonce <> u.nonce AND
                                               (x.s).lease_until > at THEN 'in progress'
                                     END AS arm OFFSET 0) r
@@ -291,8 +291,8 @@ BEGIN
         n := rest.i;
         answer := rest.answer;
         IF answer.arm IS NULL THEN
-            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], 60000),
-                                        coalesce(retentions[n], 86400000), coalesce(takeovers[n], 1), nonces[n],
+            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], ONCE_LEASE_MS_DEFAULT),
+                                        coalesce(retentions[n], ONCE_RETENTION_MS_DEFAULT), coalesce(takeovers[n], ONCE_TAKEOVER_ESCALATE), nonces[n],
                                         bodies[n], births[n]);
         END IF;
         RETURN NEXT;
@@ -308,7 +308,7 @@ SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    newest  integer := held[cardinality(held)] & 15;   -- its slot
+    newest  integer := held[cardinality(held)] & PG_SLOT_MASK;   -- its slot
     closing once.closing;
     all_done bigint[];
     others  integer[] := '{}';
@@ -338,7 +338,7 @@ BEGIN
         SELECT u.*, c.slot, greatest(finish_many.at, c.claimed_at) AS finished_at, c.retention_ms
           FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
                        unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
-          JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
+          JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & PG_SLOT_MASK)::smallint AND c.fence = u.fence
                              AND c.slot > 0
          WHERE u.fence <> ALL (done)
     ), inserted AS (
@@ -351,7 +351,7 @@ BEGIN
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing
       FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
            (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
-                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions FROM claims c) c;
+                   array_agg(coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT)) AS retentions FROM claims c) c;
     all_done := ARRAY(SELECT f FROM unnest(done || closing.done) f ORDER BY f);
     done := closing.done;
     odd := closing.odd;

@@ -37,10 +37,10 @@ BEGIN
                 INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                              fingerprint, tenant, key)
                 SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, a.takeover, a.lease_ms, a.retention_ms,
-                       CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
-                                  coalesce(length(a.key) BETWEEN 1 AND 255, true) AND
-                                  (a.takeover & 128 = 0 OR length(a.key) = 16)) OR
-                                 (a.takeover & 128 = 0 AND once.fits(a.tenant, a.key, a.fingerprint))
+                       CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= ONCE_TENANT_LEN_MAX AND
+                                  coalesce(length(a.key) BETWEEN 1 AND ONCE_KEY_LEN_MAX, true) AND
+                                  (a.takeover & PG_FLAG_UUID_KEY = 0 OR length(a.key) = 16)) OR
+                                 (a.takeover & PG_FLAG_UUID_KEY = 0 AND once.fits(a.tenant, a.key, a.fingerprint))
                             THEN a.fingerprint END, a.tenant, a.key
                   FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                                unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -53,7 +53,7 @@ BEGIN
         WHEN %1$s THEN
             INSERT INTO once.result_%1$s (fence, finished_at, status, slot, state, headers, body)
             SELECT u.fence, greatest(at, u.claimed_at), u.status,
-                   CASE WHEN u.fence > since THEN (u.fence & 15)::smallint END, u.state, u.headers, u.body
+                   CASE WHEN u.fence > since THEN (u.fence & PG_SLOT_MASK)::smallint END, u.state, u.headers, u.body
               FROM (SELECT unnest(held) AS fence, unnest(claimed) AS claimed_at, unnest(states) AS state,
                            unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u;$template$,
                    slot);
@@ -66,14 +66,14 @@ CREATE FUNCTION once.fast_batch(records uuid[], tenants bytea[], keys bytea[], f
                            bodies bytea[], OUT at bigint, OUT fences bigint[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    of_slot   integer := held[1] & 15;
+    of_slot   integer := held[1] & PG_SLOT_MASK;
     current   smallint;
     closed    smallint[];
     since     bigint;
     held_ring text;
 BEGIN
     -- As once.lock_ring() has it, which is asked where there is more to it.
-    held_ring := pg_advisory_xact_lock_shared(8031153);
+    held_ring := pg_advisory_xact_lock_shared(PG_LOCK_RING);
     at := CASE WHEN current_setting('transaction_isolation') = 'read committed' AND
                     current_setting('synchronous_standby_names') = '' AND
                     coalesce(current_setting('once.now_ms', true), '') = ''

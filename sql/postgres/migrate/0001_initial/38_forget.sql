@@ -9,10 +9,10 @@ CREATE FUNCTION once.erase_record(wanted uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     WITH claims AS (
-        UPDATE once.claim c SET tenant = '', key = NULL, takeover = (c.takeover & ~128) | 256
+        UPDATE once.claim c SET tenant = '', key = NULL, takeover = (c.takeover & ~PG_FLAG_UUID_KEY) | PG_FLAG_FORGOTTEN
          WHERE c.record = wanted RETURNING c.fence
     ), results AS (   -- one that was moved may still be in both slots
-        UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+        UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | PG_BODY_DROPPED
           FROM claims c WHERE r.fence = c.fence AND (r.headers IS NOT NULL OR r.body IS NOT NULL)
     ), requests AS (
         DELETE FROM once.request q WHERE q.record = wanted
@@ -38,8 +38,8 @@ BEGIN
         RAISE EXCEPTION 'forgetting needs a reason' USING ERRCODE = '22023';
     END IF;
     dropping := coalesce(dropping, false);
-    IF length(reason) > 1000 OR length(actor) > 255 THEN
-        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
+    IF length(reason) > ONCE_REASON_LEN_MAX OR length(actor) > ONCE_ACTOR_LEN_MAX THEN
+        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are ONCE_REASON_LEN_MAX and ONCE_ACTOR_LEN_MAX', length(reason),
             length(actor) USING ERRCODE = '54000';
     END IF;
     PERFORM once.lock_ring();
@@ -59,19 +59,19 @@ BEGIN
         dropping := false;   -- it is; its bytes are not
     ELSIF s.state IS NULL AND s.lease_until > n THEN
         RETURN once.answer_of('in progress', s, n);
-    ELSIF NOT dropping AND (s.state IS NULL OR s.state = 4 OR (s.retryable AND s.point IS NOT NULL)) THEN
+    ELSIF NOT dropping AND (s.state IS NULL OR s.state = ONCE_STATE_UNKNOWN OR (s.retryable AND s.point IS NOT NULL)) THEN
         RETURN once.answer_of('unknown', s, n);
     END IF;
     IF s.forgotten AND NOT dropping THEN
         RETURN once.answer_of('done', s, n);
     END IF;
     IF dropping THEN
-        IF s.state IS NULL AND NOT once.close_claim(s, 6, 0, NULL, NULL) THEN
+        IF s.state IS NULL AND NOT once.close_claim(s, ONCE_STORED_SUPERSEDED, 0, NULL, NULL) THEN
             s := once.newest(wanted);   -- it finished just now
         END IF;
         s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
                             s.retention_ms, s.body_retention_ms, s.fingerprint, '', NULL);
-        PERFORM once.close_claim(s, 21, 0, NULL, NULL);
+        PERFORM once.close_claim(s, PG_RELEASED_RETRYABLE, 0, NULL, NULL);
     END IF;
     PERFORM once.erase_record(wanted);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)

@@ -46,7 +46,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
            AND c.fence >= (SELECT max(o.fence) FROM once.claim o WHERE o.record = c.record AND o.created_at IS NULL)
         RETURNING c.*
     ), results AS (
-        SELECT r.*, coalesce(r.state & 15 IN (2, 3) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
+        SELECT r.*, coalesce(r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
                              r.finished_at + c.body_retention_ms <= now_ms, false) AS buried
           FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
@@ -63,7 +63,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
                body_retention_ms, fingerprint, tenant, key FROM claims
     ), moved_results AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT fence, finished_at, status, 0, CASE WHEN buried THEN state | 32 ELSE state END,
+        SELECT fence, finished_at, status, 0, CASE WHEN buried THEN state | PG_BODY_DROPPED ELSE state END,
                CASE WHEN NOT buried THEN headers END, CASE WHEN NOT buried THEN body END FROM results
     )
     INSERT INTO once.progress (fence, slot, lease_until, point, points, calls, checkpoint)
@@ -82,7 +82,7 @@ DECLARE
 BEGIN
     RETURN QUERY
         SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms),
-               coalesce((x.s).state = 3 AND (x.s).retryable, false),
+               coalesce((x.s).state = ONCE_STATE_FAILED AND (x.s).retryable, false),
                (x.s).body_retention_ms IS NOT NULL AND ((x.s).headers IS NOT NULL OR (x.s).body IS NOT NULL) AND
                once.is_tombstone(x.s, now_ms)
           FROM unnest(records) AS w (record)
@@ -115,9 +115,9 @@ BEGIN
                    CASE WHEN bool_and(w.ends IS NOT NULL) FILTER (WHERE NOT w.over) THEN max(w.ends) FILTER (WHERE NOT w.over) END
               INTO over, others, until
               FROM (SELECT e.record, e.ends, coalesce(e.released OR e.ends <= now_ms, false) AS over
-                      FROM (SELECT c.record, r.state & 15 = 5 AS released,
-                                   CASE WHEN r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 0) >= 0
-                                        THEN r.finished_at + coalesce(c.retention_ms, 86400000) END AS ends
+                      FROM (SELECT c.record, r.state & PG_STATE_MASK = ONCE_STORED_RELEASED AS released,
+                                   CASE WHEN r.state & PG_RETRYABLE = 0 AND r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND coalesce(c.retention_ms, 0) >= 0
+                                        THEN r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) END AS ends
                               FROM once.claim_%1$s c
                               LEFT JOIN once.result_%1$s r ON r.fence = c.fence AND r.fence BETWEEN low AND high
                              WHERE c.ctid >= first AND c.ctid < after) e) w;$template$, slot);
@@ -149,7 +149,7 @@ DECLARE
 BEGIN
     CASE of_slot%s
     END CASE;
-    IF (high - low) / 16 > 8 * rows THEN
+    IF (high - low) / PG_FENCE_STEP > 8 * rows THEN
         seen := once.scan_far(of_slot, first, after, low, high, once.now_ms());
     ELSE
         seen := once.scan_near(of_slot, first, after, low, high, once.now_ms());
@@ -352,9 +352,9 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqsc
 DECLARE
     dropped bigint;
 BEGIN
-    UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+    UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | PG_BODY_DROPPED
       FROM once.claim c
-     WHERE c.slot = 0 AND c.record = ANY (records) AND r.slot = 0 AND r.fence = c.fence AND r.state & 15 IN (2, 3)
+     WHERE c.slot = 0 AND c.record = ANY (records) AND r.slot = 0 AND r.fence = c.fence AND r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED)
        AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND r.finished_at + c.body_retention_ms <= now_ms;
     GET DIAGNOSTICS dropped = ROW_COUNT;
     RETURN dropped;
@@ -403,7 +403,7 @@ END $$;
 
 -- One bounded step of upkeep. `removed` counts records whose space was given back; `more` asks
 -- for another step soon.
-CREATE FUNCTION once.expire(budget integer DEFAULT 1000, OUT removed bigint, OUT more boolean)
+CREATE FUNCTION once.expire(budget integer DEFAULT ONCE_EXPIRE_BUDGET_DEFAULT, OUT removed bigint, OUT more boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
     now_ms bigint;
@@ -418,10 +418,10 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'once.expire needs READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    IF budget IS NULL OR budget NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'budget % is not between 1 and 10000', budget USING ERRCODE = '22023';
+    IF budget IS NULL OR budget NOT BETWEEN 1 AND ONCE_EXPIRE_BUDGET_MAX THEN
+        RAISE EXCEPTION 'budget % is not between 1 and ONCE_EXPIRE_BUDGET_MAX', budget USING ERRCODE = '22023';
     END IF;
-    IF NOT pg_try_advisory_xact_lock(8031154) THEN   -- one at a time is enough
+    IF NOT pg_try_advisory_xact_lock(PG_LOCK_EXPIRE) THEN   -- one at a time is enough
         RETURN;
     END IF;
     now_ms := once.now_ms();
@@ -441,13 +441,13 @@ BEGIN
         more := true;
         -- Before anything is moved there everybody must know to look there.
         IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
-            PERFORM pg_advisory_xact_lock(8031153);
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
             UPDATE once.slot SET closed_at = 0 WHERE slot = 0;
             PERFORM once.note_slots();
             RETURN;
         END IF;
         IF once.sweep_slot(oldest.slot, budget) THEN
-            PERFORM pg_advisory_xact_lock(8031153);
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
             IF once.sweep_slot(oldest.slot, budget) THEN -- a turn may have begun a block
                 removed := once.empty_slot(oldest.slot);
             END IF;
@@ -457,7 +457,7 @@ BEGIN
     IF now_ms >= ring.opened_at + ring.period_ms AND
        NOT EXISTS (SELECT FROM once.slot s WHERE s.slot = next AND s.closed_at IS NOT NULL) AND
        EXISTS (SELECT FROM once.claim c WHERE c.slot = ring.current) THEN
-        PERFORM pg_advisory_xact_lock(8031153);
+        PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
         UPDATE once.ring SET current = next, opened_at = now_ms;
         UPDATE once.slot SET closed_at = now_ms WHERE slot = ring.current;
         PERFORM once.note_slots();
@@ -467,7 +467,7 @@ BEGIN
     IF oldest.look_from <= now_ms THEN
         early := once.sweep_early(oldest.slot, budget, ring.period_ms);
         IF early THEN
-            PERFORM pg_advisory_xact_lock(8031153);
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
             IF once.sweep_early(oldest.slot, budget, ring.period_ms) THEN
                 removed := once.empty_slot(oldest.slot);
             END IF;

@@ -29,7 +29,7 @@ BEGIN
             IF code IS NULL OR code NOT BETWEEN 56320 AND 57343 THEN
                 RETURN NULL;
             END IF;
-            bytes := bytes || convert_to(chr(65536 + (high - 55296) * 1024 + code - 56320), 'UTF8');
+            bytes := bytes || convert_to(chr((high - 55296 + 64) * 1024 + code - 56320), 'UTF8');
             high := NULL;
         ELSIF code BETWEEN 55296 AND 56319 THEN
             high := code;
@@ -97,15 +97,15 @@ BEGIN
     IF getdatabaseencoding() <> 'UTF8' THEN
         RAISE EXCEPTION 'JSON is canonicalised in databases with encoding UTF8 only' USING ERRCODE = '0A000';
     END IF;
-    IF cardinality(exclude) > 64 THEN
-        RAISE EXCEPTION '% members are to be excluded, the limit is 64', cardinality(exclude) USING ERRCODE = '54000';
+    IF cardinality(exclude) > ONCE_JSON_EXCLUDE_COUNT_MAX THEN
+        RAISE EXCEPTION '% members are to be excluded, the limit is ONCE_JSON_EXCLUDE_COUNT_MAX', cardinality(exclude) USING ERRCODE = '54000';
     END IF;
     SELECT array_agg(convert_to(p, 'UTF8')) INTO pointers FROM unnest(exclude) p;
     SELECT p INTO token FROM unnest(exclude) p WHERE p !~ '^(/([^~]|~[01])*)$' OR p IS NULL LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'exclude: ''%'' is not a JSON Pointer to a member or element', token USING ERRCODE = '22023';
     END IF;
-    IF length(body) > 67108864 THEN
+    IF length(body) > ONCE_JSON_LEN_MAX THEN
         RETURN NULL;
     END IF;
     BEGIN
@@ -151,7 +151,7 @@ BEGIN
         ELSE
             -- A value begins: where is it?
             seen := seen + 1;
-            IF seen > 1000000 THEN
+            IF seen > ONCE_JSON_VALUE_COUNT_MAX THEN
                 RETURN NULL;
             END IF;
             path := '';
@@ -163,7 +163,7 @@ BEGIN
                              ELSE once.json_escape(name) END;
             END IF;
             IF token IN ('{', '[') THEN
-                IF depth >= 128 THEN
+                IF depth >= ONCE_JSON_DEPTH_MAX THEN
                     RETURN NULL;
                 END IF;
                 depth := depth + 1;
@@ -230,8 +230,8 @@ BEGIN
                                      EXISTS (SELECT FROM unnest(headers) v WHERE v IS NULL)) THEN
         RAISE EXCEPTION 'headers are not pairs {{name, value}, ...}' USING ERRCODE = '22023';
     END IF;
-    IF array_length(headers, 1) > 64 THEN
-        RAISE EXCEPTION '% headers are to be fingerprinted, the limit is 64', array_length(headers, 1)
+    IF array_length(headers, 1) > ONCE_FINGERPRINT_HEADER_COUNT_MAX THEN
+        RAISE EXCEPTION '% headers are to be fingerprinted, the limit is ONCE_FINGERPRINT_HEADER_COUNT_MAX', array_length(headers, 1)
             USING ERRCODE = '54000';
     END IF;
     SELECT string_agg(once.part(h.name) || once.part(h.value), '' ORDER BY h.name, h.n) INTO lines FROM (
@@ -239,8 +239,8 @@ BEGIN
                           'UTF8') AS name,
                convert_to(btrim(headers[n][2], E' \t'), 'UTF8') AS value, n
           FROM generate_subscripts(headers, 1) n) h;
-    IF length(lines) > 1048576 THEN
-        RAISE EXCEPTION 'headers to be fingerprinted are longer than 1048576 bytes' USING ERRCODE = '54000';
+    IF length(lines) > ONCE_FINGERPRINT_HEADERS_LEN_MAX THEN
+        RAISE EXCEPTION 'headers to be fingerprinted are longer than ONCE_FINGERPRINT_HEADERS_LEN_MAX bytes' USING ERRCODE = '54000';
     END IF;
     IF json THEN
         form := once.json_canonical(coalesce(body, ''), coalesce(exclude, '{}'));

@@ -14,8 +14,8 @@ DECLARE
     row    record;
 BEGIN
     PERFORM once.lock_ring();
-    SELECT least(before, last_value + 16) INTO top FROM once.fence;
-    low := greatest(top - 16 * span, 1);
+    SELECT least(before, last_value + PG_FENCE_STEP) INTO top FROM once.fence;
+    low := greatest(top - PG_FENCE_STEP * span, 1);
     FOR row IN
         SELECT c.record, c.fence FROM once.claim c
          WHERE c.fence >= low AND c.fence < top
@@ -48,7 +48,7 @@ DECLARE
     row    record;
 BEGIN
     PERFORM once.lock_ring();
-    fences := ARRAY(SELECT r.fence FROM once.result r WHERE r.state & 15 = 4 AND r.fence < before
+    fences := ARRAY(SELECT r.fence FROM once.result r WHERE r.state & PG_STATE_MASK = ONCE_STATE_UNKNOWN AND r.fence < before
                      ORDER BY r.fence DESC LIMIT span);
     FOR row IN SELECT c.record, c.fence FROM once.claim c WHERE c.fence = ANY (fences) ORDER BY c.fence DESC LOOP
         s := once.newest(row.record);
@@ -80,24 +80,24 @@ BEGIN
     RETURN QUERY
     SELECT a.at, a.what, a.fence, 0, 0, 0, a.actor, a.reason FROM once.audit a WHERE a.record = wanted
     UNION ALL
-    SELECT c.claimed_at, CASE WHEN c.takeover & 16 <> 0 THEN 'claimed to probe' ELSE 'claimed' END, c.fence,
-           coalesce(c.attempt, 1), 1, 0, ''::bytea, ''::bytea
+    SELECT c.claimed_at, CASE WHEN c.takeover & PG_FLAG_PROBING <> 0 THEN 'claimed to probe' ELSE 'claimed' END, c.fence,
+           coalesce(c.attempt, 1), ONCE_STATE_RUNNING, 0, ''::bytea, ''::bytea
       FROM once.claim c
      WHERE c.record = wanted AND c.fence >= life
        AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
     UNION ALL
     SELECT r.finished_at,
-           CASE r.state & 15 WHEN 5 THEN 'released'
-                             WHEN 6 THEN CASE WHEN p.lease_until = c.claimed_at THEN 'released' ELSE 'superseded' END
+           CASE r.state & PG_STATE_MASK WHEN ONCE_STORED_RELEASED THEN 'released'
+                             WHEN ONCE_STORED_SUPERSEDED THEN CASE WHEN p.lease_until = c.claimed_at THEN 'released' ELSE 'superseded' END
                              ELSE 'finished' END,
-           c.fence, coalesce(c.attempt, 1), CASE WHEN r.state & 15 IN (5, 6) THEN 0 ELSE r.state & 15 END, r.status,
+           c.fence, coalesce(c.attempt, 1), CASE WHEN r.state & PG_STATE_MASK IN (ONCE_STORED_RELEASED, ONCE_STORED_SUPERSEDED) THEN 0 ELSE r.state & PG_STATE_MASK END, r.status,
            ''::bytea, ''::bytea
       FROM once.claim c JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot
      WHERE c.record = wanted AND c.fence >= life
        AND NOT EXISTS (SELECT FROM once.audit a WHERE a.record = wanted AND a.fence = c.fence AND a.what <> 'forgotten')
      ORDER BY 1, 3, 5
-     LIMIT 1000;
+     LIMIT ONCE_HISTORY_LEN_MAX;
 END $$;
 
 -- What a store at rest can show of its invariants, for the `span` fences after `after`.
@@ -106,11 +106,11 @@ RETURNS TABLE (invariant text, fence bigint, problem text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT once.lock_ring();
     WITH c AS MATERIALIZED (
-        SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + 16 * span
+        SELECT * FROM once.claim c WHERE c.fence > after AND c.fence <= after + PG_FENCE_STEP * span
     )
     SELECT 'K9', c.fence, 'the record id is not that of its tenant and key' FROM c
      WHERE c.key IS NOT NULL AND c.record <> once.record_id(c.tenant,
-           CASE WHEN c.takeover & 128 <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END)
+           CASE WHEN c.takeover & PG_FLAG_UUID_KEY <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END)
     UNION ALL
     SELECT 'K1', c.fence, 'two claims of one number: also ' || o.fence FROM c
       JOIN once.claim o ON o.record = c.record AND o.claim_no = c.claim_no AND o.fence > c.fence AND o.slot = c.slot
@@ -122,21 +122,21 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT 'K2', c.fence, 'claim ' || c.claim_no || ' comes after a later one with a smaller fence' FROM c
       JOIN once.claim o ON o.record = c.record AND o.slot = c.slot AND o.claim_no > c.claim_no AND o.fence < c.fence
     UNION ALL
-    SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value + 15 FROM once.fence)
+    SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value + PG_SLOT_MASK FROM once.fence)
     UNION ALL
-    SELECT 'K5', c.fence, 'closed in ' || count(DISTINCT (r.finished_at, r.status, r.state & 31)) || ' ways' FROM c
+    SELECT 'K5', c.fence, 'closed in ' || count(DISTINCT (r.finished_at, r.status, r.state & PG_END_MASK)) || ' ways' FROM c
       JOIN once.result r ON r.fence = c.fence   -- one that was moved may still be in both slots, there with its body
-     GROUP BY c.fence HAVING count(DISTINCT (r.finished_at, r.status, r.state & 31)) > 1
+     GROUP BY c.fence HAVING count(DISTINCT (r.finished_at, r.status, r.state & PG_END_MASK)) > 1
     UNION ALL
     SELECT 'clock', c.fence, 'finished before it was claimed' FROM c JOIN once.result r ON r.fence = c.fence
      WHERE r.finished_at < c.claimed_at
     UNION ALL
     SELECT 'K8', c.fence, 'its body is to be kept for ' || c.body_retention_ms || ' ms, the record for less' FROM c
-     WHERE c.body_retention_ms <= 0 OR (c.retention_ms IS DISTINCT FROM -1 AND
-                                         c.body_retention_ms > coalesce(c.retention_ms, 86400000))
+     WHERE c.body_retention_ms <= 0 OR (c.retention_ms IS DISTINCT FROM ONCE_NEVER AND
+                                         c.body_retention_ms > coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT))
     UNION ALL
     SELECT 'format', c.fence, 'an impossible state ' || r.state FROM c JOIN once.result r ON r.fence = c.fence
-     WHERE r.state & 15 NOT BETWEEN 2 AND 6 OR (r.state & 16 <> 0 AND r.state & 15 NOT IN (3, 5))
+     WHERE r.state & PG_STATE_MASK NOT BETWEEN ONCE_STATE_SUCCEEDED AND ONCE_STORED_SUPERSEDED OR (r.state & PG_RETRYABLE <> 0 AND r.state & PG_STATE_MASK NOT IN (ONCE_STATE_FAILED, ONCE_STORED_RELEASED))
 $$;
 
 CREATE FUNCTION once.check_counts(after bigint, span bigint, OUT attempts bigint, OUT records bigint, OUT next bigint)
@@ -145,8 +145,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT count(*),
            count(*) FILTER (WHERE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence)
                               AND NOT once.is_gone(once.newest(c.record), once.now_ms())),
-           CASE WHEN after + 16 * span >= (SELECT last_value + 15 FROM once.fence) THEN 0 ELSE after + 16 * span END
-      FROM once.claim c WHERE c.fence > after AND c.fence <= after + 16 * span
+           CASE WHEN after + PG_FENCE_STEP * span >= (SELECT last_value + PG_SLOT_MASK FROM once.fence) THEN 0 ELSE after + PG_FENCE_STEP * span END
+      FROM once.claim c WHERE c.fence > after AND c.fence <= after + PG_FENCE_STEP * span
 $$;
 
 CREATE FUNCTION once.check_orphans() RETURNS TABLE (invariant text, fence bigint, problem text)
