@@ -8,32 +8,11 @@
 #ifndef ONCE_STORE_SQLITE_ATTEMPT_H
 #define ONCE_STORE_SQLITE_ATTEMPT_H
 
-#include "core/buf.h"
 #include "core/record.h"
 #include "store/format.h"
-#include "store/sqlite/index.h"
+#include "store/sqlite/protocol.h"
 
 enum { SQLITE_FINGERPRINT_VERSION = 1 };
-
-/* Routes that this step has met (sqlite/route.h). */
-struct sqlite_routes {
-    size_t count;
-    struct sqlite_route {
-        int64_t id;
-        size_t len;
-        uint8_t name[ONCE_ROUTE_LEN_MAX];
-    } known[ONCE_ROUTE_COUNT_MAX + 1];
-};
-
-struct sqlite_protocol {
-    struct sqlite_db *db;
-    struct sqlite_index *index;
-    bool keytext;                 /* keep the texts of keys */
-    struct once_buf scratch;      /* decompressed bodies */
-    once_time now;                /* of this step */
-    struct sqlite_recent *recent; /* SQLITE_RECENT_LEN of them (sqlite/recent.h), or NULL */
-    struct sqlite_routes routes;
-};
 
 /* A row of once_claim. */
 struct sqlite_claim {

@@ -13,7 +13,7 @@
 #include "core/outcome.h"
 #include "core/span.h"
 #include "os/os.h"
-#include "store/sqlite/protocol.h"
+#include "store/sqlite/op.h"
 #include "store/sqlite/route.h"
 #include "store/sqlite/schema.h"
 
@@ -87,7 +87,7 @@ static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struc
     b->protocol.now = sqlite_now(&b->db);
     sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
-        r = sqlite_protocol_do(&b->protocol, op, err);
+        r = sqlite_op_apply(&b->protocol, op, err);
     if (r == ONCE_OK && op->request->verb != ONCE_VERB_LOOKUP)
         r = sqlite_index_close_segment(&b->index, err);
     if (r != ONCE_OK)
@@ -252,7 +252,7 @@ static once_result guard(struct once_sqlite *b, struct once_grant grant, struct 
     b->protocol.now = sqlite_now(&b->db);
     sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
-        r = sqlite_protocol_do(&b->protocol, &op, err);
+        r = sqlite_op_apply(&b->protocol, &op, err);
     if (r == ONCE_OK && op.result != ONCE_OK) {
         r = op.result;
         if (err != NULL)

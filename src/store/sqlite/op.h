@@ -1,15 +1,22 @@
 /*
- * op.h - an operation on SQLite's tables: finding its record, answering it; and the verbs, each in the file of
- * who says it.
+ * op.h - an operation on SQLite's tables: finding its record, answering it; and the verbs.
  *
  * ONCE_OK: op->result says how it went, and whatever it wrote is whole. Anything else: the transaction must be rolled
- * back. Callers: sqlite/protocol.c, and the verbs among themselves.
+ * back. A step calls sqlite_op_apply(); the rest is for the verbs.
  */
 #ifndef ONCE_STORE_SQLITE_OP_H
 #define ONCE_STORE_SQLITE_OP_H
 
+#include "store/gather.h"
 #include "store/sqlite/attempt.h"
 #include "store/store.h"
+
+once_result sqlite_op_apply(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
+
+/* sqlite/list.c. Gathers the records that match, from filter->before on, and says where to go on (0: that was all).
+ * Reading is enough; looks at a bounded number of rows. */
+once_result sqlite_list_scan(struct sqlite_protocol *p, const struct once_filter *filter, struct gather_page *page,
+                             uint64_t *next, struct once_error *err);
 
 /* The record's newest attempt; *query stays open for its spans and must be unloaded. A claim that is gone (expired) is
  * an absent record. */
@@ -47,10 +54,8 @@ once_result sqlite_op_claim(struct sqlite_protocol *p, struct once_op *op, struc
 /* sqlite/holder.c. The first: K10, an operation that is applied again after a lost answer, while others of its batch,
  * or other holders, went on from what it did: its own attempt shows whether it took effect. */
 once_result sqlite_op_answer_if_done(struct sqlite_protocol *p, struct once_op *op, bool *done, struct once_error *err);
-once_result sqlite_op_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
-once_result sqlite_op_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
-once_result sqlite_op_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
-once_result sqlite_op_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
+/* EXTEND, ADVANCE, FINISH, RELEASE. */
+once_result sqlite_op_held(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);
 
 /* sqlite/verdict.c: RESOLVE and FORGET. */
 once_result sqlite_op_verdict(struct sqlite_protocol *p, struct once_op *op, struct once_error *err);

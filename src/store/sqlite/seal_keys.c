@@ -45,11 +45,5 @@ once_result sqlite_store_seal_keys(struct once_store *base, const struct once_se
         r = put_mark(s, add, err);
     if (r == ONCE_OK)
         r = read_marks(s, out, err);
-    if (add == NULL)
-        sqlite_store_end_reading(s);
-    else if (r != ONCE_OK)
-        sqlite_store_rollback(s);
-    else
-        r = sqlite_store_commit(s, err);
-    return r;
+    return sqlite_store_end(s, add != NULL, r, err);
 }

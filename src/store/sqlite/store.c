@@ -177,7 +177,7 @@ static void roll_back(struct sqlite_store *s, bool clean)
     if (!sqlite3_get_autocommit(s->db.handle))
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
     sqlite_index_rolled_back(&s->index);
-    sqlite_protocol_rolled_back(&s->protocol);
+    sqlite_recent_clear(&s->protocol);
     if (s->anchoring) /* the anchor is gone with the rest */
         s->db.boot = 0;
     s->anchoring = false;
@@ -287,17 +287,8 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     return ONCE_OK;
 }
 
-static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops, size_t count, bool writing,
-                              struct once_error *err)
+once_result sqlite_store_end(struct sqlite_store *s, bool writing, once_result r, struct once_error *err)
 {
-    once_result r = sqlite_store_begin(s, writing, err);
-    if (r != ONCE_OK)
-        return r;
-    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
-        r = sqlite_protocol_do(&s->protocol, ops[i], err);
-        if (r == ONCE_OK && sqlite3_get_autocommit(s->db.handle)) /* what follows would commit by itself */
-            r = once_fail(err, ONCE_UNAVAILABLE, "SQLite rolled the transaction back");
-    }
     if (!writing)
         sqlite_store_end_reading(s);
     else if (r != ONCE_OK)
@@ -305,6 +296,33 @@ static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops
     else
         r = sqlite_store_commit(s, err);
     return r;
+}
+
+once_result sqlite_store_fences(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
+                                struct once_error *err)
+{
+    struct sqlite_query q = sqlite_query(&s->db, SQL_fence_range);
+    sqlite_bind_int(&q, (int64_t)after);
+    *first = *last = 0;
+    if (sqlite_step(&q)) {
+        *first = sqlite_column_int(&q, 0);
+        *last = sqlite_column_int(&q, 1);
+    }
+    return sqlite_end(&q, "read the range of fences", err);
+}
+
+static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops, size_t count, bool writing,
+                              struct once_error *err)
+{
+    once_result r = sqlite_store_begin(s, writing, err);
+    if (r != ONCE_OK)
+        return r;
+    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
+        r = sqlite_op_apply(&s->protocol, ops[i], err);
+        if (r == ONCE_OK && sqlite3_get_autocommit(s->db.handle)) /* what follows would commit by itself */
+            r = once_fail(err, ONCE_UNAVAILABLE, "SQLite rolled the transaction back");
+    }
+    return sqlite_store_end(s, writing, r, err);
 }
 
 /* What was forgotten must not stand in the log: its pages are written back over the old ones, and the log is cut.
@@ -348,7 +366,7 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     if (is_displaced(s)) /* what is at the path now is not ours to recover, or to write to */
         return fail_displaced(s, err);
     disconnect(s);
-    sqlite_protocol_rolled_back(&s->protocol);
+    sqlite_recent_clear(&s->protocol);
     once_result r = s->base.shared ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
         return r;

@@ -5,7 +5,7 @@
 #define ONCE_STORE_SQLITE_STORE_H
 
 #include "store/sqlite/file.h"
-#include "store/sqlite/protocol.h"
+#include "store/sqlite/op.h"
 
 struct sqlite_store {
     struct once_store base;
@@ -32,6 +32,11 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
 void sqlite_store_rollback(struct sqlite_store *s);
 void sqlite_store_end_reading(struct sqlite_store *s);
+/* The end that fits a step whose work ended with `r`. */
+once_result sqlite_store_end(struct sqlite_store *s, bool writing, once_result r, struct once_error *err);
+/* The first fence after `after`, 0 if there is none, and the last of all. */
+once_result sqlite_store_fences(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
+                                struct once_error *err);
 /* Outside of a step: empties the log into the database as far as it can, and gives its
  * space back where `truncate`. */
 void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);

@@ -12,23 +12,10 @@
 #include "store/gather.h"
 #include "store/sqlite/route.h"
 
-static once_result read_range(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
-                              struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, SQL_unfinished_range);
-    sqlite_bind_int(&q, (int64_t)after);
-    *first = *last = 0;
-    if (sqlite_step(&q)) {
-        *first = sqlite_column_int(&q, 0); /* 0: there is none */
-        *last = sqlite_column_int(&q, 1);
-    }
-    return sqlite_end(&q, "find what is not finished", err);
-}
-
 static once_result sweep(struct sqlite_store *s, struct once_sweep *w, struct once_error *err)
 {
     int64_t first, last;
-    once_result r = read_range(s, w->after, &first, &last, err);
+    once_result r = sqlite_store_fences(s, w->after, &first, &last, err);
     if (r != ONCE_OK || first == 0)
         return r;
     int64_t to = first + ONCE_LIST_SCAN_MAX - 1 < last ? first + ONCE_LIST_SCAN_MAX - 1 : last;
