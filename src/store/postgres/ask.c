@@ -145,13 +145,14 @@ static void add_rare_terms(struct pg_params *p, struct once_op *const *ops, size
         add_term(p, birth(&ops[i]->request->claim), ONCE_NEVER);
 }
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool replays_first,
+                          struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
     add_claims(&p, ops, count, false);
     add_rare_terms(&p, ops, count);
-    pg_add_int(&p, PG_INT4, pg->replays);
+    pg_add_int(&p, PG_INT4, replays_first);
     once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;

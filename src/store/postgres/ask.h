@@ -11,7 +11,9 @@
 #include "store/postgres/grants.h"
 #include "store/store.h"
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
+/* replays_first: most are expected to be replays, and are looked for as such before they are tried as new ones. */
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool replays_first,
+                          struct once_error *err);
 once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err);
 /* Both, without a look at anything (sql/postgres, 36_fast_path.sql): first the claims, then finishes of grants of this
  * process, all of one slot. */

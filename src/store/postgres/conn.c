@@ -265,7 +265,6 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot connect: %s", first_line(PQerrorMessage(c->conn), line));
     c->silent = false;
     c->met_count = 0;
-    c->fast_streak.lasted = c->replay_streak.lasted = 0;
     c->answer_ms = answer_ms_of(c->conn);
     PQsetnonblocking(c->conn, 1);
     PQsetNoticeReceiver(c->conn, on_notice, c);

@@ -34,11 +34,6 @@ struct pg_session {
     int64_t began_us;
 };
 
-/* What batches were like for a while: so many of them; and how many it takes for the next to be expected so. */
-struct pg_streak {
-    unsigned lasted, wanted;
-};
-
 struct pg_conn {
     PGconn *conn;
     struct pg_session session; /* the last one, also when it is lost */
@@ -54,10 +49,6 @@ struct pg_conn {
     struct pg_server server;                   /* of the last transaction */
     struct pg_server met[ONCE_PG_SERVERS_MET]; /* those that a barrier was written after */
     size_t met_count;
-    once_time seen_at;     /* postgres/batch.c: the database's clock, as it last told it; 0: it has not */
-    once_time seen_steady; /* our own steady clock then */
-    struct pg_streak fast_streak, replay_streak; /* postgres/batch.c: all was as usual; all were replays */
-    bool replays;                                /* postgres/batch.c: of the last batch's claims, half at least */
 };
 
 /* What became of a statement that failed. */
