@@ -157,6 +157,16 @@ BEGIN
     RETURN a;
 END $$;
 
+-- As a listing shows it: without what may be long.
+CREATE FUNCTION once.answer_listed(s once.stored, now_ms bigint) RETURNS once.answer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    s.headers := NULL;
+    s.body := NULL;
+    s.checkpoint := NULL;
+    RETURN once.answer_of('found', s, now_ms);
+END $$;
+
 -- Reads the newest claim, locks its row, and reads again until both are the same one: from
 -- then on nobody else changes this record. NULL fence: there is no row of it. Of a record that has ended also an old
 -- snapshot tells the truth: that turn stays closed, and of two next ones a unique index refuses one with 40001.

@@ -234,10 +234,7 @@ BEGIN
         s := once.newest(records[i]);
         n := i;
         answer := CASE WHEN once.is_gone(s, now_ms) THEN once.answer_of('absent', NULL, now_ms)
-                       ELSE once.answer_of('found', s, now_ms) END;
-        answer.headers := NULL;
-        answer.body := NULL;
-        answer.checkpoint := NULL;
+                       ELSE once.answer_listed(s, now_ms) END;
         IF answer.arm = 'found' AND once.request_of(s) IS NOT NULL THEN
             answer.request := '';   -- that there is one
         END IF;

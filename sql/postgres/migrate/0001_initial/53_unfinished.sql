@@ -20,10 +20,7 @@ BEGIN
         s := once.newest(hit.record);
         CONTINUE WHEN s.fence <> hit.fence OR once.is_gone(s, now_ms);
         next := hit.fence;
-        answer := once.answer_of('found', s, now_ms);
-        answer.headers := NULL;
-        answer.body := NULL;
-        answer.checkpoint := NULL;
+        answer := once.answer_listed(s, now_ms);
         RETURN NEXT;
     END LOOP;
     answer := NULL;

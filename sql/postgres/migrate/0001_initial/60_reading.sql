@@ -25,10 +25,7 @@ BEGIN
         s := once.newest(row.record);
         CONTINUE WHEN once.is_gone(s, now_ms);
         next := row.fence;
-        answer := once.answer_of('found', s, now_ms);
-        answer.headers := NULL;
-        answer.body := NULL;
-        answer.checkpoint := NULL;
+        answer := once.answer_listed(s, now_ms);
         RETURN NEXT;
     END LOOP;
     answer := NULL;
@@ -54,10 +51,7 @@ BEGIN
         s := once.newest(row.record);
         CONTINUE WHEN (s).fence IS DISTINCT FROM row.fence;   -- resolved since, and perhaps claimed anew
         next := row.fence;
-        answer := once.answer_of('found', s, now_ms);
-        answer.headers := NULL;
-        answer.body := NULL;
-        answer.checkpoint := NULL;
+        answer := once.answer_listed(s, now_ms);
         RETURN NEXT;
     END LOOP;
     answer := NULL;
