@@ -4,7 +4,7 @@
  * Key, work and outcome are rows of one transaction: they commit or roll back together,
  * so a local effect happens exactly once (DESIGN 1) and no lease is needed. The tables
  * live in the caller's database; its journal mode, its locking and its durability are the
- * caller's. Nothing is remembered between transactions that a roll back could make wrong.
+ * caller's. Nothing is cached between transactions: a rollback could make it wrong.
  */
 #include "store/sqlite/bound.h"
 #include "core/decide.h"
@@ -242,7 +242,7 @@ once_time once_sqlite_now(const struct once_sqlite *b)
 
 /* ------------------------------------------------------------------ the guard */
 
-/* Reads only, and without a savepoint: once_guard() is called inside a statement of the caller's. */
+/* Only reads, and without a savepoint: once_guard() is called inside one of the caller's statements. */
 static once_result guard(struct once_sqlite *b, struct once_grant grant, struct once_error *err)
 {
     struct once_request request = { .verb = ONCE_VERB_LOOKUP };

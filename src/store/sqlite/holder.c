@@ -1,8 +1,8 @@
 /*
- * holder.c - what the holder of a grant does: extend, advance, finish, release.
+ * holder.c - the verbs of the holder of a grant: extend, advance, finish, release.
  *
- * Only the newest grant of a record changes anything (K3), and a turn ends once (K5). Each recognises what it did
- * before its answer was lost (K10).
+ * Only the newest grant of a record changes anything (K3), and an attempt ends once (K5). Each verb recognises its own
+ * earlier try whose answer was lost (K10).
  */
 #include "core/decide.h"
 #include "core/err.h"
@@ -39,9 +39,9 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
     return ONCE_OK;
 }
 
-/* Is what stands there just what this finish wants to store? Then it is the same call
- * again, its first answer lost. Compared by content where the bytes differ: one of them
- * may not have been compressed. A tombstone has nothing left to compare, whether or not it is still there. */
+/* Whether the stored outcome is the one that this finish wants to store: then it is the same call again, after its
+ * first answer was lost. Compares the contents if the encoded bytes differ: perhaps only one is compressed. A tombstone
+ * never matches, whether or not expiry has dropped its body. */
 static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *attempt,
                             const struct once_outcome *outcome, once_span encoded)
 {
@@ -63,7 +63,7 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
     return same;
 }
 
-/* Is this what write_release() left? */
+/* Whether write_release() ended this attempt. */
 static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt)
 {
     const struct once_record *r = &attempt->stored.record;
@@ -78,7 +78,7 @@ static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt
 
 /* ------------------------------------------------------------------ what was done before */
 
-/* By this very call: each point is kept with the beginning of its call's nonce. */
+/* Whether this call passed the point: each point is stored with the beginning of its call's nonce. */
 static bool was_passed(once_span points, const struct once_op *op)
 {
     char call[10];
@@ -159,7 +159,7 @@ static once_result advance(struct sqlite_protocol *p, struct once_op *op, struct
     return r == ONCE_OK ? sqlite_op_answer_done(op, record, err) : r;
 }
 
-/* Nobody will execute this again: not by itself, nor by a person's word. */
+/* Whether the outcome is final: neither a retry nor a verdict can cause another execution. */
 static bool is_for_good(const struct once_outcome *outcome)
 {
     return outcome->state == ONCE_STATE_SUCCEEDED || (outcome->state == ONCE_STATE_FAILED && !outcome->retryable);
@@ -183,7 +183,7 @@ static once_result finish(struct sqlite_protocol *p, struct once_op *op, struct 
     return r == ONCE_OK ? sqlite_op_answer_done(op, record, err) : r;
 }
 
-/* The attempt had no effect. What others before it may have had decides what is left. */
+/* This attempt had no effect. Whether earlier ones may have had one decides the new state. */
 static once_result write_release(struct sqlite_protocol *p, const struct sqlite_attempt *attempt,
                                  struct once_grant grant, struct once_error *err)
 {

@@ -27,7 +27,7 @@ once_result sqlite_op_load(struct sqlite_protocol *p, const uint8_t record[16], 
         query->st = NULL;
         return end;
     }
-    sqlite_recent_drop(p, fence); /* somebody looks at it: it may change */
+    sqlite_recent_drop(p, fence); /* the operation may change it */
     sqlite_attempt_read(p, query, out);
     const char *fault = query->rc == SQLITE_OK ? once_record_fault(&out->stored.record) : NULL;
     if (query->rc != SQLITE_OK) {
@@ -80,8 +80,8 @@ once_result sqlite_op_answer_stored(struct sqlite_protocol *p, struct once_op *o
     return sqlite_op_answer(op, arm, &attempt->stored.record, err);
 }
 
-/* Is this grant of the same life of the key? Another request's record (K6), or this one's in another life (K5), is no
- * answer for whoever held it. */
+/* Whether this grant is of the same life of the key. Its holder must not be shown another request's record (K6), or
+ * that of a later life (K5). */
 static once_result is_same_life(struct sqlite_protocol *p, struct once_grant grant, const struct once_record *newest,
                                 bool *same, struct once_error *err)
 {

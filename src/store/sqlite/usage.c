@@ -1,8 +1,8 @@
 /*
- * usage.c - counting what each tenant has, a bounded number of attempts at a time.
+ * usage.c - counts the quota usage of each tenant, a bounded number of attempts at a time.
  *
- * A record is counted at its newest attempt, and only if it is not past its retention (K8), whether or not
- * expiry has come by. What earlier attempts of it left is stored as well, and counts as bytes.
+ * A record is counted at its newest attempt, and only if it is not past its retention (K8), whether or not expiry has
+ * deleted it. The bytes of its earlier attempts count as well.
  */
 #include "store/sqlite/store.h"
 
@@ -11,8 +11,8 @@
 
 enum { FENCE, RECORD, TENANT, STATE, EXPIRES, BYTES };
 
-/* Superseding a result clears its expiry: what expires by itself is the newest, and so is what has no result. Only
- * the others have to be looked up. */
+/* Superseding a result clears its expiry: so an attempt with an expiry is its record's newest, and so is one without a
+ * result. Only the others have to be looked up. */
 static once_result is_newest(struct sqlite_store *s, struct sqlite_query *q, bool *newest, struct once_error *err)
 {
     *newest = true;
@@ -57,7 +57,7 @@ static once_result usage(struct sqlite_store *s, struct once_usage *t, struct on
         r = count_row(s, &q, t, err);
     t->after = (uint64_t)to;
     t->more = t->after < t->last;
-    once_result end = sqlite_end(&q, "count what tenants have", r == ONCE_OK ? err : NULL);
+    once_result end = sqlite_end(&q, "count usage", r == ONCE_OK ? err : NULL);
     return r != ONCE_OK ? r : end;
 }
 
