@@ -1,6 +1,6 @@
--- Lets pg_cron run once.expire: every 10 seconds where it can, every minute before pg_cron 1.5.
+-- Schedules once.expire as a job of pg_cron: every 10 seconds, or every minute before pg_cron 1.5.
 -- A run goes on while there is more to do, at most 50 seconds, one transaction per step.
--- Repeated, it replaces the job. The job runs as the role that made it.
+-- Running this again replaces the job. The job runs as the role that made it.
 DO $once$
 DECLARE
     role text := quote_ident(current_user);

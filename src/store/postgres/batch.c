@@ -34,7 +34,7 @@ static once_result send_settings(struct pg_conn *pg, struct once_error *err)
     return r;
 }
 
-/* A clock of the tests' own. The database listens only where it was told to. */
+/* The clock of a test. The database uses it only if its store was made for tests. */
 static once_result send_clock(struct pg_conn *pg, struct once_error *err)
 {
     struct pg_params p;
@@ -47,10 +47,10 @@ static once_result send_clock(struct pg_conn *pg, struct once_error *err)
     return r;
 }
 
-/* The operations of a batch, in the order in which they are sent: all claims in one statement (those with terms that
- * the usual does not have apart), all finishes in the next (those that were sent before apart, as a daemon's clients
- * say: their call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one
- * record keep their order: where that takes one back to an earlier kind of statement, it begins another stage. */
+/* The operations of a batch in the order in which they are sent, a statement for each kind: claims, claims with rare
+ * terms, finishes that were sent before (their function looks at older attempts, too), other finishes, finishes of
+ * grants that this process remembers, then the rest one by one. Operations of one record keep their order: an operation
+ * of an earlier kind than the one before it begins another stage. */
 struct batch {
     struct item {
         struct once_op *op;
@@ -74,7 +74,7 @@ struct batch {
     bool replays_first;                               /* WAY_SETS: most claims are expected to be replays */
 };
 
-/* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
+/* An estimate of the database's clock: its last reading plus the time since. 0: there was no reading. */
 static once_time about_now(const struct pg_conn *pg, const struct pg_recent_batches *recent)
 {
     if (pg->clock != NULL)
@@ -82,8 +82,8 @@ static once_time about_now(const struct pg_conn *pg, const struct pg_recent_batc
     return recent->database_at != 0 ? recent->database_at + once_os_monotonic_ms() - recent->steady_at : 0;
 }
 
-/* Whether a key's own time is outside its window is the database's to say. But most keys were made just now: of those
- * that are less than half as old as they may be it need not be asked, and they go the usual way. */
+/* The database decides whether the time in a key is outside its window. But most keys are new: those that are less than
+ * half as old as they may be surely are inside, and can go the fast way. */
 static bool is_surely_inside(const struct once_claim *claim, once_time now)
 {
     if (!claim->key_time || claim->retention_ms == ONCE_NEVER)
@@ -141,7 +141,7 @@ static int by_fence(const struct item *a, const struct item *b)
     return x != y ? (x < y ? -1 : 1) : (a->index > b->index) - (a->index < b->index);
 }
 
-/* All take rows in one order, so that two batches do not wait for each other. */
+/* All batches lock rows in one order, so that two of them do not deadlock. */
 static int by_statement(const void *left, const void *right)
 {
     const struct item *a = left, *b = right;
@@ -189,7 +189,7 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, once_time now,
     return true;
 }
 
-/* A fence names the slot that its claim was made in; our own are closed a slot at a time. */
+/* A fence names the slot of its claim; finishes of our own grants go one slot at a time. */
 static bool same_slot(const struct item *a, const struct item *b)
 {
     return a->kind != KIND_FINISH_GRANTED ||
@@ -211,7 +211,7 @@ static size_t batch_run(const struct batch *b, size_t at)
     return end - at;
 }
 
-/* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
+/* The operations from `at` on that one fast statement takes: claims, and the finishes right after them. */
 static struct pg_fast_batch batch_fast_part(const struct batch *b, size_t at)
 {
     struct pg_fast_batch fast = { .ops = b->ops + at };
@@ -407,7 +407,7 @@ static bool has_written(const struct batch *b)
     return false;
 }
 
-/* So that their finishes need not be looked up. */
+/* Remembers new grants, so that their finishes can go the fast way. */
 static void remember_grants(struct pg_conn *pg, const struct batch *b)
 {
     for (size_t i = 0; i < b->count; i++)
@@ -415,7 +415,7 @@ static void remember_grants(struct pg_conn *pg, const struct batch *b)
             pg_grants_add(pg->grants, &b->ops[i]->reply.record);
 }
 
-/* Grants and outcomes are dated by the database's clock. */
+/* Reads the database's clock from the times of grants and outcomes. */
 static void note_clock(struct pg_recent_batches *recent, const struct batch *b)
 {
     once_time at = 0;
@@ -532,7 +532,7 @@ static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recen
     if (!PQenterPipelineMode(pg->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection is not usable");
     once_result r = send_batch(pg, b, err);
-    if (r != ONCE_OK) { /* part of it may be on its way, COMMIT included */
+    if (r != ONCE_OK) { /* part of it may have been sent, COMMIT included */
         pg_conn_close(pg);
         return r == ONCE_NO_MEMORY ? r : ONCE_UNKNOWN;
     }
@@ -543,7 +543,7 @@ static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recen
     }
     if (receipt.failed) {
         roll_back(pg);
-        if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
+        if (pg->conn == NULL) /* nothing was changed, but it has to be sent again over another connection */
             return ONCE_UNKNOWN;
         *again = receipt.failure == PG_FAILURE_RETRY ||
                  (b->way == WAY_FAST && receipt.failure == PG_FAILURE_FAST_PATH) ||
@@ -556,7 +556,7 @@ static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recen
     if (receipt.rolled_back)
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
     if (pg_conn_meet_server(pg, err) != ONCE_OK)
-        return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
+        return ONCE_UNKNOWN; /* it answered, but its answers may not be durable */
     if (receipt.unusual) {
         *again = true;
         return ONCE_BUSY;
@@ -564,7 +564,7 @@ static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recen
     *wrote = has_written(b);
     remember_grants(pg, b);
     note_answers(recent, b);
-    /* Committed, but not all answers could be kept: ask again, one by one. */
+    /* Committed, but there was no memory for all answers: the engine asks again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
 }
 

@@ -6,9 +6,9 @@
  *
  * Invariants: K10 after a lost answer the engine reopens, and applies each operation again:
  *                its insert conflicts with, and waits for, the transaction in doubt.
- *             What somebody else committed is believed only when it is durable: his wait for
- *                the standby may have been cut short. So every new connection, ours or a
- *                pooler's, begins with a barrier, and the functions make also those who only read wait (hold_ring).
+ *             Another client's commit is believed only when it is durable: its wait for the standby may
+ *                have been cut short. So every new connection, ours or a pooler's, begins with a
+ *                barrier, and transactions that only read wait as well (once.lock_ring).
  */
 #include "store/store.h"
 #include "core/err.h"
@@ -26,26 +26,26 @@
 #include <stdlib.h>
 
 enum {
-    SWEEP_SPAN = 1000,  /* attempts of one sweep: about 10 ms, for which the lane's batches wait */
-    UNKNOWN_SPAN = 100, /* of one listing of what is unknown: each is looked for in all ranges of its slot's claims */
+    SWEEP_SPAN = 1000,  /* attempts of one sweep: about 10 ms, for which batches wait */
+    UNKNOWN_SPAN = 100, /* records of one listing of unknown ones: finding the claim of each reads many block ranges */
 };
 
 struct postgres_store {
     struct once_store base;
     struct pg_conn pg;
-    struct postgres_store *first; /* of the handles of one store */
-    atomic_uint_fast64_t commits; /* the first's: of all of them */
+    struct postgres_store *first; /* the first handle of the store, or itself */
+    atomic_uint_fast64_t commits; /* in the first handle: of all handles */
     uint64_t settled;             /* swept up to here, and nothing can appear before it any more */
-    uint64_t newest, marked;      /* as of the last sweep; as of the one before the mark was set */
-    int64_t marked_edge;          /* transactions up to this one may yet bring fences up to the mark */
-    uint64_t emptied;             /* records that went with a slot and were not told of yet */
+    uint64_t newest, marked;      /* the newest fence of the last sweep; that of the sweep before the mark was set */
+    int64_t marked_edge;          /* transactions before this one may still commit fences up to the mark */
+    uint64_t emptied;             /* records removed with a slot and not reported yet */
     struct pg_routes routes;
     struct pg_recent_batches recent;
 };
 
 /* ------------------------------------------------------------------ operations */
 
-/* A key that somebody's own transaction holds must not fail the others of its batch. */
+/* After a lock timeout: a key that a service's own transaction holds must not fail the others of its batch. */
 static once_result apply_one_by_one(struct postgres_store *s, struct once_op *const *ops, size_t count,
                                     struct once_error *err)
 {
@@ -54,7 +54,7 @@ static once_result apply_one_by_one(struct postgres_store *s, struct once_op *co
         bool wrote = false;
         once_result r = pg_batch_apply(&s->pg, &s->recent, &ops[i], 1, &wrote, &own);
         s->first->commits += wrote;
-        if (r == ONCE_UNKNOWN) { /* what follows has not been sent, but the engine settles all alike */
+        if (r == ONCE_UNKNOWN) { /* the rest was not sent, but the engine settles all alike */
             if (err != NULL)
                 *err = own;
             return r;
@@ -88,13 +88,12 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
 {
     struct postgres_store *s = (struct postgres_store *)base;
     enum once_fate fate;
-    once_result r =
-        s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory, or found gone */
+    once_result r = s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* closed for want of memory, or lost */
     if (r != ONCE_OK)
         return r;
     bool wrote = false;
     pg_routes_find(&s->routes, &s->pg, ops, count);
-    if (s->pg.conn == NULL) /* lost over that; nothing of the batch was sent */
+    if (s->pg.conn == NULL) /* lost just now; nothing of the batch was sent */
         r = reopen(base, &fate, err);
     if (r != ONCE_OK)
         return r;
@@ -102,7 +101,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
-    if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function looked, and refused: its own answer */
+    if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function refused this operation, not the batch */
         ops[0]->result = r;
         if (err != NULL)
             ops[0]->err = *err;
@@ -178,12 +177,12 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
     return result;
 }
 
-/* Fences are given in their order, but not committed in it: what was swept over while transactions
- * were under way that may have an earlier one is swept over again, until they have ended. A fence is
- * taken a moment before its transaction has a number: so the one that counts is of the sweep before. */
+/* Fences grow, but are not committed in their order: a running transaction may still commit a fence that was swept
+ * over. So the sweep goes back until all transactions that could have one have ended. A transaction takes a fence a
+ * moment before it has a number, so the newest fence of the sweep before is the one that counts. */
 static void settle_sweep(struct postgres_store *handle, struct once_sweep *w, const PGresult *r, int row)
 {
-    struct postgres_store *s = handle->first; /* whichever handle is asked, it is one sweep */
+    struct postgres_store *s = handle->first; /* all handles of a store share one sweep */
     uint64_t newest = (uint64_t)pg_int(r, row, 4);
     int64_t horizon = pg_int(r, row, 5), edge = pg_int(r, row, 6);
     if (s->marked != 0 && horizon >= s->marked_edge) {
@@ -311,7 +310,7 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     r = NULL;
     if (result == ONCE_OK)
         result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
-    if (result == ONCE_OK) { /* a slot is emptied as a whole: tell of it in steps */
+    if (result == ONCE_OK) { /* a slot is emptied as a whole: report it in steps of the budget */
         s->emptied += (uint64_t)pg_int(r, 0, 0);
         *removed = s->emptied < budget ? s->emptied : budget;
         s->emptied -= *removed;
@@ -433,7 +432,7 @@ static once_result seal_keys(struct once_store *base, const struct once_seal_key
         once_span id = pg_bytes(r, row, 0), proof = pg_bytes(r, row, 1);
         struct once_seal_key_ref *mark = &out->refs[out->count];
         if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
-            result = once_fail(err, ONCE_CORRUPT, "what the store says of its keys is not readable");
+            result = once_fail(err, ONCE_CORRUPT, "the list of keys that the store was sealed with is damaged");
             break;
         }
         memcpy(mark->id, id.ptr, id.len);
@@ -478,7 +477,7 @@ static const struct once_store_ops ops = {
     .close = close_store,
 };
 
-/* A handle: all of `first` (NULL: itself) count together. */
+/* Opens a handle; `first` is the store's first handle (NULL: this one), which counts for all. */
 static once_result open_handle(const char *url, const struct once_clock *clock, struct postgres_store *first,
                                struct once_store **out, struct once_error *err)
 {

@@ -1,13 +1,13 @@
 -- The protocol (DESIGN 5): claim, extend, advance, finish, release, look up, resolve.
 --
--- Each function first holds the ring, then reads the record's newest claim. What must be
--- serialised with other changes of an existing record locks that claim's row and reads
--- again in a new statement; a fresh claim and a plain finish take no row lock: a unique
--- index decides them.
+-- Each function first locks the ring, then reads the record's newest claim. A change that must not run beside another
+-- one of the same record locks that claim's row and reads again in a new statement. A claim of a new key and a plain
+-- finish take no row lock: a unique index decides them.
 
 -- A record as stored, or an answer about it.
 CREATE TYPE once.answer AS (
-    arm            text,     -- execute, probe, replay, mismatch, in progress, unknown, expired, done, fenced, found, absent
+    arm            text,     -- execute, probe, replay, mismatch, in progress, unknown, expired, done, fenced, found,
+                             -- absent
     record         uuid,
     fence          bigint,
     attempt        integer,
@@ -31,14 +31,14 @@ CREATE TYPE once.answer AS (
     fingerprint    bytea,
     tenant         bytea,
     key            bytea,
-    request        bytea,    -- only from once.take_over, and where it was asked for
+    request        bytea,    -- only from once.take_over and once.lookup_with_request
     body_retention_ms bigint, -- NULL: headers and body are kept as long as the record
-    body_expired   boolean,  -- they are not kept any more: a tombstone, body_dropped
+    body_expired   boolean,  -- headers and body are past their own retention: a tombstone
     forgotten      boolean,  -- by once.forget: the answer is not kept
-    route          text      -- as the newest claim said; NULL: none, and in a replay
+    route          text      -- of the newest claim; NULL: none, and in a replay
 );
 
--- A claim with everything that belongs to it.
+-- A claim with its result and progress.
 CREATE VIEW once.stored AS
     SELECT c.record, c.nonce, c.fence, c.claimed_at, c.claim_no, c.slot, (c.takeover & PG_TAKEOVER_MASK)::smallint AS takeover,
            coalesce(c.attempt, 1) AS attempt, coalesce(c.created_at, c.claimed_at) AS created_at,
@@ -54,8 +54,9 @@ CREATE VIEW once.stored AS
       LEFT JOIN once.result r ON r.fence = c.fence AND r.slot = c.slot
       LEFT JOIN once.progress p ON p.fence = c.fence AND p.slot = c.slot;
 
--- PL/pgSQL keeps its plans for the session, where a function in SQL is planned at every call.
--- They must be good also when the tables have grown since.
+-- PL/pgSQL keeps its plans for the session, while a function in SQL is planned at every call. enable_seqscan is off
+-- so that
+-- kept plans stay good when the tables have grown.
 CREATE FUNCTION once.newest(wanted uuid) RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -84,15 +85,16 @@ BEGIN
                     false);
 END $$;
 
--- K8 for headers and body: finished, and their own retention is over. What is unknown waits for a person.
+-- K8 for headers and body: finished, and their own retention is over. Those of an unknown record are kept.
 CREATE FUNCTION once.is_tombstone(s once.stored, now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN coalesce((s).state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND (s).finished_at + (s).body_retention_ms <= now_ms, false);
 END $$;
 
--- Is the time that a key carries outside the window of a record that is kept so long? born: NULL where nobody asks. As
--- once_key_is_outside() in src/core/key.h, which says why: a skew of 5 minutes, or half the retention if that is less.
+-- Whether the time in a key (born; NULL: not checked) is outside the window of a record with this retention. As
+-- once_key_is_outside() in src/core/key.h, which says why: the skew is 5 minutes, or half the retention if that is
+-- less.
 CREATE FUNCTION once.is_outside(born bigint, retention_ms bigint, now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -123,7 +125,7 @@ BEGIN
     a.body_dropped := coalesce(s.body_dropped, false);
     a.body_retention_ms := s.body_retention_ms;
     a.body_expired := s.body_retention_ms IS NOT NULL AND once.is_tombstone(s, now_ms);
-    IF a.body_expired THEN   -- whether or not expiry has come by
+    IF a.body_expired THEN   -- whether or not expiry has dropped them
         a.headers := NULL;
         a.body := NULL;
         a.body_dropped := true;
@@ -157,7 +159,7 @@ BEGIN
     RETURN a;
 END $$;
 
--- As a listing shows it: without what may be long.
+-- The answer of a listing: without headers, body and checkpoint.
 CREATE FUNCTION once.answer_listed(s once.stored, now_ms bigint) RETURNS once.answer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -167,9 +169,10 @@ BEGIN
     RETURN once.answer_of('found', s, now_ms);
 END $$;
 
--- Reads the newest claim, locks its row, and reads again until both are the same one: from
--- then on nobody else changes this record. NULL fence: there is no row of it. Of a record that has ended also an old
--- snapshot tells the truth: that turn stays closed, and of two next ones a unique index refuses one with 40001.
+-- Reads the newest claim, locks its row, and reads again until both are the same: from then on no other transaction
+-- changes this record. NULL fence: it has no rows. For a record that has ended an old snapshot is good enough: its
+-- claim
+-- stays closed, and of two next claims a unique index refuses one with 40001.
 CREATE FUNCTION once.lock_newest(wanted uuid) RETURNS once.stored
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -191,9 +194,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Closes a turn; false if it is closed already. Waits for a transaction that is just closing
--- it. A clock that was set back makes no negative ages. In slot 0 rows are deleted beside the
--- traffic, results too: there the claim's row is held, and a turn that is gone is closed.
+-- Closes a claim; false if it is closed already. Waits for a transaction that is closing it. A clock that was set back
+-- must not make a negative age. In slot 0 expiry deletes rows, results too, at any time: there the claim's row is
+-- locked
+-- first, and a missing one counts as closed.
 CREATE FUNCTION once.close_claim(s once.stored, state integer, status integer, headers bytea, body bytea)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -211,9 +215,9 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- The next turn of a record whose row is locked. A new life (new_created_at is NULL) begins in
--- the current slot, there with turn 1, whatever the slot of the last one, which goes when its slot is emptied;
--- only slot 0 is not, so there it goes now.
+-- Inserts the next claim of a record whose newest claim is locked. A new life (new_created_at is NULL) begins in the
+-- current
+-- slot with claim_no 1. The last life is deleted with its slot; slot 0 is never emptied, so there it is deleted now.
 CREATE FUNCTION once.next_claim(s once.stored, new_nonce uuid, new_takeover integer, new_attempt integer,
                                new_created_at bigint, new_lease_ms integer, new_retention_ms bigint,
                                new_body_retention_ms bigint, new_fingerprint bytea, new_tenant bytea, new_key bytea)
@@ -234,8 +238,8 @@ BEGIN
             new_takeover, new_attempt, new_created_at, new_lease_ms, new_retention_ms, new_body_retention_ms,
             new_fingerprint, new_tenant, new_key)
     ON CONFLICT (record, claim_no, slot) DO NOTHING;
-    IF NOT FOUND THEN   -- not with the row locked; unless from an old snapshot
-        RAISE EXCEPTION 'record % has gone on since this transaction began', s.record USING ERRCODE = '40001';
+    IF NOT FOUND THEN   -- only possible from an old snapshot: the row is locked
+        RAISE EXCEPTION 'record % was claimed again since this transaction began', s.record USING ERRCODE = '40001';
     END IF;
     IF new_created_at IS NULL THEN
         IF s.slot = 0 THEN
@@ -248,7 +252,7 @@ BEGIN
     RETURN once.claimed(s.record, new_fence);
 END $$;
 
--- Everything that a slot has of these records.
+-- Deletes all rows of these records in a slot.
 CREATE FUNCTION once.delete_claims(of_slot smallint, records uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -262,8 +266,8 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
     DELETE FROM once.progress p USING gone g WHERE p.fence = g.fence AND p.slot = of_slot
 $$;
 
--- The bounds of what names a record, said by name. (As CHECKs of the table they would be read anew
--- by every statement.)
+-- The bounds of tenant, key and fingerprint, each with its own message. (As CHECKs of the table they would have to be
+-- prepared by every statement.)
 CREATE FUNCTION once.fits(tenant bytea, key bytea, fingerprint bytea) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -277,8 +281,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- A fresh claim in the current slot; false if somebody has the key. Waits for a transaction
--- that is just claiming it.
+-- Claims a new key in the current slot; false if the key has a record. Waits for a transaction that is claiming it.
 CREATE FUNCTION once.claim_fresh(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
                                  retention_ms bigint, takeover integer, nonce uuid, body_retention_ms bigint)
 RETURNS boolean
@@ -295,7 +298,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- All arms, for one record. born: the time that the key carries, where it counts.
+-- A claim, with all arms. born: the time in the key, if it is to be checked.
 CREATE FUNCTION once.claim_record(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
                                   retention_ms bigint, takeover integer, nonce uuid,
                                   body_retention_ms bigint DEFAULT NULL, born bigint DEFAULT NULL)
@@ -335,12 +338,12 @@ BEGIN
                 RETURN once.answer_of('in progress', s, n);
             END IF;
         END IF;
-        -- The record is about to change: from here on, alone.
+        -- The record is about to change: lock it.
         CONTINUE WHEN (once.lock_newest(wanted)).fence IS DISTINCT FROM s.fence;
         s := once.newest(wanted);
         n := once.now_ms();
         IF once.is_gone(s, n) THEN
-            CONTINUE WHEN once.is_outside(born, retention_ms, n);   -- just now
+            CONTINUE WHEN once.is_outside(born, retention_ms, n);   -- it expired just now
             RETURN once.answer_of('execute', once.next_claim(s, nonce, takeover, 1, NULL, lease_ms::int, retention_ms,
                                                             body_retention_ms, fingerprint, tenant, key), n);
         END IF;
@@ -351,14 +354,14 @@ BEGIN
                                    n);
         END IF;
         CONTINUE WHEN s.state IS NOT NULL;
-        IF s.nonce = nonce THEN   -- the same call again, its first answer lost
+        IF s.nonce = nonce THEN   -- the same call again, after its first answer was lost
             INSERT INTO once.progress AS p (fence, slot, lease_until) VALUES (s.fence, s.slot, n + s.lease_ms)
             ON CONFLICT (fence, slot) DO UPDATE SET lease_until = excluded.lease_until;
             RETURN once.answer_of(CASE WHEN s.probing THEN 'probe' ELSE 'execute' END, once.newest(wanted), n);
         END IF;
         CONTINUE WHEN s.lease_until > n;
         unsent := once.is_unsent(s);
-        -- Left to those who take over what they saw, if they will find that it is.
+        -- Both claims leave an abandoned record to a completer, which calls once.take_over.
         IF takeover & PG_TAKEOVER_MASK = ONCE_TAKEOVER_COMPLETER AND s.takeover = ONCE_TAKEOVER_COMPLETER AND NOT unsent THEN
             a := once.answer_of('in progress', s, n);
             a.retry_after_ms := ONCE_COMPLETER_PAUSE_MS;
@@ -377,8 +380,8 @@ BEGIN
     RAISE EXCEPTION 'record % changes faster than it can be claimed', wanted USING ERRCODE = '40001';
 END $$;
 
--- What stands, for somebody who is not the holder. What is gone (K8) is not shown any more, nor what is another
--- operation's by now: another request's (K6), or this one's in another life of the key (K5).
+-- The answer to a caller that is not the holder any more: the stored record, unless it has expired (K8), or belongs to
+-- another operation by now: another request (K6), or a later life of the key (K5).
 CREATE FUNCTION once.fenced(wanted uuid, held bigint, n bigint) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -409,8 +412,8 @@ BEGIN
     RETURN once.answer_of('done', once.newest(wanted), n);
 END $$;
 
--- `call` names this call: applied again after its answer was lost, also when its holder went
--- on since, it finds that it was done.
+-- `call` names this call: repeated after its answer was lost, it finds that it was done, even if the holder has gone on
+-- since.
 CREATE FUNCTION once.advance_record(wanted uuid, held bigint, new_point text, new_checkpoint bytea, call uuid)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -435,7 +438,7 @@ BEGIN
     IF s.fence IS DISTINCT FROM held OR s.state IS NOT NULL THEN
         RETURN once.fenced(wanted, held, n);
     END IF;
-    IF s.point IS NOT DISTINCT FROM new_point THEN   -- once more, with another checkpoint
+    IF s.point IS NOT DISTINCT FROM new_point THEN   -- the same point again, with another checkpoint
         s.calls[cardinality(s.calls)] := call;
     ELSIF new_point = ANY (s.points) THEN   -- K11
         RAISE EXCEPTION 'recovery point ''%'' was passed before; now at ''%''', new_point, s.point
@@ -454,7 +457,7 @@ BEGIN
     RETURN once.answer_of('done', once.newest(wanted), n);
 END $$;
 
--- Is what stands there just this outcome?
+-- Whether this outcome is the one that is stored.
 CREATE FUNCTION once.is_outcome(s once.stored, new_state integer, new_status integer, new_headers bytea,
                                 new_body bytea)
 RETURNS boolean
@@ -467,7 +470,7 @@ BEGIN
 END $$;
 
 -- new_state as in once.result. again: it was sent before and its answer was lost; then it is
--- done if its own turn shows that, whatever came after it.
+-- done if its own claim has this outcome, whatever came after it.
 CREATE FUNCTION once.finish_record(wanted uuid, held bigint, new_state integer, new_status integer,
                                    new_headers bytea, new_body bytea, again boolean)
 RETURNS once.answer
@@ -483,9 +486,9 @@ BEGIN
     IF own.fence IS NOT NULL AND once.close_claim(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', once.claimed(wanted, held), n);
     END IF;
-    s := once.newest(wanted);   -- in a new statement: who was faster is visible now
+    s := once.newest(wanted);   -- in a new statement: a concurrent change is visible now
     own := once.claimed(wanted, held);
-    -- A tombstone has nothing left to compare, whether or not it is still there.
+    -- A tombstone never matches, whether or not expiry has dropped its body.
     IF (s.fence = held OR (again AND NOT once.is_gone(own, n))) AND NOT once.is_tombstone(own, n) AND
        once.is_outcome(own, new_state, new_status, new_headers, new_body) THEN
         RETURN once.answer_of('done', own, n);
@@ -493,15 +496,16 @@ BEGIN
     RETURN once.fenced(wanted, held, n);
 END $$;
 
--- Did this claim take over one that was running and may have sent something?
+-- Whether this claim took over a running one that may have sent something.
 CREATE FUNCTION once.is_in_doubt(wanted uuid, held bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM once.claim c WHERE c.record = wanted AND c.fence = held AND c.takeover & PG_FLAG_DOUBT <> 0);
 END $$;
 
--- A release of such a claim says nothing of the one before. So the record is left as it was found: running, its lease
--- over, and that since it was claimed, which tells it from any lease that ends by itself.
+-- Releases such a claim. That says nothing about the claim before it, so the record stays abandoned: running, and its
+-- lease
+-- ends at the time of its claim, which no real lease does.
 CREATE FUNCTION once.abandon_record(wanted uuid, held bigint, again boolean) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -520,8 +524,10 @@ BEGIN
     RETURN once.fenced(wanted, held, n);
 END $$;
 
--- Definitely not executed: this attempt, nothing is said of others. A first one frees the key, unless it passed a
--- recovery point, whose local writes are committed (K11; that it was about to send is none); else it may be run again.
+-- Releases a claim: this attempt was definitely not executed. A first attempt frees the key, unless it passed a
+-- recovery
+-- point, whose local writes are committed (K11; the mark once:sending does not count). Otherwise the record becomes
+-- failed and retryable.
 CREATE FUNCTION once.release_record(wanted uuid, held bigint, again boolean) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -586,7 +592,7 @@ BEGIN
     s := once.lock_newest(wanted);
     n := once.now_ms();
     SELECT c.fence INTO own FROM once.claim c WHERE c.record = wanted AND c.nonce = call;
-    IF own IS NOT NULL THEN   -- this very verdict, its first answer lost
+    IF own IS NOT NULL THEN   -- the same verdict again, after its first answer was lost
         RETURN once.answer_of('done', once.claimed(wanted, own), n);
     END IF;
     IF once.is_gone(s, n) THEN
@@ -609,7 +615,7 @@ BEGIN
             RETURN once.answer_of('replay', s, n);
         END IF;
     END IF;
-    -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
+    -- A verdict is its own grant: its fence shuts out a holder that was wrongly thought dead.
     s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover + PG_ROUTE_UNIT * s.route, s.attempt, s.created_at, s.lease_ms,
                         s.retention_ms, s.body_retention_ms, s.fingerprint, s.tenant, s.key);
     PERFORM once.close_claim(s, CASE verdict WHEN ONCE_VERDICT_DONE THEN new_state WHEN ONCE_VERDICT_NOT_DONE THEN PG_FAILED_RETRYABLE

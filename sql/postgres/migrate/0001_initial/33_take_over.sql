@@ -1,11 +1,11 @@
--- Taking over exactly what was seen: for those who finish what others left behind.
+-- Takeover of an abandoned record just as it was seen: for completers.
 --
--- A compare-and-set on the record's newest claim: it never begins a life and never replays
--- (a completer that could do either would execute again what was done). What may be done is
--- what the claim that is taken over said, not the taker (ADR 7).
+-- A compare-and-set on the record's newest claim: it never begins a life and never replays (a completer that could do
+-- either would execute again what was done). The claim that is taken over decides what the taker may do (ADR 7).
 
--- A holder with intent records a point before it sends: without one, nothing was sent, and it may be executed
--- under every policy.
+-- Whether nothing was sent: a holder with intent records a point before it sends. Without one, the record may be
+-- executed
+-- under every takeover policy.
 CREATE FUNCTION once.is_unsent(s once.stored) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -14,8 +14,9 @@ BEGIN
          WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot AND c.takeover & PG_FLAG_INTENT <> 0);
 END $$;
 
--- As it is stored with the turn after one whose lease was over. Where that one may have sent something, no mark of a
--- later one can say that it did not: then intent does not count, and a release does not say that nothing was (64).
+-- once.claim.takeover of a claim after one whose lease ended. If that one may have sent something, a later claim's
+-- missing
+-- mark does not prove the contrary: so the intent is dropped, and PG_FLAG_DOUBT is set for a release.
 CREATE FUNCTION once.next_takeover(takeover integer, unsent boolean) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN unsent THEN takeover
@@ -23,7 +24,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
                                                 THEN PG_FLAG_PROBING ELSE 0 END + PG_FLAG_DOUBT END
 $$;
 
--- The request that is stored with the life of this claim.
+-- The stored request of this claim's life.
 CREATE FUNCTION once.request_of(s once.stored) RETURNS bytea
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
@@ -33,7 +34,7 @@ BEGIN
              ORDER BY q.fence DESC LIMIT 1);
 END $$;
 
--- A claim that brings its request; the latest counts.
+-- A claim that stores its request; the latest request counts.
 CREATE FUNCTION once.claim_with_request(wanted uuid, tenant bytea, key bytea, fingerprint bytea, lease_ms bigint,
                                         retention_ms bigint, takeover integer, nonce uuid, request bytea,
                                         body_retention_ms bigint DEFAULT NULL, born bigint DEFAULT NULL)
@@ -48,7 +49,7 @@ BEGIN
         s := once.claimed(wanted, a.fence);
         INSERT INTO once.request (record, fence, slot, request)
         VALUES (wanted, s.fence, s.slot, claim_with_request.request)
-        ON CONFLICT ON CONSTRAINT request_pkey DO NOTHING;   -- the same claim again, its answer lost
+        ON CONFLICT ON CONSTRAINT request_pkey DO NOTHING;   -- the same claim again, after its answer was lost
     END IF;
     RETURN a;
 END $$;
@@ -64,7 +65,7 @@ BEGIN
     RETURN a;
 END $$;
 
--- Drops at most `most` requests of records that nobody will execute any more.
+-- Deletes at most `most` requests of records that will not be executed again.
 CREATE FUNCTION once.drop_requests(most integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -83,8 +84,9 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- again: it was sent before and its answer was lost. An escalation makes no grant: then
--- `unknown` under the fence that was seen is what it left.
+-- again: it was sent before and its answer was lost. An escalation makes no grant: then the state unknown under the
+-- fence
+-- that was seen shows that it was done.
 CREATE FUNCTION once.take_over_record(wanted uuid, seen bigint, new_lease_ms bigint, intent boolean, new_nonce uuid,
                                       again boolean)
 RETURNS once.answer
@@ -93,7 +95,7 @@ DECLARE
     s      once.stored;
     a      once.answer;
     n      bigint;
-    unsent boolean := true;   -- a failure that may be retried is certain
+    unsent boolean := true;   -- a retryable failure left nothing unsure
 BEGIN
     PERFORM once.lock_ring();
     s := once.lock_newest(wanted);
@@ -119,7 +121,7 @@ BEGIN
     END IF;
     IF s.state IS NULL THEN
         unsent := once.is_unsent(s);
-        -- Its holder may be finishing just now, without a lock: one of us closes the turn.
+        -- Its holder may be finishing now, without a lock: only one of the two closes the claim.
         IF NOT once.close_claim(s, CASE WHEN s.takeover = ONCE_TAKEOVER_ESCALATE AND NOT unsent THEN ONCE_STATE_UNKNOWN
                                        ELSE ONCE_STORED_SUPERSEDED END, 0, NULL, NULL) THEN
             RETURN once.fenced(wanted, seen, n);
@@ -158,13 +160,14 @@ COMMENT ON FUNCTION once.take_over(uuid, bigint, interval, uuid, boolean) IS
     'Take over an abandoned record just as it was seen. arm: execute | probe | unknown (escalated) | fenced (it is not '
     'as it was seen) | absent';
 
--- Attempts that nobody has finished: running, or failed and retryable, of the first `span` fences after
--- `after` that have any (`down`: before it), in the order of fences. The last row has no record: `fence` is then how far this looked,
--- `due` the time, `newest` the last fence that was given; transactions that were under way have numbers from
--- `horizon` up to below `edge`: fences are not committed in their order.
+-- Unfinished attempts: running, or failed and retryable, of the first `span` fences after `after` that have rows
+-- (`down`:
+-- before it), in the order of fences. The last row has no record: `fence` is how far this has looked, `due` the time,
+-- `newest` the last fence that was given; transactions running now have numbers from `horizon` up to below `edge`, and
+-- may still commit smaller fences.
 CREATE FUNCTION once.unfinished_attempts(after bigint, span bigint, down boolean DEFAULT false)
 RETURNS TABLE (record uuid, fence bigint, due bigint, failed boolean, newest bigint, horizon bigint, edge bigint,
-               stored boolean)   -- perhaps with a request
+               stored boolean)   -- may have a stored request
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET jit = off AS $$
 DECLARE
@@ -174,7 +177,7 @@ DECLARE
 BEGIN
     PERFORM once.lock_ring();
     SELECT q.last_value + PG_SLOT_MASK INTO newest FROM once.fence q;
-    -- What expired long ago left no rows: wider and wider steps up (or down) to the first that is there, and back.
+    -- Expired records leave gaps without rows: doubles the step to find the first row, then halves it again.
     IF down THEN
         high := least(after - 1, newest);
         WHILE high > width AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > high - width AND c.fence <= high) LOOP
@@ -222,7 +225,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- These records as they are, in this order and without their bodies; arm 'absent' where one is gone.
+-- These records as they are now, in this order, without bodies; arm 'absent' if one does not exist any more.
 CREATE FUNCTION once.lookup_many(records uuid[]) RETURNS TABLE (n bigint, answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -236,7 +239,7 @@ BEGIN
         answer := CASE WHEN once.is_gone(s, now_ms) THEN once.answer_of('absent', NULL, now_ms)
                        ELSE once.answer_listed(s, now_ms) END;
         IF answer.arm = 'found' AND once.request_of(s) IS NOT NULL THEN
-            answer.request := '';   -- that there is one
+            answer.request := '';   -- there is one
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -1,27 +1,26 @@
--- Group commit: what a daemon calls with all that has queued.
+-- Group commit: claims and finishes as sets, for the batches of a daemon.
 --
--- Everything comes in arrays, in one order: claims by record, finishes by fence, so that two
--- batches do not wait for each other. Most of it is tried in 36_fast_path.sql first. Here, too, what is
--- fresh, and what is finished by who holds it, goes by the short way: one INSERT into the very tables
--- of its slot, without ON CONFLICT, which would look into the index twice and write a second log record
--- for each row. If that meets somebody else's row after all, nothing of it stays, and the long way
--- decides: ON CONFLICT DO NOTHING, and what that did not insert is read in a new statement, which
--- sees what was there. Most of that only needs an answer (replay, in progress, ...), the rest is
--- decided one by one by the functions above.
+-- Parameters are arrays in one order, claims by record, finishes by fence, so that two batches do not deadlock. A
+-- daemon
+-- tries most batches in 36_fast_path.sql first. Here, too, claims of new keys and finishes by their holders are tried
+-- as
+-- one INSERT into the table of their slot, without ON CONFLICT, which would search the index twice and write a second
+-- log record for each row. If a row of another transaction is in the way, that INSERT is rolled back and repeated with
+-- ON CONFLICT DO NOTHING; a new statement reads the rows that this did not insert. Most of them only need an answer
+-- (replay, in progress, ...), the functions above decide the others one by one.
 --
--- Plans are pinned to index probes: a batch is small, the tables are not, and their statistics
--- may be of yesterday.
+-- Plans are pinned to index scans: a batch is small, the tables are not, and their statistics may be old.
 --
--- The first row of an answer is for all that went as usual, in arrays: a row of its own for
--- each of them would cost more than the work. The caller knows what it asked for, so what it
--- gets is the time and what it cannot know. The second is like it, for what a finish did the long
--- way. Each other row has n, the position of another operation, and its answer.
+-- The first row of an answer is for all operations that succeeded at once, in arrays: a row for each would cost more
+-- than
+-- the work itself. It has only what the caller does not know: fences and the time. The second row of once.finish_many
+-- is like it, for the INSERT with ON CONFLICT. Each other row has n, the position of an operation, and its answer.
 
--- What closed turns that went as usual, and those whose end is not at this time or whose
--- retention is not the usual one.
+-- The fences of claims that were closed; and those that did not finish at the batch's time or have their own retention,
+-- with both.
 CREATE TYPE once.closing AS (done bigint[], odd bigint[], times bigint[], retentions bigint[]);
 
--- A replay for the i-th claim: what the caller cannot know of it.
+-- A replay for the i-th claim: the members that the caller does not know.
 CREATE TYPE once.replayed AS (
     i            integer,
     fence        bigint,
@@ -42,14 +41,15 @@ CREATE TYPE once.replayed AS (
     is_named     boolean      -- its key's text is kept
 );
 
--- The short ways, for each slot of the ring. They run inside claim_many and finish_many only, as
--- the owner and with their settings. NULL: not one of them, see above.
+-- The INSERTs without ON CONFLICT, for each slot of the ring. Only claim_many and finish_many call them, as the owner
+-- and
+-- with their settings. NULL: a row was in the way, and nothing was inserted.
 DO $do$
 BEGIN
     FOR slot IN 1..6 LOOP
-        -- Fresh claims, but for those that are known from other slots. In a slot a record begins
-        -- with turn 1. What is there is not even tried: a batch of replays writes nothing, not
-        -- even a fence.
+        -- Claims of new keys. `known` are records of other slots. Records that have a row here are left out before
+        -- the INSERT:
+        -- a batch of replays writes nothing, and uses no fence.
         EXECUTE format($template$
 CREATE FUNCTION once.put_claims_%1$s(at bigint, known uuid[], records uuid[], tenants bytea[], keys bytea[],
                                      fingerprints bytea[], leases bigint[], retentions bigint[], takeovers integer[],
@@ -118,7 +118,7 @@ END $$ $template$, slot);
     END LOOP;
 END $do$;
 
--- Those that are finished for good, by their newest turn, and not past their retention (K8).
+-- Replays: records whose newest claim has a final outcome, and that are not past their retention (K8).
 DO $do$
 DECLARE
     replays text := '';
@@ -169,9 +169,10 @@ BEGIN
           FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 
--- Leases, retentions, takeovers, body retentions and births may be NULL: all the usual. births: the times that keys carry,
--- where they count. expects: most of them are replays; then those are looked for first, and only the others are tried as
--- fresh ones, so that each is looked for once.
+-- Leases, retentions, takeovers, body retentions and births may be NULL: then all have the default. births: the times
+-- in
+-- keys, if they are to be checked. expects: most are expected to be replays; these are read first, and only the others
+-- are tried as new keys.
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[],
                                 bodies bigint[] DEFAULT NULL, births bigint[] DEFAULT NULL, expects boolean DEFAULT false)
@@ -184,9 +185,9 @@ DECLARE
     current smallint;
     closed  smallint[];
     live    smallint[];           -- slots that may have rows
-    known   uuid[] := '{}';       -- records that are in closed ones
-    rest_of integer[] := '{}';    -- positions
-    said    integer[] := '{}';    -- likewise, of replays
+    known   uuid[] := '{}';       -- records that have rows in closed slots
+    rest_of integer[] := '{}';    -- positions of claims that were not granted
+    said    integer[] := '{}';    -- positions of replays
     g       integer := 1;
     rest    record;
 BEGIN
@@ -218,11 +219,11 @@ BEGIN
         WHEN 6 THEN fences := once.put_claims_6(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
     END CASE;
     IF cardinality(fences) = cardinality(records) THEN
-        RETURN NEXT;   -- granted is NULL: all of them, in this order
+        RETURN NEXT;   -- granted is NULL: all were, in this order
         RETURN;
     END IF;
     live := closed || current;
-    IF fences IS NULL THEN   -- somebody was faster, or a record is here twice
+    IF fences IS NULL THEN   -- another transaction was faster, or the batch has a record twice
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
         WITH inserted AS (
             INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
@@ -250,8 +251,8 @@ BEGIN
                           ORDER BY c.fence);
     END IF;
     RETURN NEXT;
-    -- Both are in order. Where a caller's are not, its own grant is among the others too, and
-    -- found by its nonce.
+    -- Both are in the order of records. If a caller's are not, a grant is among the others as well, and found by its
+    -- nonce.
     FOR i IN 1 .. cardinality(records) LOOP
         IF records[i] = granted[g] THEN
             g := g + 1;
@@ -332,7 +333,8 @@ BEGIN
     IF cardinality(done) = cardinality(held) THEN
         RETURN;
     END IF;
-    -- Of other slots; or somebody was faster with one of them. What is in slot 0 is closed one by
+    -- The rest: claims of other slots, or all if another transaction had closed one of them. Claims in slot 0 are
+    -- closed one by
     -- one (once.close_claim).
     WITH claims AS MATERIALIZED (
         SELECT u.*, c.slot, greatest(finish_many.at, c.claimed_at) AS finished_at, c.retention_ms

@@ -1,8 +1,8 @@
--- Which keys bytes of this store are sealed with (docs/sealing.md): so that nobody opens it without them unnoticed. The keys
--- themselves are never here.
+-- The ids of the keys that this store was sealed with (docs/sealing.md): it is not opened without all of them. The keys
+-- themselves are never stored.
 CREATE TABLE once.seal_key (
     id    text PRIMARY KEY CHECK (id ~ '^[A-Za-z0-9._-]{1,32}$'),
-    proof bytea NOT NULL CHECK (length(proof) = 16),   -- tells two keys apart and nothing about either
+    proof bytea NOT NULL CHECK (length(proof) = 16),   -- tells two keys apart, and reveals nothing about either
     since timestamptz NOT NULL DEFAULT now()
 );
 

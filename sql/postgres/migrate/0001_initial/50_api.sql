@@ -1,6 +1,6 @@
--- What a service calls inside its own transaction. docs/sql.md has an example of each.
+-- The functions that a service calls inside its own transaction. docs/sql.md has an example of each.
 
--- A caller that has lost its grant is not fenced, and its record is not gone.
+-- A NULL grant is a mistake of the caller: neither `fenced` nor `absent` would be the right answer.
 CREATE FUNCTION once.need_grant(record uuid, fence bigint) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -9,7 +9,7 @@ BEGIN
     END IF;
 END $$;
 
--- The bounds of an outcome, whoever says it: what is stored is replayed as it is.
+-- The bounds of an outcome from a service or an operator: a replay returns it as it is stored.
 CREATE FUNCTION once.need_outcome(status integer, body bytea, headers text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,7 +60,7 @@ BEGIN
         RAISE EXCEPTION 'fingerprint has % bytes, not 32', coalesce(length(fingerprint), 0) USING ERRCODE = '22023';
     END IF;
     IF policy IS NULL THEN
-        RAISE EXCEPTION 'takeover ''%'' is none of escalate, rerun, probe, completer', takeover USING ERRCODE = '22023';
+        RAISE EXCEPTION 'takeover ''%'' is not one of escalate, rerun, probe, completer', takeover USING ERRCODE = '22023';
     END IF;
     IF lease_ms IS NULL OR lease_ms NOT BETWEEN 1 AND ONCE_LEASE_MS_MAX THEN
         RAISE EXCEPTION 'lease % is not between 1 ms and 24 hours', lease USING ERRCODE = '22023';
@@ -105,7 +105,7 @@ BEGIN
     END IF;
     RETURN once.extend_record(record, fence, coalesce(lease_ms, 0));
 END $$;
-COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Hold on for another lease. arm: done | fenced';
+COMMENT ON FUNCTION once.extend(uuid, bigint, interval) IS 'Renew the lease. arm: done | fenced';
 
 CREATE FUNCTION once.advance(record uuid, fence bigint, point text, checkpoint bytea DEFAULT '')
 RETURNS once.answer
@@ -127,7 +127,7 @@ DECLARE
 BEGIN
     PERFORM once.need_grant(record, fence);
     IF code IS NULL THEN
-        RAISE EXCEPTION 'state ''%'' is none of succeeded, failed, unknown', state USING ERRCODE = '22023';
+        RAISE EXCEPTION 'state ''%'' is not one of succeeded, failed, unknown', state USING ERRCODE = '22023';
     END IF;
     IF retryable AND code <> ONCE_STATE_FAILED THEN
         RAISE EXCEPTION 'only a failed outcome is retryable' USING ERRCODE = '22023';
@@ -137,7 +137,7 @@ BEGIN
                               convert_to(headers, 'UTF8'), body, false);
 END $$;
 COMMENT ON FUNCTION once.finish(uuid, bigint, integer, bytea, text, text, boolean) IS
-    'Store the outcome. arm: done (also when repeated) | fenced (the answer is what is stored)';
+    'Store the outcome. arm: done (even when repeated) | fenced (the answer is what is stored)';
 
 CREATE FUNCTION once.release(record uuid, fence bigint) RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -145,13 +145,13 @@ BEGIN
     PERFORM once.need_grant(record, fence);
     RETURN once.release_record(record, fence, false);
 END $$;
-COMMENT ON FUNCTION once.release(uuid, bigint) IS 'Give back: it definitely had no effect. arm: done | fenced';
+COMMENT ON FUNCTION once.release(uuid, bigint) IS 'Release the claim: it definitely had no effect. arm: done | fenced';
 
 CREATE FUNCTION once.lookup(tenant text, key text) RETURNS once.answer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT once.lookup_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')))
 $$;
-COMMENT ON FUNCTION once.lookup(text, text) IS 'Read without touching. arm: found | absent';
+COMMENT ON FUNCTION once.lookup(text, text) IS 'Read without changing anything. arm: found | absent';
 
 CREATE FUNCTION once.resolve(tenant text, key text, verdict text, reason text, status integer DEFAULT 0,
                              body bytea DEFAULT '', headers text DEFAULT '', state text DEFAULT 'succeeded',
@@ -163,10 +163,10 @@ DECLARE
                                  WHEN 'release' THEN ONCE_VERDICT_RELEASE END;
 BEGIN
     IF code IS NULL THEN
-        RAISE EXCEPTION 'verdict ''%'' is none of done, not done, release', verdict USING ERRCODE = '22023';
+        RAISE EXCEPTION 'verdict ''%'' is not one of done, not done, release', verdict USING ERRCODE = '22023';
     END IF;
     IF state IS NULL OR state NOT IN ('succeeded', 'failed') THEN
-        RAISE EXCEPTION 'state ''%'' is none of succeeded, failed', state USING ERRCODE = '22023';
+        RAISE EXCEPTION 'state ''%'' is not one of succeeded, failed', state USING ERRCODE = '22023';
     END IF;
     PERFORM once.need_outcome(status, body, headers);
     RETURN once.resolve_record(once.record_id(convert_to(tenant, 'UTF8'), convert_to(key, 'UTF8')), seen_fence, code,
@@ -174,4 +174,4 @@ BEGIN
                                convert_to(session_user::text, 'UTF8'), convert_to(reason, 'UTF8'), gen_random_uuid());
 END $$;
 COMMENT ON FUNCTION once.resolve(text, text, text, text, integer, bytea, text, text, bigint) IS
-    'An operator''s word on an unknown record: done | not done | release. Kept in once.audit';
+    'An operator''s verdict on an unknown record: done | not done | release. Recorded in once.audit';

@@ -1,6 +1,8 @@
--- What a completer of flows looks at: records that are running, or failed and may be retried, whose newest claim is among
--- the first `span` fences before `before` that have any, newest first (once.unfinished_attempts finds them). `next` is
--- where to go on after that row; the last row has no record, and 0 there at the end.
+-- For the completer of flows: records that are running, or failed and retryable, whose newest claim is among the
+-- first `span`
+-- fences before `before` that have rows, newest first (once.unfinished_attempts finds them). `next` is where to go on
+-- after
+-- that row; the last row has no record, and `next` is 0 at the end.
 
 CREATE FUNCTION once.unfinished(before bigint, span bigint)
 RETURNS TABLE (next bigint, answer once.answer)

@@ -1,13 +1,14 @@
 -- Fingerprints, version 1, the same as libonce's (docs/internals/fingerprint.md).
 --
--- The type json only says whether a text is JSON; what it holds is read here, token by token,
--- so that number literals, duplicate members and \u0000 are seen as they are. jsonb would
--- lose the first two and refuse the third.
+-- The type json only tells whether a text is JSON. These functions read it token by token, so that they see number
+-- literals,
+-- duplicate members and \u0000 as they are: jsonb would lose the first two and refuse the third.
 --
--- A backslash is in E'' strings only, here and in all functions: what it means in others, a session's
--- standard_conforming_strings decides, when it first calls the function.
+-- Backslashes are in E'' strings only, here and in all functions: in other strings their meaning depends on the
+-- session's
+-- standard_conforming_strings.
 
--- The bytes of a JSON string's token, quotes included; NULL: half a surrogate pair.
+-- The bytes that a JSON string means; token: with its quotes. NULL: half a surrogate pair.
 CREATE FUNCTION once.json_string(token text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -50,7 +51,7 @@ BEGIN
     RETURN CASE WHEN high IS NULL THEN bytes END;
 END $$;
 
--- Those bytes as the canonical form writes them.
+-- These bytes as a JSON string in canonical form.
 CREATE FUNCTION once.json_quoted(bytes bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -70,7 +71,7 @@ BEGIN
     RETURN quoted || substr(bytes, done + 1) || '"'::bytea;
 END $$;
 
--- The canonical form; NULL: the text has none, its exact bytes count.
+-- The canonical form; NULL: the text has none, and its exact bytes are used.
 CREATE FUNCTION once.json_canonical(body bytea, exclude text[] DEFAULT '{}') RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -82,14 +83,14 @@ DECLARE
     -- of each open container
     opened   text[] := '{}';
     starts   integer[] := '{}';   -- where its items begin
-    places   integer[] := '{}';   -- how many it has had
+    places   integer[] := '{}';   -- how many items it has so far
     paths    bytea[] := '{}';     -- its own JSON Pointer
     owners   bytea[] := '{}';     -- its own name
     -- items: name and canonical form; NULL is excluded
     names    bytea[] := '{}';
     forms    bytea[] := '{}';
     top      integer := 0;
-    name     bytea;               -- of the member that comes next
+    name     bytea;               -- of the member whose value comes next
     path     bytea;
     form     bytea;
     is_name  boolean := false;
@@ -149,7 +150,7 @@ BEGIN
             name := owners[depth];
             depth := depth - 1;
         ELSE
-            -- A value begins: where is it?
+            -- A value begins: find its JSON Pointer.
             seen := seen + 1;
             IF seen > ONCE_JSON_VALUE_COUNT_MAX THEN
                 RETURN NULL;
@@ -195,7 +196,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A name as a JSON Pointer has it.
+-- A name, escaped for a JSON Pointer.
 CREATE FUNCTION once.json_escape(name bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -252,5 +253,5 @@ BEGIN
                            once.part(sha256(coalesce(form, body, ''))));
 END $$;
 COMMENT ON FUNCTION once.fingerprint(text, text, text, text, bytea, text[], boolean, text[]) IS
-    'What stands for an HTTP request, as libonce computes it. headers: {{name, value}, ...}, those that matter; json: '
+    'The fingerprint of an HTTP request, as libonce computes it. headers: {{name, value}, ...}, those that count; json: '
     'canonicalise the body; exclude: JSON Pointers of members that do not count';

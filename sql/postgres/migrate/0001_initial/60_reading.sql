@@ -1,8 +1,9 @@
--- Looking at many records: listings, histories, checks, counts. They read windows of fences,
--- so that a call looks at a bounded number of rows; each has 16 numbers.
+-- Reading many records: listings, histories, checks, counts. A call reads a range of fences, so that it looks at a
+-- bounded
+-- number of rows; fences are PG_FENCE_STEP apart.
 
 -- Records among the `span` fences before `before`, newest first. `next` is where to go on
--- after that row; the last row has no record, and 0 there at the end.
+-- after that row; the last row has no record, and `next` is 0 at the end.
 CREATE FUNCTION once.list(before bigint, span bigint)
 RETURNS TABLE (next bigint, answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -33,8 +34,9 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- The same of what is unknown and nothing else, which has an index: the next `span` of them. Their claims are looked for
--- together: those that autovacuum has not summed up yet in the index by fence are read once, not once for each.
+-- The same for unknown records only, by their index: the next `span` of them. One statement searches for all their
+-- claims:
+-- blocks that autovacuum has not summarised yet in the BRIN index are read once, not once for each.
 CREATE FUNCTION once.list_unknown(before bigint, span bigint)
 RETURNS TABLE (next bigint, answer once.answer)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -49,7 +51,7 @@ BEGIN
                      ORDER BY r.fence DESC LIMIT span);
     FOR row IN SELECT c.record, c.fence FROM once.claim c WHERE c.fence = ANY (fences) ORDER BY c.fence DESC LOOP
         s := once.newest(row.record);
-        CONTINUE WHEN (s).fence IS DISTINCT FROM row.fence;   -- resolved since, and perhaps claimed anew
+        CONTINUE WHEN (s).fence IS DISTINCT FROM row.fence;   -- resolved since, and perhaps claimed again
         next := row.fence;
         answer := once.answer_listed(s, now_ms);
         RETURN NEXT;
@@ -59,7 +61,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Verdicts are kept for ever; attempts are told of the record's present life (K8).
+-- Verdicts are kept for ever; attempts are shown of the record's present life only (K8).
 CREATE FUNCTION once.history(wanted uuid)
 RETURNS TABLE (at bigint, what text, fence bigint, attempt integer, state integer, status integer, actor bytea,
                reason bytea)
@@ -94,7 +96,7 @@ BEGIN
      LIMIT ONCE_HISTORY_LEN_MAX;
 END $$;
 
--- What a store at rest can show of its invariants, for the `span` fences after `after`.
+-- Checks the invariants that rows can show, for the `span` fences after `after`.
 CREATE FUNCTION once.check_rows(after bigint, span bigint)
 RETURNS TABLE (invariant text, fence bigint, problem text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -119,7 +121,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT 'K2', c.fence, 'a fence that the sequence has not given' FROM c WHERE c.fence > (SELECT last_value + PG_SLOT_MASK FROM once.fence)
     UNION ALL
     SELECT 'K5', c.fence, 'closed in ' || count(DISTINCT (r.finished_at, r.status, r.state & PG_END_MASK)) || ' ways' FROM c
-      JOIN once.result r ON r.fence = c.fence   -- one that was moved may still be in both slots, there with its body
+      JOIN once.result r ON r.fence = c.fence   -- a moved result may still be in both slots, with its body in one
      GROUP BY c.fence HAVING count(DISTINCT (r.finished_at, r.status, r.state & PG_END_MASK)) > 1
     UNION ALL
     SELECT 'clock', c.fence, 'finished before it was claimed' FROM c JOIN once.result r ON r.fence = c.fence
@@ -149,7 +151,8 @@ SET enable_nestloop = off SET jit = off AS $$
     SELECT once.lock_ring();
     SELECT 'K7', r.fence, 'a result row without its claim' FROM once.result r
      WHERE NOT EXISTS (SELECT FROM once.claim c WHERE c.fence = r.fence AND c.slot IN (r.slot, 0))
-       AND NOT EXISTS (SELECT FROM once.slot s, once.ring g   -- what was moved leaves its results to the TRUNCATE
+       AND NOT EXISTS (SELECT FROM once.slot s, once.ring g   -- moved claims leave copies of their results until the
+                                                              -- TRUNCATE
                         WHERE s.slot = r.slot AND s.slot > 0 AND s.closed_at + (g.slots - 2) * g.period_ms <= once.now_ms())
     UNION ALL
     SELECT 'K7', p.fence, 'a progress row without its claim' FROM once.progress p
@@ -160,8 +163,9 @@ SET enable_nestloop = off SET jit = off AS $$
      LIMIT 1000
 $$;
 
--- How many attempts are stored, for people: asked for with every look at the metrics. So of a slot of more than 128 blocks
--- (about 8,000 attempts) 128 are counted, in eight places, and the others are taken to be like them.
+-- An estimate of the number of attempts in a slot. Every scrape of the metrics asks for it: so in a slot of more than
+-- 128
+-- blocks (about 8,000 attempts) 128 blocks are counted, in eight places, and the result is scaled up.
 CREATE FUNCTION once.estimated_rows(of_slot integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -172,11 +176,15 @@ DECLARE
 BEGIN
     IF blocks = 0 THEN
         RETURN 0;
-    ELSIF blocks <= 128 OR current_setting('server_version_num')::integer < 140000 THEN   -- which read a range of blocks from the first on
+    ELSIF blocks <= 128 OR current_setting('server_version_num')::integer < 140000 THEN   -- older versions read a
+                                                                                          -- range of blocks from the
+                                                                                          -- first block of the table
+                                                                                          -- on
         EXECUTE format('SELECT count(*) FROM once.claim_%s', of_slot) INTO counted;
         RETURN counted;
     END IF;
-    FOR place IN 0..7 LOOP   -- each a statement: a range of blocks that comes from a join is read from the first to the last
+    FOR place IN 0..7 LOOP   -- a statement each: a range of blocks that comes from a join is read from the first
+                             -- block of the table on
         first := place * (blocks - 16) / 7;
         EXECUTE format('SELECT count(*) FROM once.claim_%s c WHERE c.ctid >= $1 AND c.ctid < $2', of_slot) INTO rows
           USING ('(' || first || ',0)')::tid, ('(' || first + 16 || ',0)')::tid;

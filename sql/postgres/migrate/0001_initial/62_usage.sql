@@ -1,7 +1,10 @@
--- What tenants have, among the `span` fences after `after`: records that are not past their retention, and the bytes
--- stored with them, a row per tenant. The last row has no tenant; `next` is where to go on, `final` the last fence that
--- counts: `last`, or the newest where that is 0; `now_ms` what time it is. Reads no bodies: their lengths are with the pointers to them.
--- What was forgotten has no tenant any more, and is not the one's who has no name.
+-- Quota usage among the `span` fences after `after`: records that are not past their retention, and the bytes stored
+-- with
+-- them, a row per tenant. The last row has no tenant; `next` is where to go on, `final` the last fence that counts
+-- (`last`,
+-- or the newest if that is 0), `now_ms` the time. Reads no bodies: a TOAST pointer has the length. Forgotten records
+-- have
+-- no tenant any more: they must not count for the tenant with the empty name.
 CREATE FUNCTION once.usage(after bigint, last bigint, span bigint)
 RETURNS TABLE (tenant bytea, records bigint, bytes bigint, next bigint, final bigint, now_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -15,7 +18,7 @@ BEGIN
     PERFORM once.lock_ring();
     now_ms := once.now_ms();
     SELECT CASE WHEN last > 0 THEN last ELSE q.last_value + PG_SLOT_MASK END INTO top FROM once.fence q;
-    -- As once.unfinished_attempts() does: wider and wider steps over what left no rows, and back.
+    -- As in once.unfinished_attempts(): doubles the step over gaps without rows, then halves it.
     WHILE low + width < top AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
         low := low + width;
         width := width * 2;
