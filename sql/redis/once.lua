@@ -1,27 +1,27 @@
 -- once.lua - the protocol on one record in Redis: one call, one atomic step.
 --
--- The same decisions as src/core/decide.c, which the conformance suite holds both to. C sends the
--- verb and its arguments; the answer has the arm and the record, or a refusal. Nothing is written
--- before everything was decided, and Redis refuses a script's first write or none (OOM, READONLY,
--- MISCONF): a step that fails has changed nothing.
+-- The same decisions as src/core/decide.c; the conformance suite tests both. C sends the verb and its arguments; the
+-- answer
+-- has the arm and the record, or a refusal. The script decides everything before it writes. Redis refuses either the
+-- first write of a script or none (OOM, READONLY, MISCONF): a step that fails has changed nothing.
 --
 -- KEYS  1 PREFIX:r:ID     the record, a hash:
---           m   what is fixed in length, packed as FORMAT says
+--           m   the fields of fixed length, packed as FORMAT says
 --           t k tenant and key       p c s  recovery point, checkpoint, points passed
---           o   outcome as core/outcome.h encodes it; none: an empty one, or it is apart
---           q   stored request, while somebody may execute the record again
+--           o   outcome as core/outcome.h encodes it; absent: it is empty, or in KEYS[7]
+--           q   stored request, while the record may be executed again
 --         No time to live while it is running or unknown (K7), its retention once it is finished (K8).
---       2 PREFIX:h:ID     earlier attempts of the record: m and the sum of the outcome, oldest first
---       3 PREFIX:a:ID     what operators said, kept for ever
---       4 PREFIX:open     who is not finished: IDs by fence
+--       2 PREFIX:h:ID     earlier attempts of the record: m and the outcome's checksum, oldest first
+--       3 PREFIX:a:ID     verdicts of operators, kept for ever
+--       4 PREFIX:open     unfinished records: IDs by fence
 --       5 PREFIX:fence    the last fence that was given (K2)
---       6 PREFIX:witness  how many writes each handle was told of, by its name
---       7 PREFIX:b:ID     the outcome, where its retention is shorter than the record's: that is its time to live
+--       6 PREFIX:witness  how many writes each handle made, by its name
+-- 7 PREFIX:b:ID     the outcome, if its retention is shorter than the record's; its time to live is that retention
 -- ARGV  1 verb   2 name of the handle   3 the time in ms (0: Redis's own)
---       4 ms to keep what has expired (0; a test's clock is not Redis's)
---       5 "1": count this call as a write in any case, so that a WAIT after it covers all before it
---       6 "1": the call was made before, and its answer was lost   7 a fence that was given already
---       8 ID   9... the verb's own
+--       4 ms to keep expired records (0; more for tests, whose clock is not Redis's)
+--       5 "1": count this call as a write in any case, so that a WAIT after it covers earlier writes, too
+--       6 "1": the call was made before, and its answer was lost   7 the largest fence that the handle knows
+--       8 ID   9... arguments of the verb
 --
 -- Answer: { 0, arm, now, writes counted or 0, m, t, k, p, c, o, q }, or { result, text }.
 
@@ -30,8 +30,8 @@ local verb, handle, linger, again, id = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARG
 local call = redis.call
 
 local FORMAT = '>BBI2BI4i4I8I8I8I8I8I8i8I8i8I8c32c16'
-local ATTEMPTS_KEPT = 500     -- of one record
-local RELEASED_MS = 600000    -- a released one is as good as absent; who repeats the release finds it
+local ATTEMPTS_KEPT = 500     -- earlier attempts of one record
+local RELEASED_MS = 600000    -- a released record counts as absent, but a repeated release must still find it
 
 local now = tonumber(ARGV[3])
 if now == 0 then
@@ -69,11 +69,11 @@ local function load()
 end
 
 local function live(r) return r.state == ONCE_STATE_RUNNING and r.due > now end
-local function over(r) -- as good as absent
+local function over(r) -- expired or released: counts as absent
     if r.state == ONCE_STORED_RELEASED then return true end
     return (r.state == ONCE_STATE_SUCCEEDED or r.state == ONCE_STATE_FAILED) and r.expires ~= ONCE_NEVER and r.expires <= now
 end
--- Headers and body have a retention of their own, and it is over (K8).
+-- Headers and body have their own retention, and it is over (K8).
 local function tombstone(r)
     return (r.state == ONCE_STATE_SUCCEEDED or r.state == ONCE_STATE_FAILED) and r.body > 0 and r.finished + r.body <= now
 end
@@ -83,8 +83,8 @@ local function final(r) return r.state == ONCE_STATE_SUCCEEDED or (r.state == ON
 
 local wrote = ARGV[5] == '1'
 
--- What is done in any case at the end: the handle's writes are counted, so that it can tell after
--- a restart of Redis, or a failover, how many of those that it was told of are gone.
+-- Ends every call: counts the handle's writes, so that after a restart of Redis, or a failover, the handle can tell how
+-- many acknowledged writes are lost.
 local function finish_with(answer)
     answer[4] = wrote and call('HINCRBY', witness, handle, 1) or 0
     return answer
@@ -105,8 +105,8 @@ end
 
 -- ---------------------------------------------------------------- writing
 
--- The largest fence that this handle knows is a floor: a server that lost its last seconds would
--- give them out again.
+-- The largest fence that this handle knows is a lower bound: a server that lost its last seconds would give fences
+-- again.
 local function next_fence()
     local floor = tonumber(ARGV[7])
     local f = call('INCR', fence_key)
@@ -122,7 +122,7 @@ local function keep_for(r, ms)
     if has(r, REDIS_ARCHIVE) then call('PEXPIRE', hist, ms) end
 end
 
--- Stores m and what follows from it: the time to live, and whether it is among the unfinished.
+-- Stores m, and sets the time to live and the membership in PREFIX:open accordingly.
 local function store(r)
     wrote = true
     call('HSET', rec, 'm', pack(r))
@@ -146,7 +146,7 @@ local function sum_of(r)
     return (call('HGET', rec, 'o') or ''):sub(-8)
 end
 
--- After end_with(): where the outcome is kept.
+-- Stores the outcome; after end_with().
 local function put_outcome(r, outcome)
     local apart = r.body > 0 and r.state ~= ONCE_STATE_UNKNOWN
     set(r, REDIS_APART, apart)
@@ -165,13 +165,13 @@ end
 local function end_with(r, state, retryable, status)
     r.state, r.status, r.due = state, status, 0
     set(r, REDIS_RETRYABLE, retryable)
-    r.finished = math.max(now, r.claimed) -- a clock that was set back makes no negative age
+    r.finished = math.max(now, r.claimed) -- a clock that was set back must not make a negative age
     r.expires = r.finished + r.retention
     if state == ONCE_STATE_UNKNOWN or r.retention == ONCE_NEVER then r.expires = ONCE_NEVER end
     if state == ONCE_STORED_RELEASED then r.expires = r.finished end
 end
 
--- The attempt makes way for another. What an answer may still be asked about is kept.
+-- Moves the attempt to the list of earlier ones, with what a repeated call is compared with.
 local function archive(r)
     local sum = ''
     if r.state ~= ONCE_STATE_RUNNING then
@@ -183,7 +183,7 @@ local function archive(r)
     call('LTRIM', hist, -ATTEMPTS_KEPT, -1)
 end
 
--- An earlier attempt of the record, by its fence, and the sum of its outcome.
+-- An earlier attempt of the record, by its fence, and its outcome's checksum.
 local function archived(fence)
     for _, line in ipairs(call('LRANGE', hist, 0, -1)) do
         local r = unpack_meta(line:sub(1, REDIS_META_LEN))
@@ -194,10 +194,10 @@ end
 
 -- ---------------------------------------------------------------- claim, take over
 
--- With intent, whoever sends has recorded a point before: without one, nothing was sent.
+-- A holder with intent records a point before it sends: without one, nothing was sent.
 local function unsent(r) return r.state == ONCE_STATE_RUNNING and has(r, REDIS_INTENT) and r.point == '' end
 
--- What to do about a holder whose lease is over: the arm, and "take", "escalate" or nothing.
+-- The decision about a holder whose lease has ended: the arm, and "take", "escalate" or nothing.
 local function decide_abandoned(r, takeover, by_claim)
     if unsent(r) then return ONCE_ARM_EXECUTE, 'take' end
     if takeover == ONCE_TAKEOVER_COMPLETER and not by_claim then return ONCE_ARM_PROBE, 'take' end
@@ -213,7 +213,7 @@ local function decide_claim(r, c)
         if c.born ~= ONCE_NEVER and (c.born - now > skew or now - c.born >= c.retention - skew) then return ONCE_ARM_EXPIRED end
         return ONCE_ARM_EXECUTE, 'create'
     end
-    if r.print ~= c.print then return ONCE_ARM_MISMATCH end -- K6: before anything else is looked at
+    if r.print ~= c.print then return ONCE_ARM_MISMATCH end -- K6: before any other check
     if final(r) then return ONCE_ARM_REPLAY end
     if r.state == ONCE_STATE_FAILED then return ONCE_ARM_EXECUTE, 'take' end
     if r.state == ONCE_STATE_UNKNOWN then return ONCE_ARM_UNKNOWN end
@@ -271,7 +271,7 @@ local function take(old, c, arm)
     return r
 end
 
--- FENCED, with the record as it is where that is still the same life of the key (K3, K5, K6).
+-- FENCED, with the record if it is still the same life of the key (K3, K5, K6).
 local function fenced(r, fence)
     local same = r and r.fence == fence
     if r and not same then
@@ -288,7 +288,7 @@ local function claim(r, c)
     if change == 'create' then return create(r, c) end
     if change == 'take' then
         local a = answer(arm, take(r, c, arm), true, c.seen)
-        if not c.seen then a[6], a[7] = false, false end -- who claims knows tenant and key
+        if not c.seen then a[6], a[7] = false, false end -- a claimant knows tenant and key
         return a
     end
     if change == 'renew' then
@@ -308,7 +308,7 @@ end
 
 -- ---------------------------------------------------------------- what a holder does
 
--- Was it this outcome that ended the attempt? `sum` is the last bytes of what is stored; of a tombstone nobody can tell.
+-- Whether this outcome ended the attempt. `sum` is the checksum of the stored one. A tombstone never matches.
 local function ended_so(r, sum, f)
     return r.state == f.state and has(r, REDIS_RETRYABLE) == f.retryable and r.status == f.status and not tombstone(r) and sum == f.outcome:sub(-8)
 end
@@ -318,8 +318,9 @@ local function released_so(r, sum)
         (r.state == ONCE_STATE_FAILED and has(r, REDIS_RETRYABLE) and r.status == 0 and sum == '')
 end
 
--- Runs `step` for the holder of the newest grant; everybody else is fenced (K3). K10: a call that is
--- made again, after others went on from what it did, is told by its own attempt.
+-- Runs `step` for the holder of the newest grant; others are fenced (K3). K10: a repeated call finds its effect in
+-- its own
+-- attempt, even if the record has changed since.
 local function held(r, fence, step, was_done)
     if r and r.fence == fence then return step(r) end
     if again and was_done then
@@ -382,7 +383,7 @@ local function finish(r, fence, f)
     end, function(own, sum) return ended_so(own, sum, f) end)
 end
 
--- Of this attempt it says that it did nothing, and of no other (ADR 8).
+-- A release says that this attempt did nothing; it says nothing about others (ADR 8).
 local function release(r, fence)
     return held(r, fence, function()
         local sum = r.state == ONCE_STATE_FAILED and sum_of(r) or ''
@@ -413,13 +414,14 @@ local function lookup(r, want_request)
 end
 
 local function resolve(r, v)
-    if r and r.nonce == v.nonce then return answer(ONCE_ARM_DONE, r) end -- this very verdict, its first answer lost
+    if r and r.nonce == v.nonce then return answer(ONCE_ARM_DONE, r) end -- the same verdict again, after its first
+                                                                         -- answer was lost
     if not r or over(r) then return answer(ONCE_ARM_ABSENT) end
     if v.seen ~= 0 and v.seen ~= r.fence then return answer(ONCE_ARM_FENCED, r, true) end
     if live(r) then return answer(ONCE_ARM_IN_PROGRESS, r, true) end
     if r.state ~= ONCE_STATE_UNKNOWN and r.state ~= ONCE_STATE_RUNNING then return answer(ONCE_ARM_REPLAY, r, true) end
     archive(r)
-    -- A verdict is a grant of its own: its fence shuts out a holder that was only thought dead.
+    -- A verdict is its own grant: its fence shuts out a holder that was wrongly thought dead.
     r.fence, r.claimed, r.nonce = next_fence(), math.max(now, r.created), v.nonce
     drop_outcome(r)
     r.flags = bit.bor(bit.band(r.flags, REDIS_REQUEST), REDIS_ARCHIVE, REDIS_VERDICT)
