@@ -152,9 +152,9 @@ bool engine_record_recent_events(struct engine *e)
 bool engine_recent_events(struct engine *e, const uint8_t record[16], struct recent_events_view *out)
 {
     pthread_mutex_lock(&e->lock);
-    bool kept_lease = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
+    bool kept = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
     pthread_mutex_unlock(&e->lock);
-    return kept_lease;
+    return kept;
 }
 
 void engine_count_step(struct engine *e, once_span route)
