@@ -3,6 +3,7 @@
  */
 #include "daemon/daemon.h"
 #include "cli/console_setup.h"
+#include "cli/consume_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
@@ -10,6 +11,7 @@
 #include "core/span.h"
 #include "daemon/api/api.h"
 #include "daemon/api/listen.h"
+#include "messages/dead_letters/dead_letters.h"
 #include "os/signals.h"
 #include "program/cli.h"
 #include "program/otlp_setup.h"
@@ -26,6 +28,7 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
+    "                   [--consume SOURCE --consumer NAME --consume-to URL]\n"
     "                   [--console ADDR|PATH] [--log-decisions json|logfmt] [--otlp URL]\n"
     "                   [--quota KIND=N,...] [--quota-tenant TENANT:KIND=N,...]...\n"
     "\n"
@@ -72,6 +75,10 @@ static const char help[] =
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
     "                     store, if that is PostgreSQL\n"
     RELAY_HELP("relay-")
+    CONSUME_HELP_PREFIXED
+    "  --consume-store URL\n"
+    "                     the database with its records and dead letters; default\n"
+    "                     $ONCE_CONSUME_STORE, else the store, if that is PostgreSQL\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_QUIET
@@ -97,11 +104,13 @@ enum {
     OPTION_QUOTA,
     OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
+    OPTION_CONSUME_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
     OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
+    OPTION_CONSUME = OPTION_RELAY + RELAY_OPTION_COUNT,  /* the first of consume_setup.h's */
 };
 
 struct daemon {
@@ -112,6 +121,10 @@ struct daemon {
     struct relay_setup relay;
     struct relay_counters relay_counters;
     const char *relay_store;
+    struct consume_setup consume;
+    struct consume_counters consume_counters;
+    const char *consume_store;
+    char consume_url[ONCE_URL_LEN_MAX + 1];
     struct otlp_setup otlp;
 };
 
@@ -242,6 +255,39 @@ static int prepare_relay(struct daemon *d)
     return ONCE_EXIT_OK;
 }
 
+static bool check_consume(struct daemon *d)
+{
+    if (d->consume_store != NULL && !d->consume.given) {
+        once_cli_usage(&d->cli, "--consume-store is for --consume");
+        return false;
+    }
+    return !d->consume.given || consume_setup_check(&d->consume);
+}
+
+/* Its records are in a database that others may use besides the daemon: an SQLite store is the daemon's alone. */
+static int prepare_consume(struct daemon *d, const struct once_signals *signals)
+{
+    struct once_error err;
+    struct consume_options *o = &d->consume.options;
+    const char *named = getenv("ONCE_CONSUME_STORE");
+    if (d->consume_store == NULL && named != NULL && named[0] != '\0')
+        d->consume_store = named;
+    if (d->consume_store == NULL && strncmp(d->cli.url, "postgres", 8) != 0)
+        return once_cli_usage(&d->cli,
+                              "--consume: which store? --consume-store URL names the database for its records; "
+                              "the daemon's own SQLite or Redis store cannot have them");
+    if (d->consume_store == NULL)
+        d->consume_store = d->cli.url;
+    if (once_store_url(d->consume_store, true, d->consume_url, &err) != ONCE_OK ||
+        (o->dead_letter_topic == NULL && dead_letters_check(d->consume_url, &err) != ONCE_OK))
+        return once_cli_usage(&d->cli, "--consume-store: %s", err.text);
+    o->store_url = d->consume_url;
+    o->counters = &d->consume_counters;
+    o->consumer.target.mask = signals->mask;
+    d->options.consume = o;
+    return ONCE_EXIT_OK;
+}
+
 static bool set_log_format(struct daemon *d, const char *text)
 {
     static const char *const names[] = { "off", "json", "logfmt" };
@@ -323,6 +369,8 @@ static int run(struct daemon *d)
     o->quiet = d->cli.quiet;
     once_cli_seal(&d->cli, &o->store);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
+    if (exit == ONCE_EXIT_OK && d->consume.given)
+        exit = prepare_consume(d, &signals);
     if (exit == ONCE_EXIT_OK) {
         choose_console_outbox(d);
         if (daemon_run(o, &err) != ONCE_OK)
@@ -356,11 +404,13 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "quota", required_argument, NULL, OPTION_QUOTA },
         { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        { "consume-store", required_argument, NULL, OPTION_CONSUME_STORE },
         { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
         { "log-file", required_argument, NULL, OPTION_LOG_FILE },
         OTLP_OPTIONS(OPTION_OTLP),
         OTLP_OPTIONS_RATIO(OPTION_OTLP),
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
+        CONSUME_OPTIONS_PREFIXED(OPTION_CONSUME),
         { 0 },
     };
     const char *socket = NULL;
@@ -390,6 +440,8 @@ static int parse(struct daemon *d, int argc, char **argv)
             good = once_cli_quota(&d->cli, &d->quotas, c == OPTION_QUOTA_TENANT);
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
+        else if (c == OPTION_CONSUME_STORE)
+            d->consume_store = optarg;
         else if (c == OPTION_LOG_DECISIONS)
             good = set_log_format(d, optarg);
         else if (c == OPTION_LOG_FILE)
@@ -398,8 +450,10 @@ static int parse(struct daemon *d, int argc, char **argv)
             good = console_setup_option(&d->cli, &d->options.console, (enum console_option)(c - OPTION_CONSOLE));
         else if (c >= OPTION_OTLP && c < OPTION_RELAY)
             good = otlp_setup_option(&d->otlp, (enum otlp_option)(c - OPTION_OTLP));
-        else if (c >= OPTION_RELAY)
+        else if (c >= OPTION_RELAY && c < OPTION_CONSUME)
             good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
+        else if (c >= OPTION_CONSUME)
+            good = consume_setup_option(&d->consume, (enum consume_option)(c - OPTION_CONSUME));
         else
             return d->cli.exit;
         if (!good)
@@ -414,7 +468,8 @@ static int parse(struct daemon *d, int argc, char **argv)
         return ONCE_EXIT_USAGE;
     if (d->options.log_file != NULL && d->options.log_format == DECISIONS_OFF)
         return once_cli_usage(&d->cli, "--log-file is for --log-decisions json or logfmt");
-    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
+    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !check_consume(d) ||
+        !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
     return -1;
 }
@@ -427,6 +482,7 @@ int once_cli_daemon(int argc, char **argv)
         .completer = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 },
     };
     relay_setup_init(&d.relay, &d.cli, true);
+    consume_setup_init(&d.consume, &d.cli, true);
     quota_rules_init(&d.quotas);
     otlp_setup_init(&d.otlp, &d.cli, "once");
     int exit = parse(&d, argc, argv);

@@ -74,7 +74,7 @@ static const char help_drop[] =
     "example: once inbox drop 0b8f7a52-6f0e-8a53-9d3e-3b1f6a1c2d4e --reason 'a test order'\n";
 /* clang-format on */
 
-static once_result open_letters(const char *url, void **handle, struct once_error *err)
+static once_result open_dead_letters(const char *url, void **handle, struct once_error *err)
 {
     struct dead_letters *l = NULL;
     once_result r = dead_letters_open(url, &l, err);
@@ -82,23 +82,45 @@ static once_result open_letters(const char *url, void **handle, struct once_erro
     return r;
 }
 
-static void close_letters(void *handle)
+static void close_dead_letters(void *handle)
 {
     dead_letters_close(handle);
 }
 
-static once_result query(void *handle, const char *id, const char *states, const char *topic_prefix,
-                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result query(void *handle, const char *id, const struct message_filter *filter, message_item_fn *each,
+                         void *arg, struct once_error *err)
 {
-    struct dead_letters *l = handle;
-    return l->ops->query(l, id, states, topic_prefix, once_span_str(consumer), most, each, arg, err);
+    return dead_letters_query(handle, id, filter, each, arg, err);
 }
 
 static once_result resolve(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err)
 {
-    struct dead_letters *l = handle;
-    return l->ops->resolve(l, id, action, actor, reason, did, err);
+    return dead_letters_resolve(handle, id, action, actor, reason, did, err);
+}
+
+static void put_json(struct once_json *json, const struct message_item *item)
+{
+    const struct dead_letter_item *l = (const struct dead_letter_item *)item;
+    once_json_bytes(json, "consumer", l->consumer);
+    once_json_bytes(json, "message_id", l->message_id);
+    once_json_bytes(json, "source", l->source);
+    once_json_int(json, "failures", item->message.refusals);
+}
+
+static void print(const struct message_item *item)
+{
+    const struct dead_letter_item *l = (const struct dead_letter_item *)item;
+    messages_print_bytes("consumer", l->consumer);
+    messages_print_bytes("message id", l->message_id);
+    messages_print_bytes("source", l->source);
+    messages_print_time("died", item->at);
+    messages_print_int("failures", item->message.refusals);
+}
+
+static int64_t failures(const struct message_item *item)
+{
+    return item->message.refusals;
 }
 
 static const char *const states[] = { "dead", "retrying", NULL };
@@ -113,10 +135,13 @@ static const struct box box = {
     .help_show = help_show,
     .help_retry = help_retry,
     .help_drop = help_drop,
-    .open = open_letters,
-    .close = close_letters,
+    .open = open_dead_letters,
+    .close = close_dead_letters,
     .query = query,
     .resolve = resolve,
+    .put_json = put_json,
+    .print = print,
+    .failures = failures,
 };
 
 int once_cli_inbox(int argc, char **argv)

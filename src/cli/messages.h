@@ -7,7 +7,8 @@
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "messages/outbox/outbox.h"
+#include "core/json_out.h"
+#include "messages/message.h"
 #include "program/cli.h"
 
 /* clang-format off */
@@ -39,16 +40,20 @@ struct box {
     const char *help, *help_list, *help_show, *help_retry, *help_drop;
     once_result (*open)(const char *url, void **handle, struct once_error *err);
     void (*close)(void *handle);
-    once_result (*query)(void *handle, const char *id, const char *states, const char *topic_prefix,
-                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err);
+    once_result (*query)(void *handle, const char *id, const struct message_filter *filter, message_item_fn *each,
+                         void *arg, struct once_error *err);
     once_result (*resolve)(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err);
+    /* The members of an item that only this table has. */
+    void (*put_json)(struct once_json *json, const struct message_item *item);
+    void (*print)(const struct message_item *item);
+    int64_t (*failures)(const struct message_item *item);
 };
 
+/* Lines "NAME  VALUE" of `show`. */
+void messages_print_bytes(const char *name, once_span bytes);
+void messages_print_time(const char *name, once_time time);
+void messages_print_int(const char *name, int64_t value);
 int messages_main(const struct box *box, int argc, char **argv);
-int messages_list(const struct box *box, int argc, char **argv);
-int messages_show(const struct box *box, int argc, char **argv);
-int messages_retry(const struct box *box, int argc, char **argv);
-int messages_drop(const struct box *box, int argc, char **argv);
 
 #endif

@@ -246,7 +246,7 @@ static int run(struct job *job)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open a sink");
-    if (relay->outbox->ops->retry_now(relay->outbox, &err) != ONCE_OK)
+    if (outbox_retry_now(relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "use the outbox");
     int exit = otlp_setup_start(&job->otlp);
     if (exit != ONCE_EXIT_OK)

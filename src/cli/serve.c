@@ -5,6 +5,7 @@
  * parent of both (serve/supervisor.c). Where things are: serve/paths.h.
  */
 #include "cli/console_setup.h"
+#include "cli/consume_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
 #include "core/quota_rules.h"
@@ -62,6 +63,10 @@ static const char help[] =
     "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
     "                     PostgreSQL\n"
     RELAY_HELP("relay-")
+    CONSUME_HELP_PREFIXED
+    "  --consume-store URL\n"
+    "                     with its records and dead letters; default $ONCE_CONSUME_STORE, else\n"
+    "                     the store, if that is PostgreSQL\n"
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
     "  --body-retention DUR\n"
@@ -136,6 +141,7 @@ enum {
     OPTION_QUOTA,
     OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
+    OPTION_CONSUME_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
     OPTION_TRACE,
@@ -143,6 +149,7 @@ enum {
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
     OPTION_POLICY = OPTION_OTLP + OTLP_OPTION_COUNT,     /* the first of serve/policy.h's */
     OPTION_RELAY = OPTION_POLICY + SERVE_POLICY_COUNT,   /* the first of relay_setup.h's */
+    OPTION_CONSUME = OPTION_RELAY + RELAY_OPTION_COUNT,  /* the first of consume_setup.h's */
 };
 
 static const struct option options[] = {
@@ -177,19 +184,21 @@ static const struct option options[] = {
     { "quota", required_argument, NULL, OPTION_QUOTA },
     { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
     { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+    { "consume-store", required_argument, NULL, OPTION_CONSUME_STORE },
     { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
     { "log-file", required_argument, NULL, OPTION_LOG_FILE },
     { "trace", required_argument, NULL, OPTION_TRACE },
     OTLP_OPTIONS(OPTION_OTLP),
     OTLP_OPTIONS_RATIO(OPTION_OTLP),
     RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
+    CONSUME_OPTIONS_PREFIXED(OPTION_CONSUME),
     { 0 },
 };
 
 enum {
     FILES_MAX = 8192,
     CONFIG_LEN_MAX = 256 << 10,
-    RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + QUOTA_RULES_MAX + 32),
+    RELAY_WORDS_MAX = 2 * (RELAY_ROUTES_MAX + QUOTA_RULES_MAX + 64),
     DAY_MS = 24 * 60 * 60 * 1000,
 };
 
@@ -212,6 +221,8 @@ struct serve {
     char *relay_words[RELAY_WORDS_MAX];
     size_t relay_word_count;
     const char *relay_store;
+    struct consume_setup consume; /* as the relay: to check it */
+    const char *consume_store;
     struct otlp_setup otlp; /* as the relay: to check it */
     bool logs, log_file;    /* decisions */
     char trace[16];         /* once_trace; empty: not said */
@@ -286,22 +297,29 @@ static bool pass_on(struct serve *serve, const char *name, const char *value)
     return words[0] != NULL && words[1] != NULL;
 }
 
-/* What is wrong is said here; what is right is passed on, files by their absolute paths. */
+/* Passes an option on that was checked here, a file by its absolute path. */
+static bool pass_checked(struct serve *serve, const char *name, bool is_file)
+{
+    char path[PATH_MAX];
+    if (is_file && (realpath(optarg, path) == NULL || access(path, R_OK) != 0)) {
+        once_cli_usage(&serve->cli, "%s: cannot read '%.200s': %s", name, optarg, strerror(errno));
+        return false;
+    }
+    return pass_on(serve, name, is_file ? path : optarg);
+}
+
 static bool parse_relay(struct serve *serve, enum relay_option option)
 {
-    char name[32], path[PATH_MAX];
-    const char *value = optarg;
-    if (!relay_setup_option(&serve->relay, option))
-        return false;
+    char name[32];
     relay_setup_name(&serve->relay, option, name);
-    if (relay_setup_is_file(option)) {
-        if (realpath(optarg, path) == NULL || access(path, R_OK) != 0) {
-            once_cli_usage(&serve->cli, "%s: cannot read '%.200s': %s", name, optarg, strerror(errno));
-            return false;
-        }
-        value = path;
-    }
-    return pass_on(serve, name, value);
+    return relay_setup_option(&serve->relay, option) && pass_checked(serve, name, relay_setup_is_file(option));
+}
+
+static bool parse_consume(struct serve *serve, enum consume_option option)
+{
+    char name[32];
+    consume_setup_name(&serve->consume, option, name);
+    return consume_setup_option(&serve->consume, option) && pass_checked(serve, name, consume_setup_is_file(option));
 }
 
 /* A path that need not be there yet, from where we are. */
@@ -368,6 +386,8 @@ static bool parse_otlp(struct serve *serve, enum otlp_option option)
 static bool parse_option(struct serve *serve, int c)
 {
     uint64_t number;
+    if (c >= OPTION_CONSUME)
+        return parse_consume(serve, (enum consume_option)(c - OPTION_CONSUME));
     if (c >= OPTION_RELAY)
         return parse_relay(serve, (enum relay_option)(c - OPTION_RELAY));
     if (c >= OPTION_POLICY)
@@ -439,6 +459,8 @@ static bool parse_option(struct serve *serve, int c)
             serve->settings.module = optarg;
         else if (c == OPTION_RELAY_STORE)
             serve->relay_store = optarg;
+        else if (c == OPTION_CONSUME_STORE)
+            serve->consume_store = optarg;
         return true;
     }
 }
@@ -497,19 +519,24 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->relay_store != NULL && !serve->relay.given)
         cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
-    else if (serve->relay.given && !relay_setup_check(&serve->relay))
+    else if (serve->consume_store != NULL && !serve->consume.given)
+        cli->exit = once_cli_usage(cli, "--consume-store is for --consume");
+    else if ((serve->relay.given && !relay_setup_check(&serve->relay)) ||
+             (serve->consume.given && !consume_setup_check(&serve->consume)))
         cli->exit = ONCE_EXIT_USAGE;
     else if (!otlp_setup_check(&serve->otlp))
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->log_file && !serve->logs)
         cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
-    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->console.listen != NULL ||
-              cli->seal_given || serve->logs || serve->otlp.options.url != NULL || serve->quotas.any) &&
+    else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->consume.given ||
+              serve->console.listen != NULL || cli->seal_given || serve->logs || serve->otlp.options.url != NULL ||
+              serve->quotas.any) &&
              cli->store != NULL && strncmp(cli->store, "once:", 5) == 0)
-        cli->exit = once_cli_usage(cli,
-                                   "--complete, --escalate-webhook, --relay, --console, --seal-keys, --log-decisions, "
-                                   "--otlp and --quota: the daemon at %s runs already, give them to it",
-                                   cli->store);
+        cli->exit = once_cli_usage(
+            cli,
+            "--complete, --escalate-webhook, --relay, --consume, --console, --seal-keys, --log-decisions, "
+            "--otlp and --quota: the daemon at %s runs already, give them to it",
+            cli->store);
     else if (is_itself(serve))
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
     return cli->exit == ONCE_EXIT_OK;
@@ -787,6 +814,8 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", paths->store };
     if (serve->relay_store != NULL)
         daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
+    if (serve->consume_store != NULL)
+        daemon->env[3] = (struct once_serve_env){ "ONCE_CONSUME_STORE", serve->consume_store };
     if (serve->console.outbox != NULL)
         daemon->env[2] = (struct once_serve_env){ "ONCE_CONSOLE_OUTBOX", serve->console.outbox };
 }
@@ -864,6 +893,7 @@ int once_cli_serve(int argc, char **argv)
         once_serve_listen_parse("127.0.0.1:7411", &serve.http, &err) != ONCE_OK)
         return once_cli_error(&serve.cli, &err, "set the defaults");
     relay_setup_init(&serve.relay, &serve.cli, true);
+    consume_setup_init(&serve.consume, &serve.cli, true);
     quota_rules_init(&serve.quotas);
     otlp_setup_init(&serve.otlp, &serve.cli, "once");
     int exit = parse(&serve, argc, argv) ? start(&serve) : serve.cli.exit;

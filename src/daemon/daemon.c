@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/span.h"
 #include "daemon/api/api.h"
+#include "daemon/consumer_thread.h"
 #include "daemon/observers/health.h"
 #include "daemon/observers/quota_count.h"
 #include "daemon/observers/status.h"
@@ -36,6 +37,7 @@ struct daemon {
     struct once_api *api;
     struct console *console;
     struct relay_thread *relay_thread;
+    struct consumer_thread *consumer_thread;
     struct status status;
     char lacking[COMPLETER_UPSTREAMS_MAX][ONCE_UPSTREAM_NAME_LEN_MAX + 1]; /* asked for, and not in there */
     size_t lacking_count;
@@ -59,6 +61,8 @@ static void put_more(void *arg, FILE *file)
         patterns[i] = relay->routes[i].pattern;
     if (relay != NULL)
         relay_counters_put(relay->counters, patterns, relay->route_count, file);
+    if (d->options->consume != NULL)
+        consume_counters_put(d->options->consume->counters, file);
 }
 
 static void on_escalated(void *arg, struct once_grant grant, once_time since, const char *why)
@@ -233,7 +237,8 @@ static once_result fill_status(struct daemon *d, struct once_error *err)
                                  .expiry = server_expiry(d->server),
                                  .escalations = escalate_counters(d->escalations),
                                  .completer = d->completer != NULL ? completer_counters(d->completer) : NULL,
-                                 .relay = d->options->relay != NULL ? d->options->relay->counters : NULL };
+                                 .relay = d->options->relay != NULL ? d->options->relay->counters : NULL,
+                                 .consume = d->options->consume != NULL ? d->options->consume->counters : NULL };
     return ONCE_OK;
 }
 
@@ -278,6 +283,15 @@ static once_result start_relay(struct daemon *d, struct once_error *err)
     return relay_thread_start(relay, &d->relay_thread, err);
 }
 
+static once_result start_consumer(struct daemon *d, struct once_error *err)
+{
+    struct consume_options *consume = d->options->consume;
+    if (consume == NULL)
+        return ONCE_OK;
+    consume->consumer.tracer = &d->tracer;
+    return consumer_thread_start(consume, &d->options->store, &d->consumer_thread, err);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 static once_result start_all(struct daemon *d, struct once_error *err)
@@ -302,6 +316,7 @@ static once_result start_all(struct daemon *d, struct once_error *err)
         { start_api, "serve HTTP" },
         { start_console, "serve the console" },
         { start_relay, "relay" },
+        { start_consumer, "consume" },
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         once_result r = steps[i].start(d, err);
@@ -316,7 +331,8 @@ static once_result start_all(struct daemon *d, struct once_error *err)
 /* The store is closed with the server, after all that use it; the logs end last, when nobody is answered any more. */
 static void stop_all(struct daemon *d)
 {
-    relay_thread_end(d->relay_thread); /* it needs its time: all of them at once */
+    relay_thread_end(d->relay_thread); /* these two need their time: all of them at once */
+    consumer_thread_end(d->consumer_thread);
     quota_count_stop(d->quota_count);
     console_stop(d->console);
     once_api_stop(d->api);
@@ -324,6 +340,7 @@ static void stop_all(struct daemon *d)
     health_stop(d->health);
     completer_stop(d->completer);
     relay_thread_stop(d->relay_thread);
+    consumer_thread_stop(d->consumer_thread);
     escalate_stop(d->escalations);
     if (d->server != NULL)
         server_close(d->server); /* its last answers may note something */

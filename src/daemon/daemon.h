@@ -12,6 +12,7 @@
 #include "daemon/console/console.h"
 #include "daemon/observers/decisions.h"
 #include "daemon/socket/server.h"
+#include "messages/consume_loop.h"
 #include "messages/relay.h"
 
 /* Members of the parts' own options that name a running part, `once` for example, are filled in by daemon_run(). */
@@ -25,7 +26,8 @@ struct daemon_options {
     struct escalate_options escalate;
     struct console_options console; /* listen is NULL: off */
     const struct quota_rules *quotas;
-    struct relay *relay; /* NULL: off; with its outbox, not connected, its sinks and counters */
+    struct relay *relay;             /* NULL: off; with its outbox, not connected, its sinks and counters */
+    struct consume_options *consume; /* NULL: off; with its store_url and counters */
     enum decisions_format log_format;
     const char *log_file;         /* NULL: standard error */
     struct exporter_options otlp; /* url is NULL: off */

@@ -129,22 +129,19 @@ static once_result list(struct once_flow_db *db, uint64_t before, struct once_pa
     return r;
 }
 
-static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
+static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                          struct once_error *err)
 {
     sqlite3_mutex *mutex = sqlite3_db_mutex(own(db)->handle);
-    struct once_reply reply = { .arm = ONCE_ARM_NONE };
     sqlite3_mutex_enter(mutex);
     once_result r = is_idle(db) ? begin(db, err) : once_fail(err, ONCE_BUSY, "a call has opened a transaction");
     if (r == ONCE_OK) {
-        r = once_sqlite_extend(own(db)->bound, grant, lease_ms, &reply, err);
+        r = once_sqlite_extend(own(db)->bound, grant, lease_ms, reply, err);
         if (r == ONCE_OK && commit(db, NULL, err) != FLOW_COMMITTED)
             r = ONCE_UNAVAILABLE;
         rollback(db);
     }
     sqlite3_mutex_leave(mutex);
-    *fenced = r == ONCE_OK && reply.arm != ONCE_ARM_DONE;
-    once_reply_release(&reply);
     return r;
 }
 

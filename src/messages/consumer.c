@@ -1,6 +1,7 @@
 /* consumer.c - see consumer.h. */
 #include "messages/consumer.h"
 
+#include "core/backoff.h"
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
@@ -72,9 +73,9 @@ static struct delivery **bucket_of(struct consumer *c, once_span key)
 /* CONSUMER-2. It is the last of its key now; true if it is also the first. */
 static bool line_up(struct consumer *c, struct delivery *d)
 {
-    struct delivery **at = bucket_of(c, d->message->key);
+    struct delivery **at = bucket_of(c, d->incoming->message.key);
     for (; *at != NULL; at = &(*at)->in_bucket)
-        if (once_span_equal((*at)->message->key, d->message->key)) {
+        if (once_span_equal((*at)->incoming->message.key, d->incoming->message.key)) {
             struct delivery *before = *at;
             before->behind = d;
             d->in_bucket = before->in_bucket;
@@ -89,14 +90,14 @@ static bool line_up(struct consumer *c, struct delivery *d)
 static void leave_line(struct consumer *c, struct delivery *d)
 {
     struct delivery *behind = d->behind;
-    if (!d->message->has_key)
+    if (!d->incoming->message.has_key)
         return;
     d->behind = NULL;
     if (behind != NULL) { /* then the bucket has one after us */
         push(&c->ready, behind);
         return;
     }
-    for (struct delivery **at = bucket_of(c, d->message->key); *at != NULL; at = &(*at)->in_bucket)
+    for (struct delivery **at = bucket_of(c, d->incoming->message.key); *at != NULL; at = &(*at)->in_bucket)
         if (*at == d) {
             *at = d->in_bucket;
             return;
@@ -152,7 +153,7 @@ static void end_span(const struct consumer *c, const struct tracer_span *span, c
     told.span.status = status;
     told.span.failed = d->end != DELIVER_DONE;
     once_trace_text(c->o.name, told.tenant);
-    once_trace_text(d->message->topic, told.topic);
+    once_trace_text(d->incoming->message.topic, told.topic);
     once_trace_text(d->id, told.message);
     tracer_end(c->o.tracer, span, &told);
 }
@@ -161,15 +162,17 @@ static void end_span(const struct consumer *c, const struct tracer_span *span, c
 static void deliver(struct consumer *c, struct delivery *d, struct once_attempt *attempt,
                     struct delivery_answer *answer)
 {
-    struct delivery_call call = {
-        .message = d->message, .headers = d->message->headers, .consumer = c->o.name, .id = d->id, .attempt = attempt
-    };
+    struct delivery_call call = { .incoming = d->incoming,
+                                  .headers = d->incoming->message.headers,
+                                  .consumer = c->o.name,
+                                  .id = d->id,
+                                  .attempt = attempt };
     struct tracer_span span;
     struct once_buf headers;
-    tracer_begin(c->o.tracer, d->message->headers, &span);
-    once_buf_init(&headers, d->message->headers.len + 128);
+    tracer_begin(c->o.tracer, d->incoming->message.headers, &span);
+    once_buf_init(&headers, d->incoming->message.headers.len + 128);
     if (span.on) {
-        once_trace_replace(d->message->headers, &span.own, &headers);
+        once_trace_replace(d->incoming->message.headers, &span.own, &headers);
         if (headers.result == ONCE_OK)
             call.headers = once_buf_span(&headers);
         else
@@ -186,7 +189,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     struct consumer *c = ((struct work *)arg)->c;
     struct delivery *d = ((struct work *)arg)->d;
     struct delivery_answer answer;
-    if (!d->tried && d->message->dead_letter[0] == '\0')
+    if (!d->tried && !d->incoming->is_dead_letter)
         d->failures = failures_before(once_attempt_record(attempt), &d->refused);
     d->tried = true;
     if (d->refused || d->failures >= c->o.attempts_max) {
@@ -235,7 +238,8 @@ static int64_t backoff(const struct consumer *c, int32_t failures)
 {
     uint32_t random;
     once_os_random(&random, sizeof random);
-    return relay_backoff(c->o.backoff_ms, c->o.backoff_ms_max, failures < 60 ? failures : 60, random);
+    return once_backoff_ms((struct once_backoff){ c->o.backoff_ms, c->o.backoff_ms_max, ONCE_JITTER_FULL },
+                           failures > 0 ? (uint32_t)failures : 0, random);
 }
 
 /* What is to be done after one try; for AGAIN, when. */
@@ -300,7 +304,7 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
     struct once_error err;
     *wait_ms = STORE_WAIT_MS;
     d->retry_after_ms = 0;
-    once_fingerprint_list(c->o.once, c->o.name, &d->message->payload, 1, &claim.fingerprint);
+    once_fingerprint_list(c->o.once, c->o.name, &d->incoming->message.payload, 1, &claim.fingerprint);
     once_result r = once_run(c->o.once, &claim, NULL, work, &w, executed, &reply, &err);
     enum consumer_verdict verdict = CONSUMER_RETRY;
     *store_failed = r != ONCE_OK;
@@ -396,7 +400,7 @@ void consumer_admit(struct consumer *c, struct delivery *d)
     pthread_mutex_lock(&c->lock);
     assert(c->busy < c->o.window);
     c->busy++;
-    if (!d->message->has_key || line_up(c, d)) {
+    if (!d->incoming->message.has_key || line_up(c, d)) {
         push(&c->ready, d);
         pthread_cond_signal(&c->work);
     }

@@ -10,8 +10,8 @@
  * DEAD. CONSUMER-3 how often it failed is kept in the record, so that a crash does not begin the counting anew.
  *             CONSUMER-4 bounded: at most `window` are here. Whoever admits stops reading then.
  *
- * Not here: the broker (messages/sources/source.h), dead letters (messages/dead_letters/dead_letters.h), waiting and
- * signals (cli/consume.c).
+ * Not here: the broker (messages/sources/source.h), dead letters (messages/dead_letters/letters.h), waiting and signals
+ * (cli/consume.c).
  */
 #ifndef ONCE_MESSAGES_CONSUMER_H
 #define ONCE_MESSAGES_CONSUMER_H
@@ -22,7 +22,6 @@
 #define CONSUMER_PARALLEL_MAX 256
 #define CONSUMER_WINDOW_MAX 10000
 #define CONSUMER_ATTEMPTS_MAX 1000000
-#define CONSUMER_DEAD_LETTER_OF_TOPIC "topic" /* incoming.letter of what came from a topic of dead letters */
 
 enum consumer_verdict {
     CONSUMER_RETRY = 0,   /* not ended */
@@ -32,7 +31,7 @@ enum consumer_verdict {
 };
 
 struct delivery {
-    struct incoming *message;
+    struct incoming *incoming;
     once_span id; /* the claim's key; its bytes belong to whoever admitted it, as the message does */
     void *owner;  /* the admitter's */
     /* What became of it. */
@@ -67,7 +66,7 @@ struct consumer;
 
 /* `options` is copied. Starts the threads. */
 once_result consumer_open(const struct consumer_options *options, struct consumer **out, struct once_error *err);
-/* A message of which `message`, `id` and `owner` are set; the rest is zero. It comes back by consumer_take(). */
+/* A message of which `incoming`, `id` and `owner` are set; the rest is zero. It comes back by consumer_take(). */
 void consumer_admit(struct consumer *c, struct delivery *delivery);
 /* The next one that has ended, or NULL; waits for it up to `ms`. */
 struct delivery *consumer_take(struct consumer *c, int ms);

@@ -23,7 +23,7 @@ enum deliver_end {
 };
 
 struct delivery_call {
-    const struct incoming *message;
+    const struct incoming *incoming;
     once_span headers; /* the message's, perhaps with our own traceparent among them */
     once_span consumer, id;
     struct once_attempt *attempt; /* while it is not held any more, stop */

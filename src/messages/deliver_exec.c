@@ -67,7 +67,7 @@ static void add_headers(struct once_buf *out, once_span lines)
 
 static void add_variables(struct once_buf *out, const struct delivery_call *call)
 {
-    const struct incoming *m = call->message;
+    const struct incoming *m = call->incoming;
     const struct once_record *record = once_attempt_record(call->attempt);
     char key[ONCE_CHILD_KEY_LEN + 1];
     once_attempt_child_key(call->attempt, ONCE_LIT("consume"), key);
@@ -76,10 +76,10 @@ static void add_variables(struct once_buf *out, const struct delivery_call *call
     once_buf_addf(out, "ONCE_ATTEMPT=%" PRIu32 "%c", record->attempt, 0);
     add_variable(out, "ONCE_CONSUMER", call->consumer);
     add_variable(out, "ONCE_MESSAGE_ID", call->id);
-    add_variable(out, "ONCE_TOPIC", m->topic);
-    add_variable(out, "ONCE_CONTENT_TYPE", m->content_type);
-    if (m->has_key)
-        add_variable(out, "ONCE_MESSAGE_KEY", m->key);
+    add_variable(out, "ONCE_TOPIC", m->message.topic);
+    add_variable(out, "ONCE_CONTENT_TYPE", m->message.content_type);
+    if (m->message.has_key)
+        add_variable(out, "ONCE_MESSAGE_KEY", m->message.key);
     add_headers(out, call->headers);
 }
 
@@ -277,7 +277,7 @@ enum deliver_end deliver_exec(const struct target *target, const struct delivery
     once_buf_init(&text, 2 * ENV_LEN_MAX);
     add_variables(&text, call);
     char **envp = text.result == ONCE_OK ? make_environment(&text) : NULL;
-    int input = make_input(call->message->payload);
+    int input = make_input(call->incoming->message.payload);
     char shell[] = "/bin/sh", option[] = "-c";
     char *argv[] = { shell, option, (char *)(uintptr_t)target->command, NULL };
     struct once_guard_command command = {

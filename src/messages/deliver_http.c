@@ -7,7 +7,7 @@
  */
 #include "messages/deliver.h"
 
-#include "core/resend.h"
+#include "core/header.h"
 #include "core/span.h"
 #include "http/http_call.h"
 #include "messages/brokers/headers.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum { ANSWER_MAX = 4096, SAID_MAX = 120 };
-static const int64_t retry_after_max_s = 24 * 3600;
+static const int64_t retry_after_max_ms = 24 * 3600 * 1000;
 
 static void add_escaped(struct once_buf *out, once_span text)
 {
@@ -40,7 +40,7 @@ static bool is_field_text(once_span text, const char *but)
 
 static void add_ours(struct once_buf *out, const struct delivery_call *call)
 {
-    const struct incoming *m = call->message;
+    const struct incoming *m = call->incoming;
     const struct once_record *record = once_attempt_record(call->attempt);
     char key[ONCE_CHILD_KEY_LEN + 1];
     once_attempt_child_key(call->attempt, ONCE_LIT("consume"), key);
@@ -51,17 +51,17 @@ static void add_ours(struct once_buf *out, const struct delivery_call *call)
     add_escaped(out, call->id);
     once_buf_addf(out, "\r\nOnce-Consumer: ");
     add_escaped(out, call->consumer);
-    if (is_field_text(m->topic, ""))
-        once_buf_addf(out, "\r\nOnce-Topic: %.*s", ONCE_SPAN_ARGS(m->topic));
-    if (m->has_key) {
+    if (is_field_text(m->message.topic, ""))
+        once_buf_addf(out, "\r\nOnce-Topic: %.*s", ONCE_SPAN_ARGS(m->message.topic));
+    if (m->message.has_key) {
         once_buf_addf(out, "\r\nOnce-Message-Key: ");
-        add_escaped(out, m->key);
+        add_escaped(out, m->message.key);
     }
     once_buf_addf(out, "\r\nOnce-Key: %s\r\nOnce-Fence: %" PRIu64 "\r\nOnce-Attempt: %" PRIu32, key,
                   record->grant.fence, record->attempt);
-    once_buf_addf(
-        out, "\r\nContent-Type: %.*s\r\nUser-Agent: once-consume\r\n",
-        ONCE_SPAN_ARGS(is_field_text(m->content_type, "") ? m->content_type : ONCE_LIT("application/octet-stream")));
+    once_buf_addf(out, "\r\nContent-Type: %.*s\r\nUser-Agent: once-consume\r\n",
+                  ONCE_SPAN_ARGS(is_field_text(m->message.content_type, "") ? m->message.content_type
+                                                                            : ONCE_LIT("application/octet-stream")));
 }
 
 static void add_own(struct once_buf *out, once_span lines)
@@ -73,10 +73,7 @@ static void add_own(struct once_buf *out, once_span lines)
             continue;
         if (value.len > 0 && !is_field_text(value, ""))
             continue;
-        once_buf_add(out, name);
-        once_buf_add(out, ONCE_LIT(": "));
-        once_buf_add(out, value);
-        once_buf_add(out, ONCE_LIT("\r\n"));
+        once_header_add(out, name, value);
     }
 }
 
@@ -87,13 +84,10 @@ static bool is_wanted(void *arg)
 
 static int64_t retry_after_ms(once_span headers)
 {
-    once_span name, value;
-    if (!once_header_line(&headers, &name, &value))
-        return 0;
-    char text[16];
-    snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(value));
-    long long s = strtoll(text, NULL, 10); /* a date counts as 0: the backoff decides */
-    return (s < 0 ? 0 : s > retry_after_max_s ? retry_after_max_s : s) * 1000;
+    once_span value;
+    int64_t wait_ms = 0; /* so for a date, too: the backoff decides */
+    bool given = once_header_find(headers, "Retry-After", &value);
+    return given && once_retry_after_seconds(value, retry_after_max_ms, &wait_ms) ? wait_ms : 0;
 }
 
 static enum deliver_end judge(const struct http_answer *a, struct delivery_answer *answer)
@@ -143,7 +137,7 @@ enum deliver_end deliver_http(const struct target *target, const struct delivery
         http_call(&(struct http_call){ .url = target->url,
                                        .method = ONCE_LIT("POST"),
                                        .lines = { once_buf_span(&ours), once_buf_span(&own) },
-                                       .body = call->message->payload,
+                                       .body = call->incoming->message.payload,
                                        .kept = ONCE_LIT("Retry-After\n"),
                                        .body_max = ANSWER_MAX,
                                        .timeout_ms = target->timeout_ms,

@@ -39,7 +39,7 @@ static bool find_header(once_span lines, once_span wanted, once_span *value)
 {
     once_span name;
     while (headers_next(&lines, &name, value))
-        if (name.len == wanted.len && strncasecmp((const char *)name.ptr, (const char *)wanted.ptr, name.len) == 0)
+        if (once_span_equal_nocase(name, wanted))
             return value->len > 0;
     return false;
 }
@@ -177,17 +177,17 @@ static bool apply(const struct message_id_rule *rule, const struct incoming *m, 
     char *text = NULL;
     switch (rule->from) {
     case MESSAGE_ID_NATIVE:
-        found = m->id;
+        found = m->broker_id;
         break;
     case MESSAGE_ID_HEADER:
-        if (!find_header(m->headers, rule->name, &found))
+        if (!find_header(m->message.headers, rule->name, &found))
             return false;
         break;
     case MESSAGE_ID_POSITION:
         found = once_span_str(m->position);
         break;
     case MESSAGE_ID_JSON:
-        if (find_in_json(m->payload, rule->name, &text))
+        if (find_in_json(m->message.payload, rule->name, &text))
             found = once_span_str(text);
         break;
     }
@@ -201,7 +201,8 @@ bool message_id_find(const struct message_id_rule *rules, size_t count, const st
                      char id[ONCE_KEY_LEN_MAX + 1], size_t *len, bool *dead)
 {
     once_span found;
-    *dead = find_header(m->headers, once_span_str(MESSAGE_ID_DEAD_HEADER), &found) && set_decoded(found, id, len);
+    *dead =
+        find_header(m->message.headers, once_span_str(MESSAGE_ID_DEAD_HEADER), &found) && set_decoded(found, id, len);
     if (*dead)
         return true;
     for (size_t i = 0; i < count; i++)

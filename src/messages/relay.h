@@ -30,12 +30,17 @@ struct relay_breaker {
     struct sink *sink;
     uint32_t failures;  /* in a row */
     once_time until_ms; /* monotonic */
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
 };
 
-/* A message that came with a trace: the span of its publishing, and its headers with that in them. */
-struct relay_traced {
-    struct tracer_span span;
+/* A message of the batch at hand. */
+struct relay_item {
+    struct message message; /* as it is published: its headers may carry the span below */
+    struct outbox_message *row;
+    size_t route; /* RELAY_ROUTES_MAX: none */
+    uint64_t started_ns;
+    struct relay_item *next; /* of its key, in this batch */
+    struct tracer_span span; /* of publishing it, if it came with a sampled trace */
     struct once_buf headers;
 };
 
@@ -54,19 +59,19 @@ struct relay {
     struct once_error trouble; /* as it was last said; empty: the outbox is there */
     /* Of the batch at hand. */
     uint64_t taken_ns;
-    struct outbox_message **ready;
+    struct relay_item *items;
+    size_t item_count;
+    struct relay_item **ready; /* to be started now */
     size_t ready_count;
-    const struct outbox_message *first;
-    struct relay_traced *traced; /* of each message; NULL: none is */
-    bool alone;                  /* whether the next batch may be a suspect */
-    bool sink_recovered;         /* a sink is back: its messages are due */
+    bool alone;          /* whether the next batch may be a suspect */
+    bool sink_recovered; /* a sink is back: its messages are due */
 };
 
 /* The first route that matches a topic; RELAY_ROUTES_MAX: none does. */
 size_t relay_route_of(const struct relay *relay, once_span topic);
 
 /* For sink_options.done, with the relay as its arg. */
-void relay_done(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+void relay_done(void *arg, const struct message *message, enum sink_result result, int64_t retry_after_ms,
                 const char *reason);
 
 /* The outbox did not answer, or does again: counted, and each reason said once, since an outage may be long. */
@@ -75,8 +80,5 @@ void relay_outbox_up(struct relay *relay);
 
 /* One batch. *took: how many messages; 0: there were none. */
 once_result relay_step(struct relay *relay, size_t *took, struct once_error *err);
-
-/* Full jitter: anything from 0 to what doubling gives. `random` is 32 random bits. */
-int64_t relay_backoff(int64_t base_ms, int64_t max_ms, int32_t failures, uint32_t random);
 
 #endif

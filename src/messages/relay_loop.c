@@ -1,6 +1,7 @@
 /* relay_loop.c - see relay_loop.h. */
 #include "messages/relay_loop.h"
 
+#include "core/backoff.h"
 #include "os/os.h"
 
 #include <poll.h>
@@ -28,9 +29,9 @@ static void pause_for(const struct relay_loop *loop, int64_t ms)
 static once_result connect_once(struct relay_loop *loop, struct once_error *err)
 {
     struct outbox *o = loop->relay->outbox;
-    once_result r = o->ops->connect(o, err);
+    once_result r = outbox_connect(o, err);
     if (r == ONCE_OK)
-        r = o->ops->retry_now(o, err); /* there may be routes now that were not there before */
+        r = outbox_retry_now(o, err); /* there may be routes now that were not there before */
     return r;
 }
 
@@ -39,7 +40,7 @@ static void reconnect(struct relay_loop *loop, const struct once_error *why)
     struct once_error err;
     if (why != NULL)
         relay_outbox_down(loop->relay, why);
-    for (int32_t failures = 0; !must_stop(loop); failures++) {
+    for (uint32_t failures = 0; !must_stop(loop); failures++) {
         if (connect_once(loop, &err) == ONCE_OK) {
             relay_outbox_up(loop->relay);
             return;
@@ -48,7 +49,8 @@ static void reconnect(struct relay_loop *loop, const struct once_error *why)
         uint32_t random;
         once_os_random(&random, sizeof random);
         pause_for(loop, RECONNECT_MS_MIN +
-                            relay_backoff(RECONNECT_MS, RECONNECT_MS_MAX, failures < 60 ? failures : 60, random));
+                            once_backoff_ms((struct once_backoff){ RECONNECT_MS, RECONNECT_MS_MAX, ONCE_JITTER_FULL },
+                                            failures, random));
     }
 }
 
@@ -57,7 +59,7 @@ once_result relay_loop_count(struct relay_loop *loop, struct once_error *err)
     struct outbox_counts counts;
     struct outbox *o = loop->relay->outbox;
     uint64_t start = once_os_monotonic_ns();
-    once_result r = o->ops->counts(o, &counts, err);
+    once_result r = outbox_counts(o, &counts, err);
     if (r == ONCE_OK)
         relay_counters_count(loop->relay->counters, &counts);
     int64_t took_ms = (int64_t)((once_os_monotonic_ns() - start) / 1000000);
@@ -73,7 +75,7 @@ static once_result upkeep_when_due(struct relay_loop *loop, struct once_error *e
     if (now < loop->upkeep_at)
         return ONCE_OK;
     loop->upkeep_at = now + UPKEEP_MS;
-    once_result r = o->ops->upkeep(o, err);
+    once_result r = outbox_upkeep(o, err);
     if (r == ONCE_OK && now >= loop->count_at)
         r = relay_loop_count(loop, err);
     if (r == ONCE_OK && loop->tick != NULL)
@@ -88,10 +90,10 @@ static once_result rest(struct relay_loop *loop, bool *slept, struct once_error 
     struct outbox *o = loop->relay->outbox;
     if (!*slept) {
         *slept = true;
-        return o->ops->set_idle(o, true, err);
+        return outbox_set_idle(o, true, err);
     }
-    o->ops->wait(o, loop->wake, OUTBOX_POLL_MS);
-    return o->ops->set_idle(o, true, err);
+    outbox_wait(o, loop->wake, OUTBOX_POLL_MS);
+    return outbox_set_idle(o, true, err);
 }
 
 void relay_loop_run(struct relay_loop *loop)
@@ -113,7 +115,7 @@ void relay_loop_run(struct relay_loop *loop)
             slept = false;
             /* Few at a time: there will be a sleep soon, and saying so costs more than being woken. */
             if (took * SMALL_PART >= (size_t)relay->batch_len)
-                r = relay->outbox->ops->set_idle(relay->outbox, false, &err);
+                r = outbox_set_idle(relay->outbox, false, &err);
         } else if (r == ONCE_OK && loop->drain) {
             break;
         } else if (r == ONCE_OK) {

@@ -21,7 +21,7 @@
 enum {
     ONCE_SERVE_LINE_LEN_MAX = 4096, /* a longer line is passed on in pieces */
     ONCE_SERVE_ARGC_MAX = 768,      /* a daemon that relays, with all routes and quotas that there may be */
-    ONCE_SERVE_ENV_MAX = 3,
+    ONCE_SERVE_ENV_MAX = 4,
 };
 
 struct once_serve_env {

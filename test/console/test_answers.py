@@ -174,7 +174,7 @@ equal((answer["attempts"] > MANY, answer["running_count"], answer["store"]), (Tr
 daemon.record("pay-5", tenant="acme", finish="unknown")
 whole = lambda: (lambda a: a if (a["unknown_count"], a["unknown_more"]) == (1, False) else None)(ann.get("/api/overview")[2])
 ok(wait_for(whole, "all records to be walked through"), "what is unknown is counted, among more records than one step looks at")
-equal(answer["outbox"], {"pending": 1, "held": 0, "later": 0, "dead": 1, "lag_ms": answer["outbox"]["lag_ms"]}, "the outbox")
+equal(answer["outbox"], {"pending": 1, "stalled": 0, "scheduled": 0, "dead": 1, "lag_ms": answer["outbox"]["lag_ms"]}, "the outbox")
 count = ann.get("/api/overview", since=str(answer["count"]))[2]
 equal(len(count["samples"]), count["count"] - answer["count"], "only what is new is told again")
 
@@ -212,9 +212,9 @@ one = ann.key(b"k2")
 equal((one["route"], one["outbox"]), ("orders", True), "the route of a record")
 seen = one["seen"]
 equal((seen["whole"], seen["replays"], seen["renewals"], seen["fenced"]), (True, 3, 3, 0), "replays and renewals, as this daemon has seen them")
-equal([(m["what"], m["fence"], m.get("point")) for m in seen["moments"]],
+equal([(m["what"], m["fence"], m.get("point")) for m in seen["recent_events"]],
       [("extended", one["fence"], None), ("extended", one["fence"], None), ("advanced", one["fence"], "charged")], "when, of which attempt")
-ok(seen["since"] <= seen["moments"][0]["at"] <= seen["first_replay"] <= seen["last_replay"], "in order", seen)
+ok(seen["since"] <= seen["recent_events"][0]["at"] <= seen["first_replay"] <= seen["last_replay"], "in order", seen)
 equal(ann.key(b"resend", b"acme")["seen"]["replays"], 0, "nothing was seen of what was made before it began")
 equal([r["key"] for r in ann.get("/api/keys", route="orders")[2]["records"]], ["k2"], "found by its route")
 equal(ann.get("/api/keys", route="none")[2]["records"], [], "another route")
@@ -224,7 +224,7 @@ equal(ann.get("/api/outbox", message_key=b"nobody")[2]["messages"], [], "none")
 claim = daemon.api("claim", key="slow", lease_ms=1, takeover="rerun")
 wait_for(lambda: daemon.api("claim", key="slow", takeover="rerun")["arm"] == "execute", "it is taken over")
 equal(daemon.api("extend", record=claim["record"], fence=claim["fence"])["arm"], "fenced", "the first holder is fenced")
-equal([(m["what"], m["fence"]) for m in ann.key(b"slow")["seen"]["moments"]], [("fenced", str(claim["fence"]))], "and that is seen")
+equal([(m["what"], m["fence"]) for m in ann.key(b"slow")["seen"]["recent_events"]], [("fenced", str(claim["fence"]))], "and that is seen")
 
 service.stdin.close()
 service.wait()

@@ -514,7 +514,7 @@ def a_daemon_that_refuses():
             peer.close()
         wait_for(lambda: "user 33" in gateway.text("error.log"), "the reason")
         log = gateway.text("error.log")
-        expect_equal((log.count("refuses: user 33 is not allowed"), log.count("is away")), (1, 0), "how often it was said: %s" % log)
+        expect_equal((log.count("refuses the connection: user 33 is not allowed"), log.count("is down")), (1, 0), "how often it was said: %s" % log)
         listener.close()
         gateway.daemon.start()
         token = new_token()

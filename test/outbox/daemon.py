@@ -87,7 +87,7 @@ def numbers_agree_with_what_happened(folder):
     ok(m("once_relay_unreached_total", route="no route") > 0, "topics without a route have a row of their own")
     equal(m("once_relay_published_total", route='with \\"quotes\\"\\\\'), 0, "labels are escaped")
     equal([m("once_outbox_messages", state=s) for s in ("pending", "stalled", "scheduled", "dead")],
-          [float(x) for x in psql("SELECT pending, held, later, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
+          [float(x) for x in psql("SELECT pending, stalled, scheduled, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
     ok(m("once_outbox_oldest_seconds", state="stalled") > 0 and m("once_outbox_oldest_seconds", state="pending") == 0, "and the oldest of them")
     ok(0 < m("once_relay_publish_seconds_sum", route="a.*") <= m("once_relay_delay_seconds_sum", route="a.*") < 495 * (time.monotonic() - began),
        "times are seconds, and not more than have passed")
@@ -221,7 +221,7 @@ def the_relay_by_itself_has_the_same(folder):
     m = numbers(address)
     equal((len(hook.got), ("once_store_up",) in m, m("once_relay_up")), (30, False, 1), "as many as arrived; of a store it knows nothing")
     equal(until_status(address, "/healthz", 200, "it to be healthy"), {"status": "ok"}, "/healthz")
-    equal(until_status(address, "/v1/claim", 404, "its word about claims")["code"], "not_found", "there is nothing to claim")
+    equal(until_status(address, "/v1/claim", 404, "its word about claims")["code"], "not-found", "there is nothing to claim")
     server("stop", "-m", "fast")
     wait_for(lambda: numbers(address)("once_relay_up") == 0, "its notice")
     ok("detail" in until_status(address, "/healthz", 503, "its word"), "/healthz says that the outbox is away")

@@ -76,7 +76,7 @@ def restart(how="immediate"):
 
 
 def outbox_is_empty():
-    return psql("SELECT pending + held + later FROM once.outbox_counts()") == "0"
+    return psql("SELECT pending + stalled + scheduled FROM once.outbox_counts()") == "0"
 
 
 def per_key_in_order(receiver):

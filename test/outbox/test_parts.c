@@ -1,4 +1,4 @@
-/* test_parts.c - signatures, backoff, routes, URLs of brokers, messages under way, by themselves. */
+/* test_parts.c - signatures, routes, URLs of brokers, messages under way, by themselves. */
 #include "core/span.h"
 #include "messages/brokers/amqp_url.h"
 #include "messages/brokers/headers.h"
@@ -50,23 +50,6 @@ static void signature__keys_that_are_none(void)
         struct signature_keys keys;
         struct once_error err;
         EXPECT_ROW(rows[i].name, signature_keys_parse(once_span_str(rows[i].text), &keys, &err) != ONCE_OK);
-    }
-}
-
-static void backoff__doubles_up_to_its_ceiling_with_full_jitter(void)
-{
-    static const struct {
-        const char *name;
-        int32_t failures;
-        int64_t most;
-    } rows[] = {
-        { "first", 0, 500 },    { "second", 1, 1000 },  { "eleventh", 10, 512000 },
-        { "last", 11, 600000 }, { "many", 60, 600000 }, { "ever", INT32_MAX, 600000 },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, 0) == 0);
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, UINT32_MAX) == rows[i].most - 1);
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, 1u << 31) == rows[i].most / 2);
     }
 }
 
@@ -219,13 +202,13 @@ static void headers__what_is_no_line_is_left_out(void)
 /* ------------------------------------------------------------------ messages under way */
 
 struct verdict {
-    struct outbox_message *message;
+    const struct message *message;
     enum sink_result result;
 };
 static struct verdict said[8];
 static size_t said_count;
 
-static void note(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+static void note(void *arg, const struct message *message, enum sink_result result, int64_t retry_after_ms,
                  const char *reason)
 {
     (void)arg, (void)retry_after_ms, (void)reason;
@@ -235,7 +218,7 @@ static void note(void *arg, struct outbox_message *message, enum sink_result res
 /* Three are sent together and refused together: each goes again alone, and only one that is refused alone is. */
 static void flights__an_innocent_is_not_refused(void)
 {
-    struct outbox_message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
+    struct message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
     struct sink sink = { .options = { .done = note }, .busy = 3 };
     struct flights f;
     struct flight *slots[3];
@@ -271,7 +254,7 @@ static void flights__an_innocent_is_not_refused(void)
 
 static void flights__everything_ends_in_time(void)
 {
-    struct outbox_message m[3] = { { .id = "a" }, { .id = "b", .refusals = 3 }, { .id = "c" } };
+    struct message m[3] = { { .id = "a" }, { .id = "b", .refusals = 3 }, { .id = "c" } };
     struct sink sink = { .options = { .done = note }, .busy = 2 };
     struct flights f;
     said_count = 0;
@@ -295,7 +278,7 @@ static void flights__everything_ends_in_time(void)
  */
 static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
 {
-    struct outbox_message m[4] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 }, { .id = "d" } };
+    struct message m[4] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 }, { .id = "d" } };
     struct sink sink = { .options = { .done = note }, .busy = 4 };
     struct flights f;
     struct flight *slots[2];
@@ -331,8 +314,7 @@ static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
 static void flights__bytes_have_a_bound_but_one_always_goes(void)
 {
     static const uint8_t bytes[100];
-    struct outbox_message large = { .id = "a", .payload = { bytes, 100 } },
-                          small = { .id = "b", .payload = { bytes, 5 } };
+    struct message large = { .id = "a", .payload = { bytes, 100 } }, small = { .id = "b", .payload = { bytes, 5 } };
     struct flights f;
     CHECK(flights_init(&f, 4, 10));
     EXPECT(flights_have_room(&f, &large));
@@ -351,7 +333,6 @@ int main(int argc, char **argv)
         TEST(signature__is_that_of_standard_webhooks),
         TEST(signature__one_per_key),
         TEST(signature__keys_that_are_none),
-        TEST(backoff__doubles_up_to_its_ceiling_with_full_jitter),
         TEST(route__the_first_that_matches),
         TEST(amqp_url__taken_apart),
         TEST(amqp_url__names_end_at_255),

@@ -182,7 +182,7 @@ def test_mistake__is_named(world):
              "--console-traces: it does not begin with http:// or https://"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
             ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
-            ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
+            ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --consume, --console, --seal-keys, "
              "--log-decisions, --otlp and --quota: the daemon at once:/x runs already, give them to it"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
             ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
@@ -340,7 +340,7 @@ def test_nginx__a_header_that_is_never_replayed(world):
     need_module()
     status, err = started(world, "--replay-header", "Set-Cookie")
     expect_equal(status, 69, "exit status")
-    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header belongs to one answer only and is never replayed', "what nginx said")
+    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header is valid for one answer only and is never replayed', "what nginx said")
 
 
 def test_nginx__module_that_is_none(world):

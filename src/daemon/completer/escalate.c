@@ -1,6 +1,7 @@
 /* escalate.c - see escalate.h. */
 #include "daemon/completer/escalate.h"
 
+#include "core/backoff.h"
 #include "core/err.h"
 #include "core/json_out.h"
 #include "core/mac.h"
@@ -230,9 +231,11 @@ static bool post(struct escalations *e, const char *id, once_span body, char err
 /* Full jitter; ends early when the daemon does. */
 static void pause_for(struct escalations *e, int try)
 {
-    uint64_t random, longest = (uint64_t)PAUSE_MS << try;
+    uint32_t random;
     once_os_random(&random, sizeof random);
-    once_time until = once_os_monotonic_ms() + (once_time)(random % longest);
+    once_time until =
+        once_os_monotonic_ms() +
+        once_backoff_ms((struct once_backoff){ PAUSE_MS, INT64_MAX, ONCE_JITTER_FULL }, (uint32_t)try, random);
     struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
     pthread_mutex_lock(&e->lock);
     while (!e->stopping && once_os_monotonic_ms() < until)

@@ -17,6 +17,7 @@ struct status {
     const struct escalate_counters *escalations;
     const struct completer_counters *completer;
     const struct relay_counters *relay;
+    const struct consume_counters *consume;
 };
 
 void status_answer(const struct status *status, size_t clients, struct once_buf *buf, uint32_t id);

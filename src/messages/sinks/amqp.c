@@ -33,7 +33,7 @@ enum {
     UNCONFIRMED_BYTES_MAX = 1 << 20,
     HEADERS_MAX = 256, /* in 16 KiB there are hardly more; the rest would be dropped silently, so it is refused */
 };
-static_assert(AMQP_REASON_LEN <= OUTBOX_REASON_LEN, "a reason of the connection is one of a message");
+static_assert(AMQP_REASON_LEN <= MESSAGE_REASON_LEN, "a reason of the connection is one of a message");
 
 struct amqp_sink {
     struct sink base;
@@ -44,8 +44,8 @@ struct amqp_sink {
     struct flights flights;
     once_time heard_ms; /* when the broker said something last */
     bool back;          /* a message is coming back; its header is next */
-    char back_reason[OUTBOX_REASON_LEN];
-    char blocked[OUTBOX_REASON_LEN]; /* why the broker takes nothing now; "": it does */
+    char back_reason[MESSAGE_REASON_LEN];
+    char blocked[MESSAGE_REASON_LEN]; /* why the broker takes nothing now; "": it does */
 };
 
 static struct amqp_sink *amqp_of(struct sink *sink)
@@ -118,7 +118,7 @@ static void add_header(amqp_table_t *table, once_span name, once_span value)
 }
 
 /* False: more than there is room for, or a name that is too long for AMQP. */
-static bool add_headers(amqp_table_t *table, const struct outbox_message *m)
+static bool add_headers(amqp_table_t *table, const struct message *m)
 {
     once_span lines = m->headers, name, value;
     add_header(table, ONCE_LIT("Once-Topic"), m->topic);
@@ -135,7 +135,7 @@ static bool add_headers(amqp_table_t *table, const struct outbox_message *m)
 }
 
 /* AMQP_STATUS_OK, or how the connection broke. */
-static int publish(struct amqp_sink *s, const struct outbox_message *m, const amqp_table_t *headers)
+static int publish(struct amqp_sink *s, const struct message *m, const amqp_table_t *headers)
 {
     amqp_bytes_t key = s->url.routing_key[0] != '\0' ? amqp_cstring_bytes(s->url.routing_key) : bytes_of(m->topic);
     amqp_basic_properties_t properties = {
@@ -208,7 +208,7 @@ static void on_returned(struct amqp_sink *s, const amqp_frame_t *frame)
 /* The broker ended the channel because of something that was sent on it: which, it does not say. */
 static void on_channel_closed(struct amqp_sink *s, const amqp_channel_close_t *close)
 {
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     amqp_conn_say_close(reason, close->reply_code, close->reply_text);
     for (size_t i = 0; i < s->flights.max; i++)
         if (s->flights.slots[i].state == FLIGHT_SENT)
@@ -218,7 +218,7 @@ static void on_channel_closed(struct amqp_sink *s, const amqp_channel_close_t *c
 
 static void on_method(struct amqp_sink *s, const amqp_method_t *method)
 {
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     switch (method->id) {
     case AMQP_BASIC_ACK_METHOD: {
         const amqp_basic_ack_t *ack = method->decoded;
@@ -298,14 +298,14 @@ static bool is_ready(struct amqp_sink *s, once_time until, char *reason)
         int64_t left = until - once_os_monotonic_ms();
         return connect_now(s, left > 1 ? left : 1, reason);
     }
-    snprintf(reason, OUTBOX_REASON_LEN, "%s", s->blocked);
+    snprintf(reason, MESSAGE_REASON_LEN, "%s", s->blocked);
     return s->blocked[0] == '\0';
 }
 
 /* Sends what waits and may be sent. */
 static void pump(struct amqp_sink *s)
 {
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     for (struct flight *f; (f = flights_next(&s->flights)) != NULL;) {
         if (is_ready(s, f->until, reason))
             send_one(s, f);
@@ -314,10 +314,10 @@ static void pump(struct amqp_sink *s)
     }
 }
 
-static bool amqp_start(struct sink *sink, struct outbox_message *m)
+static bool amqp_start(struct sink *sink, const struct message *m)
 {
     struct amqp_sink *s = amqp_of(sink);
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     once_time until = once_os_monotonic_ms() + s->base.options.timeout_ms;
     if (!flights_have_room(&s->flights, m))
         return false;
@@ -366,7 +366,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
                            struct once_error *err)
 {
     struct amqp_sink *s = calloc(1, sizeof *s);
-    if (s == NULL || !flights_init(&s->flights, OUTBOX_BATCH_MAX, UNCONFIRMED_BYTES_MAX)) {
+    if (s == NULL || !flights_init(&s->flights, MESSAGE_BATCH_MAX, UNCONFIRMED_BYTES_MAX)) {
         free(s);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }

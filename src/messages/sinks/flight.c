@@ -21,14 +21,14 @@ void flights_release(struct flights *flights)
     flights->slots = NULL;
 }
 
-bool flights_have_room(const struct flights *flights, const struct outbox_message *message)
+bool flights_have_room(const struct flights *flights, const struct message *message)
 {
     if (flights->sent + flights->ended == flights->max || flights->waiting > 0 || flights->alone)
         return false; /* what has to be alone goes first */
     return flights->sent == 0 || flights->bytes + message->payload.len <= flights->bytes_max;
 }
 
-struct flight *flights_add(struct flights *flights, struct outbox_message *message, once_time until)
+struct flight *flights_add(struct flights *flights, const struct message *message, once_time until)
 {
     struct flight *f = flights->slots;
     while (f->state != FLIGHT_FREE)

@@ -27,7 +27,7 @@ enum flight_state {
 };
 
 struct flight {
-    struct outbox_message *message;
+    const struct message *message;
     enum flight_state state;
     bool alone;      /* nothing else may be, or is, SENT at the same time */
     bool returned;   /* RabbitMQ: no queue took it; the confirmation is still to come */
@@ -35,7 +35,7 @@ struct flight {
     once_time until; /* monotonic */
     uint64_t tag;    /* RabbitMQ's delivery tag; for Kafka it tells a slot's uses apart */
     enum sink_result result;
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
 };
 
 struct flights {
@@ -49,9 +49,9 @@ bool flights_init(struct flights *flights, size_t max, size_t bytes_max);
 void flights_release(struct flights *flights);
 
 /* Whether a message may be taken now. */
-bool flights_have_room(const struct flights *flights, const struct outbox_message *message);
+bool flights_have_room(const struct flights *flights, const struct message *message);
 /* Takes it; there is room. It is WAITING. */
-struct flight *flights_add(struct flights *flights, struct outbox_message *message, once_time until);
+struct flight *flights_add(struct flights *flights, const struct message *message, once_time until);
 /* The one to be sent now, or NULL. */
 struct flight *flights_next(struct flights *flights);
 /* It is being sent: before the first byte of it. */

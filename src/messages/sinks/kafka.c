@@ -42,7 +42,7 @@ struct kafka_sink {
     bool fatal;           /* it is of no more use */
     uint64_t uses;        /* of slots */
     struct flights flights;
-    char trouble[OUTBOX_REASON_LEN]; /* the last thing the library said about its connections; "": nothing, or all is
+    char trouble[MESSAGE_REASON_LEN]; /* the last thing the library said about its connections; "": nothing, or all is
                                         well */
 };
 
@@ -197,7 +197,7 @@ static once_result configure(struct kafka_sink *s, rd_kafka_conf_t *conf, struct
         { "topic.metadata.propagation.max.ms",
           message_ms / 2 < PROPAGATION_MS_MAX ? message_ms / 2 : PROPAGATION_MS_MAX },
         { "message.max.bytes", MESSAGE_BYTES_MAX },
-        { "queue.buffering.max.messages", 10 * OUTBOX_BATCH_MAX },
+        { "queue.buffering.max.messages", 10 * MESSAGE_BATCH_MAX },
         { "queue.buffering.max.kbytes", QUEUE_KBYTES_MAX },
     };
     for (size_t i = 0; r == ONCE_OK && i < sizeof texts / sizeof *texts; i++)
@@ -241,7 +241,7 @@ static bool add_header(rd_kafka_headers_t *headers, once_span name, once_span va
                                (ssize_t)value.len) == RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_headers_t *headers_of(const struct outbox_message *m)
+static rd_kafka_headers_t *headers_of(const struct message *m)
 {
     rd_kafka_headers_t *headers = rd_kafka_headers_new(8);
     once_span lines = m->headers, name, value;
@@ -257,7 +257,7 @@ static rd_kafka_headers_t *headers_of(const struct outbox_message *m)
     return NULL;
 }
 
-static rd_kafka_resp_err_t produce(struct kafka_sink *s, const struct outbox_message *m, uint64_t use)
+static rd_kafka_resp_err_t produce(struct kafka_sink *s, const struct message *m, uint64_t use)
 {
     char topic[KAFKA_TOPIC_LEN_MAX + 1];
     rd_kafka_headers_t *headers = headers_of(m);
@@ -307,7 +307,7 @@ static void pump(struct kafka_sink *s)
 
 /* ------------------------------------------------------------------ the sink */
 
-static bool kafka_start(struct sink *sink, struct outbox_message *m)
+static bool kafka_start(struct sink *sink, const struct message *m)
 {
     struct kafka_sink *s = kafka_of(sink);
     struct once_error err;
@@ -362,7 +362,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
         return once_fail(err, ONCE_INVALID, "'%s': --timeout has to be %d s at least for Kafka", options->url,
                          TIMEOUT_MS_MIN / 1000);
     struct kafka_sink *s = calloc(1, sizeof *s);
-    if (s == NULL || !flights_init(&s->flights, OUTBOX_BATCH_MAX, SIZE_MAX)) {
+    if (s == NULL || !flights_init(&s->flights, MESSAGE_BATCH_MAX, SIZE_MAX)) {
         free(s);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }

@@ -27,10 +27,10 @@
 enum { PENDING_MAX = 256 };
 
 struct pending {
-    struct outbox_message *message; /* NULL: free */
-    once_time until;                /* monotonic: after that nobody knows */
-    enum sink_result result;        /* 0: under way */
-    char reason[OUTBOX_REASON_LEN];
+    const struct message *message; /* NULL: free */
+    once_time until;               /* monotonic: after that nobody knows */
+    enum sink_result result;       /* 0: under way */
+    char reason[MESSAGE_REASON_LEN];
 };
 
 struct nats_sink {
@@ -135,7 +135,7 @@ static bool is_subject(once_span topic)
     return token;
 }
 
-static natsStatus add_headers(natsMsg *msg, const struct outbox_message *m)
+static natsStatus add_headers(natsMsg *msg, const struct message *m)
 {
     char name[128], value[ONCE_MESSAGE_HEADERS_LEN_MAX + 1];
     once_span lines = m->headers, left, right;
@@ -161,7 +161,7 @@ static natsStatus add_headers(natsMsg *msg, const struct outbox_message *m)
     return status;
 }
 
-static natsStatus send_message(struct nats_sink *s, const struct outbox_message *m)
+static natsStatus send_message(struct nats_sink *s, const struct message *m)
 {
     char subject[ONCE_TOPIC_LEN_MAX + 1];
     natsMsg *msg = NULL;
@@ -180,31 +180,30 @@ static natsStatus send_message(struct nats_sink *s, const struct outbox_message 
 }
 
 /* What is certain before anything is sent. */
-static enum sink_result refuse_early(struct nats_sink *s, const struct outbox_message *m,
-                                     char reason[OUTBOX_REASON_LEN])
+static enum sink_result refuse_early(struct nats_sink *s, const struct message *m, char reason[MESSAGE_REASON_LEN])
 {
     if (!is_subject(m->topic)) {
-        snprintf(reason, OUTBOX_REASON_LEN,
+        snprintf(reason, MESSAGE_REASON_LEN,
                  "its topic is no subject of NATS: tokens separated by dots, without * and >");
         return SINK_REFUSED;
     }
     natsStatus status = s->conn == NULL || natsConnection_IsClosed(s->conn) ? connect_now(s) : NATS_OK;
     if (status != NATS_OK) {
-        snprintf(reason, OUTBOX_REASON_LEN, "cannot connect: %s", natsStatus_GetText(status));
+        snprintf(reason, MESSAGE_REASON_LEN, "cannot connect: %s", natsStatus_GetText(status));
         return SINK_UNREACHED;
     }
     int64_t largest = natsConnection_GetMaxPayload(s->conn);
     if (largest > 0 && (int64_t)(m->payload.len + m->headers.len + 1024) > largest) {
-        snprintf(reason, OUTBOX_REASON_LEN, "it is larger than the server takes (%lld bytes)", (long long)largest);
+        snprintf(reason, MESSAGE_REASON_LEN, "it is larger than the server takes (%lld bytes)", (long long)largest);
         return SINK_REFUSED;
     }
     return 0;
 }
 
-static bool nats_start(struct sink *sink, struct outbox_message *m)
+static bool nats_start(struct sink *sink, const struct message *m)
 {
     struct nats_sink *s = nats_of(sink);
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
     if (s->base.busy == PENDING_MAX)
         return false;
     enum sink_result early = refuse_early(s, m, reason);
@@ -224,7 +223,7 @@ static bool nats_start(struct sink *sink, struct outbox_message *m)
         return true;
     pthread_mutex_lock(&s->lock);
     s->pending[i].result = SINK_REFUSED; /* parts of it may have left */
-    snprintf(s->pending[i].reason, OUTBOX_REASON_LEN, "cannot publish: %s", natsStatus_GetText(status));
+    snprintf(s->pending[i].reason, MESSAGE_REASON_LEN, "cannot publish: %s", natsStatus_GetText(status));
     pthread_mutex_unlock(&s->lock);
     return true;
 }

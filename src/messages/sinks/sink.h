@@ -1,7 +1,7 @@
 /*
  * sink.h - where messages are published: one that confirms, or says why not.
  *
- * A sink takes some messages at a time (start), and reports each exactly once (turn). CONFIRMED means that
+ * A sink takes some messages at a time (start), and reports each exactly once (poll). CONFIRMED means that
  * the receiver has it for good; REFUSED that it, or whoever stands before it, said something about this message, or
  * that nobody knows what became of it; UNREACHED that nothing was said about it, and that certainly nothing of it was
  * sent, or that it would have to be sent again to find out.
@@ -10,7 +10,7 @@
 #ifndef ONCE_MESSAGES_SINKS_SINK_H
 #define ONCE_MESSAGES_SINKS_SINK_H
 
-#include "messages/outbox/outbox.h"
+#include "messages/message.h"
 
 enum sink_result {
     SINK_CONFIRMED = 1,
@@ -19,7 +19,7 @@ enum sink_result {
 };
 
 /* `retry_after_ms`: the receiver asked for that much time, or 0. */
-typedef void sink_done_fn(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+typedef void sink_done_fn(void *arg, const struct message *message, enum sink_result result, int64_t retry_after_ms,
                           const char *reason);
 
 struct sink_options {
@@ -37,11 +37,10 @@ struct sink_options {
 struct sink;
 
 struct sink_ops {
-    const char *scheme;                    /* "https:" */
-    const char *(*fault)(const char *url); /* what is wrong with it, or NULL */
+    const char *scheme; /* "https:" */
+    const char *(*fault)(const char *url);
     once_result (*open)(const struct sink_options *options, struct sink **out, struct once_error *err);
-    bool (*start)(struct sink *sink, struct outbox_message *message); /* false: no room now */
-    /* Waits that long at most; calls done(). Called also when nothing is under way: for heartbeats. */
+    bool (*start)(struct sink *sink, const struct message *message);
     void (*poll)(struct sink *sink, int ms);
     void (*close)(struct sink *sink);
 };
@@ -52,8 +51,18 @@ struct sink {
     size_t busy; /* started and not done */
 };
 
-/* NULL: no sink has this scheme. */
-const struct sink_ops *sink_ops_of(const char *url);
+/* The functions below check their arguments and the implementation's answer; nothing else calls sink->ops. */
+
+/* What is wrong with a URL, or NULL. */
+const char *sink_fault(const char *url);
+/* Does not connect: a receiver that is away now may come back. The URL has no fault. */
+once_result sink_open(const struct sink_options *options, struct sink **out, struct once_error *err);
+/* False: no room now. The message stays as it is until done() was called for it, which may be before this returns. */
+bool sink_start(struct sink *sink, const struct message *message);
+/* Calls done() for the messages that have ended; waits for one up to `ms`. Also called while nothing is under way, for
+ * heartbeats. */
+void sink_poll(struct sink *sink, int ms);
+void sink_close(struct sink *sink); /* NULL is fine */
 /* The schemes, for messages to people. */
 const char *sink_schemes(void);
 

@@ -207,15 +207,15 @@ static void read_headers(struct amqp_incoming *m, const amqp_table_t *table)
         if (!value_text(&table->entries[i].value, number, &value))
             continue;
         if (once_span_equal(name, ONCE_LIT("Once-Message-Key"))) {
-            m->base.key = value;
-            m->base.has_key = true;
+            m->base.message.key = value;
+            m->base.message.has_key = true;
         } else if (once_span_equal(name, ONCE_LIT("Once-Topic"))) {
-            m->base.topic = value;
+            m->base.message.topic = value;
         } else {
             headers_add(&m->headers, name, value);
         }
     }
-    m->base.headers = once_buf_span(&m->headers);
+    m->base.message.headers = once_buf_span(&m->headers);
 }
 
 static void read_message(struct amqp_source *s, struct amqp_incoming *m)
@@ -223,12 +223,12 @@ static void read_message(struct amqp_source *s, struct amqp_incoming *m)
     const amqp_basic_properties_t *p = &m->envelope.message.properties;
     once_buf_init(&m->headers, SOURCE_HEADERS_LEN_MAX);
     m->generation = s->generation;
-    m->base.topic = span_of(m->envelope.routing_key);
-    m->base.payload = span_of(m->envelope.message.body);
+    m->base.message.topic = span_of(m->envelope.routing_key);
+    m->base.message.payload = span_of(m->envelope.message.body);
     if ((p->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0)
-        m->base.id = span_of(p->message_id);
+        m->base.broker_id = span_of(p->message_id);
     if ((p->_flags & AMQP_BASIC_CONTENT_TYPE_FLAG) != 0)
-        m->base.content_type = span_of(p->content_type);
+        m->base.message.content_type = span_of(p->content_type);
     if ((p->_flags & AMQP_BASIC_HEADERS_FLAG) != 0)
         read_headers(m, &p->headers);
 }

@@ -297,21 +297,22 @@ static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
     for (size_t i = 0; rd_kafka_header_get_all(headers, i, &name, &bytes, &len) == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
         once_span n = once_span_str(name), value = once_span_of(bytes, bytes != NULL ? len : 0);
         if (headers_name_is(n, "once-message-id"))
-            m->base.id = value;
+            m->base.broker_id = value;
         else if (headers_name_is(n, "once-topic"))
-            m->base.topic = value;
+            m->base.message.topic = value;
         else if (headers_name_is(n, "content-type"))
-            m->base.content_type = value;
+            m->base.message.content_type = value;
         else
             headers_add(&m->headers, n, value);
     }
-    m->base.headers = once_buf_span(&m->headers);
+    m->base.message.headers = once_buf_span(&m->headers);
 }
 
 /* Copies what points into the library's message. */
 static bool own_bytes(struct kafka_incoming *m)
 {
-    once_span *spans[] = { &m->base.topic, &m->base.key, &m->base.id, &m->base.content_type, &m->base.payload };
+    once_span *spans[] = { &m->base.message.topic, &m->base.message.key, &m->base.broker_id,
+                           &m->base.message.content_type, &m->base.message.payload };
     size_t len = 1, at = 0;
     for (size_t i = 0; i < 5; i++)
         len += spans[i]->len;
@@ -330,10 +331,10 @@ static bool read_message(struct kafka_source *s, struct kafka_incoming *m, rd_ka
     m->partition = message->partition;
     m->offset = message->offset;
     m->epoch = s->partitions[m->partition].epoch;
-    m->base.topic = once_span_str(s->url.topic);
-    m->base.payload = once_span_of(message->payload, message->payload != NULL ? message->len : 0);
-    m->base.has_key = message->key != NULL && message->key_len > 0;
-    m->base.key = once_span_of(message->key, m->base.has_key ? message->key_len : 0);
+    m->base.message.topic = once_span_str(s->url.topic);
+    m->base.message.payload = once_span_of(message->payload, message->payload != NULL ? message->len : 0);
+    m->base.message.has_key = message->key != NULL && message->key_len > 0;
+    m->base.message.key = once_span_of(message->key, m->base.message.has_key ? message->key_len : 0);
     read_headers(m, message);
     snprintf(m->base.position, sizeof m->base.position, "%s/%" PRId32 "/%" PRId64, s->url.topic, m->partition,
              m->offset);

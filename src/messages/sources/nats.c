@@ -377,12 +377,12 @@ static void read_headers(struct nats_incoming *m)
     const char **names = NULL, *value = NULL;
     int count = 0;
     if (natsMsgHeader_Get(m->msg, "Nats-Msg-Id", &value) == NATS_OK)
-        m->base.id = once_span_str(value);
+        m->base.broker_id = once_span_str(value);
     if (natsMsgHeader_Get(m->msg, "Content-Type", &value) == NATS_OK)
-        m->base.content_type = once_span_str(value);
+        m->base.message.content_type = once_span_str(value);
     if (natsMsgHeader_Get(m->msg, "Once-Message-Key", &value) == NATS_OK) {
-        m->base.key = once_span_str(value);
-        m->base.has_key = true;
+        m->base.message.key = once_span_str(value);
+        m->base.message.has_key = true;
     }
     if (natsMsgHeader_Keys(m->msg, &names, &count) != NATS_OK)
         return;
@@ -391,7 +391,7 @@ static void read_headers(struct nats_incoming *m)
             strcasecmp(names[i], "once-message-key") != 0 && natsMsgHeader_Get(m->msg, names[i], &value) == NATS_OK)
             headers_add(&m->headers, once_span_str(names[i]), once_span_str(value));
     free((void *)names);
-    m->base.headers = once_buf_span(&m->headers);
+    m->base.message.headers = once_buf_span(&m->headers);
 }
 
 static struct nats_incoming *make_message(struct nats_source *s, natsMsg *msg, bool *again)
@@ -404,8 +404,8 @@ static struct nats_incoming *make_message(struct nats_source *s, natsMsg *msg, b
     once_buf_init(&m->headers, SOURCE_HEADERS_LEN_MAX);
     m->msg = msg;
     m->told_ms = once_os_monotonic_ms();
-    m->base.topic = once_span_str(natsMsg_GetSubject(msg));
-    m->base.payload = once_span_of(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg));
+    m->base.message.topic = once_span_str(natsMsg_GetSubject(msg));
+    m->base.message.payload = once_span_of(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg));
     read_headers(m);
     jsMsgMetaData *meta = NULL;
     if (natsMsg_GetMetaData(&meta, msg) == NATS_OK) {

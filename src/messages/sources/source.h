@@ -2,27 +2,26 @@
  * source.h - where messages come from: a broker that delivers at least once and wants to be told when one is dealt
  * with.
  *
- * A source hands out messages (next); each is given back exactly once: done() after its outcome is durable (K13), or
- * back() for somebody to get it again. Between the two, however long that takes, turn() keeps the broker from
- * delivering it to others. What a broker that lost its connection to us does with messages that we still have is its
- * business: they come again, and are duplicates then. One thread, but the bytes of a message may be read from any.
+ * A source hands out messages (next); each is given back exactly once: source_ack() after its outcome is durable (K13),
+ * or source_nack() so that the broker delivers it again. Until then, however long that takes, source_keep_alive() keeps
+ * the broker from delivering it to others. What a broker that lost its connection to us does with messages that we
+ * still have is its business: they come again, and are duplicates then. One thread, but the bytes of a message may be
+ * read from any.
  */
 #ifndef ONCE_MESSAGES_SOURCES_SOURCE_H
 #define ONCE_MESSAGES_SOURCES_SOURCE_H
 
-#include "once.h"
+#include "messages/message.h"
 
 #define SOURCE_POSITION_LEN 400            /* of what names a message's place at its broker, with its NUL */
 #define SOURCE_PAYLOAD_LEN_MAX (128 << 20) /* RabbitMQ's own limit; others have less */
 #define SOURCE_HEADERS_LEN_MAX (64 << 10)  /* more header lines than that are left out */
 
 struct incoming {
-    once_span topic, content_type, headers, payload; /* headers: lines "name: value" CR LF */
-    once_span key;                                   /* messages of one key are in order */
-    bool has_key;
-    once_span id; /* by the broker's own convention, the one that `once relay` uses; empty: none */
+    struct message message;
+    once_span broker_id; /* by the broker's own convention, the one that `once relay` uses; empty: none */
     char position[SOURCE_POSITION_LEN]; /* "STREAM/SEQUENCE", "TOPIC/PARTITION/OFFSET"; empty: it has none that stays */
-    char dead_letter[ONCE_UUID_LEN + 1]; /* it is a dead letter that is tried again: which one; else empty */
+    bool is_dead_letter; /* tried again; message.id is its id in the table, empty if it came from a topic */
 };
 
 struct source_options {
@@ -40,25 +39,18 @@ struct source_options {
 struct source;
 
 struct source_ops {
-    const char *scheme;                    /* "nats:" */
-    const char *(*fault)(const char *url); /* what is wrong with it, or NULL */
+    const char *scheme; /* "nats:" */
+    const char *(*fault)(const char *url);
     once_result (*open)(const struct source_options *options, struct source **out, struct once_error *err);
-    /* Also again, after any failure. What is out from before stays out; whether done() still reaches the broker
-     * differs. */
     once_result (*connect)(struct source *source, struct once_error *err);
-    /* The next one, or NULL if none came within `ms`. `room`: more are wanted after it. */
     once_result (*next)(struct source *source, size_t room, int ms, struct incoming **out, struct once_error *err);
     void (*ack)(struct source *source, struct incoming *message);
-    void (*nack)(struct source *source, struct incoming *message); /* told by turn() or close(), in order */
-    /* Now and then: what is out is still being worked on. `full`: nothing more is wanted now. */
+    void (*nack)(struct source *source, struct incoming *message);
     once_result (*keep_alive)(struct source *source, bool full, struct once_error *err);
-    /* How many wait at the broker; -1: it does not tell. */
     once_result (*lag)(struct source *source, int64_t *count, struct once_error *err);
-    /* For how long a message may be delivered again; ONCE_NEVER: no end; 0: not known. */
     once_result (*redelivery_window)(struct source *source, int64_t *ms, struct once_error *err);
-    /* For a sink on the same broker. */
     void (*sink_url)(const struct source *source, char *out, size_t size);
-    void (*close)(struct source *source); /* waits until what was done() is told, within the timeout */
+    void (*close)(struct source *source);
 };
 
 struct source {
@@ -66,8 +58,31 @@ struct source {
     struct source_options options;
 };
 
-/* NULL: no source has this scheme. */
-const struct source_ops *source_ops_of(const char *url);
+/* The functions below check their arguments and the implementation's answer; nothing else calls source->ops. */
+
+/* What is wrong with a URL, or NULL. */
+const char *source_fault(const char *url);
+/* Does not connect. The URL has no fault. */
+once_result source_open(const struct source_options *options, struct source **out, struct once_error *err);
+/* Also again, after any failure. Messages that were handed out before stay out; whether an acknowledgement of them
+ * still reaches the broker differs. */
+once_result source_connect(struct source *source, struct once_error *err);
+/* The next message, or NULL if none came within `ms`. `room`: how many are wanted, this one included. */
+once_result source_next(struct source *source, size_t room, int ms, struct incoming **out, struct once_error *err);
+/* The broker may forget the message: its outcome is durable (K13). */
+void source_ack(struct source *source, struct incoming *message);
+/* The broker shall deliver it again. Sent by source_keep_alive() or source_close(), in order. */
+void source_nack(struct source *source, struct incoming *message);
+/* Called now and then: the messages that are out are still being worked on. `full`: no more are wanted now. */
+once_result source_keep_alive(struct source *source, bool full, struct once_error *err);
+/* How many messages wait at the broker; -1: it does not tell. */
+once_result source_lag(struct source *source, int64_t *count, struct once_error *err);
+/* For how long the broker may deliver a message again; ONCE_NEVER: without end; 0: not known. */
+once_result source_redelivery_window(struct source *source, int64_t *ms, struct once_error *err);
+/* The URL of a sink on the same broker. */
+void source_sink_url(const struct source *source, char *out, size_t size);
+/* Waits until the broker has the acknowledgements, within the timeout. NULL is fine. */
+void source_close(struct source *source);
 /* The schemes, for messages to people. */
 const char *source_schemes(void);
 

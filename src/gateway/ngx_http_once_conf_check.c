@@ -1,5 +1,5 @@
 /*
- * ngx_http_once_check.c - what does not combine with keeping answers: refused when the configuration is read, with file and line.
+ * ngx_http_once_conf_check.c - refuses configurations that do not combine with `once`, with file and line.
  */
 #include "ngx_http_once.h"
 
@@ -13,7 +13,7 @@ ngx_http_once_find_module(ngx_conf_t *cf, const char *name)
     return cf->cycle->modules[i];
 }
 
-/* What an upstream's configuration has that answers cannot be kept with; NULL: nothing. */
+/* Returns why answers of this upstream cannot be stored, or NULL. */
 static const char *
 ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
 {
@@ -21,7 +21,7 @@ ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
     ngx_module_t              *module;
     ngx_http_upstream_conf_t  *u;
 
-    /* the upstream's configuration is the first member of each */
+    /* in each of these modules, ngx_http_upstream_conf_t is the first member of the configuration */
     static const char  *const modules[] = {
         "ngx_http_grpc_module", "ngx_http_proxy_module", "ngx_http_fastcgi_module", "ngx_http_uwsgi_module",
         "ngx_http_scgi_module"
@@ -37,11 +37,11 @@ ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
         u = loc_conf[module->ctx_index];
 
         if (i == 0 && u->upstream != NULL) {
-            return "\"grpc_pass\" does not combine with it: what became of a call is told in trailers, and a replay has none";
+            return "\"grpc_pass\" does not combine with it: gRPC sends the result of a call in trailers, and replays have no trailers";
         }
 
         if (u->cache > 0) {
-            return "a cache does not combine with it: an answer would not be the operation's; use \"proxy_cache off\"";
+            return "a cache does not combine with it: the answer could be that of another request; use \"proxy_cache off\"";
         }
 
         if (u->store > 0) {
@@ -53,11 +53,11 @@ ngx_http_once_upstream_fault(ngx_conf_t *cf, void **loc_conf)
 }
 
 /*
- * Asked by HTTP/1.0, which is nginx's default, most services mark no end of their answers: none of them would be kept.
- * Not refused: some send a length nevertheless.  The proxy module's configuration is its own, but its commands say where the version is.
+ * nginx's default is HTTP/1.0. Most services do not mark the end of an HTTP/1.0 answer, and such answers are not stored. This
+ * is only a warning, because some services send a length. The command table gives the offset of proxy_http_version.
  */
 static void
-ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_http_core_loc_conf_t *clcf, void **loc_conf)
+ngx_http_once_warn_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_http_core_loc_conf_t *clcf, void **loc_conf)
 {
     ngx_command_t             *cmd;
     ngx_module_t              *module = ngx_http_once_find_module(cf, "ngx_http_proxy_module");
@@ -71,43 +71,43 @@ ngx_http_once_warn_of_http_1_0(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, n
         if (ngx_strcmp(cmd->name.data, "proxy_http_version") == 0
             && *(ngx_uint_t *) ((char *) u + cmd->offset) == NGX_HTTP_VERSION_10)
         {
-            ngx_log_error(NGX_LOG_WARN, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" the service is asked by "
-                          "HTTP/1.0; answers without a length are not kept then: say \"proxy_http_version 1.1\"",
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" nginx sends HTTP/1.0 "
+                          "to the service, and answers without a length are not kept; set \"proxy_http_version 1.1\"",
                           olcf->file, olcf->line, &clcf->name);
         }
     }
 }
 
-/* Does this error page lead to a named location without a trace of it? With recursive_error_pages there is none after a `=`. */
+/* With recursive_error_pages, `error_page CODE = @name` clears all traces of the error. */
 static ngx_uint_t
-ngx_http_once_is_hiding(ngx_http_err_page_t *page)
+ngx_http_once_hides_error(ngx_http_err_page_t *page)
 {
     if (page->status == NGX_HTTP_BAD_GATEWAY || page->status == NGX_HTTP_GATEWAY_TIME_OUT) {
-        return 0;  /* an upstream's end, not access control's */
+        return 0;  /* errors of an upstream, not of access control */
     }
 
     return page->overwrite == 0 && (page->value.lengths != NULL || page->value.value.data[0] == '@');
 }
 
-/* Remembers a location whose named one may not have been read yet. */
+/* Adds a location whose target may not be parsed yet. */
 static char *
-ngx_http_once_add_lead(ngx_conf_t *cf, ngx_array_t *leads, ngx_http_once_loc_conf_t *olcf)
+ngx_http_once_add_redirect(ngx_conf_t *cf, ngx_array_t *redirects, ngx_http_once_loc_conf_t *olcf)
 {
-    ngx_http_once_redirect_t  *lead = ngx_array_push(leads);
+    ngx_http_once_redirect_t  *redirect = ngx_array_push(redirects);
 
-    if (lead == NULL) {
+    if (redirect == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    lead->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    lead->location = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    lead->conf = olcf;
+    redirect->server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    redirect->location = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    redirect->conf = olcf;
 
     return NGX_CONF_OK;
 }
 
 static char *
-ngx_http_once_refuse_conf(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const char *what)
+ngx_http_once_conf_error(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const char *what)
 {
     ngx_http_core_loc_conf_t  *clcf;
 
@@ -118,7 +118,7 @@ ngx_http_once_refuse_conf(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, const 
     return NGX_CONF_ERROR;
 }
 
-/* What cannot be combined with it, in a location that makes content. */
+/* Checks a location that produces content. */
 char *
 ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 {
@@ -130,7 +130,7 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     if (clcf->recursive_error_pages && clcf->error_pages != NULL
-        && ngx_http_once_add_lead(cf, &omcf->hidings, olcf) != NGX_CONF_OK)
+        && ngx_http_once_add_redirect(cf, &omcf->error_redirects, olcf) != NGX_CONF_OK)
     {
         return NGX_CONF_ERROR;
     }
@@ -142,8 +142,8 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     }
 
     if (olcf->tenant == NULL) {
-        return ngx_http_once_refuse_conf(cf, olcf, "\"once_tenant\" is missing: say where a caller's name comes from, "
-                                         "or \"once_tenant -\" if all callers are one tenant");
+        return ngx_http_once_conf_error(cf, olcf, "\"once_tenant\" is missing: set it to the source of the caller's name, "
+                                         "or to \"-\" if all callers are one tenant");
     }
 
     fault = ngx_http_once_probe_fault(olcf);
@@ -152,7 +152,7 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
     }
 
     if (fault != NULL) {
-        return ngx_http_once_refuse_conf(cf, olcf, fault);
+        return ngx_http_once_conf_error(cf, olcf, fault);
     }
 
     if (olcf->mode == NGX_HTTP_ONCE_OBSERVE) {
@@ -161,15 +161,15 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf)
 
     fault = ngx_http_once_upstream_fault(cf, ctx->loc_conf);
     if (fault != NULL) {
-        return ngx_http_once_refuse_conf(cf, olcf, fault);
+        return ngx_http_once_conf_error(cf, olcf, fault);
     }
 
-    ngx_http_once_warn_of_http_1_0(cf, olcf, clcf, ctx->loc_conf);
+    ngx_http_once_warn_http_1_0(cf, olcf, clcf, ctx->loc_conf);
 
-    return olcf->pass.len > 0 ? ngx_http_once_add_lead(cf, &omcf->passes, olcf) : NGX_CONF_OK;
+    return olcf->pass.len > 0 ? ngx_http_once_add_redirect(cf, &omcf->pass_redirects, olcf) : NGX_CONF_OK;
 }
 
-/* NULL: the server has none of that name. */
+/* NULL: the server has no location with this name. */
 static ngx_http_core_loc_conf_t *
 ngx_http_once_find_named(ngx_http_core_srv_conf_t *server, ngx_str_t *name)
 {
@@ -184,51 +184,51 @@ ngx_http_once_find_named(ngx_http_core_srv_conf_t *server, ngx_str_t *name)
     return NULL;
 }
 
-/* Does what once_pass names exist, and may it be gone on in? */
+/* Checks that the location named by once_pass exists and combines with `once`. */
 static ngx_int_t
-ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_redirect_t *lead)
+ngx_http_once_check_pass(ngx_conf_t *cf, ngx_http_once_redirect_t *redirect)
 {
     const char                *fault;
-    ngx_http_core_loc_conf_t  *named = ngx_http_once_find_named(lead->server, &lead->conf->pass);
+    ngx_http_core_loc_conf_t  *named = ngx_http_once_find_named(redirect->server, &redirect->conf->pass);
 
     fault = named == NULL ? "\"once_pass\" names a location that this server does not have"
                           : ngx_http_once_upstream_fault(cf, named->loc_conf);
     if (fault != NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once_pass %V\" of \"once\" in %s:%ui: from location \"%V\" to there: %s",
-                      &lead->conf->pass, lead->conf->file, lead->conf->line, &lead->location->name, fault);
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once_pass %V\" of \"once\" in %s:%ui: passed from location \"%V\": %s",
+                      &redirect->conf->pass, redirect->conf->file, redirect->conf->line, &redirect->location->name, fault);
         return NGX_ERROR;
     }
 
-    ngx_http_once_warn_of_http_1_0(cf, lead->conf, named, named->loc_conf);
+    ngx_http_once_warn_http_1_0(cf, redirect->conf, named, named->loc_conf);
 
     return NGX_OK;
 }
 
-/* Whom access control refused in this location must not be claimed for in the one that its error page leads to. */
+/* A request that access control refused here must not be claimed in the location that the error page redirects to. */
 static ngx_int_t
-ngx_http_once_check_hiding(ngx_conf_t *cf, ngx_http_once_redirect_t *lead)
+ngx_http_once_check_error_redirect(ngx_conf_t *cf, ngx_http_once_redirect_t *redirect)
 {
     ngx_uint_t                  i;
-    ngx_http_err_page_t        *page = lead->location->error_pages->elts;
+    ngx_http_err_page_t        *page = redirect->location->error_pages->elts;
     ngx_http_once_loc_conf_t   *olcf;
     ngx_http_core_loc_conf_t  **named;
 
-    for (named = lead->server->named_locations; named != NULL && *named != NULL; named++) {
+    for (named = redirect->server->named_locations; named != NULL && *named != NULL; named++) {
         olcf = (*named)->loc_conf[ngx_http_once_module.ctx_index];
 
         if (olcf->mode != NGX_HTTP_ONCE_ON && olcf->mode != NGX_HTTP_ONCE_REQUIRED) {
             continue;
         }
 
-        for (i = 0; i < lead->location->error_pages->nelts; i++) {
-            if (ngx_http_once_is_hiding(&page[i])
-                && (page[i].value.lengths != NULL  /* a variable may name any */
-                    || ngx_http_once_find_named(lead->server, &page[i].value.value) == *named))
+        for (i = 0; i < redirect->location->error_pages->nelts; i++) {
+            if (ngx_http_once_hides_error(&page[i])
+                && (page[i].value.lengths != NULL  /* a variable may name any location */
+                    || ngx_http_once_find_named(redirect->server, &page[i].value.value) == *named))
             {
                 ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"once\" in %s:%ui: in location \"%V\" does not combine with "
-                              "\"recursive_error_pages\" and \"error_page %i = ...\" of location \"%V\": a request that access "
-                              "control refused could not be told here from one that it let in, and would be given a replay",
-                              olcf->file, olcf->line, &(*named)->name, page[i].status, &lead->location->name);
+                              "\"recursive_error_pages\" and \"error_page %i = ...\" of location \"%V\": a request that "
+                              "access control refused would look like an allowed one here, and could get a replay",
+                              olcf->file, olcf->line, &(*named)->name, page[i].status, &redirect->location->name);
                 return NGX_ERROR;
             }
         }
@@ -237,26 +237,25 @@ ngx_http_once_check_hiding(ngx_conf_t *cf, ngx_http_once_redirect_t *lead)
     return NGX_OK;
 }
 
-/* Everything was read. */
 ngx_int_t
-ngx_http_once_check_leads(ngx_conf_t *cf)
+ngx_http_once_check_redirects(ngx_conf_t *cf)
 {
     ngx_uint_t                  i;
-    ngx_http_once_redirect_t       *lead;
+    ngx_http_once_redirect_t       *redirect;
     ngx_http_once_main_conf_t  *omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
 
-    lead = omcf->passes.elts;
+    redirect = omcf->pass_redirects.elts;
 
-    for (i = 0; i < omcf->passes.nelts; i++) {
-        if (ngx_http_once_check_pass(cf, &lead[i]) != NGX_OK) {
+    for (i = 0; i < omcf->pass_redirects.nelts; i++) {
+        if (ngx_http_once_check_pass(cf, &redirect[i]) != NGX_OK) {
             return NGX_ERROR;
         }
     }
 
-    lead = omcf->hidings.elts;
+    redirect = omcf->error_redirects.elts;
 
-    for (i = 0; i < omcf->hidings.nelts; i++) {
-        if (ngx_http_once_check_hiding(cf, &lead[i]) != NGX_OK) {
+    for (i = 0; i < omcf->error_redirects.nelts; i++) {
+        if (ngx_http_once_check_error_redirect(cf, &redirect[i]) != NGX_OK) {
             return NGX_ERROR;
         }
     }
