@@ -205,7 +205,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     if (request->verb == ONCE_VERB_CLAIM) {
         once_os_nonce(job->request.claim.nonce);
         if (job->request.claim.wait_ms > 0)
-            job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
+            job->waiting.give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
     if (request->verb == ONCE_VERB_TAKE_OVER)
         once_os_nonce(job->request.take_over.nonce);
@@ -224,7 +224,7 @@ static once_result call_job(struct once *once, const struct once_request *reques
                             struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct job job = { .kind = JOB_OPERATION, .step = step };
+    struct job job = { .kind = JOB_OPERATION, .waiting = { .is_step = step } };
     struct once_buf encoded;
     once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
     once_result r = job_prepare(once, request, &job, &encoded, err);

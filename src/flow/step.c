@@ -267,7 +267,7 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
         flow_bug("a transaction is open before call '%s'", step->name);
     /* Here and at flow.called no renewal is under way: who is stopped there holds nothing. */
     ONCE_CRASH_POINT("flow.calling");
-    if (flow_lease_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
+    if (flow_lease_keeper_start(&a->db->keeper, a->grant, err) != ONCE_OK)
         return false;
     a->report->calls++;
     struct once_probe_http url = { .url = step->probe_url };

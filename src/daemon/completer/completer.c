@@ -413,13 +413,13 @@ static void execute(struct attempt *a)
 
 static void hold_and_execute(struct attempt *a)
 {
-    struct lease_keeper *lease_keeper = a->c->options.once->lease_keeper;
-    if (lease_keeper_add(lease_keeper, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
+    struct once *once = a->c->options.once;
+    if (lease_keeper_add(once, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
     execute(a);
-    lease_keeper_remove(lease_keeper, &a->kept_lease);
+    lease_keeper_remove(once, &a->kept_lease);
 }
 
 static void end_span(struct attempt *a)
