@@ -190,7 +190,7 @@ def test_end__a_second_signal_hurries(world):
             pass
         return gateway.process.poll() is not None
     wait_for(pressed, "the end")
-    contains(gateway.log(), "once serve: nginx still has requests in flight: they are cut off\n", "the log")
+    contains(gateway.log(), "once serve: nginx still has requests in flight; they are cut off\n", "the log")
     gateway.nothing_left()
     gateway.service.go_on.set()
     thread.join()
@@ -204,7 +204,7 @@ def test_die__daemon_is_started_again(world):
         os.kill(old, signal.SIGKILL)
         wait_for(lambda: gateway.daemon() not in ([], [old]), "another daemon")
         wait_for(lambda: gateway.log().count("once serve: daemon is up again\n") == turn + 1, "it to be ready")
-    contains(gateway.log(), "once serve: daemon was killed by signal 9 (Killed); it is started again in ", "the log")
+    contains(gateway.log(), "once serve: daemon was killed by signal 9 (Killed); it is restarted in ", "the log")
     wait_for(answers(gateway), "an answer")
     status, _, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
     expect_equal((status, err), (0, ""), "keys list through the new daemon")
@@ -220,7 +220,7 @@ def test_die__nginx_is_started_again_and_its_orphans_end(world):
     wait_for(lambda: gateway.master() not in ([], [old]), "another master")
     wait_for(answers(gateway), "an answer")
     wait_for(lambda: len(gateway.workers()) == 2, "two workers")
-    contains(gateway.log(), "once serve: nginx was killed by signal 9 (Killed); it is started again in ", "the log")
+    contains(gateway.log(), "once serve: nginx was killed by signal 9 (Killed); it is restarted in ", "the log")
     gateway.end()
 
 
