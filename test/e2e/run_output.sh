@@ -276,13 +276,13 @@ retention__of_the_output_ends_first() {
     await 'once keys show --json j >shown; grep -q "\"body_expired\":true" shown'
     run once run --final any --key j -- sh -c "$effect; echo shown; exit 3"
     is "$status:$out" '3:' 'the replay'
-    like "$err" 'replay of attempt 1, .*; its output is no longer kept' 'its remark'
+    like "$err" 'replay of attempt 1, .*; its output has expired' 'its remark'
     is "$(lines effects)" 2 'executions'
     run once expire
     is "$status:$out" $'0:0 removed\n' 'expire'
     run once run --final any --quiet --key j -- sh -c "$effect; echo shown; exit 3"
     is "$status:$out" '3:' 'the replay after that'
-    like "$err" '^once: replay .*; its output is no longer kept' 'said with --quiet, too'
+    like "$err" '^once: replay .*; its output has expired' 'said with --quiet, too'
     run once keys show j
     like "$out" 'body retention +1ms' 'shown: its retention'
     like "$out" 'body +executed, no longer kept' 'shown: its body'

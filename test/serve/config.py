@@ -103,7 +103,7 @@ def test_config__prints_and_leaves_nothing(world):
 def test_mistake__is_named(world):
     need = "once serve: "
     for options, said in (
-            ((), "--upstream URL is missing: which service is to be protected?"),
+            ((), "--upstream URL is missing"),
             (("--upstream", "127.0.0.1:9000"),
              "--upstream: '127.0.0.1:9000' is not the URL of a service; write http://HOST:PORT or https://HOST:PORT"),
             (("--upstream", "ftp://x"), "--upstream: 'ftp://x' is not the URL of a service; write http://HOST:PORT or https://HOST:PORT"),
@@ -121,7 +121,7 @@ def test_mistake__is_named(world):
              "--upstream: 'http://unix:relative': a socket path must be absolute and have at most 107 bytes"),
             (("--upstream", "http://unix:/a b"),
              "--upstream: 'http://unix:/a b': a socket path may contain only letters, digits and /._-+@"),
-            ((*UPSTREAM, *UPSTREAM), "--upstream: one service, please; for several, write an nginx.conf of your own "
+            ((*UPSTREAM, *UPSTREAM), "--upstream may be given only once; for several services write your own nginx.conf "
                                      "(--print-config shows a start)"),
             ((*UPSTREAM, "--listen", "0"), "--listen: '0' must end with a port from 1 to 65535"),
             ((*UPSTREAM, "--listen", "127.0.0.1"), "--listen: '127.0.0.1' must end with a port from 1 to 65535"),
@@ -153,7 +153,7 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--takeover", "guess"), "--takeover: 'guess' is not 'escalate', 'rerun' or 'probe'"),
             ((*UPSTREAM, "--takeover", "probe"), "--takeover probe and --probe PATH must be given together"),
             ((*UPSTREAM, "--takeover", "rerun", "--probe", "/a/{key}"), "--takeover probe and --probe PATH must be given together"),
-            ((*UPSTREAM, "--takeover", "probe", "--probe", "/a/{key}"), "--probe needs --complete: it is the daemon that asks"),
+            ((*UPSTREAM, "--takeover", "probe", "--probe", "/a/{key}"), "--probe needs --complete: the daemon sends the probe"),
             *(((*UPSTREAM, "--takeover", "probe", "--complete", "--probe", path),
                "--probe: '%s' is not a path of the service that contains {key} or {client-key}, like /orders/by-key/{key}" % path)
               for path in ("/orders", "a/{key}", "http://x/{key}", "/$once_key/{key}", "/{key};}", "/{id}", "/a b/{key}", '/"{key}')),
@@ -161,7 +161,7 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--lease", "25h"), "--lease: '25h' is too long"),
             ((*UPSTREAM, "--retention", "0s"), "--retention: '0s' is too short"),
             ((*UPSTREAM, "--body-retention", "0s"), "--body-retention: '0s' is too short"),
-            *(((*UPSTREAM, *longer), "--body-retention is longer than --retention: an answer goes with its record")
+            *(((*UPSTREAM, *longer), "--body-retention must not be longer than --retention")
               for longer in (("--body-retention", "25h"), ("--body-retention", "never"), ("--retention", "1h", "--body-retention", "61m"))),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
             ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is no limit such as records=100000"),
@@ -181,11 +181,11 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--console", "127.0.0.1:1", "--console-traces", "ftp://x/{key_hash}"),
              "--console-traces: it does not begin with http:// or https://"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
-            ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
+            ((*UPSTREAM, "--log-file", "x"), "--log-file needs --log-decisions json or logfmt"),
             ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --console, --seal-keys, "
-             "--log-decisions, --otlp and --quota: the daemon at once:/x runs already, give them to it"),
+             "--log-decisions, --otlp and --quota: give these options to the daemon that runs at once:/x"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
-            ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
+            ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key must be given together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
             ((*UPSTREAM, "--listen", "*:9000"),
              "--upstream: http://127.0.0.1:9000 is the gateway itself: see --listen"),
@@ -194,7 +194,7 @@ def test_mistake__is_named(world):
             (("--upstream", "http://localhost:9000", "--listen", "[::]:9000"),
              "--upstream: http://localhost:9000 is the gateway itself: see --listen"),
             ((*UPSTREAM, "--config", ""), "--config takes a directory"),
-            ((*UPSTREAM, "more"), "'more' is too much")):
+            ((*UPSTREAM, "more"), "unexpected argument 'more'")):
         status, out, err = world.once("serve", "--print-config", *options)
         expect_equal((status, out), (64, ""), "exit status and output of %s" % (options,))
         expect_equal(err, need + said + "\nsee 'once serve --help'\n", "message for %s" % (options,))
@@ -267,7 +267,7 @@ def test_missing__port_of_its_own(world):
     for listen, http in (("127.0.0.1:%d" % port, str(port)), ("*:%d" % port, "127.0.0.1:%d" % port)):
         status, _, err = world.once("serve", *UPSTREAM, "--store", "sqlite:" + world.path("once.db"), "--listen", listen, "--http", http,
                                     "--nginx", "/bin/true", "--module", "/dev/null")
-        expect_equal((status, err), (64, "once serve: --listen and --http: both cannot listen on 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
+        expect_equal((status, err), (64, "once serve: --listen and --http cannot both be 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
 
 
 def test_missing__permission(world):
@@ -365,7 +365,7 @@ def test_nginx__module_for_another_version(world):
         f.write(image.replace(number.to_bytes(8, "little"), (number + 7).to_bytes(8, "little")))
     status, err = started(world, "--module", world.path("other.so"))
     expect_equal(status, 69, "exit status")
-    contains(err, "once serve: the module %s was built for another version of nginx; build it again with the nginx-dev of "
+    contains(err, "once serve: the module %s was built for another version of nginx; rebuild it with the nginx-dev of "
                   "this one\n" % world.path("other.so"), "message")
 
 
