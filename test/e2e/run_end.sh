@@ -99,7 +99,7 @@ killed__by_a_signal_to_once_is_unknown() {
 not_found__releases_the_key() {
     run once run --key k -- ./tool
     is "$status" 127 'no such file'
-    like "$err" 'cannot execute ./tool: No such file.*free again' 'message'
+    like "$err" 'cannot execute ./tool: No such file.*released' 'message'
     run once run --key k -- no-such-program-anywhere
     is "$status" 127 'another command under the same key: it was free'
     echo 'echo done' >tool

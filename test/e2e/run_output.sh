@@ -55,13 +55,13 @@ output__over_the_limit_is_shown_but_not_kept() {
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status'
     is "$(stat -c %s out)" 1001 'bytes shown live'
-    like "$err" 'too large to keep' 'the remark'
+    like "$err" 'too large to store' 'the remark'
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
-    like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
+    like "$err" 'replay of attempt 1, .*was not stored' 'what the replay says'
     run once run --quiet --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
-    like "$err" 'replay of attempt 1, .*is not kept' 'and says with --quiet, too'
+    like "$err" 'replay of attempt 1, .*was not stored' 'and says with --quiet, too'
     is "$(lines effects)" 1 'executions'
 }
 

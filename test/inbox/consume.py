@@ -222,7 +222,7 @@ def escalates():
     equal(len(open(out).readlines()), 1, "delivered once")
     dead = letters()
     equal([(d["message_id"], d["reason"]) for d in dead],
-          [("x", "cannot tell whether it was delivered: attempt 1 began and did not report its end")], "it is a dead letter, with its reason")
+          [("x", "cannot tell whether it was delivered: attempt 1 began and nobody saw its end")], "it is a dead letter, with its reason")
     equal(once("keys", "resolve", "x", "--tenant", "c", "--not-done", "--reason", "looked", "--store", store())[0], 0, "somebody looks, and says so")
     once("inbox", "retry", dead[0]["id"], "--reason", "looked", "--store", store())
     p = start(source, "--exec", "echo >> " + out)

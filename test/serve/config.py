@@ -168,7 +168,7 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is no TENANT:records=N,..."),
             ((*UPSTREAM, "--trace", "2"), "--trace takes on, off or a share from 0 to 1, not '2'"),
             ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
-            ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
+            ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio need --otlp"),
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
             *(((*UPSTREAM, option, "0.0.0.0:27777"),
                option + ": '0.0.0.0:27777' can be reached from other machines; listen on a loopback address such as 127.0.0.1:27777")
