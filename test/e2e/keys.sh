@@ -237,7 +237,7 @@ resolve__only_what_is_undecided() {
     make u unknown
     run once keys resolve u --not-done --fence 999999 --reason x
     is "$status" 77 'another fence'
-    like "$err" 'changed since you looked' 'message'
+    like "$err" 'it changed: its fence is' 'message'
     run once keys show --json u
     like "$out" '"state":"unknown"' 'it is as it was'
 }

@@ -285,10 +285,10 @@ retention__of_the_output_ends_first() {
     like "$err" '^once: replay .*; its output has expired' 'said with --quiet, too'
     run once keys show j
     like "$out" 'body retention +1ms' 'shown: its retention'
-    like "$out" 'body +executed, no longer kept' 'shown: its body'
+    like "$out" 'body +executed, but the body has expired' 'shown: its body'
     run once keys show --raw=stdout j
     is "$status" 1 'its output'
-    like "$err" 'its body is no longer kept' 'its output'
+    like "$err" 'its body has expired' 'its output'
     run once check
     is "$status" 0 'check'
     run once run --retention 1h --body-retention 61m --key l -- sh -c "$effect"
