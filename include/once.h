@@ -20,7 +20,7 @@
  *     once_reply_release(&reply);
  *     once_close(once);
  *
- * What it promises, and what it cannot (DESIGN 1): an effect in the same
+ * What it promises, and what it cannot: an effect in the same
  * database transaction as the key happens exactly once; a foreign call whose
  * callee honours the child key, exactly once; a foreign call whose callee does
  * not, at most once, and it may end `unknown`, which is stored and shown, never
@@ -343,7 +343,7 @@ struct once_claim {
 };
 
 /*
- * Ask to execute. The arms, in the order they are decided (DESIGN 5):
+ * Ask to execute. The arms, in the order they are decided:
  *   absent, expired or released   EXECUTE (a new record); with key_time perhaps EXPIRED
  *   another fingerprint           MISMATCH
  *   finished for good             REPLAY

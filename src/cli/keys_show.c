@@ -3,7 +3,7 @@
 #include "core/duration.h"
 #include "core/record.h"
 #include "core/span.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "program/cli.h"
 #include "program/record_out.h"
 #include "program/text.h"

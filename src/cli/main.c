@@ -18,7 +18,9 @@ static const struct verb {
 } verbs[] = {
     { "run", once_cli_run, "run a command once per key, replay it after that" },
     { "advance", once_cli_advance, "inside such a command: record how far it got" },
+#if ONCE_HAVE_CLIENT
     { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
+#endif
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
     { "status", once_cli_status, "how a running daemon is" },

@@ -14,6 +14,7 @@
  */
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/record.h"
 #include "core/span.h"
 #include "os/crash_point.h"
 #include "os/os.h"
@@ -538,16 +539,7 @@ static once_result ask(struct run *run, struct once_reply *reply, struct once_er
 
 static enum once_arm arm_of(const struct once_reply *reply)
 {
-    if (reply->arm != ONCE_ARM_FOUND)
-        return reply->arm;
-    switch (reply->record.state) {
-    case ONCE_STATE_RUNNING:
-        return ONCE_ARM_IN_PROGRESS;
-    case ONCE_STATE_UNKNOWN:
-        return ONCE_ARM_UNKNOWN;
-    default:
-        return ONCE_ARM_REPLAY;
-    }
+    return reply->arm != ONCE_ARM_FOUND ? reply->arm : once_arm_of_state(reply->record.state);
 }
 
 /* Another attempt took over from ours and is at it: look on, without ever executing

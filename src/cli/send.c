@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "client/saved.h"
 #include "core/duration.h"
+#include "core/header.h"
 #include "core/span.h"
 #include "os/crash_point.h"
 #include "os/os.h"
@@ -223,17 +224,6 @@ static int conclude(struct send *s, once_result r, struct once_client_answer *an
     return exit;
 }
 
-static bool has_line(once_span lines, once_span wanted)
-{
-    once_span line;
-    while (lines.len > 0) {
-        once_span_cut(lines, '\n', &line, &lines);
-        if (line.len == wanted.len && strncasecmp((const char *)line.ptr, (const char *)wanted.ptr, line.len) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* What is held goes on. */
 static int resume(struct send *s)
 {
@@ -268,7 +258,7 @@ static int resume_same(struct send *s)
     for (size_t i = 0; i < s->header_count; i++) {
         once_span name, value;
         once_span_cut(s->headers[i], ':', &name, &value);
-        if (has_line(s->pending.saved.withheld, name))
+        if (once_header_is_listed(name, s->pending.saved.withheld))
             s->headers[count++] = s->headers[i];
     }
     s->header_count = s->request.header_count = count;

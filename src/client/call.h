@@ -23,8 +23,8 @@ struct client_call {
     struct curl_slist *headers;
     once_span body;
     int64_t timeout_ms, connect_ms;
-    size_t answer_len_max;
-    int stop_fd; /* 0: none */
+    const char *user_agent, *ca_file; /* ca_file may be NULL */
+    int stop_fd;                      /* 0: none */
 };
 
 struct client_result {

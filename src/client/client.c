@@ -13,14 +13,15 @@
 #include "client/retry.h"
 #include "client/saved.h"
 #include "core/err.h"
+#include "core/header.h"
 #include "core/span.h"
+#include "http/curl.h"
 #include "os/crash_point.h"
 #include "os/os.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -87,23 +88,10 @@ static once_result fill_options(struct once_client_options *o, struct once_error
 /* What is the same for every try. */
 static bool prepare(CURL *curl, const struct once_client_options *o)
 {
-    char agent[64];
-    snprintf(agent, sizeof agent, "once/%s", once_version());
     bool ok = true;
 #define SET(option, value) ok = ok && curl_easy_setopt(curl, option, value) == CURLE_OK
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    SET(CURLOPT_PATH_AS_IS, 1L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    SET(CURLOPT_SSL_VERIFYPEER, 1L);
-    SET(CURLOPT_SSL_VERIFYHOST, 2L);
-    SET(CURLOPT_USERAGENT, agent);
-    if (o->ca_file != NULL) {
-        SET(CURLOPT_CAINFO, o->ca_file);
-        SET(CURLOPT_CAPATH, NULL);
-    }
     if (o->cert_file != NULL)
         SET(CURLOPT_SSLCERT, o->cert_file);
     if (o->cert_key_file != NULL)
@@ -114,23 +102,14 @@ static bool prepare(CURL *curl, const struct once_client_options *o)
     return ok;
 }
 
-static bool curl_ready;
-
-static void curl_init(void)
-{
-    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-}
-
 once_result once_client_open(const struct once_client_options *options, struct once_client **out,
                              struct once_error *err)
 {
-    static pthread_once_t init_once = PTHREAD_ONCE_INIT;
     struct once_client_options filled = options != NULL ? *options : (struct once_client_options){ 0 };
     once_result r = fill_options(&filled, err);
     if (r != ONCE_OK)
         return r;
-    pthread_once(&init_once, curl_init);
-    struct once_client *client = curl_ready ? calloc(1, sizeof *client) : NULL;
+    struct once_client *client = http_curl_init() ? calloc(1, sizeof *client) : NULL;
     if (client == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a client");
     client->options = filled;
@@ -175,14 +154,6 @@ static void lines_release(struct lines *lines)
     once_buf_release(&lines->withheld);
 }
 
-static void add_line(struct once_buf *to, once_span name, once_span value)
-{
-    once_buf_add(to, name);
-    once_buf_add(to, ONCE_LIT(": "));
-    once_buf_add(to, value);
-    once_buf_add(to, ONCE_LIT("\r\n"));
-}
-
 static once_result lines_read(const struct once_client_options *o, const once_span *headers, size_t count,
                               struct lines *lines, struct once_error *err)
 {
@@ -194,7 +165,7 @@ static once_result lines_read(const struct once_client_options *o, const once_sp
         if (r != ONCE_OK)
             return r;
         bool secret = client_is_secret(name) && !o->save_secrets;
-        add_line(secret ? &lines->secret : &lines->open, name, value);
+        once_header_add(secret ? &lines->secret : &lines->open, name, value);
         if (secret) {
             once_buf_add(&lines->withheld, name);
             once_buf_add_byte(&lines->withheld, '\n');
@@ -207,32 +178,13 @@ static once_result lines_read(const struct once_client_options *o, const once_sp
                         : once_fail(err, r, "the headers are longer than %d bytes", ONCE_CLIENT_HEADERS_LEN_MAX);
 }
 
-static bool append(struct curl_slist **list, const char *text)
+static bool append_lines(struct curl_slist **list, once_span lines, bool *has_type)
 {
-    struct curl_slist *longer = curl_slist_append(*list, text);
-    if (longer != NULL)
-        *list = longer;
-    return longer != NULL;
-}
-
-static bool append_lines(struct curl_slist **list, once_span lines, struct once_buf *text, bool *has_type)
-{
-    once_span line, name, value;
-    while (lines.len > 0) {
-        once_span_cut(lines, '\n', &line, &lines);
-        line.len -= line.len > 0; /* the CR */
-        once_span_cut(line, ':', &name, &value);
-        while (value.len > 0 && (value.ptr[0] == ' ' || value.ptr[0] == '\t'))
-            value = once_span_skip(value, 1);
-        once_buf_clear(text);
-        once_buf_add(text, name);
-        /* libcurl's way to send a name without a value */
-        once_buf_add(text, value.len > 0 ? ONCE_LIT(": ") : ONCE_LIT(";"));
-        once_buf_add(text, value);
-        once_buf_add_byte(text, '\0');
-        if (text->result != ONCE_OK || !append(list, (const char *)text->ptr))
+    once_span name, value;
+    while (once_header_line(&lines, &name, &value)) {
+        if (!http_header_add(list, name, value))
             return false;
-        *has_type = *has_type || (name.len == 12 && strncasecmp((const char *)name.ptr, "Content-Type", 12) == 0);
+        *has_type = *has_type || once_header_is(name, "Content-Type");
     }
     return true;
 }
@@ -241,17 +193,14 @@ static bool append_lines(struct curl_slist **list, once_span lines, struct once_
 static struct curl_slist *make_headers(const struct once_client_saved *s, once_span secret)
 {
     struct curl_slist *list = NULL;
-    struct once_buf text;
+    struct once_buf key;
     bool type = false;
-    once_buf_init(&text, ONCE_CLIENT_HEADERS_LEN_MAX + 1024);
-    once_buf_add(&text, s->key_header);
-    once_buf_add(&text, ONCE_LIT(": "));
-    client_key_write(&text, s->key, s->format);
-    once_buf_add_byte(&text, '\0');
-    bool whole = text.result == ONCE_OK && append(&list, (const char *)text.ptr) && append(&list, "Expect:") &&
-                 append_lines(&list, s->headers, &text, &type) && append_lines(&list, secret, &text, &type) &&
-                 (type || append(&list, "Content-Type:"));
-    once_buf_release(&text);
+    once_buf_init(&key, 2 * ONCE_KEY_LEN_MAX + 2);
+    client_key_write(&key, s->key, s->format);
+    bool whole = key.result == ONCE_OK && http_header_add(&list, s->key_header, once_buf_span(&key)) &&
+                 http_header_drop(&list, "Expect") && append_lines(&list, s->headers, &type) &&
+                 append_lines(&list, secret, &type) && (type || http_header_drop(&list, "Content-Type"));
+    once_buf_release(&key);
     if (whole)
         return list;
     curl_slist_free_all(list);
@@ -356,7 +305,7 @@ static bool pause_for(int64_t ms, int stop_fd)
 static bool wait_for_next(struct sending *s)
 {
     const struct once_client_options *o = &s->client->options;
-    uint64_t random;
+    uint32_t random;
     once_os_random(&random, sizeof random);
     int64_t asked = s->result.answered && s->result.facts.retry_after ? s->result.retry_after_ms : 0;
     int64_t wait = client_wait_ms(s->tries, o->backoff_ms, o->backoff_ms_max, asked, random);
@@ -420,7 +369,7 @@ static void write_answer(struct sending *s, const struct once_client_saved *save
 static once_result send_saved(struct once_client *client, const struct once_client_saved *saved, once_span secret,
                               struct once_client_answer *answer, struct once_error *err)
 {
-    char url[ONCE_CLIENT_URL_LEN_MAX + 1];
+    char url[ONCE_CLIENT_URL_LEN_MAX + 1], agent[64];
     struct memory *memory = malloc(sizeof *memory);
     struct curl_slist *headers = make_headers(saved, secret);
     if (memory == NULL || headers == NULL) {
@@ -430,6 +379,7 @@ static once_result send_saved(struct once_client *client, const struct once_clie
     }
     memcpy(url, saved->url.ptr, saved->url.len);
     url[saved->url.len] = '\0';
+    snprintf(agent, sizeof agent, "once/%s", once_version());
     struct sending s = {
         .client = client,
         .call = { .url = url,
@@ -437,6 +387,8 @@ static once_result send_saved(struct once_client *client, const struct once_clie
                   .headers = headers,
                   .body = saved->body,
                   .connect_ms = client->options.connect_ms,
+                  .user_agent = agent,
+                  .ca_file = client->options.ca_file,
                   .stop_fd = client->options.stop_fd },
         .deadline = once_os_monotonic_ms() + client->options.max_time_ms,
     };
@@ -497,18 +449,6 @@ once_result once_client_send(struct once_client *client, const struct once_clien
     return r;
 }
 
-/* Is the name among these, one per line? */
-static bool has_name(once_span names, once_span name)
-{
-    once_span one;
-    while (names.len > 0) {
-        once_span_cut(names, '\n', &one, &names);
-        if (one.len == name.len && strncasecmp((const char *)one.ptr, (const char *)name.ptr, name.len) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* What was withheld has to be given again, and nothing else. */
 static once_result withheld_read(const struct once_client_saved *saved, const once_span *headers, size_t count,
                                  struct once_buf *secret, struct once_error *err)
@@ -521,18 +461,18 @@ static once_result withheld_read(const struct once_client_saved *saved, const on
     once_buf_init(&given, ONCE_CLIENT_HEADERS_LEN_MAX);
     for (size_t i = 0; i < count && r == ONCE_OK; i++) {
         r = client_header_check(headers[i], saved->key_header, &name, &value, err);
-        if (r == ONCE_OK && !has_name(saved->withheld, name))
+        if (r == ONCE_OK && !once_header_is_listed(name, saved->withheld))
             r = once_fail(err, ONCE_INVALID, "header '%.*s' cannot be added to a request that was saved",
                           ONCE_SPAN_ARGS(name));
         if (r == ONCE_OK) {
-            add_line(secret, name, value);
+            once_header_add(secret, name, value);
             once_buf_add(&given, name);
             once_buf_add_byte(&given, '\n');
         }
     }
     while (r == ONCE_OK && left.len > 0) {
         once_span_cut(left, '\n', &name, &left);
-        if (!has_name(once_buf_span(&given), name))
+        if (!once_header_is_listed(name, once_buf_span(&given)))
             r = once_fail(err, ONCE_INVALID, "header '%.*s' was not saved: give it again", ONCE_SPAN_ARGS(name));
     }
     if (r == ONCE_OK && (secret->result != ONCE_OK || given.result != ONCE_OK))
@@ -570,20 +510,8 @@ void once_client_answer_release(struct once_client_answer *answer)
 
 once_span once_client_answer_header(const struct once_client_answer *answer, const char *wanted)
 {
-    once_span left = answer->head, line, name, value;
-    size_t len = strlen(wanted);
-    while (left.len > 0) {
-        once_span_cut(left, '\n', &line, &left);
-        if (!once_span_cut(line, ':', &name, &value) || name.len != len ||
-            strncasecmp((const char *)name.ptr, wanted, len) != 0)
-            continue;
-        while (value.len > 0 && (value.ptr[0] == ' ' || value.ptr[0] == '\t'))
-            value = once_span_skip(value, 1);
-        while (value.len > 0 && strchr("\r \t", value.ptr[value.len - 1]) != NULL)
-            value.len--;
-        return value.ptr != NULL ? value : ONCE_LIT("");
-    }
-    return (once_span){ NULL, 0 };
+    once_span value;
+    return !once_header_find(answer->head, wanted, &value) || value.ptr != NULL ? value : ONCE_LIT("");
 }
 
 bool once_client_saved_is(const struct once_client_saved *saved, const struct once_client *client,

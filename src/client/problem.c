@@ -1,16 +1,15 @@
 /*
  * problem.c - see problem.h.
  *
- * yajl calls back for each value with the path that leads to it, of which only the last three names matter here.
+ * The parser reports each value; the path that leads to it is kept here, of which only the last three names matter.
  */
 #include "client/problem.h"
 
-#include "core/json_arena.h"
+#include "core/json_events.h"
 #include "core/json_strict.h"
 #include "core/span.h"
 
 #include <stdio.h>
-#include <yajl/yajl_parse.h>
 
 enum { DEPTH_MAX = 16, NAME_LEN_MAX = 32 };
 
@@ -20,8 +19,6 @@ struct reader {
     int depth;                               /* of containers that are open */
     char names[DEPTH_MAX][NAME_LEN_MAX + 1]; /* of the member that comes next, per level; "" in an array */
 };
-
-enum { STOP = 0, GO_ON = 1 };
 
 static bool is_at(const struct reader *r, int depth, const char *a, const char *b, const char *c)
 {
@@ -71,74 +68,54 @@ static void read_others(struct reader *r, once_span value)
             out->mismatch || is(value, "PAYPAL_REQUEST_ID_PREVIOUSLY_USED") || is(value, "DUPLICATE_REQUEST_ID");
 }
 
-static int on_string(void *arg, const unsigned char *ptr, size_t len)
+static void keep_name(struct reader *r, once_span bytes)
 {
-    struct reader *r = arg;
-    if (r->is_problem)
-        read_problem(r, once_span_of(ptr, len));
-    else
-        read_others(r, once_span_of(ptr, len));
-    return r->depth > 0 ? GO_ON : STOP;
-}
-
-static int on_boolean(void *arg, int value)
-{
-    struct reader *r = arg;
-    if (r->is_problem && is_at(r, 1, "retryable", "", ""))
-        r->out->retryable = value ? CLIENT_YES : CLIENT_NO;
-    return GO_ON;
-}
-
-static int on_name(void *arg, const unsigned char *ptr, size_t len)
-{
-    struct reader *r = arg;
     char *name = r->names[r->depth - 1];
-    bool fits = len <= NAME_LEN_MAX && memchr(ptr, '\0', len) == NULL;
+    bool fits = bytes.len <= NAME_LEN_MAX && memchr(bytes.ptr, '\0', bytes.len) == NULL;
     if (fits)
-        memcpy(name, ptr, len);
-    name[fits ? len : 0] = '\0';
-    return GO_ON;
+        memcpy(name, bytes.ptr, bytes.len);
+    name[fits ? bytes.len : 0] = '\0';
 }
 
-static int on_open(void *arg)
+static bool on_event(void *arg, enum once_json_event event, once_span bytes)
 {
     struct reader *r = arg;
-    if (r->depth == DEPTH_MAX)
-        return STOP;
-    r->names[r->depth++][0] = '\0';
-    return GO_ON;
-}
-
-static int on_close(void *arg)
-{
-    struct reader *r = arg;
-    r->depth--;
-    return GO_ON;
+    switch (event) {
+    case ONCE_JSON_STRING:
+        if (r->is_problem)
+            read_problem(r, bytes);
+        else
+            read_others(r, bytes);
+        return r->depth > 0;
+    case ONCE_JSON_TRUE:
+    case ONCE_JSON_FALSE:
+        if (r->is_problem && is_at(r, 1, "retryable", "", ""))
+            r->out->retryable = event == ONCE_JSON_TRUE ? CLIENT_YES : CLIENT_NO;
+        return true;
+    case ONCE_JSON_NAME:
+        keep_name(r, bytes);
+        return true;
+    case ONCE_JSON_ARRAY:
+    case ONCE_JSON_OBJECT:
+        if (r->depth == DEPTH_MAX)
+            return false;
+        r->names[r->depth++][0] = '\0';
+        return true;
+    case ONCE_JSON_END:
+        r->depth--;
+        return true;
+    default:
+        return true;
+    }
 }
 
 void client_problem_read(once_span body, bool is_problem, struct client_problem *out)
 {
-    static const yajl_callbacks callbacks = {
-        .yajl_boolean = on_boolean,
-        .yajl_string = on_string,
-        .yajl_start_map = on_open,
-        .yajl_map_key = on_name,
-        .yajl_end_map = on_close,
-        .yajl_start_array = on_open,
-        .yajl_end_array = on_close,
-    };
     *out = (struct client_problem){ .retryable = CLIENT_UNSAID };
     if (body.len == 0 || body.len > CLIENT_PROBLEM_LEN_MAX || !once_json_is_strict(body))
         return;
     struct reader reader = { .out = out, .is_problem = is_problem };
-    struct once_json_arena arena;
-    if (!once_json_arena_init(&arena, body.len))
-        return;
-    yajl_alloc_funcs funcs = once_json_arena_funcs(&arena);
-    yajl_handle yajl = yajl_alloc(&callbacks, &funcs, &reader);
-    /* What breaks off, or is no JSON, says nothing, whatever its beginning says. */
-    if (yajl_parse(yajl, body.ptr, body.len) != yajl_status_ok || yajl_complete_parse(yajl) != yajl_status_ok)
+    /* A body that breaks off, or is not JSON, says nothing, even if its beginning does. */
+    if (once_json_parse(body, on_event, &reader, NULL) != ONCE_OK)
         *out = (struct client_problem){ .retryable = CLIENT_UNSAID };
-    yajl_free(yajl);
-    once_json_arena_release(&arena);
 }

@@ -1,32 +1,28 @@
 /* retry.c - see retry.h. */
 #include "client/retry.h"
 
+#include "core/backoff.h"
+#include "core/header.h"
 #include "core/span.h"
 
 #include <assert.h>
 #include <curl/curl.h>
-#include <strings.h>
-
-static bool is_word(once_span value, const char *word)
-{
-    return value.len == strlen(word) && strncasecmp((const char *)value.ptr, word, value.len) == 0;
-}
 
 static enum client_tristate word_of(once_span value)
 {
-    return is_word(value, "true") ? CLIENT_YES : is_word(value, "false") ? CLIENT_NO : CLIENT_UNSAID;
+    return once_header_is(value, "true") ? CLIENT_YES : once_header_is(value, "false") ? CLIENT_NO : CLIENT_UNSAID;
 }
 
 void client_facts_header(struct client_facts *facts, once_span name, once_span value)
 {
-    if (is_word(name, "Idempotency-Outcome"))
-        facts->outcome_unknown = facts->outcome_unknown || is_word(value, "unknown");
-    else if (is_word(name, "Idempotency-Replayed") || is_word(name, "Idempotent-Replayed"))
-        facts->replayed = facts->replayed || is_word(value, "true");
-    else if (is_word(name, "Stripe-Should-Retry"))
+    if (once_header_is(name, "Idempotency-Outcome"))
+        facts->outcome_unknown = facts->outcome_unknown || once_header_is(value, "unknown");
+    else if (once_header_is(name, "Idempotency-Replayed") || once_header_is(name, "Idempotent-Replayed"))
+        facts->replayed = facts->replayed || once_header_is(value, "true");
+    else if (once_header_is(name, "Stripe-Should-Retry"))
         facts->should_retry = word_of(value);
-    else if (is_word(name, "Transient-Error"))
-        facts->transient = facts->transient || is_word(value, "true");
+    else if (once_header_is(name, "Transient-Error"))
+        facts->transient = facts->transient || once_header_is(value, "true");
 }
 
 static bool is_passing(int status)
@@ -54,19 +50,6 @@ enum client_verdict client_judge(const struct client_facts *f)
 
 /* ------------------------------------------------------------------ when */
 
-static bool read_seconds(once_span value, int64_t *wait_ms)
-{
-    int64_t seconds = 0;
-    for (size_t i = 0; i < value.len; i++) {
-        if (value.ptr[i] < '0' || value.ptr[i] > '9')
-            return false;
-        if (seconds <= ONCE_CLIENT_TIME_MS_MAX) /* more is as much */
-            seconds = seconds * 10 + (value.ptr[i] - '0');
-    }
-    *wait_ms = seconds >= ONCE_CLIENT_TIME_MS_MAX / 1000 ? ONCE_CLIENT_TIME_MS_MAX : seconds * 1000;
-    return value.len > 0;
-}
-
 /* One of the three forms of RFC 9110, all of which have a comma after the day, or a year at the end. */
 static bool read_date(once_span value, once_time *out)
 {
@@ -87,7 +70,7 @@ static bool read_date(once_span value, once_time *out)
 bool client_retry_after(once_span value, once_span date, once_time now_ms, int64_t *wait_ms)
 {
     once_time at, sent;
-    if (read_seconds(value, wait_ms))
+    if (once_retry_after_seconds(value, ONCE_CLIENT_TIME_MS_MAX, wait_ms))
         return true;
     if (!read_date(value, &at))
         return false;
@@ -96,22 +79,14 @@ bool client_retry_after(once_span value, once_span date, once_time now_ms, int64
     return true;
 }
 
-/* From 0 to `most`, both included. The remainder's bias is below 2^-30 for a day. */
-static int64_t random_up_to(int64_t most, uint64_t random)
-{
-    return (int64_t)(random % ((uint64_t)most + 1));
-}
-
-int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint64_t random)
+int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint32_t random)
 {
     assert(n >= 1);
-    assert(backoff_ms >= 0 && backoff_ms_max >= 0 && retry_after_ms >= 0);
-    int64_t most = backoff_ms < backoff_ms_max ? backoff_ms : backoff_ms_max;
-    for (unsigned i = 1; i < n && most < backoff_ms_max && most > 0; i++)
-        most = most > backoff_ms_max / 2 ? backoff_ms_max : most * 2;
+    assert(retry_after_ms >= 0);
     if (retry_after_ms == 0)
-        return random_up_to(most, random);
+        return once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_FULL }, n - 1, random);
     /* Everybody else was told the same time: a quarter of it, or the first pause, keeps them apart. */
     int64_t apart = retry_after_ms / 4 > backoff_ms ? retry_after_ms / 4 : backoff_ms;
-    return retry_after_ms + random_up_to(apart < most ? apart : most, random);
+    int64_t most = once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_NONE }, n - 1, 0);
+    return retry_after_ms + once_backoff_ms((struct once_backoff){ apart, most, ONCE_JITTER_FULL }, 0, random);
 }

@@ -41,8 +41,8 @@ void client_facts_header(struct client_facts *facts, once_span name, once_span v
  * it says nothing that can be read. The past is 0. */
 bool client_retry_after(once_span value, once_span date, once_time now_ms, int64_t *wait_ms);
 
-/* How long to wait after the n-th try (from 1): with full jitter, and not before retry_after_ms. `random` is any
- * number. */
-int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint64_t random);
+/* How long to wait after the n-th try (from 1): with full jitter, and not before retry_after_ms. `random` is 32
+ * random bits. */
+int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, int64_t retry_after_ms, uint32_t random);
 
 #endif

@@ -2,8 +2,8 @@
 #include "client/saved.h"
 
 #include "core/err.h"
+#include "core/header.h"
 #include "core/mac.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "core/url.h"
 
@@ -18,10 +18,7 @@ enum { MAGIC_LEN = sizeof MAGIC - 1, METHOD_LEN_MAX = 32, NAME_LEN_MAX = 128 };
 
 bool client_is_token(once_span s)
 {
-    for (size_t i = 0; i < s.len; i++)
-        if (s.ptr[i] <= 0x20 || s.ptr[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", s.ptr[i]) != NULL)
-            return false;
-    return s.len > 0 && s.len <= NAME_LEN_MAX;
+    return once_header_is_token(s) && s.len <= NAME_LEN_MAX;
 }
 
 static bool has_word(once_span name, const char *word)
@@ -51,7 +48,7 @@ static bool is_framing(once_span name)
                                          "trailer",        "upgrade",           "expect",
                                          "http2-settings" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (name.len == strlen(names[i]) && strncasecmp((const char *)name.ptr, names[i], name.len) == 0)
+        if (once_header_is(name, names[i]))
             return true;
     return false;
 }
@@ -69,8 +66,7 @@ once_result client_header_check(once_span line, once_span key_header, once_span 
         if ((value->ptr[i] < 0x20 && value->ptr[i] != '\t') || value->ptr[i] == 0x7f)
             return once_fail(err, ONCE_INVALID, "header '%.*s' has a control character in its value",
                              ONCE_SPAN_ARGS(*name));
-    if (name->len == key_header.len &&
-        strncasecmp((const char *)name->ptr, (const char *)key_header.ptr, name->len) == 0)
+    if (once_span_equal_nocase(*name, key_header))
         return once_fail(err, ONCE_INVALID, "header '%.*s' is the key's own: give the key as such",
                          ONCE_SPAN_ARGS(*name));
     if (is_framing(*name))

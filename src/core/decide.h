@@ -1,9 +1,10 @@
 /*
- * decide.h - which of the seven arms a claim gets (DESIGN 5), and which a takeover.
+ * decide.h - which of the seven arms a claim gets (docs/design.md section 4), and which a takeover.
  *
  * Pure: the record as it is, the claim, the time; out come the answer and the one
- * change to make. Every store decides with this, inside the transaction that makes
- * the change.
+ * change to make. The SQLite store decides with this, inside the transaction that makes
+ * the change; PostgreSQL and Redis have the same rules in SQL and Lua, and the
+ * conformance suite holds all three to the same cases.
  *
  * Invariants: K1 a record with a live lease is never granted again.
  *             K5 a finished outcome is replayed, not replaced.

@@ -34,8 +34,8 @@
  *
  * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate
  * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. json_strict.h
- * refuses the first three before yajl sees them; json_arena.h is an allocator that cannot
- * fail, sized beforehand.
+ * refuses the first three before yajl sees them; json_events.h gives it memory that cannot
+ * run out.
  *
  * Callers:    fingerprint.c. Pure.
  * Not here:   anything that reads values; comparing numbers; Unicode normalisation (two
@@ -44,7 +44,7 @@
 #include "core/json.h"
 
 #include "core/err.h"
-#include "core/json_arena.h"
+#include "core/json_events.h"
 #include "core/json_flat.h"
 #include "core/json_pointer.h"
 #include "core/json_strict.h"
@@ -54,7 +54,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yajl/yajl_parse.h>
 
 /* ---------------------------------------------------------------- 1. the tree */
 
@@ -63,11 +62,9 @@
 static_assert(ONCE_JSON_LEN_MAX < UINT32_MAX, "offsets into the text are 32 bits");
 static_assert(ONCE_JSON_VALUE_COUNT_MAX < NONE, "indexes of nodes are 32 bits");
 
-enum kind { KIND_NULL, KIND_TRUE, KIND_FALSE, KIND_NUMBER, KIND_STRING, KIND_ARRAY, KIND_OBJECT };
-
 /* A value and, in an object, its name. Bytes are in `strings`. */
 struct node {
-    uint8_t kind;
+    uint8_t kind; /* enum once_json_event, of a value */
     bool excluded;
     bool named;
     uint32_t name_at, name_len;
@@ -93,10 +90,8 @@ struct tree {
     size_t depth;
     once_span pointers[ONCE_JSON_EXCLUDE_COUNT_MAX];
     size_t pointer_count;
-    once_result result; /* ONCE_OK: if yajl was stopped, the text has no canonical form */
+    once_result result; /* ONCE_OK: if the parser was stopped, the text has no canonical form */
 };
-
-enum { STOP = 0, GO_ON = 1 }; /* what yajl's callbacks return */
 
 static once_span string_at(const struct tree *tree, uint32_t at, uint32_t len)
 {
@@ -104,11 +99,11 @@ static once_span string_at(const struct tree *tree, uint32_t at, uint32_t len)
 }
 
 /* Keeps the bytes; false when out of memory. */
-static bool keep_bytes(struct tree *tree, const void *ptr, size_t len, uint32_t *at, uint32_t *kept_len)
+static bool keep_bytes(struct tree *tree, once_span bytes, uint32_t *at, uint32_t *len)
 {
     *at = (uint32_t)tree->strings.len;
-    *kept_len = (uint32_t)len;
-    once_buf_add(&tree->strings, once_span_of(ptr, len));
+    *len = (uint32_t)bytes.len;
+    once_buf_add(&tree->strings, bytes);
     assert(tree->strings.result != ONCE_LIMIT); /* unescaping never makes longer */
     if (tree->strings.result != ONCE_OK)
         tree->result = ONCE_NO_MEMORY;
@@ -143,7 +138,7 @@ static void link_node(struct tree *tree, uint32_t index, struct once_json_scope 
     struct node *node = &tree->nodes[index];
     char number[12];
     once_span name;
-    if (tree->nodes[parent->node].kind == KIND_OBJECT) {
+    if (tree->nodes[parent->node].kind == ONCE_JSON_OBJECT) {
         node->named = true;
         node->name_at = parent->name_at;
         node->name_len = parent->name_len;
@@ -160,25 +155,25 @@ static void link_node(struct tree *tree, uint32_t index, struct once_json_scope 
     parent->count++;
 }
 
-static int add_value(struct tree *tree, enum kind kind, const void *ptr, size_t len)
+static bool add_value(struct tree *tree, enum once_json_event kind, once_span bytes)
 {
     if (!grow_nodes(tree))
-        return STOP;
+        return false;
     uint32_t index = (uint32_t)tree->count;
     struct node *node = &tree->nodes[index];
     *node = (struct node){ .kind = (uint8_t)kind, .first = NONE, .next = NONE };
-    if (!keep_bytes(tree, ptr, len, &node->at, &node->len))
-        return STOP;
+    if (!keep_bytes(tree, bytes, &node->at, &node->len))
+        return false;
     tree->count++;
     struct once_json_scope inner = { 0, tree->pointer_count, 1 };
     if (tree->depth > 0)
         link_node(tree, index, &inner);
-    if (kind == KIND_ARRAY || kind == KIND_OBJECT) {
+    if (kind == ONCE_JSON_ARRAY || kind == ONCE_JSON_OBJECT) {
         if (tree->depth == ONCE_JSON_DEPTH_MAX)
-            return STOP;
+            return false;
         tree->levels[tree->depth++] = (struct level){ .node = index, .last = NONE, .scope = inner };
     }
-    return GO_ON;
+    return true;
 }
 
 /* ---------------------------------------------------------------- 2. members in order */
@@ -230,90 +225,33 @@ static bool sort_members(struct tree *tree, struct node *object)
     return true;
 }
 
-/* ---------------------------------------------------------------- yajl's callbacks */
+/* ---------------------------------------------------------------- the parser's events */
 
-static int on_null(void *ctx)
+/* False: the text has no canonical form, or memory ran out. */
+static bool on_event(void *arg, enum once_json_event event, once_span bytes)
 {
-    return add_value(ctx, KIND_NULL, NULL, 0);
+    struct tree *tree = arg;
+    struct level *level = tree->depth > 0 ? &tree->levels[tree->depth - 1] : NULL;
+    switch (event) {
+    case ONCE_JSON_NAME:
+        assert(level != NULL);
+        return keep_bytes(tree, bytes, &level->name_at, &level->name_len);
+    case ONCE_JSON_END:
+        assert(level != NULL);
+        tree->depth--;
+        return tree->nodes[level->node].kind == ONCE_JSON_ARRAY || sort_members(tree, &tree->nodes[level->node]);
+    default:
+        return add_value(tree, event, bytes);
+    }
 }
-
-static int on_boolean(void *ctx, int value)
-{
-    return add_value(ctx, value ? KIND_TRUE : KIND_FALSE, NULL, 0);
-}
-
-static int on_number(void *ctx, const char *ptr, size_t len)
-{
-    return add_value(ctx, KIND_NUMBER, ptr, len);
-}
-
-static int on_string(void *ctx, const unsigned char *ptr, size_t len)
-{
-    return add_value(ctx, KIND_STRING, ptr, len);
-}
-
-static int on_start_map(void *ctx)
-{
-    return add_value(ctx, KIND_OBJECT, NULL, 0);
-}
-
-static int on_map_key(void *ctx, const unsigned char *ptr, size_t len)
-{
-    struct tree *tree = ctx;
-    assert(tree->depth > 0);
-    struct level *level = &tree->levels[tree->depth - 1];
-    return keep_bytes(tree, ptr, len, &level->name_at, &level->name_len) ? GO_ON : STOP;
-}
-
-static int on_end_map(void *ctx)
-{
-    struct tree *tree = ctx;
-    assert(tree->depth > 0);
-    struct level *level = &tree->levels[--tree->depth];
-    return sort_members(tree, &tree->nodes[level->node]) ? GO_ON : STOP;
-}
-
-static int on_start_array(void *ctx)
-{
-    return add_value(ctx, KIND_ARRAY, NULL, 0);
-}
-
-static int on_end_array(void *ctx)
-{
-    struct tree *tree = ctx;
-    assert(tree->depth > 0);
-    tree->depth--;
-    return GO_ON;
-}
-
-static const yajl_callbacks callbacks = {
-    .yajl_null = on_null,
-    .yajl_boolean = on_boolean,
-    .yajl_number = on_number,
-    .yajl_string = on_string,
-    .yajl_start_map = on_start_map,
-    .yajl_map_key = on_map_key,
-    .yajl_end_map = on_end_map,
-    .yajl_start_array = on_start_array,
-    .yajl_end_array = on_end_array,
-};
 
 /* Fills the tree; *accepted tells whether the text has a canonical form. */
 static once_result parse(once_span text, struct tree *tree, bool *accepted)
 {
-    struct once_json_arena arena;
-    if (!once_json_arena_init(&arena, text.len))
-        return ONCE_NO_MEMORY;
-    yajl_alloc_funcs memory = once_json_arena_funcs(&arena);
-    yajl_handle yajl = yajl_alloc(&callbacks, &memory, tree);
-    yajl_status status = yajl_parse(yajl, text.ptr, text.len);
-    if (status == yajl_status_ok)
-        status = yajl_complete_parse(yajl);
-    *accepted = status == yajl_status_ok;
-    yajl_free(yajl);
-    once_json_arena_release(&arena);
+    once_result r = once_json_parse(text, on_event, tree, NULL);
+    *accepted = r == ONCE_OK;
     assert(!*accepted || (tree->result == ONCE_OK && tree->depth == 0 && tree->count > 0));
-    return tree->result;
+    return r == ONCE_NO_MEMORY ? r : tree->result;
 }
 
 /* ---------------------------------------------------------------- 3. the output */
@@ -345,16 +283,16 @@ static void write_string(struct once_buf *out, once_span text)
 static void write_begin(struct once_buf *out, const struct tree *tree, const struct node *node)
 {
     static const once_span words[] = {
-        [KIND_NULL] = ONCE_LIT("null"), [KIND_TRUE] = ONCE_LIT("true"), [KIND_FALSE] = ONCE_LIT("false"),
-        [KIND_ARRAY] = ONCE_LIT("["),   [KIND_OBJECT] = ONCE_LIT("{"),
+        [ONCE_JSON_NULL] = ONCE_LIT("null"), [ONCE_JSON_TRUE] = ONCE_LIT("true"), [ONCE_JSON_FALSE] = ONCE_LIT("false"),
+        [ONCE_JSON_ARRAY] = ONCE_LIT("["),   [ONCE_JSON_OBJECT] = ONCE_LIT("{"),
     };
     if (node->named) {
         write_string(out, string_at(tree, node->name_at, node->name_len));
         once_buf_add_byte(out, ':');
     }
-    if (node->kind == KIND_STRING)
+    if (node->kind == ONCE_JSON_STRING)
         write_string(out, string_at(tree, node->at, node->len));
-    else if (node->kind == KIND_NUMBER)
+    else if (node->kind == ONCE_JSON_NUMBER)
         once_buf_add(out, string_at(tree, node->at, node->len));
     else
         once_buf_add(out, words[node->kind]);
@@ -362,8 +300,8 @@ static void write_begin(struct once_buf *out, const struct tree *tree, const str
 
 static void write_end(struct once_buf *out, const struct node *node)
 {
-    if (node->kind == KIND_ARRAY || node->kind == KIND_OBJECT)
-        once_buf_add_byte(out, node->kind == KIND_ARRAY ? ']' : '}');
+    if (node->kind == ONCE_JSON_ARRAY || node->kind == ONCE_JSON_OBJECT)
+        once_buf_add_byte(out, node->kind == ONCE_JSON_ARRAY ? ']' : '}');
 }
 
 /* `index`, or the first sibling after it that is not excluded, or NONE. */

@@ -11,13 +11,13 @@
  *               bare   = 1*255( %x21-7E except DQUOTE "," ";" )
  *
  * Decided:  - A space is legal in an sf-string but no key has one: keys are 1 to 255
- *             visible characters (DESIGN 9), and a space that one hop trims and the
+ *             visible characters, and a space that one hop trims and the
  *             next does not would make two keys of one.
  *           - Parameters ("abc";v=1) are refused. RFC 9651 lets a field ignore what it
  *             does not define, but nobody defines any here: a client that sends them
  *             means something that we would drop without telling.
  *           - A comma outside quotes is a list, or two field lines that a hop joined:
- *             not an Item, hence no key (M1), rather than a key made of two.
+ *             not an Item, hence no key, rather than a key made of two.
  * Errors:   ONCE_INVALID, saying what is wrong at which byte of the field, counted from 1.
  *           Bytes of the field are never echoed but as a number: they may be a secret.
  * Callers:  the gateway, the daemon and the CLI, with bytes straight from a client.

@@ -12,7 +12,7 @@
  *     14+H+S  8     XXH64 of everything before it, seeded with the seal
  *
  * The seal binds the bytes to their row: record id, fence, state, status. A flipped
- * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (F14). The
+ * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (FAULT-14). The
  * encoding of the same outcome is always the same bytes, which is how a repeated
  * finish recognises itself.
  */

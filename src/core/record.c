@@ -82,6 +82,27 @@ once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now
     return now + retention_ms;
 }
 
+enum once_arm once_arm_of_state(enum once_state state)
+{
+    switch (state) {
+    case ONCE_STATE_SUCCEEDED:
+    case ONCE_STATE_FAILED:
+        return ONCE_ARM_REPLAY;
+    case ONCE_STATE_UNKNOWN:
+        return ONCE_ARM_UNKNOWN;
+    case ONCE_STATE_RUNNING:
+        return ONCE_ARM_IN_PROGRESS;
+    default:
+        return ONCE_ARM_FENCED; /* the record is gone */
+    }
+}
+
+bool once_record_is_same_operation(const struct once_record *record, const struct once_fingerprint *fingerprint,
+                                   once_time created_at)
+{
+    return record->created_at == created_at && memcmp(&record->fingerprint, fingerprint, sizeof *fingerprint) == 0;
+}
+
 const char *once_record_fault(const struct once_record *r)
 {
     if (r->grant.fence == 0)

@@ -45,6 +45,16 @@ void once_record_expire_body(struct once_record *record);
 /* When an outcome finished at `now` expires. Unknown waits for a person (K7). */
 once_time once_expiry(enum once_state state, int64_t retention_ms, once_time now);
 
+/* The answer to a caller whose attempt lost the record, by the state the record is in now: FENCED if there is no
+ * record. */
+enum once_arm once_arm_of_state(enum once_state state);
+
+/* Does the record still stand for the operation that was claimed with this fingerprint and first created then? The key
+ * may by now stand for another request, or for the same one after its record expired: that record is not an answer to
+ * the caller (K5, K6; SAME_OPERATION in docs/internals/model.md). */
+bool once_record_is_same_operation(const struct once_record *record, const struct once_fingerprint *fingerprint,
+                                   once_time created_at);
+
 /* Says what is impossible about a record that was read, or NULL. */
 const char *once_record_fault(const struct once_record *record);
 

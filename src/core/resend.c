@@ -12,150 +12,7 @@ enum { FLAG_NEEDS_IDENTITY = 1, FLAG_IDENTITY = 2, FLAG_PROBE = 4, FLAG_PARTIAL 
 
 enum { METHOD_LEN_MAX = 32, TARGET_LEN_MAX = 32 << 10 };
 
-/* ------------------------------------------------------------------ names */
-
-static bool is_one_of(once_span name, const char *const *names)
-{
-    for (; *names != NULL; names++)
-        if (strlen(*names) == name.len && strncasecmp(*names, (const char *)name.ptr, name.len) == 0)
-            return true;
-    return false;
-}
-
-bool once_header_is_secret(once_span name)
-{
-    static const char *const names[] = {
-        "authorization",
-        "proxy-authorization",
-        "proxy-authenticate",
-        "www-authenticate",
-        "authentication-info",
-        "cookie",
-        "cookie2",
-        "set-cookie",
-        "set-cookie2",
-        "api-key",
-        "apikey",
-        "x-api-key",
-        "x-api-token",
-        "x-access-token",
-        "x-auth-key",
-        "x-auth-token",
-        "x-auth-request-access-token",
-        "x-token",
-        "x-shopify-access-token",
-        "ocp-apim-subscription-key",
-        "cf-access-jwt-assertion",
-        "x-amzn-oidc-data",
-        "x-authorization",
-        "x-amz-security-token",
-        "x-goog-iap-jwt-assertion",
-        "x-csrf-token",
-        "x-xsrf-token",
-        "x-session-token",
-        "x-forwarded-access-token",
-        "x-forwarded-client-cert",
-        "x-ssl-client-cert",
-        "x-client-cert",
-        "client-cert",
-        "x-vault-token",
-        "private-token",
-        "dpop",
-        NULL,
-    };
-    return is_one_of(name, names);
-}
-
-const char *const *once_header_credentials(void)
-{
-    static const char *const names[] = {
-        "Authorization",
-        "Proxy-Authorization",
-        "Cookie",
-        "Api-Key",
-        "Apikey",
-        "X-Api-Key",
-        "X-Api-Token",
-        "X-Access-Token",
-        "X-Auth-Key",
-        "X-Auth-Token",
-        "X-Auth-Request-Access-Token",
-        "X-Token",
-        "X-Shopify-Access-Token",
-        "Ocp-Apim-Subscription-Key",
-        "Cf-Access-Jwt-Assertion",
-        "X-Amzn-Oidc-Data",
-        "X-Authorization",
-        "X-Amz-Security-Token",
-        "X-Goog-Iap-Jwt-Assertion",
-        "X-Session-Token",
-        "X-Forwarded-Access-Token",
-        "X-Forwarded-Client-Cert",
-        "X-SSL-Client-Cert",
-        "X-Client-Cert",
-        "Client-Cert",
-        "X-Vault-Token",
-        "Private-Token",
-        "X-Forwarded-User", /* names that a proxy before the gateway gives who it let in */
-        "X-Forwarded-Email",
-        "X-Auth-Request-User",
-        "X-Amzn-Oidc-Identity",
-        NULL,
-    };
-    return names;
-}
-
-bool once_header_is_of_one_hop(once_span name)
-{
-    static const char *const names[] = {
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "content-length",
-        "expect",
-        "date",
-        "via",
-        "once-key",
-        "once-record",
-        "once-fence",
-        "once-attempt",
-        "forwarded",
-        "range",
-        "http2-settings",
-        "once-checkpoint",
-        "once-recovery-point",
-        NULL,
-    };
-    return is_one_of(name, names);
-}
-
-static bool is_token(once_span s)
-{
-    for (size_t i = 0; i < s.len; i++)
-        if (s.ptr[i] <= 0x20 || s.ptr[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", s.ptr[i]) != NULL)
-            return false;
-    return s.len > 0;
-}
-
-/* ------------------------------------------------------------------ lines */
-
-bool once_header_line(once_span *lines, once_span *name, once_span *value)
-{
-    once_span line;
-    if (lines->len == 0)
-        return false;
-    once_span_cut(*lines, '\n', &line, lines);
-    once_span_cut(line, ':', name, value);
-    while (value->len > 0 && value->ptr[0] == ' ')
-        *value = once_span_skip(*value, 1);
-    while (value->len > 0 && strchr("\r \t", value->ptr[value->len - 1]) != NULL)
-        value->len--;
-    return true;
-}
+/* ------------------------------------------------------------------ checks */
 
 static const char *lines_fault(once_span lines)
 {
@@ -164,7 +21,7 @@ static const char *lines_fault(once_span lines)
         if (!once_span_cut(lines, '\n', &line, &lines) || line.len < 2 || line.ptr[line.len - 1] != '\r')
             return "a header line without its end";
         line.len--;
-        if (!once_span_cut(line, ':', &name, &value) || !is_token(name))
+        if (!once_span_cut(line, ':', &name, &value) || !once_header_is_token(name))
             return "a header without a name";
         for (size_t i = 0; i < value.len; i++)
             if ((value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
@@ -181,7 +38,7 @@ static const char *names_fault(once_span names)
 {
     while (names.len > 0) {
         once_span name;
-        if (!once_span_cut(names, '\n', &name, &names) || !is_token(name))
+        if (!once_span_cut(names, '\n', &name, &names) || !once_header_is_token(name))
             return "the name of a header that is none";
         if (once_header_is_secret(name))
             return "credentials among what is kept of an answer";
@@ -242,9 +99,9 @@ static const char *probe_fault(const struct once_resend *r)
 
 static const char *fault_of(const struct once_resend *r)
 {
-    if (!is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
+    if (!once_header_is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
         return "an upstream without a name";
-    if (!is_token(r->method) || r->method.len > METHOD_LEN_MAX)
+    if (!once_header_is_token(r->method) || r->method.len > METHOD_LEN_MAX)
         return "a method that is none";
     const char *fault = target_fault(r->target);
     if (fault == NULL)

@@ -18,7 +18,7 @@
 #ifndef ONCE_CORE_RESEND_H
 #define ONCE_CORE_RESEND_H
 
-#include "core/buf.h"
+#include "core/header.h"
 
 enum { ONCE_RESEND_STATUS_COUNT = 600, ONCE_RESEND_FINAL_LEN = ONCE_RESEND_STATUS_COUNT / 8 };
 enum { ONCE_UPSTREAM_NAME_LEN_MAX = 64 };
@@ -43,20 +43,9 @@ static inline bool once_resend_is_final(const struct once_resend *r, int status)
     return status >= 0 && status < ONCE_RESEND_STATUS_COUNT && (r->final[status / 8] >> (status % 8) & 1) != 0;
 }
 
-/* Does a header of this name say who somebody is? */
-bool once_header_is_secret(once_span name);
-/* The names, up to a NULL, of headers by which a service knows its caller, and which are the same when he asks
- * again. So neither tokens against forgery nor proofs of possession, which are new with every request. */
-const char *const *once_header_credentials(void);
-/* Is it about one connection, or made anew for every request? */
-bool once_header_is_of_one_hop(once_span name);
-
 /* Appends it; buf->result says whether there was room. */
 void once_resend_put(struct once_buf *buf, const struct once_resend *resend);
 /* Spans point into `bytes`. ONCE_INVALID: it is none. */
 once_result once_resend_get(once_span bytes, struct once_resend *out, struct once_error *err);
-
-/* The lines of `lines` one after the other; false after the last. Only for what once_resend_get() accepted. */
-bool once_header_line(once_span *lines, once_span *name, once_span *value);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <strings.h>
 
 static inline once_span once_span_of(const void *ptr, size_t len)
 {
@@ -25,6 +26,12 @@ static inline once_span once_span_str(const char *s)
 static inline bool once_span_equal(once_span a, once_span b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+/* Letters of ASCII are equal in both cases. */
+static inline bool once_span_equal_nocase(once_span a, once_span b)
+{
+    return a.len == b.len && (a.len == 0 || strncasecmp((const char *)a.ptr, (const char *)b.ptr, a.len) == 0);
 }
 
 /* By their bytes; a prefix comes first. */

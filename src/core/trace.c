@@ -2,6 +2,7 @@
 #include "core/trace.h"
 
 #include "core/buf.h"
+#include "core/header.h"
 #include "core/span.h"
 #include "core/utf8.h"
 
@@ -133,22 +134,10 @@ void once_trace_text(once_span bytes, char out[ONCE_TRACE_TEXT_LEN])
 
 /* ------------------------------------------------------------------ among header lines */
 
-static bool is_blank(uint8_t c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
 static bool is_traceparent(once_span line, once_span *value)
 {
     once_span name;
-    if (!once_span_cut(line, ':', &name, value) || name.len != 11 ||
-        strncasecmp((const char *)name.ptr, "traceparent", 11) != 0)
-        return false;
-    while (value->len > 0 && is_blank(value->ptr[0]))
-        *value = once_span_skip(*value, 1);
-    while (value->len > 0 && is_blank(value->ptr[value->len - 1]))
-        value->len--;
-    return true;
+    return once_header_line(&line, &name, value) && once_header_is(name, "traceparent");
 }
 
 bool once_trace_find(once_span lines, struct once_trace *out)

@@ -30,7 +30,7 @@ once_result lease_keeper_create(struct once *once, struct lease_keeper **out, st
 void lease_keeper_free(struct lease_keeper *lease_keeper);
 
 /* `asked`: when the grant was asked for, by once_os_lease_ms(). The store counts the lease from some time after that,
- * so whoever counts from there never thinks that it holds what the store has given to another (F38). */
+ * so whoever counts from there never thinks that it holds what the store has given to another (FAULT-38). */
 once_result lease_keeper_add(struct lease_keeper *lease_keeper, struct kept_lease *kept_lease, struct once_grant grant,
                              int64_t lease_ms, once_time asked, struct once_error *err);
 bool lease_keeper_is_held(const struct kept_lease *kept_lease);

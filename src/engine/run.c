@@ -83,28 +83,11 @@ static once_result until_stored(struct once_attempt *a, const struct once_reques
     }
 }
 
-static enum once_arm arm_of_state(enum once_state state)
-{
-    switch (state) {
-    case ONCE_STATE_SUCCEEDED:
-    case ONCE_STATE_FAILED:
-        return ONCE_ARM_REPLAY;
-    case ONCE_STATE_UNKNOWN:
-        return ONCE_ARM_UNKNOWN;
-    case ONCE_STATE_RUNNING:
-        return ONCE_ARM_IN_PROGRESS;
-    default:
-        return ONCE_ARM_FENCED; /* the record is gone */
-    }
-}
-
-/* By now the key may stand for another request, or for this one in another life: that record is not our answer, and
- * as far as we are concerned ours is gone (K5, K6; SAME_OPERATION in docs/internals/model.md). */
+/* The record of another operation is not our answer: ours is gone. */
 static void keep_same_operation(const struct once_attempt *a, struct once_reply *fenced)
 {
     const struct once_record *own = &a->grant.record, *now = &fenced->record;
-    if (now->state == ONCE_STATE_NONE || (now->created_at == own->created_at &&
-                                          memcmp(&now->fingerprint, &own->fingerprint, sizeof own->fingerprint) == 0))
+    if (now->state == ONCE_STATE_NONE || once_record_is_same_operation(now, &own->fingerprint, own->created_at))
         return;
     once_reply_release(fenced);
     *fenced = (struct once_reply){ .arm = ONCE_ARM_FENCED };
@@ -125,7 +108,7 @@ static once_result answer_superseded(struct once_attempt *a, struct once_reply *
             keep_same_operation(a, fenced);
     }
     if (r == ONCE_OK) {
-        fenced->arm = arm_of_state(fenced->record.state);
+        fenced->arm = once_arm_of_state(fenced->record.state);
         *reply = *fenced;
         *fenced = (struct once_reply){ .arm = ONCE_ARM_NONE };
     }
@@ -152,7 +135,7 @@ static once_result finish(struct once_attempt *a, const struct once_outcome *out
     record.headers = outcome->headers;
     record.body = outcome->body;
     once_reply_release(&ended);
-    return once_reply_set(reply, arm_of_state(record.state), &record, err);
+    return once_reply_set(reply, once_arm_of_state(record.state), &record, err);
 }
 
 static once_result give_back(struct once_attempt *a, struct once_reply *reply, struct once_error *err)
@@ -191,7 +174,7 @@ static once_result execute(struct once_attempt *a, const struct once_run_options
 }
 
 /* The answer took its time, or the claim waited for another's outcome: when the lease began is not known, so it begins
- * anew. F38: whoever cannot be sure to hold it does not work. */
+ * anew. FAULT-38: whoever cannot be sure to hold it does not work. */
 static once_result make_sure(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
                              struct once_error *err)
 {

@@ -42,29 +42,24 @@ once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_spa
     return flow_checkpoint_encode(&flow_checkpoint, &a->checkpoint, err);
 }
 
+once_result attempt_begin(struct attempt *a, struct once_error *err)
+{
+    once_result r = a->db->ops->begin(a->db, err);
+    if (r == ONCE_OK)
+        ONCE_CRASH_POINT("flow.begun");
+    return r;
+}
+
+enum flow_fate attempt_commit(struct attempt *a, const struct flow_change *mark, struct once_error *err)
+{
+    ONCE_CRASH_POINT("flow.written");
+    enum flow_fate fate = a->db->ops->commit(a->db, mark, err);
+    if (fate == FLOW_COMMITTED)
+        ONCE_CRASH_POINT("flow.committed");
+    return fate;
+}
+
 /* ------------------------------------------------------------------ answers */
-
-static enum once_arm arm_of(const struct once_record *record)
-{
-    switch (record->state) {
-    case ONCE_STATE_SUCCEEDED:
-    case ONCE_STATE_FAILED:
-        return ONCE_ARM_REPLAY;
-    case ONCE_STATE_UNKNOWN:
-        return ONCE_ARM_UNKNOWN;
-    case ONCE_STATE_RUNNING:
-        return ONCE_ARM_IN_PROGRESS;
-    default:
-        return ONCE_ARM_FENCED; /* the record is gone */
-    }
-}
-
-/* K5, K6: by now the key may stand for another request, or for this one in another life. */
-static bool is_same_operation(const struct attempt *a, const struct once_record *record)
-{
-    return record->created_at == a->created_at &&
-           memcmp(&record->fingerprint, &a->fingerprint, sizeof a->fingerprint) == 0;
-}
 
 once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, struct once_error *err)
 {
@@ -75,11 +70,11 @@ once_result attempt_answer_fenced(struct attempt *a, struct once_reply *reply, s
         r = a->db->ops->lookup(a->db, a->tenant, a->key, reply, err);
         a->db->ops->rollback(a->db);
     }
-    if (r == ONCE_OK && !is_same_operation(a, &reply->record)) {
+    if (r == ONCE_OK && !once_record_is_same_operation(&reply->record, &a->fingerprint, a->created_at)) {
         once_reply_release(reply);
         reply->arm = ONCE_ARM_FENCED;
     } else if (r == ONCE_OK) {
-        reply->arm = arm_of(&reply->record);
+        reply->arm = once_arm_of_state(reply->record.state);
         reply->retry_after_ms = reply->arm == ONCE_ARM_IN_PROGRESS ? a->lease_ms : 0;
     }
     return r;
@@ -94,7 +89,7 @@ once_result attempt_answer_finished(struct attempt *a, const struct once_record 
     record.key = a->key;
     record.headers = outcome->headers;
     record.body = outcome->body;
-    return once_reply_set(reply, arm_of(&record), &record, err);
+    return once_reply_set(reply, once_arm_of_state(record.state), &record, err);
 }
 
 once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *why, struct once_reply *reply,
@@ -140,21 +135,18 @@ static once_result end(struct attempt *a, const struct ending *e, struct once_re
 {
     const struct flow_ops *ops = a->db->ops;
     struct once_reply written = { .arm = ONCE_ARM_NONE };
-    once_result r = ops->begin(a->db, err);
+    once_result r = attempt_begin(a, err);
     if (r != ONCE_OK)
         return r;
-    ONCE_CRASH_POINT("flow.begun");
     r = write_ending(a, e, &written, err);
     if (r != ONCE_OK || written.arm != ONCE_ARM_DONE) {
         ops->rollback(a->db);
         once_reply_release(&written);
         return r != ONCE_OK ? r : attempt_answer_fenced(a, reply, err);
     }
-    ONCE_CRASH_POINT("flow.written");
     struct flow_change mark = { .grant = a->grant, .finishes = e->outcome != NULL };
-    switch (ops->commit(a->db, &mark, err)) {
+    switch (attempt_commit(a, &mark, err)) {
     case FLOW_COMMITTED:
-        ONCE_CRASH_POINT("flow.committed");
         if (e->outcome != NULL) {
             r = attempt_answer_finished(a, &written.record, e->outcome, reply, err);
         } else {
@@ -326,10 +318,9 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
     struct once_reply flow_checkpoint = { .arm = ONCE_ARM_NONE };
     const char *escalate = NULL;
     once_time asked = once_os_lease_ms();
-    once_result r = ops->begin(a->db, err);
+    once_result r = attempt_begin(a, err);
     if (r != ONCE_OK)
         return over(r, result);
-    ONCE_CRASH_POINT("flow.begun");
     r = get(a, entry, &before, &got, err);
     bool ours = r == ONCE_OK && got.arm == ONCE_ARM_EXECUTE;
     if (ours)
@@ -342,10 +333,8 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
         *reply = got;
         got = (struct once_reply){ .arm = ONCE_ARM_NONE };
     } else {
-        ONCE_CRASH_POINT("flow.written");
-        enum flow_fate fate = ops->commit(a->db, &mark, err);
+        enum flow_fate fate = attempt_commit(a, &mark, err);
         if (fate == FLOW_COMMITTED) {
-            ONCE_CRASH_POINT("flow.committed");
             flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
             a->report->executed = true;
             attempt_next = ATTEMPT_CONTINUES;

@@ -3,8 +3,8 @@
  *
  * A round walks the records from the newest to the oldest, a bounded number a step. What is running with its
  * lease over, or failed and may be tried again and is due, is taken over just as it was seen: a
- * compare-and-set on its fence, so that of two completers and a client one gets it (FAULTS, the model's
- * lessons: a completer never inserts, and never replays).
+ * compare-and-set on its fence, so that of two completers and a client one gets it. A completer
+ * never inserts and never replays (docs/internals/model.md, ONLY_TAKES).
  *
  * A round need not go back to where nothing is left to do: below the oldest unfinished record of the round before,
  * unless a claim with a smaller fence was not committed then (PostgreSQL). So it goes at least to where the newest

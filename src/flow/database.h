@@ -55,7 +55,8 @@ struct flow_ops {
     once_result (*list)(struct once_flow_db *db, uint64_t before, struct once_page *page, once_time *now,
                         struct once_error *err);
 
-    once_result (*renew)(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
+    /* Extends the lease in a transaction of its own. */
+    once_result (*renew)(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                          struct once_error *err);
     void (*close)(struct once_flow_db *db);
 };

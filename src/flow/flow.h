@@ -75,6 +75,9 @@ once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *wh
 once_result attempt_answer_finished(struct attempt *a, const struct once_record *finished,
                                     const struct once_outcome *outcome, struct once_reply *reply,
                                     struct once_error *err);
+/* A transaction of the attempt: begins it; commits it. Both pass crash points. */
+once_result attempt_begin(struct attempt *a, struct once_error *err);
+enum flow_fate attempt_commit(struct attempt *a, const struct flow_change *mark, struct once_error *err);
 /* Encodes what is kept, with this state and these flags. */
 once_result attempt_encode_checkpoint(struct attempt *a, uint8_t flags, once_span state, struct once_error *err);
 

@@ -15,6 +15,16 @@ static once_time renew_after(const struct flow_lease_keeper *k, int64_t parts)
     return once_os_lease_ms() + (part > 0 ? part : 1);
 }
 
+once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
+                       struct once_error *err)
+{
+    struct once_reply reply = { .arm = ONCE_ARM_NONE };
+    once_result r = db->ops->renew(db, grant, lease_ms, &reply, err);
+    *fenced = r == ONCE_OK && reply.arm != ONCE_ARM_DONE;
+    once_reply_release(&reply);
+    return r;
+}
+
 /* Without the lock: the database may take its time. */
 static void renew(struct flow_lease_keeper *k)
 {
@@ -24,7 +34,7 @@ static void renew(struct flow_lease_keeper *k)
     pthread_mutex_unlock(&k->lock);
     bool fenced = false;
     once_time asked = once_os_lease_ms();
-    once_result r = k->db->ops->renew(k->db, grant, lease_ms, &fenced, NULL);
+    once_result r = flow_renew(k->db, grant, lease_ms, &fenced, NULL);
     pthread_mutex_lock(&k->lock);
     k->busy = false;
     if (r != ONCE_OK) { /* trouble: the lease may still be there when it is over */

@@ -29,6 +29,10 @@ struct flow_lease_keeper {
     atomic_bool fenced;
 };
 
+/* Extends the lease by `lease_ms` from now. ONCE_OK and *fenced: another attempt has taken over. */
+once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
+                       struct once_error *err);
+
 void flow_lease_keeper_init(struct flow_lease_keeper *k, struct once_flow_db *db);
 void flow_lease_keeper_release(struct flow_lease_keeper *k);
 

@@ -7,7 +7,7 @@
  * once.advance), and once.extend wants it too. After that, the record tells. Only one of the threads
  * uses it at a time: the keeper's during a call, the caller's outside of one.
  *
- * A WARNING during COMMIT means that it may not be where it should be (FAULTS E6): then a barrier must
+ * A WARNING during COMMIT means that it may not be where it should be (FACT-6): then a barrier must
  * pass without one.
  */
 #include "core/err.h"
@@ -280,9 +280,10 @@ static once_result exec_aside(struct flow_postgres *f, const char *sql, struct o
 
 /* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. That and the isolation are
  * for this transaction only: a pooler may give the session to others. */
-static once_result extend_aside(struct flow_postgres *f, struct once_grant grant, int64_t lease_ms,
-                                struct once_reply *reply, struct once_error *err)
+static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
+                         struct once_error *err)
 {
+    struct flow_postgres *f = own(db);
     once_result r = open_side(f, err);
     if (r == ONCE_OK)
         r = exec_aside(f, "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'", err);
@@ -294,16 +295,6 @@ static once_result extend_aside(struct flow_postgres *f, struct once_grant grant
         PQfinish(f->side); /* whatever state it is in */
         f->side = NULL;
     }
-    return r;
-}
-
-static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
-                         struct once_error *err)
-{
-    struct once_reply reply = { .arm = ONCE_ARM_NONE };
-    once_result r = extend_aside(own(db), grant, lease_ms, &reply, err);
-    *fenced = r == ONCE_OK && reply.arm != ONCE_ARM_DONE;
-    once_reply_release(&reply);
     return r;
 }
 
@@ -370,7 +361,7 @@ static enum flow_fate look(struct flow_postgres *f, const struct flow_change *ma
     enum flow_fate fate = FLOW_UNSURE;
     PQfinish(f->side); /* the server may be another by now */
     f->side = NULL;
-    once_result r = extend_aside(f, mark->grant, 0, &reply, err);
+    once_result r = renew(&f->base, mark->grant, 0, &reply, err);
     const struct once_record *record = &reply.record;
     if (r == ONCE_OK && reply.arm == ONCE_ARM_FENCED && record->grant.fence == 0) {
         fate = FLOW_UNSURE; /* a first claim that is not committed yet holds nothing that could be waited for */

@@ -3,11 +3,11 @@
  *
  * Every transaction is a BEGIN IMMEDIATE: what was looked at stays so until COMMIT. Leases are renewed on
  * the same connection, because a second one that writes at the same time is what Debian's SQLite
- * 3.40.1 cannot stand in WAL mode (FAULTS E4): the keeper's thread holds the connection's mutex for the
+ * 3.40.1 cannot stand in WAL mode (FACT-4): the keeper's thread holds the connection's mutex for the
  * whole of its transaction, so that nothing of the caller's gets into it.
  *
  * K10: an I/O error during COMMIT cannot be settled on this connection: in WAL mode what failed may be
- * there after it is opened anew (FAULTS E2). That is FLOW_UNSURE.
+ * there after it is opened anew (FACT-2). That is FLOW_UNSURE.
  */
 #include "core/err.h"
 #include "core/span.h"
@@ -129,22 +129,19 @@ static once_result list(struct once_flow_db *db, uint64_t before, struct once_pa
     return r;
 }
 
-static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
+static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                          struct once_error *err)
 {
     sqlite3_mutex *mutex = sqlite3_db_mutex(own(db)->handle);
-    struct once_reply reply = { .arm = ONCE_ARM_NONE };
     sqlite3_mutex_enter(mutex);
     once_result r = is_idle(db) ? begin(db, err) : once_fail(err, ONCE_BUSY, "a call has opened a transaction");
     if (r == ONCE_OK) {
-        r = once_sqlite_extend(own(db)->bound, grant, lease_ms, &reply, err);
+        r = once_sqlite_extend(own(db)->bound, grant, lease_ms, reply, err);
         if (r == ONCE_OK && commit(db, NULL, err) != FLOW_COMMITTED)
             r = ONCE_UNAVAILABLE;
         rollback(db);
     }
     sqlite3_mutex_leave(mutex);
-    *fenced = r == ONCE_OK && reply.arm != ONCE_ARM_DONE;
-    once_reply_release(&reply);
     return r;
 }
 

@@ -147,26 +147,23 @@ static enum attempt_next do_local(struct attempt *a, once_result *result, struct
     enum attempt_next attempt_next = ATTEMPT_ENDED;
     bool fenced = false;
     once_time asked = once_os_lease_ms();
-    *result = ops->begin(a->db, err);
+    *result = attempt_begin(a, err);
     if (*result != ONCE_OK)
         goto out;
-    ONCE_CRASH_POINT("flow.begun");
     if (!work(a, step, &s, &fenced, &written, err)) {
         ops->rollback(a->db);
         *result = fenced ? attempt_answer_fenced(a, reply, err) : attempt_postpone(a, s.why, reply, err);
         goto out;
     }
-    ONCE_CRASH_POINT("flow.written");
     char point[ONCE_POINT_LEN_MAX + 1];
     flow_point(a->flow, step->name, false, point);
     struct flow_change mark = { .grant = a->grant, .finishes = s.how == END_FINISH };
     mark.point = mark.finishes ? once_span_of(NULL, 0) : once_span_str(point);
-    enum flow_fate fate = ops->commit(a->db, &mark, err);
+    enum flow_fate fate = attempt_commit(a, &mark, err);
     if (fate != FLOW_COMMITTED) {
         *result = attempt_after(a, fate, err != NULL ? err->text : "a phase could not be committed", reply, err);
         goto out;
     }
-    ONCE_CRASH_POINT("flow.committed");
     a->report->phases++;
     if (s.how == END_FINISH) {
         *result = attempt_answer_finished(a, &written.record, &s.outcome, reply, err);
@@ -222,24 +219,21 @@ static enum attempt_next write_intent(struct attempt *a, const struct once_flow_
     struct once_reply written = { .arm = ONCE_ARM_NONE };
     enum attempt_next attempt_next = ATTEMPT_ENDED;
     once_time asked = once_os_lease_ms();
-    *result = ops->begin(a->db, err);
+    *result = attempt_begin(a, err);
     if (*result != ONCE_OK)
         return ATTEMPT_ENDED;
-    ONCE_CRASH_POINT("flow.begun");
     once_result r = attempt_encode_checkpoint(a, a->flags, once_buf_span(&a->state), err);
     if (r == ONCE_OK)
         r = ops->advance(a->db, a->grant, once_span_str(point), once_buf_span(&a->checkpoint), &written, err);
     struct flow_change mark = { .grant = a->grant, .point = once_span_str(point) };
     enum flow_fate fate = FLOW_NOT_COMMITTED;
     if (r == ONCE_OK && written.arm == ONCE_ARM_DONE) {
-        ONCE_CRASH_POINT("flow.written");
-        fate = ops->commit(a->db, &mark, err);
+        fate = attempt_commit(a, &mark, err);
     } else {
         ops->rollback(a->db);
         fate = r == ONCE_OK ? FLOW_FENCED : FLOW_NOT_COMMITTED;
     }
     if (fate == FLOW_COMMITTED) {
-        ONCE_CRASH_POINT("flow.committed");
         memcpy(a->point, point, sizeof a->point);
         flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
         attempt_next = ATTEMPT_CONTINUES;
@@ -250,7 +244,7 @@ static enum attempt_next write_intent(struct attempt *a, const struct once_flow_
     return attempt_next;
 }
 
-/* F38: whoever cannot be sure to hold the record does not send. */
+/* FAULT-38: whoever cannot be sure to hold the record does not send. */
 static once_result make_sure(struct attempt *a, bool *fenced, struct once_error *err)
 {
     struct flow_lease_keeper *keeper = &a->db->keeper;
@@ -258,7 +252,7 @@ static once_result make_sure(struct attempt *a, bool *fenced, struct once_error 
     if (flow_lease_keeper_is_held(keeper, a->lease_ms / 2))
         return ONCE_OK;
     once_time asked = once_os_lease_ms();
-    once_result r = a->db->ops->renew(a->db, a->grant, a->lease_ms, fenced, err);
+    once_result r = flow_renew(a->db, a->grant, a->lease_ms, fenced, err);
     if (r == ONCE_OK && !*fenced)
         flow_lease_keeper_granted(keeper, asked, a->lease_ms);
     return r;

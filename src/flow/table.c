@@ -1,6 +1,7 @@
 /*
  * table.c - a flow's table: is it one, and where in it is a recovery point?
  */
+#include "core/backoff.h"
 #include "core/err.h"
 #include "core/span.h"
 #include "flow/flow.h"
@@ -113,13 +114,12 @@ bool flow_find(const struct once_flow *flow, once_span point, size_t *next, bool
 
 int64_t flow_backoff_ms(const struct once_flow *flow, const uint8_t record[16], uint32_t next)
 {
-    int64_t pause = flow->backoff_ms != 0 ? flow->backoff_ms : ONCE_FLOW_BACKOFF_MS_DEFAULT;
-    int64_t most = flow->backoff_ms_max != 0 ? flow->backoff_ms_max : ONCE_FLOW_BACKOFF_MS_MAX_DEFAULT;
-    for (uint32_t i = 2; i < next && pause < most; i++)
-        pause *= 2;
-    pause = pause < most ? pause : most;
-    /* A record's id is a MAC: its bytes are as good as random. Between half of it and all of it. */
-    uint32_t dice = (uint32_t)record[next % 16] << 8 | record[(next * 5 + 1) % 16];
-    int64_t jittered = pause - pause * dice / (2 * 65536);
-    return jittered > 0 ? jittered : 1;
+    struct once_backoff policy = {
+        flow->backoff_ms != 0 ? flow->backoff_ms : ONCE_FLOW_BACKOFF_MS_DEFAULT,
+        flow->backoff_ms_max != 0 ? flow->backoff_ms_max : ONCE_FLOW_BACKOFF_MS_MAX_DEFAULT,
+        ONCE_JITTER_HALF,
+    };
+    /* A record's id is a MAC: its bytes are as good as random. */
+    uint32_t random = (uint32_t)record[next % 16] << 24 | (uint32_t)record[(next * 5 + 1) % 16] << 16;
+    return once_backoff_ms(policy, next > 2 ? next - 2 : 0, random);
 }

@@ -1,6 +1,7 @@
 /* consumer.c - see consumer.h. */
 #include "messages/consumer.h"
 
+#include "core/backoff.h"
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
@@ -237,7 +238,8 @@ static int64_t backoff(const struct consumer *c, int32_t failures)
 {
     uint32_t random;
     once_os_random(&random, sizeof random);
-    return relay_backoff(c->o.backoff_ms, c->o.backoff_ms_max, failures < 60 ? failures : 60, random);
+    return once_backoff_ms((struct once_backoff){ c->o.backoff_ms, c->o.backoff_ms_max, ONCE_JITTER_FULL },
+                           failures > 0 ? (uint32_t)failures : 0, random);
 }
 
 /* What is to be done after one try; for AGAIN, when. */

@@ -7,7 +7,7 @@
  */
 #include "messages/deliver.h"
 
-#include "core/resend.h"
+#include "core/header.h"
 #include "core/span.h"
 #include "http/http_call.h"
 #include "messages/brokers/headers.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum { ANSWER_MAX = 4096, SAID_MAX = 120 };
-static const int64_t retry_after_max_s = 24 * 3600;
+static const int64_t retry_after_max_ms = 24 * 3600 * 1000;
 
 static void add_escaped(struct once_buf *out, once_span text)
 {
@@ -73,10 +73,7 @@ static void add_own(struct once_buf *out, once_span lines)
             continue;
         if (value.len > 0 && !is_field_text(value, ""))
             continue;
-        once_buf_add(out, name);
-        once_buf_add(out, ONCE_LIT(": "));
-        once_buf_add(out, value);
-        once_buf_add(out, ONCE_LIT("\r\n"));
+        once_header_add(out, name, value);
     }
 }
 
@@ -87,13 +84,10 @@ static bool is_wanted(void *arg)
 
 static int64_t retry_after_ms(once_span headers)
 {
-    once_span name, value;
-    if (!once_header_line(&headers, &name, &value))
-        return 0;
-    char text[16];
-    snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(value));
-    long long s = strtoll(text, NULL, 10); /* a date counts as 0: the backoff decides */
-    return (s < 0 ? 0 : s > retry_after_max_s ? retry_after_max_s : s) * 1000;
+    once_span value;
+    int64_t wait_ms = 0; /* so for a date, too: the backoff decides */
+    bool given = once_header_find(headers, "Retry-After", &value);
+    return given && once_retry_after_seconds(value, retry_after_max_ms, &wait_ms) ? wait_ms : 0;
 }
 
 static enum deliver_end judge(const struct http_answer *a, struct delivery_answer *answer)

@@ -39,7 +39,7 @@ static bool find_header(once_span lines, once_span wanted, once_span *value)
 {
     once_span name;
     while (headers_next(&lines, &name, value))
-        if (name.len == wanted.len && strncasecmp((const char *)name.ptr, (const char *)wanted.ptr, name.len) == 0)
+        if (once_span_equal_nocase(name, wanted))
             return value->len > 0;
     return false;
 }

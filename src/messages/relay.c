@@ -1,6 +1,7 @@
 /* relay.c - see relay.h. */
 #include "messages/relay.h"
 
+#include "core/backoff.h"
 #include "core/err.h"
 #include "core/span.h"
 #include "os/crash_point.h"
@@ -10,20 +11,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-int64_t relay_backoff(int64_t base_ms, int64_t max_ms, int32_t failures, uint32_t random)
-{
-    int64_t ceiling = base_ms;
-    for (int32_t i = 0; i < failures && ceiling < max_ms; i++)
-        ceiling *= 2;
-    ceiling = ceiling < max_ms ? ceiling : max_ms;
-    return (int64_t)((double)ceiling * ((double)random / 4294967296.0));
-}
-
-static int64_t jittered(const struct relay *relay, int64_t max_ms, int32_t failures)
+static int64_t jittered(const struct relay *relay, int64_t max_ms, uint32_t failures)
 {
     uint32_t random;
     once_os_random(&random, sizeof random);
-    return relay_backoff(relay->backoff_ms, max_ms, failures, random);
+    return once_backoff_ms((struct once_backoff){ relay->backoff_ms, max_ms, ONCE_JITTER_FULL }, failures, random);
 }
 
 size_t relay_route_of(const struct relay *relay, once_span topic)
@@ -63,7 +55,7 @@ static void sink_failed(struct relay *relay, struct relay_breaker *b, const char
     if (now < b->until_ms)
         return; /* it was started before that was known */
     int64_t longest = relay->backoff_ms_max < BREAK_MS_MAX ? relay->backoff_ms_max : BREAK_MS_MAX;
-    b->until_ms = now + 1 + jittered(relay, longest, (int32_t)b->failures);
+    b->until_ms = now + 1 + jittered(relay, longest, (uint32_t)b->failures);
     b->failures++;
     snprintf(b->reason, sizeof b->reason, "%s", reason);
 }
@@ -113,8 +105,7 @@ static void end_span(struct relay *relay, const struct relay_item *item, bool co
 static void fail(struct relay *relay, struct relay_item *item, bool refused, int64_t retry_after_ms, const char *reason)
 {
     struct outbox_message *row = item->row;
-    int32_t before = item->message.refusals + row->delays;
-    row->wait_ms = jittered(relay, relay->backoff_ms_max, before < 60 ? before : 60);
+    row->wait_ms = jittered(relay, relay->backoff_ms_max, (uint32_t)item->message.refusals + (uint32_t)row->delays);
     if (retry_after_ms > row->wait_ms)
         row->wait_ms = retry_after_ms;
     row->verdict = !refused                                            ? OUTBOX_UNREACHED

@@ -81,7 +81,4 @@ void relay_outbox_up(struct relay *relay);
 /* One batch. *took: how many messages; 0: there were none. */
 once_result relay_step(struct relay *relay, size_t *took, struct once_error *err);
 
-/* Full jitter: anything from 0 to what doubling gives. `random` is 32 random bits. */
-int64_t relay_backoff(int64_t base_ms, int64_t max_ms, int32_t failures, uint32_t random);
-
 #endif

@@ -1,6 +1,7 @@
 /* relay_loop.c - see relay_loop.h. */
 #include "messages/relay_loop.h"
 
+#include "core/backoff.h"
 #include "os/os.h"
 
 #include <poll.h>
@@ -39,7 +40,7 @@ static void reconnect(struct relay_loop *loop, const struct once_error *why)
     struct once_error err;
     if (why != NULL)
         relay_outbox_down(loop->relay, why);
-    for (int32_t failures = 0; !must_stop(loop); failures++) {
+    for (uint32_t failures = 0; !must_stop(loop); failures++) {
         if (connect_once(loop, &err) == ONCE_OK) {
             relay_outbox_up(loop->relay);
             return;
@@ -48,7 +49,8 @@ static void reconnect(struct relay_loop *loop, const struct once_error *why)
         uint32_t random;
         once_os_random(&random, sizeof random);
         pause_for(loop, RECONNECT_MS_MIN +
-                            relay_backoff(RECONNECT_MS, RECONNECT_MS_MAX, failures < 60 ? failures : 60, random));
+                            once_backoff_ms((struct once_backoff){ RECONNECT_MS, RECONNECT_MS_MAX, ONCE_JITTER_FULL },
+                                            failures, random));
     }
 }
 

@@ -25,7 +25,7 @@ uint64_t once_os_monotonic_ns(void);
 uint64_t once_os_wall_ns(void);
 
 /* CLOCK_BOOTTIME, for leases that this process holds: they go on while the machine sleeps, where CLOCK_MONOTONIC
- * stands still and a holder would believe in a lease that is long over (F38). */
+ * stands still and a holder would believe in a lease that is long over (FAULT-38). */
 once_time once_os_lease_ms(void);
 /* Such a time as a condition variable takes it, by CLOCK_MONOTONIC; after a sleep it is late, so look again. */
 struct timespec once_os_lease_deadline(once_time at);

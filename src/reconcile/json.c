@@ -9,12 +9,11 @@
 
 #include "core/err.h"
 #include "core/json.h"
-#include "core/json_arena.h"
+#include "core/json_events.h"
 #include "core/json_strict.h"
 #include "core/span.h"
 
 #include <assert.h>
-#include <yajl/yajl_parse.h>
 
 enum { PATH_LEN_MAX = 1024 };
 
@@ -38,8 +37,6 @@ struct walk {
     const char *wrong;
 };
 
-enum { STOP = 0, GO_ON = 1 };
-
 bool reconcile_json_is_name(once_span name)
 {
     if (name.len == 0 || name.len >= PATH_LEN_MAX)
@@ -59,15 +56,15 @@ static void path_add(struct walk *walk, uint8_t byte)
     walk->path_len++;
 }
 
-static void path_add_name(struct walk *walk, const uint8_t *name, size_t len)
+static void path_add_name(struct walk *walk, once_span name)
 {
     path_add(walk, '/');
-    for (size_t i = 0; i < len; i++) {
-        if (name[i] == '~' || name[i] == '/') {
+    for (size_t i = 0; i < name.len; i++) {
+        if (name.ptr[i] == '~' || name.ptr[i] == '/') {
             path_add(walk, '~');
-            path_add(walk, name[i] == '~' ? '0' : '1');
+            path_add(walk, name.ptr[i] == '~' ? '0' : '1');
         } else {
-            path_add(walk, name[i]);
+            path_add(walk, name.ptr[i]);
         }
     }
 }
@@ -83,7 +80,7 @@ static void begin_value(struct walk *walk)
     char number[12];
     int len = snprintf(number, sizeof number, "%u", level->next++);
     walk->path_len = level->path_len;
-    path_add_name(walk, (const uint8_t *)number, (size_t)len);
+    path_add_name(walk, once_span_of(number, (size_t)len));
 }
 
 static bool is_named(const struct walk *walk, once_span name)
@@ -109,114 +106,75 @@ static bool is_named(const struct walk *walk, once_span name)
     return at == path.len;
 }
 
-static int take_value(struct walk *walk, const void *ptr, size_t len, bool composite, bool null)
+static bool stop(struct walk *walk, once_result result, const char *wrong)
+{
+    walk->result = result;
+    walk->wrong = wrong;
+    return false;
+}
+
+static bool take_value(struct walk *walk, enum once_json_event event, once_span bytes)
 {
     for (size_t i = 0; i < walk->count; i++) {
         struct reconcile_pick *pick = &walk->picks[i];
         if (!is_named(walk, pick->name))
             continue;
-        if (walk->seen[i]) {
-            walk->result = ONCE_INVALID;
-            walk->wrong = "a member is there twice";
-            return STOP;
-        }
+        if (walk->seen[i])
+            return stop(walk, ONCE_INVALID, "a member is there twice");
         walk->seen[i] = true;
-        if (null)
+        if (event == ONCE_JSON_NULL)
             continue;
         pick->found = true;
-        pick->composite = composite;
+        pick->composite = event == ONCE_JSON_ARRAY || event == ONCE_JSON_OBJECT;
         walk->offsets[i] = walk->memory->len;
-        once_buf_add(walk->memory, once_span_of(ptr, len));
-        pick->value.len = len;
-        if (walk->memory->result != ONCE_OK) {
-            walk->result = walk->memory->result;
-            walk->wrong = "no room for its values";
-            return STOP;
-        }
+        once_buf_add(walk->memory, bytes);
+        pick->value.len = bytes.len;
+        if (walk->memory->result != ONCE_OK)
+            return stop(walk, walk->memory->result, "no room for its values");
     }
-    return GO_ON;
+    return true;
 }
 
-static int on_null(void *ctx)
+static bool begin_container(struct walk *walk, enum once_json_event event)
 {
-    begin_value(ctx);
-    return take_value(ctx, NULL, 0, false, true);
+    if (walk->depth == 0 && event == ONCE_JSON_ARRAY)
+        return stop(walk, ONCE_INVALID, "it is a list, not an object");
+    if (walk->depth > 0 && !take_value(walk, event, once_span_of(NULL, 0)))
+        return false;
+    if (walk->depth == ONCE_JSON_DEPTH_MAX)
+        return stop(walk, ONCE_LIMIT, "it is nested too deeply");
+    walk->levels[walk->depth++] = (struct level){ .path_len = walk->path_len, .array = event == ONCE_JSON_ARRAY };
+    return true;
 }
 
-static int on_boolean(void *ctx, int value)
+static bool on_event(void *arg, enum once_json_event event, once_span bytes)
 {
-    begin_value(ctx);
-    return take_value(ctx, value ? "true" : "false", value ? 4 : 5, false, false);
-}
-
-static int on_number(void *ctx, const char *ptr, size_t len)
-{
-    begin_value(ctx);
-    return take_value(ctx, ptr, len, false, false);
-}
-
-static int on_string(void *ctx, const unsigned char *ptr, size_t len)
-{
-    begin_value(ctx);
-    return take_value(ctx, ptr, len, false, false);
-}
-
-static int on_start(struct walk *walk, bool array)
-{
+    struct walk *walk = arg;
+    switch (event) {
+    case ONCE_JSON_NAME:
+        walk->path_len = walk->levels[walk->depth - 1].path_len;
+        path_add_name(walk, bytes);
+        return true;
+    case ONCE_JSON_END:
+        assert(walk->depth > 0);
+        walk->path_len = walk->levels[--walk->depth].path_len;
+        return true;
+    case ONCE_JSON_ARRAY:
+    case ONCE_JSON_OBJECT:
+        begin_value(walk);
+        return begin_container(walk, event);
+    case ONCE_JSON_TRUE:
+        bytes = ONCE_LIT("true");
+        break;
+    case ONCE_JSON_FALSE:
+        bytes = ONCE_LIT("false");
+        break;
+    default:
+        break;
+    }
     begin_value(walk);
-    if (walk->depth == 0 && array) {
-        walk->result = ONCE_INVALID;
-        walk->wrong = "it is a list, not an object";
-        return STOP;
-    }
-    if (walk->depth > 0 && take_value(walk, NULL, 0, true, false) == STOP)
-        return STOP;
-    if (walk->depth == ONCE_JSON_DEPTH_MAX) {
-        walk->result = ONCE_LIMIT;
-        walk->wrong = "it is nested too deeply";
-        return STOP;
-    }
-    walk->levels[walk->depth++] = (struct level){ .path_len = walk->path_len, .array = array };
-    return GO_ON;
+    return take_value(walk, event, bytes);
 }
-
-static int on_start_map(void *ctx)
-{
-    return on_start(ctx, false);
-}
-
-static int on_start_array(void *ctx)
-{
-    return on_start(ctx, true);
-}
-
-static int on_map_key(void *ctx, const unsigned char *ptr, size_t len)
-{
-    struct walk *walk = ctx;
-    walk->path_len = walk->levels[walk->depth - 1].path_len;
-    path_add_name(walk, ptr, len);
-    return GO_ON;
-}
-
-static int on_end(void *ctx)
-{
-    struct walk *walk = ctx;
-    assert(walk->depth > 0);
-    walk->path_len = walk->levels[--walk->depth].path_len;
-    return GO_ON;
-}
-
-static const yajl_callbacks callbacks = {
-    .yajl_null = on_null,
-    .yajl_boolean = on_boolean,
-    .yajl_number = on_number,
-    .yajl_string = on_string,
-    .yajl_start_map = on_start_map,
-    .yajl_map_key = on_map_key,
-    .yajl_end_map = on_end,
-    .yajl_start_array = on_start_array,
-    .yajl_end_array = on_end,
-};
 
 /* The first byte of the value. */
 static uint8_t first_byte(once_span text)
@@ -237,19 +195,12 @@ once_result reconcile_json_pick(once_span text, struct reconcile_pick *picks, si
         return once_fail(err, ONCE_LIMIT, "it is too long");
     if (first_byte(text) != '{' || !once_json_is_strict(text))
         return once_fail(err, ONCE_INVALID, "it is no JSON object");
-    struct once_json_arena arena;
-    if (!once_json_arena_init(&arena, text.len))
-        return once_fail(err, ONCE_NO_MEMORY, "out of memory");
-    yajl_alloc_funcs funcs = once_json_arena_funcs(&arena);
-    yajl_handle yajl = yajl_alloc(&callbacks, &funcs, &walk);
-    yajl_status status = yajl_parse(yajl, text.ptr, text.len);
-    if (status == yajl_status_ok)
-        status = yajl_complete_parse(yajl);
-    yajl_free(yajl);
-    once_json_arena_release(&arena);
+    once_result r = once_json_parse(text, on_event, &walk, NULL);
+    if (r == ONCE_NO_MEMORY)
+        return once_fail(err, r, "out of memory");
     if (walk.result != ONCE_OK)
         return once_fail(err, walk.result, "%s", walk.wrong);
-    if (status != yajl_status_ok)
+    if (r != ONCE_OK)
         return once_fail(err, ONCE_INVALID, "it is no JSON object");
     for (size_t i = 0; i < count; i++)
         if (picks[i].found)

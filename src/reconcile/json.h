@@ -3,8 +3,7 @@
  *
  * A name is a JSON Pointer (RFC 6901) if it begins with a slash, else a member of the
  * outermost object. Values are texts (unescaped), numbers (their literal text), true and
- * false; null is as if it were not there. Parsed by yajl behind json_strict.h, in memory that
- * is bounded by the text (json_arena.h).
+ * false; null is as if it were not there. Memory is bounded by the text (json_events.h).
  */
 #ifndef ONCE_RECONCILE_JSON_H
 #define ONCE_RECONCILE_JSON_H

@@ -12,7 +12,7 @@
 
 #include "core/span.h"
 
-#include <curl/curl.h>
+#include "http/curl.h"
 
 static const char placeholder[] = "{key}";
 
@@ -80,20 +80,17 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
 static bool prepare(struct fetch *fetch, struct get *get, const char *url)
 {
     CURL *curl = get->curl;
-    bool ok = true;
+    bool ok = http_setup(curl, &(struct http_setup){ .url = url,
+                                                     .method = ONCE_LIT("GET"),
+                                                     .headers = fetch->headers,
+                                                     .timeout_ms = fetch->r->timeout_ms,
+                                                     .connect_ms = fetch->r->timeout_ms,
+                                                     .user_agent = "once-reconcile",
+                                                     .path_as_is = true,
+                                                     .error = get->error });
 #define SET(option, value) ok = ok && curl_easy_setopt(curl, option, value) == CURLE_OK
-    SET(CURLOPT_URL, url);
-    SET(CURLOPT_PATH_AS_IS, 1L);
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_FOLLOWLOCATION, 0L);
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_TIMEOUT_MS, (long)fetch->r->timeout_ms);
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)fetch->r->timeout_ms);
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, get);
-    SET(CURLOPT_ERRORBUFFER, get->error);
-    SET(CURLOPT_HTTPHEADER, fetch->headers);
-    SET(CURLOPT_USERAGENT, "once-reconcile");
     SET(CURLOPT_PRIVATE, get);
 #undef SET
     return ok;
@@ -141,16 +138,12 @@ static int finish(struct fetch *fetch, struct get *get, CURLcode code)
 static int turn(struct fetch *fetch)
 {
     struct curl_waitfd signals = { .fd = fetch->r->signals.fd, .events = CURL_WAIT_POLLIN };
-    int running, left;
+    int running;
+    CURLcode code = CURLE_OK;
     if (curl_multi_perform(fetch->multi, &running) != CURLM_OK)
         return once_cli_fail(&fetch->r->cli, ONCE_EXIT_OS, "cannot go on with the requests");
-    for (CURLMsg *message; (message = curl_multi_info_read(fetch->multi, &left)) != NULL;) {
-        char *get = NULL;
-        if (message->msg != CURLMSG_DONE)
-            continue;
-        CURLcode code = message->data.result;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &get);
-        int exit = finish(fetch, (struct get *)(void *)get, code);
+    for (struct get *get; (get = http_multi_ended(fetch->multi, &code)) != NULL;) {
+        int exit = finish(fetch, get, code);
         if (exit != ONCE_EXIT_OK)
             return exit;
     }
@@ -178,10 +171,8 @@ static int ask_all(struct fetch *fetch, const struct reconcile_question *questio
 int reconcile_url(struct reconcile *r, const struct reconcile_question *questions, size_t count,
                   reconcile_answered_fn *answered)
 {
-    static bool ready; /* for the whole program, once */
-    if (!ready && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (!http_curl_init())
         return once_cli_fail(&r->cli, ONCE_EXIT_OS, "cannot initialise libcurl");
-    ready = true;
     struct fetch fetch = { .r = r, .multi = curl_multi_init(), .answered = answered };
     int exit = fetch.multi == NULL ? once_cli_fail(&r->cli, ONCE_EXIT_OS, "out of memory") : ONCE_EXIT_OK;
     for (size_t i = 0; i < r->header_count && exit == ONCE_EXIT_OK; i++) {

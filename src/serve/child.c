@@ -1,6 +1,7 @@
 /* child.c - see serve/child.h. */
 #include "serve/child.h"
 
+#include "core/backoff.h"
 #include "os/os.h"
 #include "os/stderr_log.h"
 
@@ -212,15 +213,13 @@ void once_serve_child_read(struct once_serve_child *child)
 
 void once_serve_child_ended(struct once_serve_child *child, int status)
 {
-    int64_t now = once_os_monotonic_ms(), pause = BACKOFF_MS_FIRST;
+    static const struct once_backoff backoff = { BACKOFF_MS_FIRST, BACKOFF_MS_MAX, ONCE_JITTER_NONE };
+    int64_t now = once_os_monotonic_ms();
     child->pid = 0;
     child->status = status;
     if (now - child->started_at >= GOOD_WHILE_MS)
         child->failures = 0;
-    for (unsigned i = 0; i < child->failures && pause < BACKOFF_MS_MAX; i++)
-        pause *= 2;
-    child->failures++;
-    child->restart_at = now + (pause < BACKOFF_MS_MAX ? pause : BACKOFF_MS_MAX);
+    child->restart_at = now + once_backoff_ms(backoff, child->failures++, 0);
 }
 
 void once_serve_child_end_text(const struct once_serve_child *child, char out[80])

@@ -416,6 +416,20 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return looked(r == ONCE_OK ? wire_get_counts(frame.payload, stats, err) : r);
 }
 
+static once_result read_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    struct once_stats counted = { .now = 0 };
+    once_result r = stats(base, &counted, err);
+    *now = counted.now;
+    return r;
+}
+
+/* The daemon says only that its store is of the best-effort tier, and there is one such store. */
+static const struct once_gap *gaps(const struct once_store *base, size_t *count)
+{
+    return base->best_effort ? once_store_redis_gaps(count) : NULL;
+}
+
 /* ------------------------------------------------------------------ open, close */
 
 static void close_store(struct once_store *base)
@@ -437,6 +451,8 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .clock = read_clock,
+    .gaps = gaps,
     .close = close_store,
 };
 

@@ -12,7 +12,6 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "core/url.h"
-#include "sqlite_sql.h"
 
 /* ------------------------------------------------------------------ URLs */
 
@@ -194,13 +193,16 @@ once_result once_store_migrate(const char *url, const struct once_options *optio
 {
     enum once_store_kind kind = 0;
     (void)!kind_of(once_span_str(url), &kind, NULL); /* what is wrapped, or wrong, is opened like any other */
-    if (kind == ONCE_STORE_POSTGRES)
+    if (kind == ONCE_STORE_POSTGRES)                 /* the only one that does not upgrade itself when it is opened */
         return once_store_postgres_migrate(url, version, err);
     struct once_store *store = NULL;
     once_result r = once_store_open(url, options, &store, err);
+    if (r != ONCE_OK)
+        return r;
+    *version = store->schema_version;
     once_store_close(store);
-    *version = kind == ONCE_STORE_REDIS ? 1 : sqlite_migration_count;
-    return r;
+    return *version != 0 ? ONCE_OK
+                         : once_fail(err, ONCE_INVALID, "a daemon's store is migrated by its daemon: name that store");
 }
 
 void once_store_close(struct once_store *store)
@@ -368,23 +370,22 @@ once_result once_store_usage(struct once_store *store, struct once_usage *usage,
     return store->ops->usage(store, usage, err);
 }
 
-static void add_nothing(void *arg, once_span tenant, uint64_t records, uint64_t bytes)
-{
-    (void)arg, (void)tenant, (void)records, (void)bytes;
-}
-
-/* By a count of nothing, which does not go through what is there as the store's own numbers do. */
 once_result once_store_clock(struct once_store *store, once_time *now, struct once_error *err)
 {
-    struct once_usage none = { .after = INT64_MAX / 2, .last = 1, .each = add_nothing };
-    struct once_stats stats = { .now = 0 };
-    once_result r = once_store_usage(store, &none, err);
-    *now = none.now;
-    if (r != ONCE_INVALID)
-        return r;
-    r = once_store_stats(store, &stats, err);
-    *now = stats.now;
-    return r;
+    *now = 0;
+    return store->ops->clock(store, now, err);
+}
+
+once_result once_store_accepts(const struct once_store *store, const struct once_request *request,
+                               struct once_error *err)
+{
+    return store->ops->accepts != NULL ? store->ops->accepts(store, request, err) : ONCE_OK;
+}
+
+const struct once_gap *once_store_gaps(const struct once_store *store, size_t *count)
+{
+    *count = 0;
+    return store->ops->gaps != NULL ? store->ops->gaps(store, count) : NULL;
 }
 
 once_result once_store_seal_keys(struct once_store *store, const struct once_seal_key_ref *add,

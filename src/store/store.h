@@ -103,6 +103,12 @@ struct once_store_ops {
     once_result (*check)(struct once_store *store, uint64_t *cursor, once_problem_fn *each, void *arg,
                          struct once_check_report *report, struct once_error *err);
     once_result (*stats)(struct once_store *store, struct once_stats *stats, struct once_error *err);
+    /* The store's time. Cheap, unlike stats(). */
+    once_result (*clock)(struct once_store *store, once_time *now, struct once_error *err);
+    /* ONCE_INVALID: this store never does what a well-formed request asks for. NULL: it does everything. */
+    once_result (*accepts)(const struct once_store *store, const struct once_request *request, struct once_error *err);
+    /* The promises that this store does not keep. NULL: it keeps all. */
+    const struct once_gap *(*gaps)(const struct once_store *store, size_t *count);
     /* NULL: it cannot. */
     once_result (*usage)(struct once_store *store, struct once_usage *usage, struct once_error *err);
     /* The keys that bytes of this store are sealed with (store/seal.h); `add` (NULL: none) becomes one of them. NULL:
@@ -123,6 +129,7 @@ struct once_store {
     bool has_sweep;         /* has sweep and look; else its list also finds what is abandoned */
     bool encoded;           /* keeps outcomes as core/outcome.h encodes them */
     bool best_effort;       /* may lose what it acknowledged: its answers are labelled so */
+    int schema_version;     /* of what it stores; 0: a daemon's */
 };
 
 enum once_store_kind { ONCE_STORE_SQLITE = 1, ONCE_STORE_POSTGRES, ONCE_STORE_REDIS, ONCE_STORE_DAEMON };
@@ -158,7 +165,9 @@ once_result once_store_seal_keys(struct once_store *store, const struct once_sea
                                  struct once_seal_key_refs *out, struct once_error *err);
 /* ONCE_INVALID: this store cannot. */
 once_result once_store_usage(struct once_store *store, struct once_usage *usage, struct once_error *err);
-/* What time it is there. */
+once_result once_store_accepts(const struct once_store *store, const struct once_request *request,
+                               struct once_error *err);
+const struct once_gap *once_store_gaps(const struct once_store *store, size_t *count);
 once_result once_store_clock(struct once_store *store, once_time *now, struct once_error *err);
 /* ONCE_UNAVAILABLE where there is none to be had. It must be closed before this one. */
 once_result once_store_open_another(struct once_store *store, struct once_store **out, struct once_error *err);

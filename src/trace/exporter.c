@@ -1,6 +1,7 @@
 /* exporter.c - see exporter.h. */
 #include "trace/exporter.h"
 
+#include "core/backoff.h"
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/span.h"
@@ -148,9 +149,11 @@ static bool post(struct exporter *e, once_span body, bool *again, char why[200])
 
 static void pause_for(struct exporter *e, int try)
 {
-    uint64_t random;
+    uint32_t random;
     once_os_random(&random, sizeof random);
-    once_time until = once_os_monotonic_ms() + (once_time)(random % ((uint64_t)PAUSE_MS << try)) + 1;
+    once_time until =
+        once_os_monotonic_ms() +
+        once_backoff_ms((struct once_backoff){ PAUSE_MS, INT64_MAX, ONCE_JITTER_FULL }, (uint32_t)try, random) + 1;
     pthread_mutex_lock(&e->lock);
     while (!e->stopping && once_os_monotonic_ms() < until) {
         struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };

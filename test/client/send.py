@@ -15,7 +15,7 @@ import tempfile
 import termios
 
 from sendtest import (BOUND_S, KEYS, ONCE, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
-                      honour, problem, upstream, wait_for)
+                      honour, problem, upstream, wait_for, skip_all)
 
 suite = Suite()
 service = None
@@ -855,7 +855,7 @@ def half_written_ones_are_removed_when_they_are_old():
 
 if __name__ == "__main__":
     if not ONCE:
-        suite.skip("ONCE_BIN does not name the program")
+        skip_all("ONCE_BIN does not name the program")
     with tempfile.TemporaryDirectory(prefix="once-send-service-") as folder:
         service = Upstream(folder)
         suite.run(width=4)

@@ -92,7 +92,7 @@ lease__is_renewed_while_the_command_runs() {
     is "$(lines effects)" 1 'executions'
 }
 
-# Must show 4. Starts COUNT processes, number $i running COMMAND with $i in it, all let go at
+# Starts COUNT processes, number $i running COMMAND with $i in it, all let go at
 # the same moment; then waits for them: $statuses is like "1x0 49x75 ". Who is told that others were at the store for as long
 # as he would wait for his turn, as on a busy machine, asks again.
 fire() { # COUNT COMMAND

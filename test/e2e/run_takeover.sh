@@ -163,7 +163,7 @@ halted() { # PID
     return 1
 }
 
-# Must show 5.
+# FAULT-6.
 zombie__is_fenced_and_reports_the_stored_outcome() {
     command='echo "$ONCE_ATTEMPT" >>attempts; echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT
         until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done; echo "end $ONCE_ATTEMPT"; echo "err $ONCE_ATTEMPT" >&2'

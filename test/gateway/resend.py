@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""The completer makes the same of everything an upstream may do as the gateway does (F45): each behaviour of upstream.py is asked
+"""The completer makes the same of everything an upstream may do as the gateway does (FAULT-45): each behaviour of upstream.py is asked
 for through nginx, and as a stored request that was abandoned before it was sent; the records must be alike."""
 import json
 import os
 import struct
 import subprocess
-import sys
 
-from gateway import Closed, Gateway, HERE, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
+from gateway import Closed, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
 from leases import LEASE, state_of
 import upstream
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 LOCATION = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;")
 IMPATIENT = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", more=("proxy_read_timeout 3s;",))

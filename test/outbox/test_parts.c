@@ -1,4 +1,4 @@
-/* test_parts.c - signatures, backoff, routes, URLs of brokers, messages under way, by themselves. */
+/* test_parts.c - signatures, routes, URLs of brokers, messages under way, by themselves. */
 #include "core/span.h"
 #include "messages/brokers/amqp_url.h"
 #include "messages/brokers/headers.h"
@@ -50,23 +50,6 @@ static void signature__keys_that_are_none(void)
         struct signature_keys keys;
         struct once_error err;
         EXPECT_ROW(rows[i].name, signature_keys_parse(once_span_str(rows[i].text), &keys, &err) != ONCE_OK);
-    }
-}
-
-static void backoff__doubles_up_to_its_ceiling_with_full_jitter(void)
-{
-    static const struct {
-        const char *name;
-        int32_t failures;
-        int64_t most;
-    } rows[] = {
-        { "first", 0, 500 },    { "second", 1, 1000 },  { "eleventh", 10, 512000 },
-        { "last", 11, 600000 }, { "many", 60, 600000 }, { "ever", INT32_MAX, 600000 },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, 0) == 0);
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, UINT32_MAX) == rows[i].most - 1);
-        EXPECT_ROW(rows[i].name, relay_backoff(500, 600000, rows[i].failures, 1u << 31) == rows[i].most / 2);
     }
 }
 
@@ -350,7 +333,6 @@ int main(int argc, char **argv)
         TEST(signature__is_that_of_standard_webhooks),
         TEST(signature__one_per_key),
         TEST(signature__keys_that_are_none),
-        TEST(backoff__doubles_up_to_its_ceiling_with_full_jitter),
         TEST(route__the_first_that_matches),
         TEST(amqp_url__taken_apart),
         TEST(amqp_url__names_end_at_255),

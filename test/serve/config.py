@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 
-from harness import ONCE, ROOT, Skip, contains, equal, free_port, main, need_module, need_plain_user
+from harness import ONCE, ROOT, Skipped, contains, expect_equal, free_port, main, need_module, need_plain_user
 
 UPSTREAM = ("--upstream", "http://127.0.0.1:9000")
 
@@ -13,7 +13,7 @@ UPSTREAM = ("--upstream", "http://127.0.0.1:9000")
 def config(world, *options):
     upstream = () if "--upstream" in options else UPSTREAM
     status, out, err = world.once("serve", *upstream, "--print-config", *options)
-    equal((status, err), (0, ""), "--print-config %s" % " ".join(options))
+    expect_equal((status, err), (0, ""), "--print-config %s" % " ".join(options))
     return out
 
 
@@ -26,7 +26,7 @@ def test_config__has_what_the_module_needs(world):
         contains(text, line, "the configuration")
     for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
         contains(text, kind + "_temp_path ", "the configuration")
-    equal("\nuser " in text, ROOT, "a user for the workers, as root only")
+    expect_equal("\nuser " in text, ROOT, "a user for the workers, as root only")
 
 
 def test_config__says_each_option(world):
@@ -89,7 +89,7 @@ def test_config__upstreams(world):
             ("https://shop.example", ["server shop.example:443 ", "proxy_pass https://service;",
                                       "proxy_ssl_name shop.example;", "proxy_ssl_verify on;"])):
         status, out, err = world.once("serve", "--upstream", url, "--print-config")
-        equal((status, err), (0, ""), url)
+        expect_equal((status, err), (0, ""), url)
         for line in lines:
             contains(out, line, url)
 
@@ -97,7 +97,7 @@ def test_config__upstreams(world):
 def test_config__prints_and_leaves_nothing(world):
     config(world)
     config(world, "--config", world.path("etc"))
-    equal(os.listdir(world.folder), [], "files")
+    expect_equal(os.listdir(world.folder), [], "files")
 
 
 def test_mistake__is_named(world):
@@ -196,15 +196,15 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--config", ""), "--config takes a directory"),
             ((*UPSTREAM, "more"), "'more' is too much")):
         status, out, err = world.once("serve", "--print-config", *options)
-        equal((status, out), (64, ""), "exit status and output of %s" % (options,))
-        equal(err, need + said + "\nsee 'once serve --help'\n", "message for %s" % (options,))
-    equal(os.listdir(world.folder), [], "files")
+        expect_equal((status, out), (64, ""), "exit status and output of %s" % (options,))
+        expect_equal(err, need + said + "\nsee 'once serve --help'\n", "message for %s" % (options,))
+    expect_equal(os.listdir(world.folder), [], "files")
 
 
 def test_mistake__user(world):
     status, _, err = world.once("serve", *UPSTREAM, "--user", "no-such-user")
-    equal(status, 64, "exit status")
-    equal(err, "once serve: --user: there is no user 'no-such-user'\n" if ROOT else
+    expect_equal(status, 64, "exit status")
+    expect_equal(err, "once serve: --user: there is no user 'no-such-user'\n" if ROOT else
           "once serve: --user is for root: as a plain user all runs as yourself\n", "message")
 
 
@@ -215,7 +215,7 @@ def started(world, *options, **more):
     port = free_port()
     status, out, err = world.once("serve", *UPSTREAM, "--listen", str(port), "--store",
                                   "sqlite:" + world.path("once.db"), *options, **more)
-    equal(out, "", "standard output")
+    expect_equal(out, "", "standard output")
     assert not os.path.exists(world.path("once.db")), "there is a store"
     return status, err.replace("127.0.0.1:%d" % port, "LISTEN").replace("127.0.0.1-%d" % port, "LISTEN")
 
@@ -223,13 +223,13 @@ def started(world, *options, **more):
 def test_missing__nginx(world):
     for name in ("nginx-none", "/nonexistent/nginx"):
         status, err = started(world, "--nginx", name)
-        equal((status, err), (69, "once serve: cannot find the program %s; install it (apt-get install nginx), or give "
+        expect_equal((status, err), (69, "once serve: cannot find the program %s; install it (apt-get install nginx), or give "
                                   "--nginx FILE\n" % name), name)
 
 
 def test_missing__module(world):
     status, err = started(world, "--module", "/nonexistent.so")
-    equal((status, err), (69, "once serve: --module: cannot find '/nonexistent.so': No such file or directory\n"),
+    expect_equal((status, err), (69, "once serve: --module: cannot find '/nonexistent.so': No such file or directory\n"),
           "a module that is not there")
     # A program that was copied to some place has no module beside it. By a process of its own: what this one has open for writing
     # while another case starts a process cannot be executed ("text file busy").
@@ -238,10 +238,10 @@ def test_missing__module(world):
                           text=True, check=True)
     path = done.stdout.split('load_module "')[1].split('"')[0]
     if os.path.exists(path):
-        raise Skip("the module is installed")
+        raise Skipped("the module is installed")
     done = subprocess.run([world.path("once"), "serve", *UPSTREAM, "--nginx", "/bin/true"], env=world.env,
                           capture_output=True, text=True, check=False)
-    equal((done.returncode, done.stderr),
+    expect_equal((done.returncode, done.stderr),
           (69, "once serve: cannot find the nginx module: neither beside this program nor at %s; build it with 'make', "
                "or give --module FILE\n" % path), "no module anywhere")
 
@@ -252,13 +252,13 @@ def test_missing__port(world):
         taken.listen()
         port = taken.getsockname()[1]
         status, _, err = world.once("serve", *UPSTREAM, "--listen", str(port), "--nginx", "/bin/true", "--module", "/dev/null")
-        equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:%d: Address already in use: another "
+        expect_equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:%d: Address already in use: another "
                                   "program listens there; end it, or choose another port\n" % port), "--listen")
         status, err = started(world, "--http", str(port), "--nginx", "/bin/true", "--module", "/dev/null")
-        equal((status, err), (69, "once serve: --http: cannot listen on 127.0.0.1:%d: Address already in use: another "
+        expect_equal((status, err), (69, "once serve: --http: cannot listen on 127.0.0.1:%d: Address already in use: another "
                                   "program listens there; end it, or choose another port\n" % port), "--http")
     status, _, err = world.once("serve", *UPSTREAM, "--listen", "192.0.2.1:80", "--nginx", "/bin/true", "--module", "/dev/null")
-    equal((status, err), (69, "once serve: --listen: cannot listen on 192.0.2.1:80: Cannot assign requested address: no "
+    expect_equal((status, err), (69, "once serve: --listen: cannot listen on 192.0.2.1:80: Cannot assign requested address: no "
                               "such address on this machine\n"), "an address of another machine")
 
 
@@ -267,28 +267,28 @@ def test_missing__port_of_its_own(world):
     for listen, http in (("127.0.0.1:%d" % port, str(port)), ("*:%d" % port, "127.0.0.1:%d" % port)):
         status, _, err = world.once("serve", *UPSTREAM, "--store", "sqlite:" + world.path("once.db"), "--listen", listen, "--http", http,
                                     "--nginx", "/bin/true", "--module", "/dev/null")
-        equal((status, err), (64, "once serve: --listen and --http: both cannot listen on 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
+        expect_equal((status, err), (64, "once serve: --listen and --http: both cannot listen on 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
 
 
 def test_missing__permission(world):
     if ROOT:
-        raise Skip("root may write everywhere; see plain_user")
+        raise Skipped("root may write everywhere; see plain_user")
     os.mkdir(world.path("run"), 0o500)
     status, err = started(world, "--nginx", "/bin/true", "--module", "/dev/null")
-    equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+    expect_equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
 
 
 def test_missing__permission_of_a_plain_user(world):
     user = need_plain_user()
     if user is None:
-        raise Skip("not root")
+        raise Skipped("not root")
     os.mkdir(world.path("run"), 0o755)  # root's
     status, _, err = world.once("serve", *UPSTREAM, "--listen", str(free_port()), "--store", "sqlite:" + world.path("x.db"),
                                 "--module", need_module(), user=user)
-    equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+    expect_equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
     status, _, err = world.once("serve", *UPSTREAM, "--listen", "80", "--module", need_module(), user=user)
     if "Permission denied" in err:  # some machines let everybody
-        equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:80: Permission denied: ports below "
+        expect_equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:80: Permission denied: ports below "
                                   "1024 are root's\n"), "port 80")
 
 
@@ -297,14 +297,14 @@ def test_config__of_somebody_else_is_kept(world):
     with open(world.path("etc/nginx.conf"), "w", encoding="ascii") as f:
         f.write("# mine\n")
     status, err = started(world, "--config", world.path("etc"), "--nginx", "/bin/true", "--module", "/dev/null")
-    equal((status, err), (69, "once serve: '%s/etc/nginx.conf' was not written by once serve; remove it, or give another "
+    expect_equal((status, err), (69, "once serve: '%s/etc/nginx.conf' was not written by once serve; remove it, or give another "
                               "--config\n" % world.folder), "message")
     with open(world.path("etc/nginx.conf"), encoding="ascii") as f:
-        equal(f.read(), "# mine\n", "the file")
+        expect_equal(f.read(), "# mine\n", "the file")
     os.unlink(world.path("etc/nginx.conf"))
     os.mkfifo(world.path("etc/nginx.conf"))
     status, err = started(world, "--config", world.path("etc"), "--nginx", "/bin/true", "--module", "/dev/null")
-    equal((status, "was not written by once serve" in err), (69, True), "a FIFO, which nobody writes to: " + err)
+    expect_equal((status, "was not written by once serve" in err), (69, True), "a FIFO, which nobody writes to: " + err)
 
 
 # ---------------------------------------------------------------- what nginx says
@@ -333,14 +333,14 @@ def test_nginx__accepts_the_configuration(world):
         done = subprocess.run(["nginx", "-t", "-q", "-p", world.folder, "-e", "stderr", "-c", world.path("nginx.conf")],
                               capture_output=True, text=True, check=False,
                               env={**world.env, "PATH": world.env["PATH"] + ":/usr/sbin"})
-        equal((done.returncode, done.stderr), (0, ""), "nginx -t with %s" % (options,))
+        expect_equal((done.returncode, done.stderr), (0, ""), "nginx -t with %s" % (options,))
 
 
 def test_nginx__a_header_that_is_never_replayed(world):
     need_module()
     status, err = started(world, "--replay-header", "Set-Cookie")
-    equal(status, 69, "exit status")
-    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header belongs to one answer only and is never replayed', "what nginx said")
+    expect_equal(status, 69, "exit status")
+    contains(err, 'invalid value "Set-Cookie" of "once_replay_headers": this header is valid for one answer only and is never replayed', "what nginx said")
 
 
 def test_nginx__module_that_is_none(world):
@@ -348,7 +348,7 @@ def test_nginx__module_that_is_none(world):
     with open(world.path("bad.so"), "w", encoding="ascii") as f:
         f.write("not a library")
     status, err = started(world, "--module", world.path("bad.so"))
-    equal(status, 69, "exit status")
+    expect_equal(status, 69, "exit status")
     contains(err, "once serve: the module %s cannot be loaded\n" % world.path("bad.so"), "message")
     contains(err, ": dlopen() ", "what nginx said")
 
@@ -364,7 +364,7 @@ def test_nginx__module_for_another_version(world):
     with open(world.path("other.so"), "wb") as f:
         f.write(image.replace(number.to_bytes(8, "little"), (number + 7).to_bytes(8, "little")))
     status, err = started(world, "--module", world.path("other.so"))
-    equal(status, 69, "exit status")
+    expect_equal(status, 69, "exit status")
     contains(err, "once serve: the module %s was built for another version of nginx; build it again with the nginx-dev of "
                   "this one\n" % world.path("other.so"), "message")
 
@@ -373,9 +373,9 @@ def test_nginx__upstream_host_unknown(world):
     module = need_module()
     status, _, err = world.once("serve", "--upstream", "http://no-such-host.invalid", "--listen", str(free_port()),
                                 "--store", "sqlite:" + world.path("x.db"), "--module", module)
-    equal(status, 69, "exit status")
+    expect_equal(status, 69, "exit status")
     contains(err, 'host not found in upstream "no-such-host.invalid:80"', "what nginx said")
     contains(err, "once serve: nginx does not accept the configuration, see above\n", "message")
 
 
-sys.exit(main(sys.modules[__name__]))
+main(sys.modules[__name__])

@@ -1,5 +1,5 @@
 /*
- * test_decide.c - the arms of a claim, as a table over every kind of record (DESIGN 5).
+ * test_decide.c - the arms of a claim, as a table over every kind of record (docs/design.md section 4).
  */
 #include "core/decide.h"
 #include "core/span.h"
@@ -227,6 +227,24 @@ static void decide__a_verdict_only_where_nobody_knows(void)
     }
 }
 
+static void arm_of_state__what_became_of_a_lost_record(void)
+{
+    EXPECT(once_arm_of_state(ONCE_STATE_NONE) == ONCE_ARM_FENCED);
+    EXPECT(once_arm_of_state(ONCE_STATE_RUNNING) == ONCE_ARM_IN_PROGRESS);
+    EXPECT(once_arm_of_state(ONCE_STATE_SUCCEEDED) == ONCE_ARM_REPLAY);
+    EXPECT(once_arm_of_state(ONCE_STATE_FAILED) == ONCE_ARM_REPLAY);
+    EXPECT(once_arm_of_state(ONCE_STATE_UNKNOWN) == ONCE_ARM_UNKNOWN);
+}
+
+static void same_operation__needs_the_fingerprint_and_the_first_claim(void)
+{
+    struct once_fingerprint mine = { { 1 } }, other = { { 2 } };
+    struct once_record record = { .fingerprint = mine, .created_at = 1000 };
+    EXPECT(once_record_is_same_operation(&record, &mine, 1000));
+    EXPECT(!once_record_is_same_operation(&record, &other, 1000)); /* the key stands for another request (K6) */
+    EXPECT(!once_record_is_same_operation(&record, &mine, 999));   /* it expired in between (K5) */
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -235,6 +253,8 @@ int main(int argc, char **argv)
         TEST(decide__intent_counts_only_after_what_is_certain),
         TEST(decide__a_release_speaks_for_its_own_attempt),
         TEST(decide__a_verdict_only_where_nobody_knows),
+        TEST(arm_of_state__what_became_of_a_lost_record),
+        TEST(same_operation__needs_the_fingerprint_and_the_first_claim),
     };
     return test_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -5,6 +5,7 @@
  * code under test can be made to fail.
  */
 #include "core/json.h"
+#include "core/json_events.h"
 #include "core/json_flat.h"
 
 #include "core/span.h"
@@ -507,6 +508,30 @@ static void json__long_strings_and_numbers_fit_the_arena(void)
     once_buf_release(&out);
 }
 
+static bool ignore_event(void *arg, enum once_json_event event, once_span bytes)
+{
+    (void)arg, (void)event, (void)bytes;
+    return true;
+}
+
+/* Not every caller asks json_strict.h first: a string that breaks off is kept by the lexer, too. */
+static void json_events__a_broken_off_string_fits_the_arena(void)
+{
+    struct once_buf text;
+    once_buf_init(&text, 1 << 20);
+    for (size_t size = 1024; size <= 128 << 10; size *= 2) {
+        for (size_t len = size - 3; len <= size + 3; len++) {
+            once_buf_clear(&text);
+            once_buf_add(&text, ONCE_LIT("[\"\\n"));
+            add_repeated(&text, "x", len);
+            once_buf_add(&text, ONCE_LIT("\",\"\\t"));
+            add_repeated(&text, "y", len);
+            EXPECT(once_json_parse(once_buf_span(&text), ignore_event, NULL, NULL) == ONCE_INVALID);
+        }
+    }
+    once_buf_release(&text);
+}
+
 /* ---------------------------------------------------------------- the short way */
 
 static uint32_t next_random(void)
@@ -639,6 +664,7 @@ int main(int argc, char **argv)
         TEST(json__many_members_are_sorted_in_time),
         TEST(json__pointers_into_a_large_array_are_cheap),
         TEST(json__long_strings_and_numbers_fit_the_arena),
+        TEST(json_events__a_broken_off_string_fits_the_arena),
         TEST(json__short_way_and_long_way_agree),
         TEST(json__every_allocation_may_fail),
     };

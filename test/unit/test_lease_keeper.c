@@ -1,5 +1,5 @@
 /*
- * test_lease_keeper.c - when a holder thinks that its lease is over: never later than the store does (F38).
+ * test_lease_keeper.c - when a holder thinks that its lease is over: never later than the store does (FAULT-38).
  */
 #include "engine/lease_keeper.h"
 #include "os/os.h"

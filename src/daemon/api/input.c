@@ -1,14 +1,14 @@
 /*
  * input.c - see api/input.h.
  *
- * json_strict.h looks at bytes and strings, yajl at the grammar (with json_arena.h's memory);
- * what is here keeps the values in one array, linked, and answers questions about them.
+ * json_strict.h looks at bytes and strings, json_events.h at the grammar; what is here keeps the values in one array,
+ * linked, and answers questions about them.
  */
 #include "daemon/api/input.h"
 
 #include "daemon/api/call.h"
 
-#include "core/json_arena.h"
+#include "core/json_events.h"
 #include "core/json_strict.h"
 #include "core/span.h"
 #include "core/utf8.h"
@@ -19,17 +19,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <yajl/yajl_parse.h>
 
 enum { NONE = UINT32_MAX };
 
-enum kind { KIND_NULL, KIND_BOOL, KIND_NUMBER, KIND_STRING, KIND_ARRAY, KIND_OBJECT };
-
-static const char *const kind_names[] = { "null", "true or false", "a number", "a text", "a list", "an object" };
+/* Of a value's kind; true and false are both of the kind FALSE. */
+static const char *const kind_names[] = {
+    [ONCE_JSON_NULL] = "null",     [ONCE_JSON_FALSE] = "true or false", [ONCE_JSON_NUMBER] = "a number",
+    [ONCE_JSON_STRING] = "a text", [ONCE_JSON_ARRAY] = "a list",        [ONCE_JSON_OBJECT] = "an object",
+};
 
 struct api_value {
-    enum kind kind;
-    bool truth; /* BOOL */
+    enum once_json_event kind;
+    bool truth; /* FALSE */
     bool read;
     once_span name; /* in an object */
     once_span text; /* STRING, NUMBER */
@@ -95,132 +96,73 @@ struct parse {
     int depth;
 };
 
-enum { STOP = 0, GO_ON = 1 }; /* what yajl's callbacks return */
-
-static once_span keep(struct api_input *in, const void *ptr, size_t len)
+static once_span keep(struct api_input *in, once_span bytes)
 {
     const uint8_t *at = in->strings.ptr + in->strings.len;
-    if (len == 0)
+    if (bytes.len == 0)
         return (once_span){ 0 };
-    once_buf_add(&in->strings, once_span_of(ptr, len));
+    once_buf_add(&in->strings, bytes);
     assert(in->strings.result == ONCE_OK); /* room was made for the whole text */
-    return once_span_of(at, len);
+    return once_span_of(at, bytes.len);
 }
 
-static int add_value(struct parse *parse, enum kind kind, const void *ptr, size_t len)
+static bool add_value(struct parse *parse, enum once_json_event event, once_span bytes)
 {
     struct api_input *in = parse->in;
-    if (in->count == API_VALUE_COUNT_MAX) {
-        fail_span(in, (once_span){ 0 }, ONCE_LIMIT, "there are more than %d values", API_VALUE_COUNT_MAX);
-        return STOP;
-    }
+    enum once_json_event kind = event == ONCE_JSON_TRUE ? ONCE_JSON_FALSE : event;
+    if (in->count == API_VALUE_COUNT_MAX)
+        return fail_span(in, (once_span){ 0 }, ONCE_LIMIT, "there are more than %d values", API_VALUE_COUNT_MAX);
     uint32_t index = in->count++;
-    in->values[index] = (struct api_value){ .kind = kind, .text = keep(in, ptr, len), .first = NONE, .next = NONE };
+    in->values[index] = (struct api_value){
+        .kind = kind, .truth = event == ONCE_JSON_TRUE, .text = keep(in, bytes), .first = NONE, .next = NONE
+    };
     if (parse->depth > 0) {
         struct level *level = &parse->levels[parse->depth - 1];
         in->values[index].name = level->name;
         *(level->last == NONE ? &in->values[level->value].first : &in->values[level->last].next) = index;
         level->last = index;
     }
-    if (kind == KIND_ARRAY || kind == KIND_OBJECT) {
-        if (parse->depth == API_DEPTH_MAX) {
-            fail_span(in, in->values[index].name, ONCE_INVALID, "is nested deeper than %d levels", API_DEPTH_MAX);
-            return STOP;
-        }
+    if (kind == ONCE_JSON_ARRAY || kind == ONCE_JSON_OBJECT) {
+        if (parse->depth == API_DEPTH_MAX)
+            return fail_span(in, in->values[index].name, ONCE_INVALID, "is nested deeper than %d levels",
+                             API_DEPTH_MAX);
         parse->levels[parse->depth++] = (struct level){ .value = index, .last = NONE };
     }
-    return GO_ON;
+    return true;
 }
 
-static int on_null(void *ctx)
+static bool add_name(struct parse *parse, once_span bytes)
 {
-    return add_value(ctx, KIND_NULL, NULL, 0);
-}
-
-static int on_boolean(void *ctx, int value)
-{
-    struct parse *parse = ctx;
-    if (add_value(parse, KIND_BOOL, NULL, 0) == STOP)
-        return STOP;
-    parse->in->values[parse->in->count - 1].truth = value != 0;
-    return GO_ON;
-}
-
-static int on_number(void *ctx, const char *ptr, size_t len)
-{
-    return add_value(ctx, KIND_NUMBER, ptr, len);
-}
-
-static int on_string(void *ctx, const unsigned char *ptr, size_t len)
-{
-    return add_value(ctx, KIND_STRING, ptr, len);
-}
-
-static int on_start_map(void *ctx)
-{
-    return add_value(ctx, KIND_OBJECT, NULL, 0);
-}
-
-static int on_start_array(void *ctx)
-{
-    return add_value(ctx, KIND_ARRAY, NULL, 0);
-}
-
-static int on_end(void *ctx)
-{
-    struct parse *parse = ctx;
-    assert(parse->depth > 0);
-    parse->depth--;
-    return GO_ON;
-}
-
-static int on_map_key(void *ctx, const unsigned char *ptr, size_t len)
-{
-    struct parse *parse = ctx;
     struct api_input *in = parse->in;
     struct level *level = &parse->levels[parse->depth - 1];
-    level->name = keep(in, ptr, len);
+    level->name = keep(in, bytes);
     for (uint32_t i = in->values[level->value].first; i != NONE; i = in->values[i].next)
-        if (once_span_equal(in->values[i].name, level->name)) {
-            fail_span(in, level->name, ONCE_INVALID, "stands there twice");
-            return STOP;
-        }
-    return GO_ON;
+        if (once_span_equal(in->values[i].name, level->name))
+            return fail_span(in, level->name, ONCE_INVALID, "stands there twice");
+    return true;
 }
 
-static const yajl_callbacks callbacks = {
-    .yajl_null = on_null,
-    .yajl_boolean = on_boolean,
-    .yajl_number = on_number,
-    .yajl_string = on_string,
-    .yajl_start_map = on_start_map,
-    .yajl_map_key = on_map_key,
-    .yajl_end_map = on_end,
-    .yajl_start_array = on_start_array,
-    .yajl_end_array = on_end,
-};
+static bool on_event(void *arg, enum once_json_event event, once_span bytes)
+{
+    struct parse *parse = arg;
+    if (event == ONCE_JSON_NAME)
+        return add_name(parse, bytes);
+    if (event != ONCE_JSON_END)
+        return add_value(parse, event, bytes);
+    assert(parse->depth > 0);
+    parse->depth--;
+    return true;
+}
 
 static void parse_text(struct api_input *in, once_span text)
 {
     struct parse parse = { .in = in };
-    struct once_json_arena arena;
-    if (!once_json_arena_init(&arena, text.len)) {
-        fail_span(in, (once_span){ 0 }, ONCE_NO_MEMORY, "out of memory for %zu bytes of JSON", text.len);
-        return;
-    }
-    yajl_alloc_funcs memory = once_json_arena_funcs(&arena);
-    yajl_handle yajl = yajl_alloc(&callbacks, &memory, &parse);
-    yajl_status status = yajl_parse(yajl, text.ptr, text.len);
-    size_t consumed = yajl_get_bytes_consumed(yajl);
-    if (status == yajl_status_ok) {
-        status = yajl_complete_parse(yajl);
-        consumed = text.len;
-    }
-    if (status != yajl_status_ok)
-        fail_span(in, (once_span){ 0 }, ONCE_INVALID, "the body is not JSON: wrong or incomplete at byte %zu",
-                  consumed);
-    yajl_free(yajl);
-    once_json_arena_release(&arena);
+    size_t at = 0;
+    once_result r = once_json_parse(text, on_event, &parse, &at);
+    if (r == ONCE_NO_MEMORY)
+        fail_span(in, (once_span){ 0 }, r, "out of memory for %zu bytes of JSON", text.len);
+    else if (r != ONCE_OK)
+        fail_span(in, (once_span){ 0 }, ONCE_INVALID, "the body is not JSON: wrong or incomplete at byte %zu", at);
 }
 
 /* Where the text stops being UTF-8, or its length. */
@@ -258,7 +200,7 @@ once_result api_input_parse(struct api_input *in, once_span text)
     check_text(in, text);
     if (in->result == ONCE_OK)
         parse_text(in, text);
-    if (in->result == ONCE_OK && in->values[0].kind != KIND_OBJECT)
+    if (in->result == ONCE_OK && in->values[0].kind != ONCE_JSON_OBJECT)
         fail_span(in, (once_span){ 0 }, ONCE_INVALID, "the body is %s; it must be an object",
                   kind_names[in->values[0].kind]);
     return in->result;
@@ -290,13 +232,14 @@ bool api_input_has(const struct api_input *in, const char *name)
     return find(in, name) != NULL;
 }
 
-static bool fail_kind(struct api_input *in, const char *name, enum kind wanted, enum kind is)
+static bool fail_kind(struct api_input *in, const char *name, enum once_json_event wanted, enum once_json_event is)
 {
     return api_input_fail(in, name, ONCE_INVALID, "must be %s, is %s", kind_names[wanted], kind_names[is]);
 }
 
 /* The member, marked as read, if it is there and of this kind. */
-static const struct api_value *get(struct api_input *in, const char *name, enum api_need need, enum kind kind)
+static const struct api_value *get(struct api_input *in, const char *name, enum api_need need,
+                                   enum once_json_event kind)
 {
     struct api_value *value = find(in, name);
     if (value == NULL) {
@@ -350,7 +293,7 @@ bool api_input_bytes(struct api_input *in, const char *name, enum api_need need,
     bool encoded = api_input_has(in, other);
     if (encoded && api_input_has(in, name))
         return api_input_fail(in, other, ONCE_INVALID, "and '%s' are both there; one of them must do", name);
-    const struct api_value *value = get(in, encoded ? other : name, need, KIND_STRING);
+    const struct api_value *value = get(in, encoded ? other : name, need, ONCE_JSON_STRING);
     if (value == NULL)
         return false;
     if (encoded && value->text.len > 0)
@@ -370,7 +313,7 @@ static int hex_digit(uint8_t c)
 
 bool api_input_hex(struct api_input *in, const char *name, enum api_need need, uint8_t *out, size_t len)
 {
-    const struct api_value *value = get(in, name, need, KIND_STRING);
+    const struct api_value *value = get(in, name, need, ONCE_JSON_STRING);
     if (value == NULL)
         return false;
     bool good = value->text.len == 2 * len;
@@ -406,7 +349,7 @@ static bool read_uint(once_span text, uint64_t *out)
 
 bool api_input_uint(struct api_input *in, const char *name, enum api_need need, uint64_t *out)
 {
-    const struct api_value *value = get(in, name, need, KIND_NUMBER);
+    const struct api_value *value = get(in, name, need, ONCE_JSON_NUMBER);
     if (value == NULL)
         return false;
     return read_uint(value->text, out) || api_input_fail(in, name, ONCE_INVALID,
@@ -417,7 +360,7 @@ bool api_input_uint(struct api_input *in, const char *name, enum api_need need, 
 
 bool api_input_int(struct api_input *in, const char *name, int64_t min, int64_t max, int64_t *out)
 {
-    const struct api_value *value = get(in, name, API_OPTIONAL, KIND_NUMBER);
+    const struct api_value *value = get(in, name, API_OPTIONAL, ONCE_JSON_NUMBER);
     if (value == NULL)
         return false;
     once_span digits = value->text;
@@ -437,7 +380,7 @@ bool api_input_int(struct api_input *in, const char *name, int64_t min, int64_t 
 
 bool api_input_bool(struct api_input *in, const char *name, bool *out)
 {
-    const struct api_value *value = get(in, name, API_OPTIONAL, KIND_BOOL);
+    const struct api_value *value = get(in, name, API_OPTIONAL, ONCE_JSON_FALSE);
     if (value != NULL)
         *out = value->truth;
     return value != NULL;
@@ -446,7 +389,7 @@ bool api_input_bool(struct api_input *in, const char *name, bool *out)
 bool api_input_word(struct api_input *in, const char *name, enum api_need need, const char *const *words, size_t count,
                     size_t *out)
 {
-    const struct api_value *value = get(in, name, need, KIND_STRING);
+    const struct api_value *value = get(in, name, need, ONCE_JSON_STRING);
     if (value == NULL)
         return false;
     struct once_buf list;
@@ -467,7 +410,7 @@ bool api_input_word(struct api_input *in, const char *name, enum api_need need, 
 bool api_input_is(struct api_input *in, const char *name, const char *text)
 {
     struct api_value *value = find(in, name);
-    if (value == NULL || value->kind != KIND_STRING || !once_span_equal(value->text, once_span_str(text)))
+    if (value == NULL || value->kind != ONCE_JSON_STRING || !once_span_equal(value->text, once_span_str(text)))
         return false;
     value->read = true;
     return true;
@@ -478,7 +421,7 @@ static bool read_texts(struct api_input *in, const char *name, uint32_t first, s
                        size_t *count)
 {
     for (uint32_t i = first; i != NONE; i = in->values[i].next) {
-        if (in->values[i].kind != KIND_STRING)
+        if (in->values[i].kind != ONCE_JSON_STRING)
             return api_input_fail(in, name, ONCE_INVALID, "has %s in it where only texts may be",
                                   kind_names[in->values[i].kind]);
         if (*count == max)
@@ -493,7 +436,7 @@ static bool read_rows(struct api_input *in, const char *name, uint32_t first, si
 {
     for (uint32_t i = first; i != NONE; i = in->values[i].next) {
         size_t before = *count;
-        if (in->values[i].kind != KIND_ARRAY)
+        if (in->values[i].kind != ONCE_JSON_ARRAY)
             return api_input_fail(in, name, ONCE_INVALID, "has %s in it where only lists of %zu texts may be",
                                   kind_names[in->values[i].kind], width);
         if (!read_texts(in, name, in->values[i].first, max, out, count))
@@ -507,7 +450,7 @@ static bool read_rows(struct api_input *in, const char *name, uint32_t first, si
 
 bool api_input_texts(struct api_input *in, const char *name, size_t width, size_t max, once_span **out, size_t *count)
 {
-    const struct api_value *value = get(in, name, API_OPTIONAL, KIND_ARRAY);
+    const struct api_value *value = get(in, name, API_OPTIONAL, ONCE_JSON_ARRAY);
     *out = NULL;
     *count = 0;
     if (value == NULL)
@@ -525,7 +468,7 @@ bool api_input_texts(struct api_input *in, const char *name, size_t width, size_
 
 bool api_input_enter(struct api_input *in, const char *name)
 {
-    const struct api_value *value = get(in, name, API_OPTIONAL, KIND_OBJECT);
+    const struct api_value *value = get(in, name, API_OPTIONAL, ONCE_JSON_OBJECT);
     if (value == NULL)
         return false;
     assert(in->depth < API_DEPTH_MAX - 1);

@@ -13,7 +13,7 @@
 #include "daemon/api/input.h"
 #include "daemon/api/query.h"
 #include "daemon/observers/decisions.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -139,7 +139,7 @@ static void ask_claim(const struct api_call *call, const struct once_claim *clai
         return;
     asked->decision.has_tenant = true;
     asked->decision.tenant = claim->tenant;
-    once_record_id(&call->once->store->secret, claim->tenant, claim->key, asked->decision.record);
+    once_record_id(once_secret(call->once), claim->tenant, claim->key, asked->decision.record);
 }
 
 /* It is decided: those who should hear of it do. */

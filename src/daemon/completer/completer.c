@@ -1,11 +1,13 @@
 /* completer.c - see completer.h. */
 #include "daemon/completer/completer.h"
 
+#include "core/backoff.h"
 #include "core/err.h"
+#include "core/http_verdict.h"
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "engine/lease_keeper.h"
 #include "http/http_call.h"
 #include "os/crash_point.h"
@@ -261,24 +263,18 @@ static void add_own_lines(const struct attempt *a, struct once_buf *lines)
     once_buf_addf(lines, "Once-Checkpoint: :%.*s:\r\n", (int)BASE64_ENCODE_RAW_LENGTH(r->checkpoint.len), coded);
 }
 
-/* As the gateway judges (ngx_http_once_judge). */
 static void judge(struct attempt *a, const struct http_answer *answer)
 {
-    bool rerun = a->reply.record.takeover == ONCE_TAKEOVER_RERUN;
     bool whole = answer->end == HTTP_ANSWERED;
     struct once_outcome outcome = { .status = whole ? answer->status : 502 };
-    if (whole && once_resend_is_final(&a->request, answer->status)) {
-        outcome.state = answer->status < 400 ? ONCE_STATE_SUCCEEDED : ONCE_STATE_FAILED;
-    } else if (rerun || (whole && answer->status < 500)) {
-        outcome.state = ONCE_STATE_FAILED;
-        outcome.retryable = true;
-    } else if (a->reply.record.takeover == ONCE_TAKEOVER_COMPLETER) {
+    enum once_http_verdict verdict = once_http_verdict(
+        whole ? answer->status : 0, once_resend_is_final(&a->request, answer->status), a->reply.record.takeover);
+    if (verdict == ONCE_HTTP_DEFERRED) {
         /* It can be asked: when the lease is over, and with that what may still be on its way. */
         atomic_fetch_add(&a->c->counters.retryable, 1);
         return;
-    } else {
-        outcome.state = ONCE_STATE_UNKNOWN;
     }
+    once_http_outcome(verdict, &outcome);
     if (whole) {
         outcome.body_dropped = answer->dropped;
         outcome.headers = once_buf_span(&answer->headers);
@@ -382,7 +378,7 @@ static void ask(struct attempt *a)
     if (answer.says == PROBE_HAPPENED) {
         a->adopting = true;
         store(a, &answer.outcome, "");
-    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* F38 */
+    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* FAULT-38 */
         send_after_all(a);
     } else if (answer.says == PROBE_NOT_KNOWN && last && !atomic_load(&c->stopping)) {
         escalate(a, answer.why);
@@ -557,13 +553,11 @@ static bool is_due(const struct once_record *r, once_time now)
 {
     uint64_t seed = r->grant.fence * 0x9e3779b97f4a7c15u;
     seed ^= seed >> 29;
-    int doubled = r->attempt < 20 ? (int)r->attempt - 1 : 19;
-    int64_t longest = (int64_t)BACKOFF_MS << doubled;
-    if (longest > BACKOFF_MS_MAX)
-        longest = BACKOFF_MS_MAX;
+    int64_t pause = once_backoff_ms((struct once_backoff){ BACKOFF_MS, BACKOFF_MS_MAX, ONCE_JITTER_FULL },
+                                    r->attempt - 1, (uint32_t)(seed >> 32));
     once_time since = r->state == ONCE_STATE_RUNNING ? r->lease_until : r->finished_at;
     int64_t waited = now - since;
-    return waited < 0 || waited >= (int64_t)(seed % (uint64_t)longest); /* < 0: clocks differ; do not wait for ever */
+    return waited < 0 || waited >= pause; /* < 0: clocks differ; do not wait for ever */
 }
 
 /* COMPLETER-5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative

@@ -8,16 +8,11 @@
 
 #define STATUS_FIELD "Once-Status"
 
-static bool is_name(once_span name, const char *wanted)
-{
-    return name.len == strlen(wanted) && strncasecmp((const char *)name.ptr, wanted, name.len) == 0;
-}
-
 /* Does it say that a GET is something else? */
 static bool is_method(once_span name)
 {
-    return is_name(name, "X-HTTP-Method-Override") || is_name(name, "X-HTTP-Method") ||
-           is_name(name, "X-Method-Override");
+    return once_header_is(name, "X-HTTP-Method-Override") || once_header_is(name, "X-HTTP-Method") ||
+           once_header_is(name, "X-Method-Override");
 }
 
 /* Those of the request that are neither about its body nor about what is done: Host, say. */
@@ -26,7 +21,7 @@ static void add_lines(once_span lines, struct once_buf *out)
     once_span name, value;
     while (once_header_line(&lines, &name, &value)) {
         bool about_body = name.len > 8 && strncasecmp((const char *)name.ptr, "content-", 8) == 0;
-        if (!about_body && !is_method(name) && !is_name(name, "Prefer"))
+        if (!about_body && !is_method(name) && !once_header_is(name, "Prefer"))
             once_buf_addf(out, "%.*s: %.*s\r\n", ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(value));
     }
 }
@@ -42,7 +37,7 @@ static int take_status(struct once_buf *headers)
         once_span whole = lines;
         once_header_line(&lines, &name, &value);
         line = once_span_of(whole.ptr, whole.len - lines.len);
-        if (!is_name(name, STATUS_FIELD)) {
+        if (!once_header_is(name, STATUS_FIELD)) {
             memmove(headers->ptr + kept, line.ptr, line.len);
             kept += line.len;
             continue;

@@ -7,6 +7,7 @@
 #include "core/limits.h"
 #include "core/resend.h"
 #include "core/span.h"
+#include "core/trace.h"
 #include "daemon/api/query.h"
 #include "daemon/console/link.h"
 #include "daemon/console/parts.h"
@@ -157,23 +158,6 @@ void console_keys(struct api_call *call)
 
 /* ---------------------------------------------------------------- one record */
 
-/* The value of a header in lines "Name: value\r\n". */
-static once_span header_of(once_span lines, const char *wanted)
-{
-    for (once_span line, name, value; lines.len > 0;) {
-        once_span_cut(lines, '\n', &line, &lines);
-        if (!once_span_cut(line, ':', &name, &value) || name.len != strlen(wanted) ||
-            strncasecmp((const char *)name.ptr, wanted, name.len) != 0)
-            continue;
-        while (value.len > 0 && value.ptr[0] == ' ')
-            value = once_span_skip(value, 1);
-        while (value.len > 0 && (value.ptr[value.len - 1] == '\r' || value.ptr[value.len - 1] == ' '))
-            value.len--;
-        return value;
-    }
-    return (once_span){ 0 };
-}
-
 /* What a stored request is, without its query, headers and body. */
 static void put_request(struct once_json *json, once_span bytes)
 {
@@ -190,8 +174,7 @@ static void put_request(struct once_json *json, once_span bytes)
         once_json_bytes(json, "path", path);
         once_json_uint(json, "body_len", request.body.len);
         once_json_bool(json, "needs_identity", request.needs_identity);
-        trace = header_of(request.headers, "traceparent");
-        if (trace.len == 55)
+        if (once_header_find(request.headers, "traceparent", &trace) && trace.len == ONCE_TRACEPARENT_LEN)
             once_json_bytes(json, "traceparent", trace);
     }
     once_json_close(json);
@@ -258,7 +241,9 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     once_json_uint(json, "body_len", record->body.len);
     once_json_uint(json, "headers_len", record->headers.len);
     once_json_uint(json, "checkpoint_len", record->checkpoint.len);
-    once_json_bytes(json, "content_type", header_of(record->headers, "Content-Type"));
+    once_span type;
+    once_header_find(record->headers, "Content-Type", &type);
+    once_json_bytes(json, "content_type", type);
     once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
     once_child_key(call->once, &record->grant, ONCE_LIT("upstream"), child);
     once_json_text(json, "child_key", child);

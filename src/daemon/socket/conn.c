@@ -4,7 +4,7 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/crash_point.h"
 #include "os/os.h"
 
@@ -224,8 +224,8 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = c->shared->once->store->best_effort };
-    memcpy(welcome.secret, c->shared->once->store->secret.key, sizeof welcome.secret);
+    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = once_is_best_effort(c->shared->once) };
+    memcpy(welcome.secret, once_secret(c->shared->once)->key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);
     c->greeted = true;
@@ -253,7 +253,7 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         memcpy(call->nonce, nonce, sizeof call->nonce);
     }
     call->call_log_entry =
-        call_log_begin(&c->shared->call_log, &c->context, frame->id, &c->shared->once->store->secret, &wire.request);
+        call_log_begin(&c->shared->call_log, &c->context, frame->id, once_secret(c->shared->once), &wire.request);
     bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
                  wire.request.verb == ONCE_VERB_FORGET;
     r = once_submit_for(c->shared->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);

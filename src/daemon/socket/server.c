@@ -5,7 +5,7 @@
 #include "core/span.h"
 #include "daemon/reaper/reaper.h"
 #include "daemon/socket/conn.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/crash_point.h"
 #include "os/os.h"
 #include "os/stderr_log.h"

@@ -8,7 +8,7 @@
 #ifndef ONCE_MESSAGES_BROKERS_HEADERS_H
 #define ONCE_MESSAGES_BROKERS_HEADERS_H
 
-#include "core/buf.h"
+#include "core/header.h"
 #include "core/span.h"
 
 #include <strings.h>
@@ -32,7 +32,7 @@ static inline bool headers_next(once_span *lines, once_span *name, once_span *va
 
 static inline bool headers_name_is(once_span name, const char *other)
 {
-    return name.len == strlen(other) && strncasecmp((const char *)name.ptr, other, name.len) == 0;
+    return once_span_equal_nocase(name, once_span_str(other));
 }
 
 static inline bool headers_name_starts(once_span name, const char *prefix)
@@ -54,10 +54,7 @@ static inline void headers_add(struct once_buf *lines, once_span name, once_span
     if (name.len == 0 || !headers__is_one_line(name, " :") || !headers__is_one_line(value, "") ||
         name.len > lines->max || value.len > lines->max || lines->len + name.len + value.len + 4 > lines->max)
         return;
-    once_buf_add(lines, name);
-    once_buf_add(lines, ONCE_LIT(": "));
-    once_buf_add(lines, value);
-    once_buf_add(lines, ONCE_LIT("\r\n"));
+    once_header_add(lines, name, value);
 }
 
 #endif

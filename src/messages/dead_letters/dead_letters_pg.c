@@ -34,7 +34,7 @@ static once_result ask(void *table, const char *sql, struct pg_params *p, PGresu
     if (r == ONCE_OK) {
         pg->conn.warned = false;
         r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
-        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FAULTS E6) */
+        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FACT-6) */
             r = pg_conn_barrier(&pg->conn, err);
             if (r != ONCE_OK && out != NULL) {
                 PQclear(*out);

@@ -97,7 +97,7 @@ static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t mo
     once_result r = ask(pg, "SELECT * FROM once.outbox_take($1, $2, $3, $4 <> 0)", &p, &result, err);
     if (r != ONCE_OK)
         return r;
-    if (pg->conn.warned) { /* what we were shown may be forgotten by a failover (FAULTS E6) */
+    if (pg->conn.warned) { /* what we were shown may be forgotten by a failover (FACT-6) */
         PQclear(result);
         pg_conn_close(&pg->conn);
         return once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");

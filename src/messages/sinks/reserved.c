@@ -1,8 +1,7 @@
 /* reserved.c - see reserved.h. */
 #include "messages/sinks/reserved.h"
 
-#include <string.h>
-#include <strings.h>
+#include "core/span.h"
 
 bool header_is_reserved(once_span name)
 {
@@ -40,7 +39,7 @@ bool header_is_reserved(once_span name)
         "accept",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (name.len == strlen(names[i]) && strncasecmp((const char *)name.ptr, names[i], name.len) == 0)
+        if (once_span_equal_nocase(name, once_span_str(names[i])))
             return true;
     return false;
 }

@@ -12,11 +12,12 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
+#include "http/curl.h"
+#include "messages/brokers/headers.h"
 #include "messages/sinks/reserved.h"
 #include "messages/sinks/signature.h"
 #include "os/os.h"
 
-#include <curl/curl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -64,71 +65,47 @@ static const char *webhook_fault(const char *url)
 
 /* ------------------------------------------------------------------ a request */
 
-static bool add_line(struct post *post, const struct once_buf *line)
+__attribute__((format(printf, 3, 4))) static bool add_header(struct post *post, const char *name, const char *format,
+                                                             ...)
 {
-    struct curl_slist *longer =
-        line->result == ONCE_OK ? curl_slist_append(post->headers, (const char *)line->ptr) : NULL;
-    if (longer != NULL)
-        post->headers = longer;
-    return longer != NULL;
-}
-
-__attribute__((format(printf, 2, 3))) static bool add_header(struct post *post, const char *format, ...)
-{
-    char line[1200];
+    char value[1200];
     va_list args;
     va_start(args, format);
-    int len = vsnprintf(line, sizeof line, format, args);
+    int len = vsnprintf(value, sizeof value, format, args);
     va_end(args);
-    struct curl_slist *longer = len >= 0 && (size_t)len < sizeof line ? curl_slist_append(post->headers, line) : NULL;
-    if (longer != NULL)
-        post->headers = longer;
-    return longer != NULL;
+    if (len == 0)
+        return http_header_drop(&post->headers, name); /* libcurl would give a Content-Type of its own */
+    return len > 0 && (size_t)len < sizeof value &&
+           http_header_add(&post->headers, once_span_str(name), once_span_of(value, (size_t)len));
 }
 
 /* Those of the message itself: traceparent and the like. */
 static bool add_own_headers(struct post *post, once_span lines)
 {
-    struct once_buf line;
+    once_span name, value;
     bool ok = true;
-    once_buf_init(&line, 32 << 10);
-    while (ok && lines.len > 0) {
-        once_span one, name, value;
-        once_span_cut(lines, '\n', &one, &lines);
-        if (one.len > 0 && one.ptr[one.len - 1] == '\r')
-            one.len--;
-        if (!once_span_cut(one, ':', &name, &value) || header_is_reserved(name))
-            continue;
-        while (value.len > 0 && value.ptr[0] == ' ')
-            value = once_span_skip(value, 1);
-        once_buf_clear(&line);
-        once_buf_add(&line, name);
-        /* libcurl's way to send a name without a value */
-        once_buf_addf(&line, value.len > 0 ? ": " : ";");
-        once_buf_add(&line, value);
-        once_buf_add_byte(&line, '\0');
-        ok = add_line(post, &line);
-    }
-    once_buf_release(&line);
+    while (ok && headers_next(&lines, &name, &value))
+        ok = header_is_reserved(name) || http_header_add(&post->headers, name, value);
     return ok;
 }
 
 static bool add_headers(struct webhook *w, struct post *post, const struct message *m)
 {
     int64_t now_s = once_os_clock.wall(once_os_clock.arg) / 1000;
-    bool ok = add_header(post, "Idempotency-Key: \"%s\"", m->id) && add_header(post, "webhook-id: %s", m->id) &&
-              add_header(post, "webhook-timestamp: %" PRId64, now_s) &&
-              add_header(post, "Content-Type: %.*s", ONCE_SPAN_ARGS(m->content_type)) &&
-              add_header(post, "Once-Topic: %.*s", ONCE_SPAN_ARGS(m->topic)) &&
-              add_header(post, "Once-Attempt: %d", m->refusals + m->crashes + 1) && add_header(post, "Expect:");
+    bool ok = add_header(post, "Idempotency-Key", "\"%s\"", m->id) && add_header(post, "webhook-id", "%s", m->id) &&
+              add_header(post, "webhook-timestamp", "%" PRId64, now_s) &&
+              add_header(post, "Content-Type", "%.*s", ONCE_SPAN_ARGS(m->content_type)) &&
+              add_header(post, "Once-Topic", "%.*s", ONCE_SPAN_ARGS(m->topic)) &&
+              add_header(post, "Once-Attempt", "%d", m->refusals + m->crashes + 1) &&
+              http_header_drop(&post->headers, "Expect");
     if (ok && w->keys.count > 0) {
         char signature[SIGNATURE_LEN];
         signature_make(&w->keys, m->id, now_s, m->payload, signature);
-        ok = add_header(post, "webhook-signature: %s", signature);
+        ok = add_header(post, "webhook-signature", "%s", signature);
     }
     if (ok && m->has_key) {
         char *escaped = curl_easy_escape(post->curl, (const char *)m->key.ptr, (int)m->key.len);
-        ok = escaped != NULL && add_header(post, "Once-Message-Key: %s", escaped);
+        ok = escaped != NULL && add_header(post, "Once-Message-Key", "%s", escaped);
         curl_free(escaped);
     }
     return ok && add_own_headers(post, m->headers);
@@ -147,29 +124,19 @@ static bool prepare(struct webhook *w, struct post *post, const struct message *
 {
     const struct sink_options *options = &w->base.options;
     CURL *curl = post->curl;
-    bool ok = true;
-#define SET(option, value) ok = ok && curl_easy_setopt(curl, option, value) == CURLE_OK
     curl_easy_reset(curl);
-    SET(CURLOPT_URL, options->url);
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_FOLLOWLOCATION, 0L);
-    SET(CURLOPT_SSL_VERIFYPEER, 1L);
-    SET(CURLOPT_SSL_VERIFYHOST, 2L);
-    if (options->ca_file != NULL) {
-        SET(CURLOPT_CAINFO, options->ca_file);
-        SET(CURLOPT_CAPATH, NULL);
-    }
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_TIMEOUT_MS, (long)options->timeout_ms);
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)options->timeout_ms);
-    SET(CURLOPT_POST, 1L);
-    SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)m->payload.len);
-    SET(CURLOPT_POSTFIELDS, m->payload.len > 0 ? (const char *)m->payload.ptr : "");
-    SET(CURLOPT_HTTPHEADER, post->headers);
-    SET(CURLOPT_USERAGENT, "once-relay");
+    bool ok = http_setup(curl, &(struct http_setup){ .url = options->url,
+                                                     .method = ONCE_LIT("POST"),
+                                                     .body = m->payload,
+                                                     .headers = post->headers,
+                                                     .timeout_ms = options->timeout_ms,
+                                                     .connect_ms = options->timeout_ms,
+                                                     .user_agent = "once-relay",
+                                                     .ca_file = options->ca_file,
+                                                     .error = post->error });
+#define SET(option, value) ok = ok && curl_easy_setopt(curl, option, value) == CURLE_OK
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, post);
-    SET(CURLOPT_ERRORBUFFER, post->error);
     SET(CURLOPT_PRIVATE, post);
 #undef SET
     return ok;
@@ -257,20 +224,15 @@ static void finish(struct webhook *w, struct post *post, CURLcode code)
 static void webhook_poll(struct sink *sink, int ms)
 {
     struct webhook *w = webhook_of(sink);
-    int running = 0, left;
+    int running = 0;
+    CURLcode code = CURLE_OK;
     curl_multi_perform(w->multi, &running);
     if (running > 0 && ms > 0) {
         curl_multi_poll(w->multi, NULL, 0, ms, NULL);
         curl_multi_perform(w->multi, &running);
     }
-    for (CURLMsg *message; (message = curl_multi_info_read(w->multi, &left)) != NULL;) {
-        char *post = NULL;
-        if (message->msg != CURLMSG_DONE)
-            continue;
-        CURLcode code = message->data.result;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &post);
-        finish(w, (struct post *)(void *)post, code);
-    }
+    for (struct post *post; (post = http_multi_ended(w->multi, &code)) != NULL;)
+        finish(w, post, code);
 }
 
 /* ------------------------------------------------------------------ open, close */
@@ -291,10 +253,8 @@ static void webhook_close(struct sink *sink)
 static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
                            struct once_error *err)
 {
-    static bool ready; /* for the whole program, once */
-    if (!ready && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (!http_curl_init())
         return once_fail(err, ONCE_NO_MEMORY, "cannot initialise libcurl");
-    ready = true;
     struct webhook *w = calloc(1, sizeof *w);
     if (w == NULL || (w->multi = curl_multi_init()) == NULL) {
         free(w);

@@ -251,7 +251,7 @@ enum {
     REPLAYED_STATUS,
     REPLAYED_HEADERS,
     REPLAYED_BODY,
-    REPLAYED_IS_BURIED,
+    REPLAYED_BODY_EXPIRED,
     REPLAYED_POINT,
     REPLAYED_CHECKPOINT,
     REPLAYED_TAKEOVER,
@@ -270,15 +270,15 @@ static once_result replay(const PGresult *r, int row, struct once_op *op, struct
 {
     const struct once_claim *claim = &op->request->claim;
     int64_t state = pg_int(r, row, REPLAYED_STATE), takeover = pg_int(r, row, REPLAYED_TAKEOVER);
-    bool is_buried = pg_bool(r, row, REPLAYED_IS_BURIED), forgotten = (takeover & TAKEOVER_FORGOTTEN) != 0;
+    bool body_expired = pg_bool(r, row, REPLAYED_BODY_EXPIRED), forgotten = (takeover & TAKEOVER_FORGOTTEN) != 0;
     once_span none = once_span_of(NULL, 0);
     struct once_record record = {
         .grant.fence = (uint64_t)pg_int(r, row, REPLAYED_FENCE),
         .tenant = forgotten ? none : claim->tenant,
         .key = pg_bool(r, row, REPLAYED_IS_NAMED) ? claim->key : none,
         .state = (enum once_state)(state & STATE_BITS),
-        .body_dropped = (state & STATE_DROPPED) != 0 || is_buried,
-        .body_expired = is_buried,
+        .body_dropped = (state & STATE_DROPPED) != 0 || body_expired,
+        .body_expired = body_expired,
         .takeover = (enum once_takeover)(takeover & TAKEOVER_BITS),
         .attempt = (uint32_t)pg_int(r, row, REPLAYED_ATTEMPT),
         .status = (int32_t)pg_int(r, row, REPLAYED_STATUS),

@@ -4,7 +4,7 @@
  * BEGIN, one call for all claims, one for all finishes, the rest one by one, COMMIT.
  *
  * Invariants: K4 answers are believed after COMMIT said so, without a warning: a WARNING
- *                during COMMIT means that the wait for a standby was cut short (FAULTS E6).
+ *                during COMMIT means that the wait for a standby was cut short (FACT-6).
  *             K10 a connection lost after anything was sent is ONCE_UNKNOWN, and closed.
  *                COMMIT is never cancelled.
  */

@@ -276,7 +276,7 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
 }
 
 /* lock_timeout: one key that somebody's own transaction holds must not hold up a whole batch.
- * client_min_messages: the warning of a cut wait for a standby must come through (FAULTS E6).
+ * client_min_messages: the warning of a cut wait for a standby must come through (FACT-6).
  * synchronous_commit: as the server is configured for us, not as a session was left behind, and
  * also if somebody turns it off while we are connected. */
 static once_result settle_settings(struct pg_conn *c, const char *level, struct once_error *err)

@@ -8,7 +8,7 @@
  * leads straight to a server (`direct`) are settings and prepared statements the session's.
  *
  * Nothing waits for ever: a server that says nothing for `answer_ms` is taken for lost, and its
- * socket is closed; a COMMIT is never cancelled (FAULTS E6, F20).
+ * socket is closed; a COMMIT is never cancelled (FACT-6, FAULT-20).
  */
 #ifndef ONCE_STORE_POSTGRES_CONN_H
 #define ONCE_STORE_POSTGRES_CONN_H
@@ -77,14 +77,14 @@ once_result pg_conn_open(struct pg_conn *c, struct once_error *err);
 void pg_conn_close(struct pg_conn *c);
 
 /* Ends a session that was lost, if its server process is still waiting to read: what it would read then must not
- * be done after its callers were answered and have gone on (F19). One that is at work, perhaps committing, is left
+ * be done after its callers were answered and have gone on (FAULT-19). One that is at work, perhaps committing, is left
  * alone: who settles waits for it. */
 void pg_conn_end_lost(struct pg_conn *c, struct pg_session lost);
 
 /* Connects without looking for a store: for migrations. */
 once_result pg_conn_plain(struct pg_conn *c, struct once_error *err);
 
-/* Waits until what was committed before is durable where it has to be (FAULTS E6). */
+/* Waits until what was committed before is durable where it has to be (FACT-6). */
 once_result pg_conn_barrier(struct pg_conn *c, struct once_error *err);
 /* A pooler connects again without telling us. So a transaction notes who served it, from the
  * result of its settings, and what it says is believed after a barrier on that server. */

@@ -15,6 +15,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "postgres_sql.h"
 #include "store/gather.h"
 #include "store/postgres/answer.h"
 #include "store/postgres/batch.h"
@@ -392,6 +393,20 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return result;
 }
 
+static once_result read_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    struct postgres_store *s = (struct postgres_store *)base;
+    struct pg_params p;
+    pg_params_init(&p);
+    PGresult *r = NULL;
+    once_result result = ask(s, "SELECT once.now_ms()", &p, &r, err);
+    if (result == ONCE_OK)
+        *now = pg_int(r, 0, 0);
+    PQclear(r);
+    pg_params_release(&p);
+    return result;
+}
+
 static once_result usage(struct once_store *base, struct once_usage *t, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
@@ -478,6 +493,7 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = check,
     .stats = stats,
+    .clock = read_clock,
     .usage = usage,
     .seal_keys = seal_keys,
     .open_another = open_another,
@@ -496,6 +512,7 @@ static once_result open_handle(const char *url, const struct once_clock *clock, 
     s->base.ops = &ops;
     s->base.shared = true;
     s->base.has_sweep = true;
+    s->base.schema_version = postgres_migration_count;
     s->first = first != NULL ? first : s;
     s->pg.clock = clock;
     s->pg.grants = first != NULL ? first->pg.grants : pg_grants_new();

@@ -112,7 +112,7 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
     struct once_error err;
     once_span outcome = (m.flags & REDIS_APART) != 0 ? span_of(answers[Q_BODY]) : span_of(fields->element[3]);
     if (r->key.len > 0 && redis_outcome_read(&m, outcome, &c->s->scratch, r, &err) != ONCE_OK)
-        problem(c, "F14", r->grant.fence, "%s", err.text);
+        problem(c, "FAULT-14", r->grant.fence, "%s", err.text);
     once_buf_clear(&c->s->scratch);
     c->report->attempts += 1 + (uint64_t)answers[Q_ATTEMPTS]->integer;
     c->report->records += !m.stored.released && !once_stored_is_expired(&m.stored, c->now);

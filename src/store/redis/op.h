@@ -2,7 +2,7 @@
  * op.h - an operation as a call of once.lua, and its reply as an answer.
  *
  * Nothing here decides anything: that is the script's. What comes back was in a Redis that others may write to, so
- * every length is checked, and an outcome is held against its seal (F14).
+ * every length is checked, and an outcome is held against its seal (FAULT-14).
  */
 #ifndef ONCE_STORE_REDIS_OP_H
 #define ONCE_STORE_REDIS_OP_H

@@ -243,6 +243,32 @@ static void close_store(struct once_store *base)
     free(s);
 }
 
+static once_result read_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    return redis_store_now((struct redis_store *)base, now, err);
+}
+
+/* Who wants a record for ever does not want it where it may be lost. */
+static once_result accepts(const struct once_store *base, const struct once_request *request, struct once_error *err)
+{
+    (void)base;
+    if (request->verb == ONCE_VERB_FORGET)
+        return once_fail(err, ONCE_INVALID,
+                         "the best-effort tier does not forget single records: they end with their "
+                         "retention");
+    if (request->verb == ONCE_VERB_CLAIM && request->claim.retention_ms == ONCE_NEVER)
+        return once_fail(
+            err, ONCE_INVALID,
+            "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
+    return ONCE_OK;
+}
+
+static const struct once_gap *gaps(const struct once_store *base, size_t *count)
+{
+    (void)base;
+    return once_store_redis_gaps(count);
+}
+
 static const struct once_store_ops ops = {
     .name = "redis",
     .apply = apply,
@@ -253,6 +279,9 @@ static const struct once_store_ops ops = {
     .expire = expire,
     .check = redis_store_check,
     .stats = redis_store_stats,
+    .clock = read_clock,
+    .accepts = accepts,
+    .gaps = gaps,
     .seal_keys = seal_keys,
     .close = close_store,
 };
@@ -267,6 +296,7 @@ once_result once_store_redis_open(once_span url, const struct once_options *opti
     s->base.shared = true;
     s->base.encoded = true;
     s->base.best_effort = true;
+    s->base.schema_version = 1;
     s->clock = options->clock != &once_os_clock ? options->clock : NULL;
     s->may_make = !options->no_migrate;
     s->warn = options->warn;

@@ -44,7 +44,7 @@ enum {
 
 /* ------------------------------------------------------------------ rows */
 
-/* Binds all columns of a claim together: a flipped bit anywhere shows (F14). */
+/* Binds all columns of a claim together: a flipped bit anywhere shows (FAULT-14). */
 static int64_t claim_sum(const struct sqlite_claim *c)
 {
     int64_t numbers[] = { (int64_t)c->grant.fence,

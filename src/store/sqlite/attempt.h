@@ -2,7 +2,7 @@
  * attempt.h - an attempt in SQLite's tables: reading its rows, writing them.
  *
  * An attempt is a claim, perhaps a progress row, at most one result. What is read is held
- * against the claim's checksum and the outcome's seal (F14). Nothing here decides anything:
+ * against the claim's checksum and the outcome's seal (FAULT-14). Nothing here decides anything:
  * that is sqlite/op.h's verbs.
  */
 #ifndef ONCE_STORE_SQLITE_ATTEMPT_H

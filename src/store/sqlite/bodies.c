@@ -4,7 +4,7 @@
  * A result past its body retention is replaced by one that says "executed, answer not kept", under the same seal: how
  * it ended stays, its bytes go to the file's free list. Being a tombstone does not wait for this (K8: sqlite/attempt.c
  * decides by the clock). Bytes that do not match their seal are left as they are, for a replay and a check to find: a
- * new seal would make a flipped bit of the state look right (F14).
+ * new seal would make a flipped bit of the state look right (FAULT-14).
  */
 #include "store/sqlite/bodies.h"
 

@@ -2,7 +2,7 @@
  * bound.c - the protocol inside the caller's own transaction (once_sqlite_*).
  *
  * Key, work and outcome are rows of one transaction: they commit or roll back together,
- * so a local effect happens exactly once (DESIGN 1) and no lease is needed. The tables
+ * so a local effect happens exactly once and no lease is needed. The tables
  * live in the caller's database; its journal mode, its locking and its durability are the
  * caller's. Nothing is remembered between transactions that a roll back could make wrong.
  */

@@ -92,9 +92,9 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
     const struct once_record *r = &a->stored.record;
     uint64_t fence = r->grant.fence;
     if (!a->sum_is_right)
-        problem(c, "F14", fence, "the claim does not match its checksum");
+        problem(c, "FAULT-14", fence, "the claim does not match its checksum");
     if (!a->progress_sum_is_right)
-        problem(c, "F14", fence, "the recovery point does not match its checksum");
+        problem(c, "FAULT-14", fence, "the recovery point does not match its checksum");
     const char *fault = once_record_fault(r);
     if (fault != NULL && !a->stored.released)
         problem(c, "format", fence, "%s", fault);
@@ -132,7 +132,7 @@ static once_result check_outcome(struct check *c, struct sqlite_attempt *a, stru
         check_body(c, a);
     if (r != ONCE_CORRUPT)
         return r;
-    problem(c, "F14", a->stored.record.grant.fence, "%s", err != NULL ? err->text : "the outcome does not decode");
+    problem(c, "FAULT-14", a->stored.record.grant.fence, "%s", err != NULL ? err->text : "the outcome does not decode");
     return ONCE_OK;
 }
 

@@ -8,7 +8,7 @@
  *
  * Being expired does not wait for this (K8: core/record.c decides by the clock); only
  * finished records are ever due (K7: running and unknown have no expiry). A step on a full
- * disk first gives up the reserve (FAULTS E5).
+ * disk first gives up the reserve (FACT-5).
  */
 #include "store/sqlite/bodies.h"
 

@@ -6,10 +6,10 @@
  *                  "owner PID NAME" for a process that keeps it, "step PID NAME" for one that
  *                  is in a step, "clean" after it ended well. Whoever finds another text has
  *                  to suspect the log: its predecessor died, or its fsync failed
- *   PATH-reserve   space that is given up so that expiry can run on a full disk (FAULTS E5)
+ *   PATH-reserve   space that is given up so that expiry can run on a full disk (FACT-5)
  *
  * One writer, and one checkpointer, at a time over all processes: Debian's SQLite has the
- * WAL-reset bug (FAULTS E4). The lock is a file of its own because closing any descriptor
+ * WAL-reset bug (FACT-4). The lock is a file of its own because closing any descriptor
  * of the database would drop the locks that SQLite itself holds on it.
  */
 #ifndef ONCE_STORE_SQLITE_FILE_H

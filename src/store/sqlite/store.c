@@ -3,12 +3,12 @@
  *
  * Invariants: K4 apply() returns after COMMIT did, with synchronous=FULL: what it answers
  *                is on disk.
- *             K10 a COMMIT that fails is neither done nor undone (FAULTS E2: in WAL mode
+ *             K10 a COMMIT that fails is neither done nor undone (FACT-2: in WAL mode
  *                its rows may come back to life). The store says UNKNOWN; reopen() closes
  *                the connection, lets SQLite recover, and writes everything that is
  *                visible into the database file itself before anything is believed: after
  *                a failed fsync the log's pages in the cache prove nothing.
- *             SQLITE-1 only the holder of the lock writes or checkpoints, and only to a file that
+ *             SQLITE-1 only the holder of the lock writes or checkpoints (FACT-4), and only to a file that
  *                is where it was opened: what is written to one that was removed or replaced
  *                is lost with this process, and where its lock was, another may be at it.
  */
@@ -382,6 +382,17 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
     return r;
 }
 
+static once_result read_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    struct sqlite_store *s = (struct sqlite_store *)base;
+    once_result r = sqlite_store_begin(s, false, err);
+    if (r != ONCE_OK)
+        return r;
+    *now = s->protocol.now;
+    sqlite_store_end_reading(s);
+    return ONCE_OK;
+}
+
 static void close_store(struct once_store *base)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
@@ -409,6 +420,7 @@ static const struct once_store_ops ops = {
     .expire = sqlite_store_expire,
     .check = sqlite_store_check,
     .stats = stats,
+    .clock = read_clock,
     .usage = sqlite_store_usage,
     .seal_keys = sqlite_store_seal_keys,
     .close = close_store,
@@ -489,6 +501,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->base.shared = options->shared;
     s->base.encoded = true;
     s->base.has_sweep = true;
+    s->base.schema_version = sqlite_migration_count;
     s->no_migrate = options->no_migrate;
     s->db.clock = options->clock;
     once_os_random(s->writer, sizeof s->writer);

@@ -28,7 +28,7 @@ struct sqlite_store {
 
 /* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err);
-/* ONCE_UNKNOWN if the commit's own answer was an error (FAULTS E2). */
+/* ONCE_UNKNOWN if the commit's own answer was an error (FACT-2). */
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
 void sqlite_store_rollback(struct sqlite_store *s);
 void sqlite_store_end_reading(struct sqlite_store *s);

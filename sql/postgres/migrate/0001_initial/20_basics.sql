@@ -128,7 +128,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- A write that waits for what synchronous_commit asks for: when it returns, everything that
--- was committed before it is as durable as it will be (FAULTS E6).
+-- was committed before it is as durable as it will be (FACT-6).
 CREATE FUNCTION once.barrier() RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_logical_emit_message(true, 'once', 'barrier')
@@ -149,7 +149,7 @@ BEGIN
         PERFORM 1 FROM once.ring FOR SHARE;
     END IF;
     -- With standbys to wait for, also a transaction that only reads waits for them: what it is
-    -- shown may be somebody's whose own wait was cut short (FAULTS E6).
+    -- shown may be somebody's whose own wait was cut short (FACT-6).
     IF current_setting('synchronous_standby_names') <> '' AND pg_current_xact_id_if_assigned() IS NULL AND
        current_setting('transaction_read_only') = 'off' THEN
         PERFORM once.barrier();

@@ -1,4 +1,4 @@
--- The protocol (DESIGN 5): claim, extend, advance, finish, release, look up, resolve.
+-- The protocol (docs/design.md section 4): claim, extend, advance, finish, release, look up, resolve.
 --
 -- Each function first holds the ring, then reads the record's newest claim. What must be
 -- serialised with other changes of an existing record locks that claim's row and reads

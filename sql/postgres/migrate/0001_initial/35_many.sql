@@ -30,7 +30,7 @@ CREATE TYPE once.replayed AS (
     status       integer,
     headers      bytea,
     body         bytea,
-    is_buried    boolean,     -- they are not kept any more
+    body_expired    boolean,     -- they are not kept any more
     point        text,
     checkpoint   bytea,
     takeover     smallint,    -- as in once.claim
@@ -127,7 +127,7 @@ BEGIN
         replays := replays || format($template$
         WHEN %1$s THEN RETURN QUERY
             SELECT u.i, c.fence, coalesce(c.attempt, 1), r.state, r.status,
-                   CASE WHEN t.is_buried THEN NULL ELSE r.headers END, CASE WHEN t.is_buried THEN NULL ELSE r.body END, t.is_buried,
+                   CASE WHEN t.body_expired THEN NULL ELSE r.headers END, CASE WHEN t.body_expired THEN NULL ELSE r.body END, t.body_expired,
                    p.point, p.checkpoint, c.takeover, coalesce(c.created_at, c.claimed_at), c.claimed_at, r.finished_at,
                    coalesce(c.retention_ms, 86400000), c.body_retention_ms, c.key IS NOT NULL
               FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
@@ -135,7 +135,7 @@ BEGIN
              CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
                                   ORDER BY w.claim_no DESC LIMIT 1) c
              CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
-             CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS is_buried) t
+             CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS body_expired) t
               LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
              WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
                AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);$template$, slot);
@@ -158,14 +158,14 @@ BEGIN
     RETURN QUERY
         SELECT r.i, ROW('replay', records[r.i], r.fence, r.attempt,
                         CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
-                        r.state & 32 <> 0 OR r.is_buried, r.point, r.checkpoint, NULL,
+                        r.state & 32 <> 0 OR r.body_expired, r.point, r.checkpoint, NULL,
                         CASE r.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
                              ELSE 'escalate' END,
                         r.created_at, r.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN r.retention_ms >= 0 THEN r.finished_at + r.retention_ms END,
                         r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & 256 <> 0 THEN '' ELSE tenants[r.i] END,
                         CASE WHEN r.is_named THEN keys[r.i] END,
-                        NULL, r.body_retention_ms, r.is_buried, r.takeover & 256 <> 0, NULL)::once.answer
+                        NULL, r.body_retention_ms, r.body_expired, r.takeover & 256 <> 0, NULL)::once.answer
           FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 

@@ -47,7 +47,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
         RETURNING c.*
     ), results AS (
         SELECT r.*, coalesce(r.state & 15 IN (2, 3) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
-                             r.finished_at + c.body_retention_ms <= now_ms, false) AS buried
+                             r.finished_at + c.body_retention_ms <= now_ms, false) AS body_expired
           FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
         DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence AND p.slot = from_slot RETURNING p.*
@@ -63,18 +63,18 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
                body_retention_ms, fingerprint, tenant, key FROM claims
     ), moved_results AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT fence, finished_at, status, 0, CASE WHEN buried THEN state | 32 ELSE state END,
-               CASE WHEN NOT buried THEN headers END, CASE WHEN NOT buried THEN body END FROM results
+        SELECT fence, finished_at, status, 0, CASE WHEN body_expired THEN state | 32 ELSE state END,
+               CASE WHEN NOT body_expired THEN headers END, CASE WHEN NOT body_expired THEN body END FROM results
     )
     INSERT INTO once.progress (fence, slot, lease_until, point, points, calls, checkpoint)
     SELECT fence, 0, lease_until, point, points, calls, checkpoint FROM progresses
 $$;
 
 -- What became of these records, by their newest claims: `gone` is finished and past its
--- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow; `buried`: its
+-- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow; `body_expired`: its
 -- headers and body are past theirs and still there.
 CREATE FUNCTION once.scan_records(of_slot smallint, records uuid[])
-RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean, buried boolean)
+RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean, body_expired boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -380,19 +380,19 @@ DECLARE
     looked  integer;
     records uuid[];
     fences  bigint[];
-    buried  uuid[];   -- perhaps with something left to drop
+    body_expired  uuid[];   -- perhaps with something left to drop
 BEGIN
     deleted := 0;
     dropped := 0;
     SELECT (array_agg(w.record ORDER BY w.record DESC))[1], count(*),
            array_agg(w.record) FILTER (WHERE w.here AND w.gone), array_agg(w.fence) FILTER (WHERE w.here AND w.gone),
-           array_agg(w.record) FILTER (WHERE w.here AND w.buried AND NOT w.gone)
-      INTO last, looked, records, fences, buried
+           array_agg(w.record) FILTER (WHERE w.here AND w.body_expired AND NOT w.gone)
+      INTO last, looked, records, fences, body_expired
       FROM once.scan_records(0::smallint, once.next_outliving(most)) w;
     UPDATE once.slot SET swept_to = CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END
      WHERE slot = 0 AND swept_to IS DISTINCT FROM CASE WHEN looked < most THEN '00000000-0000-0000-0000-000000000000' ELSE last END;
-    IF buried IS NOT NULL THEN
-        dropped := once.drop_bodies(buried, once.now_ms());
+    IF body_expired IS NOT NULL THEN
+        dropped := once.drop_bodies(body_expired, once.now_ms());
     END IF;
     IF records IS NOT NULL THEN
         records := once.lock_still_newest(0::smallint, records, fences);

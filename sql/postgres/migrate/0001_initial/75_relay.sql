@@ -157,7 +157,7 @@ DECLARE
     now_ms bigint := once.now_ms();
     mine   smallint[];
     gone   text[];
-    buried text[];
+    died text[];
 BEGIN
     mine := ARRAY(SELECT l.lane FROM once.outbox_lane l JOIN unnest(lanes, fences) AS u (lane, fence) ON l.lane = u.lane AND l.fence = u.fence
                    ORDER BY l.lane FOR UPDATE OF l);
@@ -177,9 +177,9 @@ BEGIN
           FROM d LEFT JOIN once.outbox_stalled h ON h.ordering_key = coalesce('k' || d.message_key, 'm' || d.seq::text) AND h.head = d.seq
         RETURNING 1
     )
-    SELECT array_agg(coalesce('k' || d.message_key, 'm' || d.seq::text)), count(*) INTO buried, heard FROM d;
+    SELECT array_agg(coalesce('k' || d.message_key, 'm' || d.seq::text)), count(*) INTO died, heard FROM d;
     IF EXISTS (SELECT FROM once.outbox_stalled h JOIN unnest(lanes) AS u (lane) ON h.lane = u.lane) THEN
-        PERFORM once.outbox_unstall(gone || buried, now_ms);
+        PERFORM once.outbox_unstall(gone || died, now_ms);
     END IF;
     INSERT INTO once.outbox_stalled AS h (ordering_key, lane, head, due, refusals, delays, reason)
     SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = 1)::integer,
@@ -209,9 +209,9 @@ $$;
 COMMENT ON FUNCTION once.outbox_retry_now() IS 'For a relay: what its sink was not reached for is due now';
 
 -- A relay says that it sleeps, or that it is up.
-CREATE FUNCTION once.outbox_idle(idle boolean) RETURNS void
+CREATE FUNCTION once.outbox_idle(is_idle boolean) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE once.outbox_ring SET idle = idle WHERE idle <> idle
+    UPDATE once.outbox_ring SET idle = is_idle WHERE idle <> is_idle
 $$;
 COMMENT ON FUNCTION once.outbox_idle(boolean) IS 'For a relay: whether enqueue should wake it';
 
@@ -276,7 +276,7 @@ BEGIN
     stalled_lag_ms := coalesce(once.now_ms() - (SELECT min(f.created_at) FROM once.outbox_lane l
         CROSS JOIN LATERAL (SELECT o.created_at FROM once.outbox o WHERE o.lane = l.lane AND o.slot = 0 ORDER BY o.seq LIMIT 1) f), 0);
 END $$;
-COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages wait, are stalled, come scheduled, are dead; how old the oldest is';
+COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages are pending, stalled, scheduled, dead; how old the oldest is';
 
 -- All messages that are there, as an operator sees them.
 CREATE VIEW once.outbox_all AS
