@@ -117,7 +117,7 @@ CODE_RULES = [
     ("a bit operation with a number", r"(?<![|&])[&|~](?![|&~=])" + N + r"|(?:<<|>>)" + N + r"|\bbit\.b\w+\([^()]*\b\d+"),
     ("a state, arm, takeover, verdict or flag as a number",
      WHAT + r"\s*(?:=|<>|~=|==|:=|<=?|>=?|(?:NOT )?IN|(?:NOT )?BETWEEN|WHEN|[+-])" + N +
-     r"|\bcoalesce\([^(),]*(?:state|takeover)s?(?:\[\w+\])?," + N + r"|\bclose_turn\(\w+," + N + r"|\bCASE [^;]*?(?:state|takeover|verdict)\)?(?:\s*&\s*\w+)? WHEN \d"),
+     r"|\bcoalesce\([^(),]*(?:state|takeover)s?(?:\[\w+\])?," + N + r"|\bclose_claim\(\w+," + N + r"|\bCASE [^;]*?(?:state|takeover|verdict)\)?(?:\s*&\s*\w+)? WHEN \d"),
     ("a limit as a number",
      r"\b(?:length|cardinality|count|array_length|bytes)\b(?:\([^()]*(?:\([^()]*\))?[^()]*\))?\)?,?[^<>=;()]{0,5}"
      r"\s*(?:<=?|>=?|(?:NOT )?BETWEEN 1 AND)\s*(?:[2-9]|\d{2,})\b"),

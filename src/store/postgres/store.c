@@ -322,7 +322,7 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     return result;
 }
 
-static void tell_problems(const PGresult *r, once_problem_fn *each, void *arg, struct once_check_report *report)
+static void report_problems(const PGresult *r, once_problem_fn *each, void *arg, struct once_check_report *report)
 {
     for (int row = 0; row < PQntuples(r); row++) {
         once_span name = pg_bytes(r, row, 0), text = pg_bytes(r, row, 2);
@@ -342,7 +342,7 @@ static once_result ask_problems(struct postgres_store *s, const char *sql, const
     PGresult *r = NULL;
     once_result result = ask_numbers(s, sql, numbers, count, &r, err);
     if (result == ONCE_OK)
-        tell_problems(r, each, arg, report);
+        report_problems(r, each, arg, report);
     PQclear(r);
     return result;
 }
