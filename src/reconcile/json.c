@@ -1,9 +1,8 @@
 /*
  * json.c - see reconcile/json.h.
  *
- * The path of where the parser is, is kept as the text of a JSON Pointer, and compared with
- * the names as such: a pointer has exactly one spelling. A path that is longer than any name
- * may be matches nothing.
+ * The parser's position is kept as the text of a JSON Pointer and compared with the names: a
+ * pointer has exactly one spelling. A path longer than the longest name matches nothing.
  */
 #include "reconcile/json.h"
 
@@ -20,7 +19,7 @@ enum { PATH_LEN_MAX = 1024 };
 
 struct level {
     size_t path_len; /* of the container itself */
-    uint32_t next;   /* ARRAY: index of the element that comes */
+    uint32_t next;   /* of an array: index of the next element */
     bool array;
 };
 
@@ -29,10 +28,10 @@ struct walk {
     size_t count;
     struct once_buf *memory;
     char path[PATH_LEN_MAX];
-    size_t path_len; /* more than PATH_LEN_MAX: too long to be of interest */
+    size_t path_len; /* more than PATH_LEN_MAX: too long to match */
     struct level levels[ONCE_JSON_DEPTH_MAX];
     size_t depth;
-    size_t offsets[64]; /* of values in memory, which may move as it grows */
+    size_t offsets[64]; /* of values in `memory`, which may move as it grows */
     bool seen[64];      /* also if it was null */
     once_result result;
     const char *wrong;
@@ -72,7 +71,7 @@ static void path_add_name(struct walk *walk, const uint8_t *name, size_t len)
     }
 }
 
-/* In an array: names the element that begins. */
+/* In an array: adds the index of the next element to the path. */
 static void begin_value(struct walk *walk)
 {
     if (walk->depth == 0)
@@ -93,7 +92,7 @@ static bool is_named(const struct walk *walk, once_span name)
     once_span path = once_span_of(walk->path, walk->path_len);
     if (name.ptr[0] == '/')
         return once_span_equal(path, name);
-    /* A plain name may have any byte in it: it is compared with what the path was made of. */
+    /* A plain name may contain any byte: compare it with the unescaped path. */
     if (walk->depth != 1)
         return false;
     size_t at = 1;
@@ -117,7 +116,7 @@ static int take_value(struct walk *walk, const void *ptr, size_t len, bool compo
             continue;
         if (walk->seen[i]) {
             walk->result = ONCE_INVALID;
-            walk->wrong = "a member is there twice";
+            walk->wrong = "a member occurs twice";
             return STOP;
         }
         walk->seen[i] = true;
@@ -130,7 +129,7 @@ static int take_value(struct walk *walk, const void *ptr, size_t len, bool compo
         pick->value.len = len;
         if (walk->memory->result != ONCE_OK) {
             walk->result = walk->memory->result;
-            walk->wrong = "no room for its values";
+            walk->wrong = "its values are too long";
             return STOP;
         }
     }
@@ -236,7 +235,7 @@ once_result reconcile_json_pick(once_span text, struct reconcile_pick *picks, si
     if (text.len > ONCE_JSON_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "it is too long");
     if (first_byte(text) != '{' || !once_json_is_strict(text))
-        return once_fail(err, ONCE_INVALID, "it is no JSON object");
+        return once_fail(err, ONCE_INVALID, "it is not a JSON object");
     struct once_json_arena arena;
     if (!once_json_arena_init(&arena, text.len))
         return once_fail(err, ONCE_NO_MEMORY, "out of memory");
@@ -250,7 +249,7 @@ once_result reconcile_json_pick(once_span text, struct reconcile_pick *picks, si
     if (walk.result != ONCE_OK)
         return once_fail(err, walk.result, "%s", walk.wrong);
     if (status != yajl_status_ok)
-        return once_fail(err, ONCE_INVALID, "it is no JSON object");
+        return once_fail(err, ONCE_INVALID, "it is not a JSON object");
     for (size_t i = 0; i < count; i++)
         if (picks[i].found)
             picks[i].value.ptr = picks[i].value.len > 0 ? memory->ptr + walk.offsets[i] : NULL;
