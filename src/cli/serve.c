@@ -48,8 +48,8 @@ static const char help[] =
     ONCE_CLI_HELP_SEAL
     SERVE_POLICY_HELP
     "  --required         refuse requests without a key\n"
-    "  --intent           claims store an intent: if the gateway dies before it sends a request,\n"
-    "                     a retry sends it, also with 'escalate'\n"
+    "  --intent           store an intent with each claim: if the gateway dies before it sends\n"
+    "                     the request, a retry sends it, also with 'escalate'\n"
     "  --complete         store requests (never their credentials), and let the daemon complete\n"
     "                     abandoned ones, as --takeover says. A request whose failure was\n"
     "                     answered is left to the client\n"
