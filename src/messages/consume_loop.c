@@ -413,7 +413,7 @@ once_result consume_loop_open(const struct consume_options *options, struct cons
     return r;
 }
 
-/* F59: a message would be delivered twice if its id is forgotten while the broker may still deliver it again. */
+/* FAULT-59: a message would be delivered twice if its id is forgotten while the broker may still deliver it again. */
 static once_result check_retention(struct consume_loop *loop, struct once_error *err)
 {
     const struct consume_options *o = loop->o;

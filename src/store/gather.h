@@ -22,7 +22,7 @@ struct gather_history {
     struct once_buf bytes; /* actors and reasons; spans hold offsets until the end */
 };
 
-/* Does the record belong into the listing? */
+/* Whether the filter selects the record. */
 bool gather_matches(const struct once_filter *f, const struct once_record *r, once_time now);
 
 once_result gather_page_init(struct gather_page *g, uint32_t limit, struct once_error *err);

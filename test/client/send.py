@@ -669,7 +669,7 @@ def body_from_standard_input():
     with Send() as s:
         status, _, said = s.post(service.port, "well", "-H", "@-", "-d", "-", data=b"X-One: 1\n")
         expect_equal((status, TRIES.get(s.token)), (64, None), "both would be read from it")
-        told(said, "--data: standard input was given to --header already")
+        told(said, "--data: --header reads standard input already")
     with Send() as s:
         expect_equal(s.post(service.port, "well", "-d", "@nowhere")[0], 64, "no such file")
         expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * ((16 << 20) + 1))[0], 64, "too large")

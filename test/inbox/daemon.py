@@ -4,23 +4,14 @@ deliveries that are under way; its numbers agree with the receiver's. On NATS an
 import collections
 import http.server
 import os
-import re
 import signal
-import subprocess
-import sys
 import threading
 
 from consumetest import *
+from lib import daemon, metrics
+from lib.tap import Cases
 
-sys.path.append(os.path.join(HERE, "../outbox"))
-import metrics
-
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 class Endpoint:
@@ -57,29 +48,18 @@ class Endpoint:
             return sum(self.got.values())
 
 
-class Daemon:
+class Daemon(daemon.Daemon):
     """With its own SQLite store; the consumer's is store()."""
     def __init__(self, source, endpoint, *options, lease=LONG, crash=None):
-        environment = dict(os.environ, ONCE_CONSUME_STORE=store(), **({"ONCE_CRASH": crash} if crash else {}))
-        self.p = subprocess.Popen([os.environ["ONCE_BIN"], "daemon", "--store", "sqlite:%s/daemon.db" % folder, "--socket",
-                                   folder + "/once.sock", "--http", "127.0.0.1:0", "--consume", source, "--consumer", "c",
-                                   "--consume-to", endpoint.url, "--consume-retention", "never", "--consume-timeout", "300s",
-                                   "--consume-lease", lease, "--consume-backoff", "1ms", "--consume-backoff-max", "10ms", *options],
-                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.p.stdout.readline()
-        self.address = re.search("http (.*)", line).group(1) if "http" in line else None
+        super().__init__(folder)
+        if os.path.exists(self.log_path):
+            os.remove(self.log_path)
+        self.start("--http", "127.0.0.1:0", "--consume", source, "--consumer", "c", "--consume-to", endpoint.url, "--consume-retention", "never",
+                   "--consume-timeout", "300s", "--consume-lease", lease, "--consume-backoff", "1ms", "--consume-backoff-max", "10ms", *options,
+                   env=dict(os.environ, ONCE_CONSUME_STORE=store(), **({"ONCE_CRASH": crash} if crash else {})))
 
     def metric(self, name):
-        return metrics.fetch(self.address).get(("once_consume_" + name,))
-
-    def end(self, number=signal.SIGTERM):
-        """Its exit status, and what it said."""
-        if self.p.poll() is None:
-            self.p.send_signal(number)
-        said = self.p.stderr.read()
-        self.p.stdout.close()
-        self.p.stderr.close()
-        return self.p.wait(), said
+        return metrics.parse(self.get("/metrics")[1]).get(("once_consume_" + name,))
 
 
 @case
@@ -106,17 +86,16 @@ def numbers_agree_with_what_happened():
         send("numbers", b"good%d" % i, {"Nats-Msg-Id": "g%d" % i})
     send("numbers", b"bad", {"Nats-Msg-Id": "b"})
     d = Daemon(source, endpoint)
-    until(lambda: d.metric("done_total") == 20 and d.metric("dead_letters_total") == 1, "all delivered, or dead")
+    wait_for(lambda: d.metric("done_total") == 20 and d.metric("dead_letters_total") == 1, "all delivered, or dead")
     send("numbers", b"good0", {"Nats-Msg-Id": "g0"}, again=True)
-    until(lambda: d.metric("duplicates_total") == 1, "a duplicate is recognised")
+    wait_for(lambda: d.metric("duplicates_total") == 1, "a duplicate is recognised")
     equal((endpoint.count(), d.metric("received_total"), d.metric("done_total"), d.metric("failed_total"), d.metric("up")), (21, 22, 21, 1, 1),
           "the numbers are the receiver's")
-    until(lambda: [letter["message_id"] for letter in letters()] == ["b"], "the dead letter is in the table")
+    wait_for(lambda: [letter["message_id"] for letter in letters()] == ["b"], "the dead letter is in the table")
     code, said = once("inbox", "retry", "--all-dead", "--reason", "test", "--store", store())
     equal(code, 0, "an operator retries it")
-    until(lambda: endpoint.count() == 22 and [letter["state"] for letter in letters()] == ["dead"], "a retry delivers it once more")
-    code, said = d.end()
-    equal((code, "ended by signal" in said), (0, True), "SIGTERM ends it")
+    wait_for(lambda: endpoint.count() == 22 and [letter["state"] for letter in letters()] == ["dead"], "a retry delivers it once more")
+    equal((d.end(), "ended by signal" in d.log()), (0, True), "SIGTERM ends it")
     ok(all(n == 1 for body, n in endpoint.got.items() if body != "bad"), "each message was delivered once", endpoint.got)
 
 
@@ -130,11 +109,10 @@ def killed_at_each_point():
         for i in range(5):
             send(name, b"m%d" % i, {"Nats-Msg-Id": str(i)})
         d = Daemon(source, endpoint, *one, lease="1s", crash=point + ":2")
-        d.p.wait()
-        equal(d.end()[0], -signal.SIGKILL, "killed at " + point)
+        equal(d.process.wait(), -signal.SIGKILL, "killed at " + point)
         d = Daemon(source, endpoint, lease="1s")
-        until(lambda: d.metric("lag") == 0 and d.metric("in_flight") == 0 and len(endpoint.got) == 5, "all are delivered after the restart")
-        equal(d.end()[0], 0, "SIGTERM ends it")
+        wait_for(lambda: d.metric("lag") == 0 and d.metric("in_flight") == 0 and len(endpoint.got) == 5, "all are delivered after the restart")
+        equal(d.end(), 0, "SIGTERM ends it")
         ok(set(endpoint.got.values()) == {1}, "each was delivered once, killed at " + point, endpoint.got)
 
 
@@ -146,12 +124,12 @@ def killed_while_delivering():
         send("cut", b"m%d" % i, {"Nats-Msg-Id": str(i)})
     send("cut", b"slow", {"Nats-Msg-Id": "slow"})
     d = Daemon(source, endpoint, lease="1s")
-    until(lambda: d.metric("done_total") == 5 and endpoint.got["slow"] == 1, "all are under way, or done")
+    wait_for(lambda: d.metric("done_total") == 5 and endpoint.got["slow"] == 1, "all are under way, or done")
     d.end(signal.SIGKILL)
     endpoint.go.set()
     d = Daemon(source, endpoint, lease="1s")
-    until(lambda: endpoint.got["slow"] == 2 and d.metric("in_flight") == 0 and d.metric("done_total") >= 1, "the one that was cut off comes again")
-    equal(d.end()[0], 0, "SIGTERM ends it")
+    wait_for(lambda: endpoint.got["slow"] == 2 and d.metric("in_flight") == 0 and d.metric("done_total") >= 1, "the one that was cut off comes again")
+    equal(d.end(), 0, "SIGTERM ends it")
     ok(all(endpoint.got["m%d" % i] == 1 for i in range(5)), "the others do not", endpoint.got)
 
 
@@ -160,14 +138,11 @@ def term_waits_for_the_delivery_under_way():
     source, endpoint = stream("term"), Endpoint()
     send("term", b"slow", {"Nats-Msg-Id": "slow"})
     d = Daemon(source, endpoint)
-    until(lambda: endpoint.count() == 1, "it is being delivered")
-    d.p.send_signal(signal.SIGTERM)
-    line = d.p.stderr.readline()
-    while line and "under way" not in line:
-        line = d.p.stderr.readline()
-    ok("consume: ending after what is under way" in line, "it says what it waits for", line)
+    wait_for(lambda: endpoint.count() == 1, "it is being delivered")
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "consume: ending after what is under way" in d.log(), "it says what it waits for")
     endpoint.go.set()
-    equal(d.end()[0], 0, "it ends after the answer")
+    equal(d.end(), 0, "it ends after the answer")
     report = last_report(consume(source, "--exec", "touch %s/again" % folder, "--json", lease="1s")[1])
     equal((report["received"], os.path.exists(folder + "/again")), (0, False), "the message was acknowledged")
 
@@ -178,23 +153,19 @@ def a_broker_that_is_away():
     send("away", b"one", {"Nats-Msg-Id": "1"})
     nats.kill()
     d = Daemon(source, endpoint)
-    ok(d.address is not None, "the daemon serves without it")
+    ok(d.http, "the daemon serves without it")
     equal(d.metric("up"), 0, "and says that it is away")
     nats.start()
-    until(lambda: endpoint.count() == 1 and d.metric("up") == 1, "the message is delivered once the broker is back")
-    code, said = d.end()
-    ok(code == 0 and said.count("cannot connect") == 1, "an outage is said once", said)
+    wait_for(lambda: endpoint.count() == 1 and d.metric("up") == 1, "the message is delivered once the broker is back")
+    ok(d.end() == 0 and d.log().count("cannot connect") == 1, "an outage is said once", d.log())
 
 
 @case
 def retention_is_checked():
     source, endpoint = stream("kept", max_age_s=3600), Endpoint()
     d = Daemon(source, endpoint, "--consume-retention", "1m")
-    line = d.p.stderr.readline()
-    while line and "shorter" not in line:
-        line = d.p.stderr.readline()
-    ok("--retention 1m is shorter than the 1h" in line and "consuming has ended" in line, "a retention that is too short ends it", line)
-    equal((d.end()[0], endpoint.count()), (0, 0), "the daemon goes on, and nothing was delivered")
+    wait_for(lambda: "--retention 1m is shorter than the 1h" in d.log() and "consuming has ended" in d.log(), "a retention that is too short ends it")
+    equal((d.end(), endpoint.count()), (0, 0), "the daemon goes on, and nothing was delivered")
 
 
-main(CASES)
+main(case)

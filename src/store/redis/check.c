@@ -1,9 +1,8 @@
 /*
- * check.c - what a store in Redis can show of its invariants: each record against itself, its key, its time to
- * live and the set of what is not finished.
+ * check.c - checks the invariants of a store in Redis: each record against itself, its key, its time to live and the
+ * set of unfinished records (PREFIX:open).
  *
- * A step of a check is a step of SCAN. What Redis lost leaves no trace in what is left; that is counted elsewhere
- * (redis/open.c).
+ * A step of a check is a step of SCAN. Lost writes leave no trace that a check could find; redis/open.c counts them.
  */
 #include "store/redis/store.h"
 
@@ -43,7 +42,7 @@ static once_span span_of(const redisReply *reply)
     return reply->type == REDIS_REPLY_STRING ? once_span_of(reply->str, (size_t)reply->len) : once_span_of(NULL, 0);
 }
 
-/* All that is asked about one record. */
+/* The commands sent for each record. */
 enum { Q_FIELDS, Q_TTL, Q_ATTEMPTS, Q_OPEN, Q_BODY, Q_COUNT };
 
 static void put_questions(struct check *c, once_span key, const char *id)
@@ -118,7 +117,7 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
     c->report->records += !m.stored.released && !once_stored_is_expired(&m.stored, c->now);
 }
 
-/* What follows the prefix in a key. */
+/* The record's id: the rest of a key after the prefix. */
 static const char *id_of(const struct check *c, const redisReply *key)
 {
     size_t skip = strlen(c->s->url.prefix) + 2;
@@ -170,10 +169,10 @@ once_result redis_store_check(struct once_store *base, uint64_t *cursor, once_pr
     if (r == ONCE_OK)
         r = redis_store_ask(c.s, 6, argv, &reply, err);
     if (r == ONCE_OK)
-        r = read_newest(&c, err); /* after SCAN: what it shows had its fence before */
+        r = read_newest(&c, err); /* after SCAN, so that it is not smaller than any fence that SCAN showed */
     if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
                          reply->element[0]->type != REDIS_REPLY_STRING || reply->element[1]->type != REDIS_REPLY_ARRAY))
-        r = once_fail(err, ONCE_CORRUPT, "Redis answers SCAN with something else");
+        r = once_fail(err, ONCE_CORRUPT, "Redis answered SCAN with an unexpected reply");
     if (r == ONCE_OK)
         r = check_keys(&c, reply->element[1], err);
     if (r == ONCE_OK)

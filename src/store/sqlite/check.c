@@ -1,5 +1,5 @@
 /*
- * check.c - everything that a store at rest can show of its invariants.
+ * check.c - checks all invariants that the stored rows can show.
  *
  * The first step verifies the file as SQLite sees it and the tables as a whole, the
  * following ones a bounded number of attempts each. A problem names the invariant, the
@@ -35,8 +35,8 @@ __attribute__((format(printf, 4, 5))) static void problem(struct check *c, const
 
 /* ------------------------------------------------------------------ as a whole */
 
-/* Without memory SQLite may report pages that it could not get: believed only if it says so
- * twice. *found counts what it says. */
+/* When out of memory SQLite may report pages that it could not read: a problem counts only if it is reported twice.
+ * *found counts the reports. */
 static once_result check_file(struct check *c, bool tell, int *found, struct once_error *err)
 {
     sqlite3_stmt *st = NULL;
@@ -53,7 +53,7 @@ static once_result check_file(struct check *c, bool tell, int *found, struct onc
     once_result r =
         rc == SQLITE_DONE || rc == SQLITE_OK ? ONCE_OK : sqlite_fail(c->s->db.handle, rc, "check the file", err);
     sqlite3_finalize(st);
-    if (r == ONCE_CORRUPT) { /* that is a finding, not a failure to look */
+    if (r == ONCE_CORRUPT) { /* that is a problem found, not a failure of the check */
         if (tell)
             problem(c, "format", 0, "SQLite cannot read the file to the end");
         *found += 1;
@@ -101,7 +101,7 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
     if (a->prev < 0 || (uint64_t)a->prev >= fence)
         problem(c, "K2", fence, "follows attempt %lld, which is not older", (long long)a->prev);
     if (a->prev == 0 && r->attempt != 1)
-        problem(c, "K7", fence, "attempt %u follows none", r->attempt);
+        problem(c, "K7", fence, "attempt %u has no attempt before it", r->attempt);
     uint8_t id[16];
     once_record_id(&c->s->db.secret, r->tenant, r->key, id);
     if (r->key.len > 0 && memcmp(id, r->grant.record, 16) != 0)
@@ -110,7 +110,7 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
         problem(c, "clock", fence, "claimed in the future");
 }
 
-/* K8: what is dropped before its record has a time for it, or it was dropped. */
+/* K8: a body with its own retention has a time to be dropped, or was dropped. */
 static void check_body(struct check *c, const struct sqlite_attempt *a)
 {
     const struct once_record *r = &a->stored.record;
@@ -145,14 +145,13 @@ static void check_times(struct check *c, const struct sqlite_attempt *a)
     if (a->superseded_expiry || a->stored.released)
         return;
     if (r->retention_ms == ONCE_NEVER || r->state == ONCE_STATE_UNKNOWN)
-        problem(c, "K8", fence, "expires, and must not");
+        problem(c, "K8", fence, "has an expiry that its state does not allow");
     else if (r->expires_at != r->finished_at + r->retention_ms)
         problem(c, "K8", fence, "expires %lld ms after its finish, its retention is %lld",
                 (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
 }
 
-/* K1: a record has one newest attempt. K7: every older one was closed: superseded, or its
- * life was over. */
+/* K1: a record has one newest attempt. K7: every older one was closed: superseded, or its record had expired. */
 static once_result check_place(struct check *c, const struct sqlite_attempt *a, struct once_error *err)
 {
     const struct once_record *r = &a->stored.record;

@@ -1,21 +1,19 @@
 /*
  * expire.c - gives back the space of records that are past their retention, and of bodies past theirs.
  *
- * One bounded step: take what is longest due, delete its claims, progress and results,
- * tell the key index. Claims made one after the other mostly expire so too, so rows go in
- * runs of neighbouring fences, a statement per run: expiry must keep up with intake and
- * has the same thread to do it on.
+ * One bounded step: finds the records that are longest due, deletes their claims, progress and results, and updates the
+ * key index. Claims made one after the other mostly expire in that order, so rows are deleted in runs of neighbouring
+ * fences, a statement per run: expiry must keep up with new claims, on the same thread.
  *
- * Being expired does not wait for this (K8: core/record.c decides by the clock); only
- * finished records are ever due (K7: running and unknown have no expiry). A step on a full
- * disk first gives up the reserve (FACT-5).
+ * Readers do not depend on this (K8: core/record.c decides by the clock). Only finished records are ever due (K7:
+ * running and unknown ones have no expiry). On a full disk a step first frees the reserve (FACT-5).
  */
 #include "store/sqlite/bodies.h"
 
 #include "core/err.h"
 #include "core/span.h"
 
-enum { RESERVE_BUDGET = 256 }; /* with small bodies, that fits the reserve */
+enum { RESERVE_BUDGET = 256 }; /* with small bodies, the log of such a step fits the reserve */
 
 struct gone {
     uint8_t record[16];
@@ -26,9 +24,9 @@ struct harvest {
     int64_t *due; /* fences of attempts to delete */
     size_t due_len, due_cap;
     size_t records;    /* how many of them are records, not earlier attempts of one */
-    struct gone *gone; /* claims that were deleted, for the key index */
+    struct gone *gone; /* deleted claims, for the key index */
     size_t gone_len, gone_cap;
-    bool more_bodies; /* to be dropped from records that stay */
+    bool more_bodies; /* more bodies are due, of records that stay */
 };
 
 static once_result due_add(struct harvest *h, int64_t fence, struct once_error *err)
@@ -53,7 +51,7 @@ static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct h
     once_result r = ONCE_OK;
     while (r == ONCE_OK && sqlite_step(&q))
         r = due_add(h, sqlite_column_int(&q, 0), err);
-    once_result end = sqlite_end(&q, "find what is due", r == ONCE_OK ? err : NULL);
+    once_result end = sqlite_end(&q, "find due records", r == ONCE_OK ? err : NULL);
     h->records = h->due_len;
     return r != ONCE_OK ? r : end;
 }
@@ -74,8 +72,8 @@ static once_result gone_add(struct harvest *h, once_span record, int64_t fence, 
     return ONCE_OK;
 }
 
-/* Reads whose claims a run holds. Earlier attempts of the same records are due as well and
- * are added to the list, for a later pass. */
+/* Reads the records of a run of claims. Earlier attempts of the same records are due as well and are added to the list,
+ * for a later pass. */
 static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_claim_links);
@@ -155,10 +153,9 @@ static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct h
     return r;
 }
 
-/* What the reserve gave goes first into the database file, which may have to grow for what
- * is in the log; after that the log starts over at its beginning and has room. It grows with
- * what a step deletes (Debian's SQLite overwrites deleted pages): smaller and smaller steps,
- * until one fits. */
+/* The freed space is first used by a checkpoint, since the database file may have to grow for pages of the log; after
+ * that the log starts again from its beginning and has room. It grows with the rows that a step deletes (Debian's
+ * SQLite overwrites deleted pages): so steps get smaller until one fits. */
 static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct harvest *h,
                                        struct once_error *err)
 {

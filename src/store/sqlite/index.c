@@ -21,8 +21,7 @@ static uint64_t entry_fence(const uint8_t *entry, int64_t first)
     return (uint64_t)first + ((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
 }
 
-/* The entries of a bucket without their checksum. A bucket that is damaged would hide
- * records, and they would be executed again. */
+/* Checks a bucket and strips its checksum. A damaged bucket would hide records, and they would be executed again. */
 static once_result bucket_open(once_span stored, int64_t id, once_span *entries, struct once_error *err)
 {
     uint64_t sum = 0;
@@ -284,7 +283,7 @@ static once_result write_segment(struct sqlite_index *x, const struct sqlite_ind
     return sqlite_run(&q, "write a segment of the key index", err);
 }
 
-/* A copy to sort: the order of `fresh` is what a roll back undoes. */
+/* Sorts a copy: a rollback needs the order of `fresh`. */
 static once_result collect_from_ram(struct sqlite_index *x, struct sqlite_index_entry **out, size_t *len,
                                     struct once_error *err)
 {
@@ -436,7 +435,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
     while (x->map != NULL && x->fresh_len > x->fresh_at_begin) {
         struct sqlite_index_entry *e = &x->fresh[--x->fresh_len];
         if (e->before != 0) {
-            bool there = keymap_put(x->map, e->record, e->before); /* it is there: no memory is needed */
+            bool there = keymap_put(x->map, e->record, e->before); /* the record has an entry: this needs no memory */
             assert(there);
             (void)there;
         } else {
@@ -448,7 +447,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
     if (x->map != NULL && x->closing) { /* the counters on disk are the old ones again */
         bool old = counters_read(x, NULL) == ONCE_OK;
         if (!old)
-            x->closed_to = x->fence_last; /* seal nothing more; a reopen will find the truth */
+            x->closed_to = x->fence_last; /* write no more segments; a reopen reads the state again */
     }
     x->closing = false;
 }
@@ -515,7 +514,7 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
         keymap_remove(x->map, record);
     struct sqlite_index_entry *entry = find_fresh(x, fence);
     if (entry != NULL)
-        entry->dead = true; /* not to be sealed */
+        entry->dead = true; /* not to be written into a segment */
 }
 
 once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struct once_error *err)
@@ -526,7 +525,7 @@ once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struc
     return sqlite_end(&q, "count attempts", err);
 }
 
-/* Asked of the claims themselves: the map is told only after the commit. */
+/* Reads the claims themselves: the map is updated only after the commit. */
 static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, bool *any, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_claim_between);
@@ -536,7 +535,7 @@ static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, b
     return sqlite_end(&q, "look into the key index", err);
 }
 
-/* The living entries of one bucket, gathered in `buf`. */
+/* Collects the entries of one bucket whose claims still exist. */
 static once_result sift_bucket(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
                                struct once_error *err)
 {

@@ -2,8 +2,8 @@
  * list.c - reading many records: listings, and the history of one.
  *
  * A listing walks the claims from the newest on and looks at a bounded number of rows per
- * call; what is unknown has an index of its own, and only that is walked for who asks for nothing
- * else. It shows records, not attempts: a row counts only if it is its record's newest.
+ * call; a listing of unknown records only walks their index. It shows records, not attempts: a row counts only if it is
+ * its record's newest.
  */
 #include "store/sqlite/store.h"
 
@@ -89,7 +89,7 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
 {
     const struct once_record *r = &a->stored.record;
     if (is_verdict(t, r->grant.fence))
-        return; /* the audit trail told it */
+        return; /* the audit trail shows it */
     gather_event(t, (struct once_event){ .at = r->claimed_at,
                                          .what = a->stored.probing ? "claimed to probe" : "claimed",
                                          .fence = r->grant.fence,
