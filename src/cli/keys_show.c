@@ -2,6 +2,7 @@
 #include "cli/verbs.h"
 #include "core/duration.h"
 #include "core/record.h"
+#include "core/record_json.h"
 #include "core/span.h"
 #include "engine/daemon_api.h"
 #include "program/cli.h"
@@ -288,25 +289,6 @@ static void put_output(struct once_json *json, once_span body)
     once_json_close(json);
 }
 
-static void put_history(struct once_json *json, const struct once_history *history)
-{
-    once_json_open(json, "history", '[');
-    for (size_t i = 0; i < history->count; i++) {
-        const struct once_event *event = &history->events[i];
-        once_json_open(json, NULL, '{');
-        once_json_time(json, "at", event->at);
-        once_json_text(json, "what", event->what);
-        once_json_uint(json, "fence", event->fence);
-        once_json_uint(json, "attempt", event->attempt);
-        once_json_text(json, "state", event->state != ONCE_STATE_NONE ? once_state_name(event->state) : NULL);
-        once_json_int(json, "status", event->status);
-        once_json_bytes(json, "actor", event->actor);
-        once_json_bytes(json, "reason", event->reason);
-        once_json_close(json);
-    }
-    once_json_close(json);
-}
-
 static void print_json(const struct show *show)
 {
     struct once_record record = show->reply.record;
@@ -315,10 +297,7 @@ static void print_json(const struct show *show)
     once_json_open(&json, NULL, '{');
     if (show->reply.arm == ONCE_ARM_FOUND) {
         once_record_listed_json(&json, &record, show->now);
-        once_json_bool(&json, "body_dropped", record.body_dropped);
-        once_json_bool(&json, "body_expired", record.body_expired);
-        once_json_bool(&json, "body_sealed", record.body_sealed);
-        once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
+        once_record_details_json(&json, &record);
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);
         if (once_frames_named(record.headers) && once_frames_valid(record.body))
@@ -332,7 +311,7 @@ static void print_json(const struct show *show)
             once_json_bytes(&json, "key", show->key);
         once_json_null(&json, "state");
     }
-    put_history(&json, &show->history);
+    once_history_json(&json, &show->history);
     once_json_close(&json);
 }
 

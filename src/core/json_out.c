@@ -146,6 +146,16 @@ void once_json_uint(struct once_json *json, const char *name, uint64_t value)
     fprintf(json->file, "%llu", (unsigned long long)value);
 }
 
+void once_json_fence(struct once_json *json, const char *name, uint64_t fence)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)fence);
+    if (json->text_ids)
+        once_json_text(json, name, text);
+    else
+        once_json_uint(json, name, fence);
+}
+
 void once_json_bool(struct once_json *json, const char *name, bool value)
 {
     begin(json, name);

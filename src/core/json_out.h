@@ -26,7 +26,8 @@ enum { ONCE_JSON_OUT_DEPTH = 12 };
 
 struct once_json {
     FILE *file;
-    bool base64; /* for programs that send the bytes back to us */
+    bool base64;   /* for programs that send the bytes back to us */
+    bool text_ids; /* fences as text: a number of JavaScript has 53 bits */
     int depth;
     char closing[ONCE_JSON_OUT_DEPTH];
     bool filled[ONCE_JSON_OUT_DEPTH]; /* the next member needs a comma */
@@ -39,6 +40,7 @@ void once_json_text(struct once_json *json, const char *name, const char *text);
 void once_json_hex(struct once_json *json, const char *name, once_span bytes);
 void once_json_int(struct once_json *json, const char *name, int64_t value);
 void once_json_uint(struct once_json *json, const char *name, uint64_t value);
+void once_json_fence(struct once_json *json, const char *name, uint64_t fence);
 void once_json_bool(struct once_json *json, const char *name, bool value);
 void once_json_null(struct once_json *json, const char *name);
 /* In UTC, as text; null for 0, "never". */

@@ -61,10 +61,7 @@ static void put_held(struct once_json *json, const struct once_record *record)
 static void put_record(struct once_json *json, const struct once_record *record, struct shown shown)
 {
     once_record_json(json, record);
-    once_json_bool(json, "body_dropped", record->body_dropped);
-    once_json_bool(json, "body_expired", record->body_expired);
-    once_json_bool(json, "body_sealed", record->body_sealed);
-    once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
+    once_record_details_json(json, record);
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
     if (record->request.len > 0)
