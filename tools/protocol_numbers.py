@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEADERS = ["include/once.h", "src/core/limits.h", "src/core/json.h", "src/core/fingerprint.h", "src/store/store.h",
+HEADERS = ["include/once.h", "src/core/limits.h", "src/core/json/json.h", "src/core/fingerprint.h", "src/store/store.h",
            "src/store/format.h", "src/messages/outbox/outbox.h"]
 NAME = re.compile(r"\b(?:ONCE|OUTBOX|PG|REDIS|SQLITE)_[A-Z0-9_]+\b")
 # A comment, a string, or what is between them.

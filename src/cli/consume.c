@@ -2,7 +2,7 @@
 #include "cli/consume_setup.h"
 #include "cli/verbs.h"
 #include "core/err.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "http/http_call.h"
 #include "os/os.h"
 #include "os/signals.h"

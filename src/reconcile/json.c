@@ -7,9 +7,9 @@
 #include "reconcile/json.h"
 
 #include "core/err.h"
-#include "core/json.h"
-#include "core/json_events.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/json.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <assert.h>

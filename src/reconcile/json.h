@@ -3,7 +3,7 @@
  *
  * A name is a JSON Pointer (RFC 6901) if it begins with a slash, else a member of the
  * outermost object. Values are texts (unescaped), numbers (their literal text), true and
- * false; null counts as absent. Memory is bounded by the text (json_events.h).
+ * false; null counts as absent. Memory is bounded by the text (json/events.h).
  */
 #ifndef ONCE_RECONCILE_JSON_H
 #define ONCE_RECONCILE_JSON_H

@@ -1,5 +1,5 @@
 /* pending.c - what `once send` left behind: found, listed, forgotten. */
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "program/text.h"

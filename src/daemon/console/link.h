@@ -11,7 +11,7 @@
 #ifndef ONCE_DAEMON_CONSOLE_LINK_H
 #define ONCE_DAEMON_CONSOLE_LINK_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 /* What browsers and the servers before trace stores take without complaint; a search in Grafana has some 400. */

@@ -1,5 +1,5 @@
-/* json_out.c - see json_out.h. */
-#include "core/json_out.h"
+/* out.c - see json/out.h. */
+#include "core/json/out.h"
 
 #include "core/span.h"
 #include "core/utc.h"

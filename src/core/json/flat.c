@@ -1,5 +1,5 @@
-/* json_flat.c - see json_flat.h. */
-#include "core/json_flat.h"
+/* flat.c - see json/flat.h. */
+#include "core/json/flat.h"
 
 #include "core/span.h"
 

@@ -1,5 +1,5 @@
 /* resend.c - see resend.h. */
-#include "core/resend.h"
+#include "core/http/resend.h"
 
 #include "core/err.h"
 #include "core/span.h"

@@ -1,8 +1,8 @@
 /* trace.c - see trace.h. */
-#include "core/trace.h"
+#include "core/http/trace.h"
 
 #include "core/buf.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "core/utf8.h"
 

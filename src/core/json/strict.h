@@ -1,5 +1,5 @@
 /*
- * json_strict.h - refuses what yajl lets pass.
+ * strict.h - refuses what yajl lets pass.
  *
  * yajl takes \v and \f for white space, lets overlong and surrogate UTF-8 pass, and turns
  * a lone surrogate escape into "?": each would give two different texts one canonical

@@ -1,5 +1,5 @@
 /*
- * json_pointer.h - which members of a JSON document are left out.
+ * pointer.h - which members of a JSON document are left out.
  *
  * A JSON Pointer (RFC 6901) has exactly one spelling per path: "~" must be "~0" and "/"
  * must be "~1". So paths are compared as text. The pointers are sorted by their bytes;

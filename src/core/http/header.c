@@ -1,5 +1,5 @@
 /* header.c - see header.h. */
-#include "core/header.h"
+#include "core/http/header.h"
 
 #include "core/span.h"
 

@@ -7,8 +7,8 @@
  * Read strictly: what is not exactly that is as good as absent, and nothing of it travels on. Of a later version the
  * part that this one knows is read; what is written is version 00, and of the flags only `sampled`.
  */
-#ifndef ONCE_CORE_TRACE_H
-#define ONCE_CORE_TRACE_H
+#ifndef ONCE_CORE_HTTP_TRACE_H
+#define ONCE_CORE_HTTP_TRACE_H
 
 #include "once.h"
 

@@ -5,8 +5,8 @@
  * in another order or other white space, must be the same request. json.c specifies
  * the canonical form.
  */
-#ifndef ONCE_CORE_JSON_H
-#define ONCE_CORE_JSON_H
+#ifndef ONCE_CORE_JSON_JSON_H
+#define ONCE_CORE_JSON_JSON_H
 
 #include "core/buf.h"
 #include "once.h"

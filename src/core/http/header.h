@@ -1,8 +1,8 @@
 /*
  * header.h - HTTP header names, and headers as lines "Name: value\r\n".
  */
-#ifndef ONCE_CORE_HEADER_H
-#define ONCE_CORE_HEADER_H
+#ifndef ONCE_CORE_HTTP_HEADER_H
+#define ONCE_CORE_HTTP_HEADER_H
 
 #include "core/buf.h"
 

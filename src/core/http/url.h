@@ -6,8 +6,8 @@
  * of these: not what is before the last '@', not what is behind a '?' or '#', nothing of what is no URL and has a '='
  * in it.
  */
-#ifndef ONCE_CORE_URL_H
-#define ONCE_CORE_URL_H
+#ifndef ONCE_CORE_HTTP_URL_H
+#define ONCE_CORE_HTTP_URL_H
 
 #define ONCE_URL_SHOWN_LEN 200 /* with its NUL; what is longer is cut */
 

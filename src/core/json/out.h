@@ -1,5 +1,5 @@
 /*
- * json_out.h - writes JSON that is valid whatever the bytes are.
+ * out.h - writes JSON that is valid whatever the bytes are.
  *
  *     struct once_json json = { .file = stdout };
  *     once_json_open(&json, NULL, '{');

@@ -1,5 +1,5 @@
-/* json_strict.c - see json_strict.h. */
-#include "core/json_strict.h"
+/* strict.c - see json/strict.h. */
+#include "core/json/strict.h"
 
 #include "core/span.h"
 

@@ -1,5 +1,5 @@
 /* url.c - see url.h. */
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -15,10 +15,10 @@
  *                (once_header_is_secret).
  *             RESEND-2 nothing in it can end a header line or the request's first line early.
  */
-#ifndef ONCE_CORE_RESEND_H
-#define ONCE_CORE_RESEND_H
+#ifndef ONCE_CORE_HTTP_RESEND_H
+#define ONCE_CORE_HTTP_RESEND_H
 
-#include "core/header.h"
+#include "core/http/header.h"
 
 enum { ONCE_RESEND_STATUS_COUNT = 600, ONCE_RESEND_FINAL_LEN = ONCE_RESEND_STATUS_COUNT / 8 };
 enum { ONCE_UPSTREAM_NAME_LEN_MAX = 64 };

@@ -1,5 +1,5 @@
 /*
- * json_flat.h - the canonical form of what most bodies are: one small object of plain members.
+ * flat.h - the canonical form of what most bodies are: one small object of plain members.
  *
  * A short way to what json.c does for every text: no parser to set up, no tree, no copies. It takes an object
  * without objects and arrays in it, of at most 32 members, whose strings are ASCII without escapes, and

@@ -1,7 +1,7 @@
 /*
  * json.c - one spelling for all spellings of a JSON text.
  *
- * Model:      the text is checked (json_strict.h), parsed by yajl into a tree of nodes in one
+ * Model:      the text is checked (json/strict.h), parsed by yajl into a tree of nodes in one
  *             array, linked by `next` (1), each object's members sorted as it ends (2),
  *             and the tree written out (3).
  *
@@ -33,21 +33,21 @@
  *                value, and the output.
  *
  * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate
- * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. json_strict.h
- * refuses the first three before yajl sees them; json_events.h gives it memory that cannot
+ * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. json/strict.h
+ * refuses the first three before yajl sees them; json/events.h gives it memory that cannot
  * run out.
  *
  * Callers:    fingerprint.c. Pure.
  * Not here:   anything that reads values; comparing numbers; Unicode normalisation (two
  *             forms are two strings).
  */
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include "core/err.h"
-#include "core/json_events.h"
-#include "core/json_flat.h"
-#include "core/json_pointer.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/flat.h"
+#include "core/json/pointer.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <assert.h>

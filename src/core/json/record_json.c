@@ -1,5 +1,5 @@
 /* record_json.c - see record_json.h. */
-#include "core/record_json.h"
+#include "core/json/record_json.h"
 
 #include "core/span.h"
 
