@@ -107,15 +107,6 @@ static void add_attempt(struct gather_history *t, const struct sqlite_attempt *a
                                              .status = r->status });
 }
 
-static const char *audit_name(once_span what)
-{
-    static const char *const names[] = { "resolved done", "resolved not done", "released", "forgotten", "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
 static once_result add_audit(struct sqlite_store *s, const uint8_t record[16], struct gather_history *t,
                              struct once_error *err)
 {
@@ -125,7 +116,7 @@ static once_result add_audit(struct sqlite_store *s, const uint8_t record[16], s
     while (sqlite_step(&q))
         gather_event(t, (struct once_event){ .at = sqlite_column_int(&q, 0),
                                              .fence = (uint64_t)sqlite_column_int(&q, 1),
-                                             .what = audit_name(sqlite_column_span(&q, 2)),
+                                             .what = gather_event_name(sqlite_column_span(&q, 2)),
                                              .actor = sqlite_column_span(&q, 3),
                                              .reason = sqlite_column_span(&q, 4) });
     return sqlite_end(&q, "read the audit trail", err);
