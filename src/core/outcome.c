@@ -35,7 +35,7 @@ uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, b
     return XXH64(bytes, sizeof bytes, 0);
 }
 
-/* A stored line goes out on the wire again: nothing in it may start another line. */
+/* Stored lines are sent again: no byte in one may begin another line. */
 once_result once_headers_check(once_span headers, struct once_error *err)
 {
     size_t line = 1;
@@ -74,7 +74,7 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     if (outcome->retryable && outcome->state != ONCE_STATE_FAILED)
         return once_fail(err, ONCE_INVALID, "only a failed outcome is retryable");
     if (outcome->body_dropped && outcome->body.len > 0)
-        return once_fail(err, ONCE_INVALID, "a body that was not kept has %zu bytes", outcome->body.len);
+        return once_fail(err, ONCE_INVALID, "body_dropped is set, but the body has %zu bytes", outcome->body.len);
     if (outcome->headers.len > ONCE_HEADERS_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "header lines of %zu bytes, the limit is %d", outcome->headers.len,
                          ONCE_HEADERS_LEN_MAX);
@@ -82,11 +82,11 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
         return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
                          outcome->body.len, ONCE_BODY_LEN_MAX);
     if (once_span_starts(outcome->headers, ONCE_LIT("Once-Sealed:")))
-        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, which is the store's own");
+        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, a name that is reserved for the store");
     return once_headers_check(outcome->headers, err);
 }
 
-/* Compressed straight into the buffer; false if it does not pay (less than an eighth saved). */
+/* Compresses into the buffer; false if that saves less than an eighth. */
 static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_len)
 {
     if (body.len < ONCE_COMPRESS_LEN_MIN)
@@ -94,7 +94,7 @@ static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_
     uint8_t *to = once_buf_reserve(out, body.len);
     if (to == NULL)
         return false;
-    /* Level 1: the caller waits. One-shot calls give the same bytes every time. */
+    /* Level 1, because the caller waits. One-shot calls give the same bytes every time. */
     size_t n = ZSTD_compress(to, body.len - body.len / 8, body.ptr, body.len, 1);
     if (ZSTD_isError(n))
         return false;
@@ -124,7 +124,7 @@ once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum
     if (out->result == ONCE_OK)
         once_buf_add_u64(out, XXH64(out->ptr + start, out->len - start, sum_seed));
     if (out->result != ONCE_OK)
-        return once_fail(err, out->result, "cannot keep an outcome of %zu bytes", outcome->body.len);
+        return once_fail(err, out->result, "cannot store an outcome of %zu bytes", outcome->body.len);
     return ONCE_OK;
 }
 

@@ -39,9 +39,9 @@ static const char *names_fault(once_span names)
     while (names.len > 0) {
         once_span name;
         if (!once_span_cut(names, '\n', &name, &names) || !once_header_is_token(name))
-            return "the name of a header that is none";
+            return "an invalid header name";
         if (once_header_is_secret(name))
-            return "credentials among what is kept of an answer";
+            return "credentials among the headers to store of an answer";
     }
     return NULL;
 }
@@ -49,14 +49,14 @@ static const char *names_fault(once_span names)
 static const char *target_fault(once_span target)
 {
     if (target.len == 0 || target.ptr[0] != '/' || target.len > TARGET_LEN_MAX)
-        return "a target that is no path";
+        return "a target that is not a path";
     for (size_t i = 0; i < target.len; i++)
         if (target.ptr[i] <= 0x20 || target.ptr[i] == 0x7f || target.ptr[i] == '#')
             return "a target with a character that must be escaped";
     return NULL;
 }
 
-/* Does it begin with this character, plain or escaped? How long that is. */
+/* The length of this character at the front, plain or escaped; 0: it is another. */
 static size_t begins(once_span s, uint8_t plain, const char *escaped)
 {
     if (s.len > 0 && s.ptr[0] == plain)
@@ -64,8 +64,8 @@ static size_t begins(once_span s, uint8_t plain, const char *escaped)
     return s.len >= 3 && strncasecmp((const char *)s.ptr, escaped, 3) == 0 ? 3 : 0;
 }
 
-/* "..", "." or the same escaped, as a segment of its path: what was put there leads somewhere else. Also where only
- * an escaped slash makes it one: who stands before the service may take that for a slash. */
+/* Is "..", "." or the same escaped a segment of the path? Then a value that was put into the path could lead to another
+ * resource. An escaped slash ends a segment as well: a proxy before the service may treat it as a slash. */
 static bool climbs(once_span target)
 {
     once_span path, query;
@@ -92,9 +92,9 @@ static const char *probe_fault(const struct once_resend *r)
     if (r->probe.len == 0)
         return r->partial ? "neither a body nor a probe" : NULL;
     if (r->partial && r->body.len > 0)
-        return "a body that is not there";
+        return "a body although it says that it has none";
     const char *fault = target_fault(r->probe);
-    return fault == NULL && climbs(r->probe) ? "a probe that leads out of its path" : fault;
+    return fault == NULL && climbs(r->probe) ? "a probe with a '.' or '..' segment in its path" : fault;
 }
 
 static const char *fault_of(const struct once_resend *r)
@@ -102,7 +102,7 @@ static const char *fault_of(const struct once_resend *r)
     if (!once_header_is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
         return "an upstream without a name";
     if (!once_header_is_token(r->method) || r->method.len > METHOD_LEN_MAX)
-        return "a method that is none";
+        return "an invalid method";
     const char *fault = target_fault(r->target);
     if (fault == NULL)
         fault = probe_fault(r);
@@ -110,7 +110,7 @@ static const char *fault_of(const struct once_resend *r)
         return fault;
     if (r->headers.len > ONCE_HEADERS_LEN_MAX || r->kept.len > ONCE_HEADERS_LEN_MAX ||
         r->max_response > ONCE_BODY_LEN_MAX)
-        return "more than its limit";
+        return "a part over its limit";
     fault = lines_fault(r->headers);
     return fault != NULL ? fault : names_fault(r->kept);
 }
@@ -159,7 +159,7 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
     enum { HEAD_LEN = sizeof magic + 1 + 4 + ONCE_RESEND_FINAL_LEN };
     *out = (struct once_resend){ .needs_identity = false };
     if (bytes.len < HEAD_LEN || memcmp(bytes.ptr, magic, sizeof magic) != 0 || bytes.ptr[3] > FLAGS)
-        return once_fail(err, ONCE_INVALID, "the stored bytes are no HTTP request");
+        return once_fail(err, ONCE_INVALID, "the stored bytes are not an HTTP request");
     out->needs_identity = (bytes.ptr[3] & FLAG_NEEDS_IDENTITY) != 0;
     out->identity = (bytes.ptr[3] & FLAG_IDENTITY) != 0;
     out->partial = (bytes.ptr[3] & FLAG_PARTIAL) != 0;
@@ -173,7 +173,7 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
             return once_fail(err, ONCE_INVALID, "the stored request is cut off");
     if (probe && (!take_span(&left, &out->probe) || out->probe.len == 0))
         return once_fail(err, ONCE_INVALID, "the stored request is cut off");
-    const char *fault = left.len > 0 ? "bytes too many" : fault_of(out);
+    const char *fault = left.len > 0 ? "extra bytes at its end" : fault_of(out);
     if (fault != NULL)
         return once_fail(err, ONCE_INVALID, "the stored request has %s", fault);
     return ONCE_OK;

@@ -50,11 +50,11 @@ static inline bool once_span_starts(once_span s, once_span prefix)
 static inline once_span once_span_skip(once_span s, size_t n)
 {
     assert(n <= s.len);
-    return (once_span){ n > 0 ? s.ptr + n : s.ptr, s.len - n }; /* an empty one may be NULL */
+    return (once_span){ n > 0 ? s.ptr + n : s.ptr, s.len - n }; /* ptr may be NULL if len is 0 */
 }
 
 /* The bytes up to the first `c` go to *head, those after it to *tail; false, and all
- * of it in *head, if there is none. */
+ * of it in *head, if `c` is not found. */
 static inline bool once_span_cut(once_span s, uint8_t c, once_span *head, once_span *tail)
 {
     const uint8_t *at = s.len > 0 ? memchr(s.ptr, c, s.len) : NULL;

@@ -21,8 +21,8 @@ once_result wire_next(once_span bytes, struct wire_frame *frame, size_t *used, s
     struct wire_input s = { .left = bytes };
     uint32_t len = take_u32(&s);
     if (len < WIRE_HEAD_LEN - 4 || len > WIRE_FRAME_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "a frame of %u bytes: between %d and %d are possible", len,
-                         WIRE_HEAD_LEN - 4, WIRE_FRAME_LEN_MAX);
+        return once_fail(err, ONCE_INVALID, "a frame of %u bytes; it must have %d to %d", len, WIRE_HEAD_LEN - 4,
+                         WIRE_FRAME_LEN_MAX);
     if (s.left.len < len)
         return ONCE_OK;
     frame->id = take_u32(&s);
@@ -54,7 +54,7 @@ once_result wire_end(struct once_buf *buf, size_t begin, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The same for those who ask the buffer: its result stays, half a frame does not. */
+/* The same for callers that check the buffer: its result stays, a partial frame is removed. */
 static void end(struct once_buf *buf, size_t begin)
 {
     once_result r = wire_end(buf, begin, NULL);
@@ -416,7 +416,7 @@ once_result wire_get_failed(once_span payload, struct once_error *err)
     if (r != ONCE_OK)
         return r;
     if (result == ONCE_OK)
-        return once_fail(err, ONCE_INVALID, "a frame 'failed' says that nothing did");
+        return once_fail(err, ONCE_INVALID, "a frame 'failed' contains the result OK");
     return once_fail(err, result, "%.*s", ONCE_SPAN_ARGS(text));
 }
 
@@ -465,7 +465,7 @@ void wire_put_page(struct once_buf *buf, uint32_t id, const struct once_page *pa
     end(buf, begin);
 }
 
-/* One more of a reader's; *more is false after the last. */
+/* Reads whether another item follows; *more is false after the last. */
 static bool step(struct wire_reader *reader, struct wire_input *s, bool *more)
 {
     *s = (struct wire_input){ .left = reader->left };
@@ -475,7 +475,7 @@ static bool step(struct wire_reader *reader, struct wire_input *s, bool *more)
     return *more;
 }
 
-/* After each: where the next one begins; after the last there is nothing left. */
+/* After each item: remembers where the next one begins; after the last, no bytes may be left. */
 static once_result stepped(struct wire_reader *reader, const struct wire_input *s, bool more, const char *what,
                            struct once_error *err)
 {
@@ -595,7 +595,7 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
     return taken(&s, "expired", err);
 }
 
-/* All counters, in the order of the structure. */
+/* All counters, in the order of struct once_stats. */
 #define COUNTERS(X)                                                                                                    \
     X(operations)                                                                                                      \
     X(batches)                                                                                                         \
@@ -635,7 +635,7 @@ void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_conte
     end(buf, begin);
 }
 
-/* A short one: whoever chose it may have chosen anything. */
+/* A short text that a client chose. */
 static once_span take_text(struct wire_input *s)
 {
     once_span text = take_span(s);
@@ -711,7 +711,7 @@ once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_
 
 /* ------------------------------------------------------------------ checks */
 
-/* The numbers come first on the wire, but are known last. */
+/* The totals come first in the frame, but are known last. */
 enum { CHECKED_HEAD_LEN = 4 * 8 + 4 };
 
 size_t wire_begin_checked(struct once_buf *buf, uint32_t id)
@@ -760,7 +760,7 @@ once_result wire_read_checked(once_span payload, struct wire_reader *reader, uin
     uint32_t count = take_u32(&s);
     *reader = (struct wire_reader){ s.left, count };
     if (s.bad || count != report->problems)
-        return once_fail(err, ONCE_INVALID, "a frame 'checked' is cut off or does not add up");
+        return once_fail(err, ONCE_INVALID, "a frame 'checked' is cut off or has a wrong count");
     return ONCE_OK;
 }
 
