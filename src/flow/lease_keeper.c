@@ -25,7 +25,7 @@ once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t
     return r;
 }
 
-/* Without the lock: the database may take its time. */
+/* Releases the lock meanwhile: the database may be slow. */
 static void renew(struct flow_lease_keeper *k)
 {
     k->busy = true;
@@ -37,7 +37,7 @@ static void renew(struct flow_lease_keeper *k)
     once_result r = flow_renew(k->db, grant, lease_ms, &fenced, NULL);
     pthread_mutex_lock(&k->lock);
     k->busy = false;
-    if (r != ONCE_OK) { /* trouble: the lease may still be there when it is over */
+    if (r != ONCE_OK) { /* the database failed: try again soon, before the lease is over */
         k->renew_at = renew_after(k, 10);
     } else if (fenced) {
         atomic_store(&k->fenced, true);
@@ -125,6 +125,6 @@ void flow_lease_keeper_stop(struct flow_lease_keeper *k)
 
 bool flow_lease_keeper_is_held(const struct flow_lease_keeper *k, int64_t ms)
 {
-    struct flow_lease_keeper *own = (struct flow_lease_keeper *)k; /* atomics are read through a plain pointer */
+    struct flow_lease_keeper *own = (struct flow_lease_keeper *)k; /* C17 reads atomics through a non-const pointer */
     return !atomic_load(&own->fenced) && once_os_lease_ms() + ms < atomic_load(&own->lost_at);
 }
