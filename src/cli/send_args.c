@@ -41,8 +41,8 @@ static const char help[] =
     "                     only one\n"
     "  --max-age DUR      refuse to resume a request that is older than this, because the server\n"
     "                     may have forgotten its key; default 24h; 'never' refuses nothing\n"
-    "  --save-secrets     save credentials as well. Without it, headers like Authorization, Cookie,\n"
-    "                     X-Api-Key are not saved, and must be given again with --resume\n"
+    "  --save-secrets     save credentials as well; otherwise headers like Authorization, Cookie\n"
+    "                     and X-Api-Key are not saved, and must be given again with --resume\n"
     "  --trace            send a traceparent, the same with every try and resumption: under\n"
     "                     $TRACEPARENT, if it is valid, else of a new trace\n"
     OTLP_HELP

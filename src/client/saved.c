@@ -210,12 +210,6 @@ static once_result saved_check(const struct once_client_saved *s, struct once_er
     return r == ONCE_OK ? lines_check(s, err) : r;
 }
 
-static void put_span(struct once_buf *buf, once_span bytes)
-{
-    once_buf_add_u32(buf, (uint32_t)bytes.len);
-    once_buf_add(buf, bytes);
-}
-
 once_result client_saved_write(const struct once_client_saved *s, struct once_buf *out, struct once_error *err)
 {
     uint8_t sum[ONCE_MAC_LEN];
@@ -226,31 +220,17 @@ once_result client_saved_write(const struct once_client_saved *s, struct once_bu
     once_buf_add(out, ONCE_LIT(MAGIC));
     once_buf_add_u64(out, (uint64_t)s->created_at);
     once_buf_add_byte(out, (uint8_t)s->format);
-    put_span(out, s->key);
-    put_span(out, s->key_header);
-    put_span(out, s->method);
-    put_span(out, s->url);
-    put_span(out, s->headers);
-    put_span(out, s->withheld);
-    put_span(out, s->body);
+    once_buf_add_sized(out, s->key);
+    once_buf_add_sized(out, s->key_header);
+    once_buf_add_sized(out, s->method);
+    once_buf_add_sized(out, s->url);
+    once_buf_add_sized(out, s->headers);
+    once_buf_add_sized(out, s->withheld);
+    once_buf_add_sized(out, s->body);
     if (out->result == ONCE_OK)
         once_sha256(once_buf_span(out), sum);
     once_buf_add(out, once_span_of(sum, sizeof sum));
     return out->result == ONCE_OK ? ONCE_OK : once_fail(err, out->result, "no memory to save the request");
-}
-
-static uint32_t read_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static bool take_span(once_span *left, once_span *out)
-{
-    if (left->len < 4 || left->len - 4 < read_u32(left->ptr))
-        return false;
-    *out = once_span_of(left->ptr + 4, read_u32(left->ptr));
-    *left = once_span_skip(*left, 4 + out->len);
-    return true;
 }
 
 once_result once_client_saved_read(once_span saved, struct once_client_saved *out, struct once_error *err)
@@ -265,12 +245,13 @@ once_result once_client_saved_read(once_span saved, struct once_client_saved *ou
     once_sha256(sealed, sum);
     if (memcmp(sum, saved.ptr + sealed.len, ONCE_MAC_LEN) != 0)
         return once_fail(err, ONCE_CORRUPT, "the saved request is damaged: its checksum does not match");
-    s.created_at = (once_time)((uint64_t)read_u32(saved.ptr + MAGIC_LEN) << 32 | read_u32(saved.ptr + MAGIC_LEN + 4));
+    s.created_at =
+        (once_time)((uint64_t)once_read_u32(saved.ptr + MAGIC_LEN) << 32 | once_read_u32(saved.ptr + MAGIC_LEN + 4));
     s.format = (enum once_client_format)saved.ptr[MAGIC_LEN + 8];
     once_span left = once_span_skip(sealed, HEAD_LEN);
     once_span *spans[] = { &s.key, &s.key_header, &s.method, &s.url, &s.headers, &s.withheld, &s.body };
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        if (!take_span(&left, spans[i]))
+        if (!once_span_take_sized(&left, spans[i]))
             return once_fail(err, ONCE_CORRUPT, "the saved request is cut off");
     struct once_error why;
     if (left.len > 0 || s.created_at < 0)

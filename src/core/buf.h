@@ -73,4 +73,11 @@ static inline once_span once_buf_span(const struct once_buf *buf)
     return (once_span){ buf->ptr, buf->len };
 }
 
+/* A byte string behind its length (4 bytes, big-endian). */
+static inline void once_buf_add_sized(struct once_buf *buf, once_span bytes)
+{
+    once_buf_add_u32(buf, (uint32_t)bytes.len);
+    once_buf_add(buf, bytes);
+}
+
 #endif

@@ -12,14 +12,9 @@
 static_assert(ONCE_OUTCOME_LEN_MIN == 14 + 8, "head and sum");
 enum { VERSION = 1, FLAG_COMPRESSED = 1, FLAG_DROPPED = 2, FLAGS_KNOWN = 3, HEAD_LEN = 14, SUM_LEN = 8 };
 
-static uint32_t read_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 static uint64_t read_u64(const uint8_t *p)
 {
-    return (uint64_t)read_u32(p) << 32 | read_u32(p + 4);
+    return (uint64_t)once_read_u32(p) << 32 | once_read_u32(p + 4);
 }
 
 uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
@@ -145,7 +140,7 @@ once_result once_outcome_decode(once_span bytes, uint64_t sum_seed, struct once_
     if (!once_outcome_sum_is_right(bytes, sum_seed))
         return once_fail(err, ONCE_CORRUPT, "stored outcome does not match its checksum");
     uint8_t flags = p[1];
-    size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);
+    size_t headers_len = once_read_u32(p + 2), body_len = once_read_u32(p + 6), stored_len = once_read_u32(p + 10);
     size_t room = bytes.len - HEAD_LEN - SUM_LEN;
     size_t body_max = (flags & FLAG_COMPRESSED) != 0 ? ONCE_BODY_LEN_MAX : ONCE_STORED_BODY_LEN_MAX;
     if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > body_max ||

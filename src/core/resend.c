@@ -117,12 +117,6 @@ static const char *fault_of(const struct once_resend *r)
 
 /* ------------------------------------------------------------------ bytes */
 
-static void put_span(struct once_buf *buf, once_span bytes)
-{
-    once_buf_add_u32(buf, (uint32_t)bytes.len);
-    once_buf_add(buf, bytes);
-}
-
 void once_resend_put(struct once_buf *buf, const struct once_resend *r)
 {
     once_buf_add(buf, once_span_of(magic, sizeof magic));
@@ -130,28 +124,14 @@ void once_resend_put(struct once_buf *buf, const struct once_resend *r)
                                (r->probe.len > 0 ? FLAG_PROBE : 0) | (r->partial ? FLAG_PARTIAL : 0));
     once_buf_add_u32(buf, r->max_response);
     once_buf_add(buf, once_span_of(r->final, sizeof r->final));
-    put_span(buf, r->upstream);
-    put_span(buf, r->method);
-    put_span(buf, r->target);
-    put_span(buf, r->headers);
-    put_span(buf, r->kept);
-    put_span(buf, r->body);
+    once_buf_add_sized(buf, r->upstream);
+    once_buf_add_sized(buf, r->method);
+    once_buf_add_sized(buf, r->target);
+    once_buf_add_sized(buf, r->headers);
+    once_buf_add_sized(buf, r->kept);
+    once_buf_add_sized(buf, r->body);
     if (r->probe.len > 0)
-        put_span(buf, r->probe);
-}
-
-static uint32_t read_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static bool take_span(once_span *left, once_span *out)
-{
-    if (left->len < 4 || left->len - 4 < read_u32(left->ptr))
-        return false;
-    *out = once_span_of(left->ptr + 4, read_u32(left->ptr));
-    *left = once_span_skip(*left, 4 + out->len);
-    return true;
+        once_buf_add_sized(buf, r->probe);
 }
 
 once_result once_resend_get(once_span bytes, struct once_resend *out, struct once_error *err)
@@ -164,14 +144,14 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
     out->identity = (bytes.ptr[3] & FLAG_IDENTITY) != 0;
     out->partial = (bytes.ptr[3] & FLAG_PARTIAL) != 0;
     bool probe = (bytes.ptr[3] & FLAG_PROBE) != 0;
-    out->max_response = read_u32(bytes.ptr + 4);
+    out->max_response = once_read_u32(bytes.ptr + 4);
     memcpy(out->final, bytes.ptr + 8, sizeof out->final);
     once_span left = once_span_skip(bytes, HEAD_LEN);
     once_span *spans[] = { &out->upstream, &out->method, &out->target, &out->headers, &out->kept, &out->body };
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        if (!take_span(&left, spans[i]))
+        if (!once_span_take_sized(&left, spans[i]))
             return once_fail(err, ONCE_INVALID, "the stored request is cut off");
-    if (probe && (!take_span(&left, &out->probe) || out->probe.len == 0))
+    if (probe && (!once_span_take_sized(&left, &out->probe) || out->probe.len == 0))
         return once_fail(err, ONCE_INVALID, "the stored request is cut off");
     const char *fault = left.len > 0 ? "extra bytes at its end" : fault_of(out);
     if (fault != NULL)

@@ -69,6 +69,22 @@ static inline bool once_span_cut(once_span s, uint8_t c, once_span *head, once_s
     return true;
 }
 
+/* Big-endian. */
+static inline uint32_t once_read_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* Takes a byte string behind its length, as once_buf_add_sized() writes it, off `left`; false: it is cut off. */
+static inline bool once_span_take_sized(once_span *left, once_span *out)
+{
+    if (left->len < 4 || left->len - 4 < once_read_u32(left->ptr))
+        return false;
+    *out = once_span_of(left->ptr + 4, once_read_u32(left->ptr));
+    *left = once_span_skip(*left, 4 + out->len);
+    return true;
+}
+
 /* For "%.*s": a span is never longer than its limits allow, all far below INT_MAX. */
 #define ONCE_SPAN_ARGS(s) (int)(s).len, (const char *)((s).ptr != NULL ? (s).ptr : (const uint8_t *)"")
 

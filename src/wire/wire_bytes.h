@@ -103,12 +103,6 @@ static void put_i64(struct once_buf *b, int64_t value)
     once_buf_add_u64(b, (uint64_t)value);
 }
 
-static void put_span(struct once_buf *b, once_span bytes)
-{
-    once_buf_add_u32(b, (uint32_t)bytes.len);
-    once_buf_add(b, bytes);
-}
-
 static void put_bytes(struct once_buf *b, const uint8_t *bytes, size_t len)
 {
     once_buf_add(b, once_span_of(bytes, len));

@@ -79,8 +79,8 @@ def frames__that_are_wrong_are_refused(d):
         ("another version", w.hello(version=9), "speaks version 1"),
         ("a call before the hello", w.claim("a"), "first frame must be a hello"),
         ("a hello that is cut off", w.frame(w.HELLO, b"ONCE\0\0"), "cut off"),
-        ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "between"),
-        ("a length shorter than its head", struct.pack("!I", 3) + bytes(20), "between"),
+        ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "must have"),
+        ("a length shorter than its head", struct.pack("!I", 3) + bytes(20), "must have"),
     ]
     for name, data, said in rows:
         c = d.client(greet=False)
