@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------ the header */
 
-/* Lower case only, as the standard has it. */
+/* Lower case only, as the standard requires. */
 static int digit(uint8_t c)
 {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

@@ -1,10 +1,10 @@
 /*
- * flat.h - the canonical form of what most bodies are: one small object of plain members.
+ * flat.h - a fast path to the canonical form, for a small object of plain members.
  *
- * A short way to what json.c does for every text: no parser to set up, no tree, no copies. It takes an object
- * without objects and arrays in it, of at most 32 members, whose strings are ASCII without escapes, and
- * has nothing to say about any other text, valid or not: that goes the long way. Where it has, the form is the
- * one that json.c specifies; test_json.c compares the two.
+ * Most bodies are such an object. json.c handles every text; this needs no parser, no tree and no copies. It accepts
+ * an object of at most 32 members, without objects and arrays in it, whose strings are ASCII without escapes. It
+ * declines every other text, valid or not; json.c then decides. The form is the one that json.c specifies;
+ * test_json.c compares the two.
  */
 #ifndef ONCE_CORE_JSON_FLAT_H
 #define ONCE_CORE_JSON_FLAT_H

@@ -1,9 +1,9 @@
 /*
- * strict.h - refuses what yajl lets pass.
+ * strict.h - refuses invalid JSON that yajl accepts.
  *
- * yajl takes \v and \f for white space, lets overlong and surrogate UTF-8 pass, and turns
- * a lone surrogate escape into "?": each would give two different texts one canonical
- * form. This looks at bytes and strings only; whether it is JSON at all is yajl's to say.
+ * yajl accepts \v and \f as white space, accepts overlong and surrogate UTF-8, and turns a
+ * lone surrogate escape into "?": each would give two different texts one canonical form.
+ * This checks bytes and strings only; yajl checks the grammar.
  */
 #ifndef ONCE_CORE_JSON_STRICT_H
 #define ONCE_CORE_JSON_STRICT_H
