@@ -237,7 +237,7 @@ static int run(struct job *job)
     if (exit != ONCE_EXIT_OK)
         return exit;
     job->setup.options.store_url = job->cli.url;
-    int error = once_signals_init(&job->signals); /* before the broker's library has threads, which do not block them */
+    int error = once_signals_init(&job->signals); /* before the broker's library starts threads */
     if (error != 0)
         exit = once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     else

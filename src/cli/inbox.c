@@ -1,4 +1,4 @@
-/* inbox.c - `once inbox list|show|retry|drop`: the dead letters of `once consume`, and an operator's word on them. */
+/* inbox.c - `once inbox list|show|retry|drop`: shows the dead letters of `once consume`, retries and removes them. */
 #include "cli/messages.h"
 #include "cli/verbs.h"
 #include "core/span.h"

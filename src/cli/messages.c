@@ -75,7 +75,7 @@ static int say_states(const struct verb *v)
     return once_cli_usage(&v->cli, "--state: '%s' is none of %s", optarg, all);
 }
 
-/* True: it was one of the verb's own, and right. */
+/* False: the exit status is in v->cli.exit. */
 static bool parse(struct verb *v, int argc, char **argv, const struct option *options)
 {
     v->states = v->topic = v->consumer = "";
@@ -236,7 +236,7 @@ static int list(const struct box *box, int argc, char **argv)
         { "state", required_argument, NULL, OPTION_STATE },
         { "topic", required_argument, NULL, OPTION_TOPIC },
         { "limit", required_argument, NULL, OPTION_LIMIT },
-        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* without a name: the end */
+        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* NULL ends the list */
         { 0 },
     };
     char name[32];

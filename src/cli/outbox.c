@@ -1,4 +1,4 @@
-/* outbox.c - `once outbox list|show|retry|drop`: what waits to be published, and an operator's word on it. */
+/* outbox.c - `once outbox list|show|retry|drop`: shows the messages of an outbox, retries and removes them. */
 #include "messages/outbox/outbox.h"
 #include "cli/messages.h"
 #include "cli/verbs.h"

@@ -1,4 +1,4 @@
-/* relay.c - `once relay`: publishes what is in an outbox, until it is told to stop. */
+/* relay.c - `once relay`: publishes the messages of an outbox, until it is told to stop. */
 #include "messages/relay_loop.h"
 
 #include "cli/relay_setup.h"
@@ -85,11 +85,11 @@ struct job {
     struct otlp_setup otlp;
     struct relay_loop loop;
     struct once_signals signals;
-    const char *metrics; /* where to listen; NULL: nowhere */
+    const char *metrics; /* the address to listen on; NULL: none */
     int stop;            /* the signal that came */
     int64_t report_ms;
     once_time report_at;
-    uint64_t reported; /* published, at the last report */
+    uint64_t reported; /* how many were published at the last report */
     once_time reported_ms;
 };
 
@@ -241,7 +241,7 @@ static int run(struct job *job)
         return once_cli_error(&job->cli, &err, "find the store");
     if (outbox_open(job->cli.url, &relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the outbox");
-    int error = once_signals_init(&job->signals); /* before there are threads: none may take a signal */
+    int error = once_signals_init(&job->signals); /* before threads are started, which would take signals otherwise */
     if (error != 0)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)

@@ -70,7 +70,7 @@ static bool duration(const struct relay_setup *setup, const char *name, int64_t 
     return false;
 }
 
-/* Patterns name the rows of the metrics: each only once. */
+/* Patterns are labels of the metrics, so each may be given only once. */
 static bool is_given(const struct relay_setup *setup, const char *pattern, size_t len)
 {
     for (size_t i = 0; i < setup->relay.route_count; i++)

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-/* A local broker takes a millisecond, one that is away takes hours. */
+/* From a local broker's millisecond to hours of an outage. */
 static const int64_t bucket_ms[RELAY_BUCKETS] = { 1,    2,    5,    10,    25,    50,    100,    250,     500,
                                                   1000, 2500, 5000, 10000, 30000, 60000, 300000, 1800000, 7200000 };
 
@@ -46,7 +46,7 @@ void relay_counters_count(struct relay_counters *counters, const struct outbox_c
 struct put {
     const struct relay_counters *counters;
     const char *const *patterns;
-    size_t count; /* of routes; one row more is shown */
+    size_t count; /* of routes; one more row is for topics without a route */
     FILE *file;
 };
 
@@ -66,7 +66,7 @@ static const struct relay_route_counters *row_of(const struct put *put, size_t i
     return &put->counters->rows[i < put->count ? i : RELAY_ROUTES_MAX];
 }
 
-/* route="..."; no topic has a space, so the last is nobody's pattern that matters. */
+/* route="...". A topic has no space, so "no route" cannot be confused with a pattern. */
 static void put_route(const struct put *put, size_t i)
 {
     fputs("route=\"", put->file);

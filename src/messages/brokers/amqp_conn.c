@@ -22,7 +22,7 @@ struct timeval amqp_conn_timeval(int64_t ms)
 
 /* ------------------------------------------------------------------ who we are */
 
-/* A file with one line, USER:PASSWORD. */
+/* Reads a file with one line, USER:PASSWORD. */
 static once_result read_login(struct amqp_peer *peer, const char *file, struct once_error *err)
 {
     char line[sizeof peer->user + sizeof peer->password];

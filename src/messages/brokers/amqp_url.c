@@ -16,7 +16,7 @@ static int hex(uint8_t c)
                                   : -1;
 }
 
-/* False: too long, a half percent sign, or a NUL. */
+/* False: too long, an incomplete percent-encoding, or a NUL. */
 static bool decode(once_span text, char out[AMQP_NAME_LEN_MAX + 1])
 {
     size_t len = 0;

@@ -22,7 +22,7 @@ bool kafka_topic_is_legal(once_span topic)
            !once_span_equal(topic, ONCE_LIT(".."));
 }
 
-/* HOST, HOST:PORT, [IPV6]:PORT. Only what would be misread is refused; names are the resolver's to judge. */
+/* HOST, HOST:PORT, [IPV6]:PORT. Refuses only text that would be misread; the resolver judges names. */
 static bool is_host(once_span text)
 {
     once_span host = text, port = ONCE_LIT("1");

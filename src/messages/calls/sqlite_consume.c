@@ -1,8 +1,9 @@
 /*
- * sqlite_consume.c - once_sqlite_consume(): a message's mark in the caller's own transaction.
+ * sqlite_consume.c - once_sqlite_consume(): an inbox entry in the caller's own transaction.
  *
- * One row per (consumer, message id): it is there if and only if the effect is (K13). Past the consumer's retention it
- * counts as absent (K8). Each new mark takes two old ones away, so that they go as fast as they come.
+ * One row per (consumer, message id): it exists if and only if the effect of the message does (K13). Past the
+ * consumer's retention it counts as absent (K8). Each new entry deletes up to two expired ones, so that the table stays
+ * bounded.
  */
 #include "core/err.h"
 #include "core/message.h"
@@ -41,7 +42,7 @@ once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_co
     return sqlite_run(&q, "register a consumer", err);
 }
 
-/* Marks at or before that time do not count any more; 0: all count. */
+/* Entries at or before that time have expired; 0: none have. */
 static once_result find_limit(struct sqlite_db *db, once_span consumer, once_time now, once_time *limit,
                               struct once_error *err)
 {

@@ -1,10 +1,9 @@
 /*
- * dead_letters_sqlite.c - dead letters in an SQLite store, beside whoever else uses it.
+ * dead_letters_sqlite.c - dead letters in an SQLite store, which other processes use at the same time.
  *
- * Writes are steps under the store's lock, as those of the store itself in shared mode (sqlite/file.h): one writer at a
- * time, which first makes durable what one that died may have left (K10). Checkpoints stay with the store. Each call
- * is one transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be
- * repeated.
+ * Writes are steps under the store's lock, as those of a store in shared mode (sqlite/file.h): one writer at a time,
+ * which first makes the commits of a crashed writer durable (K10). Checkpoints stay with the store. Each call is one
+ * transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be repeated.
  */
 #include "messages/dead_letters/dead_letters.h"
 
@@ -76,7 +75,7 @@ static once_result begin(struct dead_letters_sqlite *s, struct once_error *err)
         return r;
     }
     r = sqlite_exec(s->db.handle, "BEGIN IMMEDIATE", "begin a transaction", err);
-    if (r == ONCE_OK && s->db.boot == 0) /* the first since the machine was started */
+    if (r == ONCE_OK && s->db.boot == 0) /* the first step since the machine was booted */
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r != ONCE_OK) {
         sqlite_db_close(&s->db);

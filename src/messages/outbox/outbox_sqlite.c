@@ -1,9 +1,9 @@
 /*
  * outbox_sqlite.c - the outbox in a service's own SQLite database.
  *
- * One relay at a time holds the lease; messages and their counts are in one table (0001_initial.sql). Every call is
- * one transaction. Deleted rows leave free pages that the next messages use: nothing grows but a backlog.
- * The connection never checkpoints: that stays with the service's own (its journal is its business).
+ * One relay at a time holds the lease; messages and their counters are in one table (0001_initial.sql). Every call is
+ * one transaction. New messages reuse the free pages of deleted rows, so that only a backlog makes the file grow.
+ * The connection never checkpoints: the service's own connections do that.
  */
 #include "messages/items_sqlite.h"
 #include "messages/outbox/outbox.h"
@@ -135,7 +135,7 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
     return r == ONCE_OK && !memory ? once_fail(err, ONCE_NO_MEMORY, "no memory for a batch") : r;
 }
 
-/* Is there anything? Asked without writing. */
+/* Looks for messages in a read transaction, so that an idle relay does not write. */
 static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
                                struct once_error *err)
 {
@@ -145,7 +145,7 @@ static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement st
     return sqlite_end(&q, "look for messages", err);
 }
 
-/* The lease, if nobody else has it. What somebody left under way is suspect. */
+/* Takes the lease, if no other relay holds it. Messages that another relay left in flight become suspects. */
 static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_ms, bool *ours, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_relay);
@@ -312,7 +312,7 @@ static once_result sqlite_outbox_retry_now(struct outbox *o, struct once_error *
     return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "retry messages", err);
 }
 
-/* Messages whose time has come, in the order of their times. */
+/* Scheduled messages whose time has come become pending, in the order of their times. */
 static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err)
 {
     enum { STEP = 1000 };
@@ -332,7 +332,7 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
 
 static once_result sqlite_outbox_set_idle(struct outbox *o, bool idle, struct once_error *err)
 {
-    (void)o, (void)idle, (void)err; /* nobody could wake us: there is only polling */
+    (void)o, (void)idle, (void)err; /* SQLite cannot notify: the relay polls */
     return ONCE_OK;
 }
 
