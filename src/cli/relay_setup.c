@@ -157,9 +157,10 @@ bool relay_setup_check(const struct relay_setup *setup)
 {
     const char *prefix = setup->prefixed ? "relay-" : "";
     if (setup->relay.route_count == 0)
-        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing: where to?", setup->prefixed ? "relay" : "route");
+        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing", setup->prefixed ? "relay" : "route");
     else if (setup->relay.lease_ms < 2 * setup->sink.timeout_ms)
-        once_cli_usage(setup->cli, "--%slease is not twice --%stimeout: what is started would outlive it", prefix,
+        once_cli_usage(setup->cli,
+                       "--%slease must be at least twice --%stimeout, so that messages in flight end within it", prefix,
                        prefix);
     else
         return true;

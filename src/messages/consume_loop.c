@@ -217,7 +217,7 @@ static void admit(struct consume_loop *loop, struct incoming *incoming)
     }
     d->verdict = CONSUMER_DEAD_LETTER;
     d->id = once_span_str(incoming->position);
-    snprintf(d->reason, sizeof d->reason, "it has no id (--id-from)");
+    snprintf(d->reason, sizeof d->reason, "the message has no id (--id-from)");
     settle_or_keep(loop, item);
 }
 
@@ -360,7 +360,7 @@ static void wind_up(struct consume_loop *loop)
     struct once_error err;
     consumer_stop(loop->consumer);
     if (consumer_working(loop->consumer) > 0)
-        loop->o->say(loop->o->arg, "ending after what is under way");
+        loop->o->say(loop->o->arg, "stopping after the deliveries under way");
     while (consumer_working(loop->consumer) > 0) {
         must_stop(loop); /* a second signal may end the process */
         settle_ended(loop, WAIT_MS / 2);
@@ -428,7 +428,7 @@ static once_result check_retention(struct consume_loop *loop, struct once_error 
     once_duration_format(keeps, kept);
     if (window == ONCE_NEVER || window == 0) {
         snprintf(text, sizeof text,
-                 "the broker %s; one that it delivers again more than %s after it was delivered is delivered twice "
+                 "the broker %s; a message that it delivers again more than %s after its delivery is delivered twice "
                  "(--retention%s)",
                  window == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", kept,
                  window == 0 ? ", --redelivery-window" : "");

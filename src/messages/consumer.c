@@ -279,12 +279,12 @@ static enum consumer_verdict judge(struct consumer *c, struct delivery *d, bool 
         *wait_ms = reply->retry_after_ms < BUSY_WAIT_MS_MAX ? reply->retry_after_ms : BUSY_WAIT_MS_MAX;
         return CONSUMER_RETRY;
     case ONCE_ARM_MISMATCH:
-        snprintf(d->reason, sizeof d->reason, "its id was another message's");
+        snprintf(d->reason, sizeof d->reason, "another message had the same id");
         return CONSUMER_DEAD_LETTER;
     case ONCE_ARM_UNKNOWN:
         if (!executed)
             snprintf(d->reason, sizeof d->reason,
-                     "cannot tell whether it was delivered: attempt %" PRIu32 " began and nobody saw its end",
+                     "not known whether it was delivered: attempt %" PRIu32 " began, and its end was not recorded",
                      reply->record.attempt);
         return CONSUMER_DEAD_LETTER;
     default:

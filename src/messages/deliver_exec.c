@@ -247,13 +247,13 @@ static enum deliver_end judge(struct exec *e, bool timed_out, struct delivery_an
         return DELIVER_NOT_SENT;
     }
     if (e->lost) {
-        snprintf(answer->reason, sizeof answer->reason, "its guardian was killed: nobody saw how it ended");
+        snprintf(answer->reason, sizeof answer->reason, "its guardian was killed: how the command ended is not known");
         return DELIVER_LOST;
     }
     bool killed = WIFSIGNALED(e->wait_status);
     answer->status = killed ? 128 + WTERMSIG(e->wait_status) : WEXITSTATUS(e->wait_status);
     snprintf(answer->reason, sizeof answer->reason, "%s %d%s%s%.*s", killed ? "killed by signal" : "exit status",
-             killed ? WTERMSIG(e->wait_status) : answer->status, timed_out ? ", after its time was over" : "",
+             killed ? WTERMSIG(e->wait_status) : answer->status, timed_out ? ", after its timeout" : "",
              e->said_len > 0 ? ": " : "", (int)e->said_len, e->said);
     switch (answer->status) {
     case 0:

@@ -19,7 +19,7 @@ const char *message_id_parse(const char *text, struct message_id_rule *rule)
     if (strncmp(text, "header:", 7) == 0) {
         rule->from = MESSAGE_ID_HEADER;
         rule->name = once_span_str(text + 7);
-        return text[7] != '\0' && strpbrk(text + 7, " :\r\n") == NULL ? NULL : "that is no name of a header";
+        return text[7] != '\0' && strpbrk(text + 7, " :\r\n") == NULL ? NULL : "not a header name";
     }
     if (strcmp(text, "position") == 0) {
         rule->from = MESSAGE_ID_POSITION;
@@ -30,9 +30,9 @@ const char *message_id_parse(const char *text, struct message_id_rule *rule)
         rule->name = once_span_str(text + 5);
         return text[5] == '/' && once_json_sort_pointers(&rule->name, 1, &sorted, NULL) == ONCE_OK
                    ? NULL
-                   : "that is no JSON Pointer to a member";
+                   : "not a JSON Pointer to a member";
     }
-    return "it is none of header, header:NAME, position, json:POINTER";
+    return "not one of header, header:NAME, position, json:POINTER";
 }
 
 static bool find_header(once_span lines, once_span wanted, once_span *value)

@@ -158,7 +158,7 @@ static bool start(struct relay *relay, struct relay_item *item)
     struct sink *sink = item->route < relay->route_count ? relay->routes[item->route].sink : NULL;
     if (item->message.crashes >= relay->crashes_max) {
         item->row->verdict = OUTBOX_DEAD_CRASHED;
-        snprintf(item->row->reason, sizeof item->row->reason, "%d relays went away while this alone was under way",
+        snprintf(item->row->reason, sizeof item->row->reason, "%d relays crashed while only this message was in flight",
                  item->message.crashes);
         return true;
     }
@@ -288,7 +288,7 @@ void relay_outbox_up(struct relay *relay)
 {
     atomic_store(&relay->counters->up, true);
     if (relay->trouble.text[0] != '\0')
-        relay->say(relay->arg, "the outbox is reached again");
+        relay->say(relay->arg, "the outbox is reachable again");
     relay->trouble.text[0] = '\0';
 }
 

@@ -140,7 +140,7 @@ static bool post(struct exporter *e, once_span body, bool *again, char why[200])
     *again = answer.end != HTTP_ANSWERED || answer.status == 429 || answer.status == 502 || answer.status == 503 ||
              answer.status == 504;
     if (answer.end == HTTP_ANSWERED)
-        snprintf(why, 200, "the collector said status %d", answer.status);
+        snprintf(why, 200, "the collector answered with status %d", answer.status);
     else
         snprintf(why, 200, "%.190s", answer.error);
     http_answer_release(&answer);
@@ -334,8 +334,8 @@ void exporter_put(const struct exporter *e, FILE *file)
 {
     if (e == NULL)
         return;
-    put(file, "once_otlp_spans_total", atomic_load(&e->counters.exported), "Spans that the collector took.");
+    put(file, "once_otlp_spans_total", atomic_load(&e->counters.exported), "Spans that the collector accepted.");
     put(file, "once_otlp_spans_dropped_total", atomic_load(&e->counters.dropped),
-        "Spans, or reports of the gateway, that were not exported: no room, or the collector did not take them.");
+        "Spans, or reports of the gateway, that were not exported: no room, or the collector did not accept them.");
     put(file, "once_otlp_failures_total", atomic_load(&e->counters.failures), "Posts to the collector that failed.");
 }

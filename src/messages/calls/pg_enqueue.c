@@ -97,7 +97,7 @@ static once_result headers_to_json(once_span lines, struct once_buf *out, struct
             once_span_cut(earlier, '\n', &one, &earlier);
             once_span_cut(one, ':', &other, &one);
             if (once_span_equal(other, name))
-                return once_fail(err, ONCE_INVALID, "header '%.*s' is there twice", ONCE_SPAN_ARGS(name));
+                return once_fail(err, ONCE_INVALID, "header '%.*s' is given twice", ONCE_SPAN_ARGS(name));
         }
         if (out->len > 1)
             once_buf_add_byte(out, ',');

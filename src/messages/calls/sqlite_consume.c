@@ -63,7 +63,7 @@ static once_result mark(struct sqlite_db *db, enum sqlite_statement statement, o
     sqlite_bind_int(&q, now);
     if (limit != NULL)
         sqlite_bind_int(&q, *limit);
-    once_result r = sqlite_run(&q, "mark a message", err);
+    once_result r = sqlite_run(&q, "record a message", err);
     *fresh = r == ONCE_OK && sqlite3_changes(db->handle) > 0;
     return r;
 }
@@ -89,7 +89,7 @@ once_result once_sqlite_consume(struct once_sqlite *bound, once_span consumer, o
         struct sqlite_query q = sqlite_query(db, SQL_inbox_forget);
         sqlite_bind_blob(&q, consumer);
         sqlite_bind_int(&q, limit);
-        r = sqlite_run(&q, "forget old marks", err);
+        r = sqlite_run(&q, "delete expired entries", err);
     }
     if (r == ONCE_OK)
         *fresh = is_fresh;

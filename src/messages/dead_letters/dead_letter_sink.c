@@ -91,7 +91,7 @@ static once_result publish(struct dead_letter_sink *s, const struct delivery *d,
     once_buf_release(&headers);
     if (s->result == SINK_CONFIRMED)
         return ONCE_OK;
-    return once_fail(err, ONCE_UNAVAILABLE, "the dead letter's topic '%s' did not take it: %s", s->topic,
+    return once_fail(err, ONCE_UNAVAILABLE, "the topic '%s' did not accept a dead letter: %s", s->topic,
                      started ? s->reason : "no room");
 }
 

@@ -43,7 +43,7 @@ static once_result connect(struct dead_letters_sqlite *s, struct once_error *err
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no store in '%s', or an older one", s->files.path);
+        r = once_fail(err, ONCE_INVALID, "'%s' has no store, or one of an older version", s->files.path);
     if (r == ONCE_OK)
         r = sqlite_schema_attach(&s->db, false, err);
     if (r != ONCE_OK)
@@ -124,7 +124,7 @@ static once_result sqlite_dead_letters_put(struct dead_letters *l, const struct 
     sqlite_bind_int(&q, dead_letter->attempts);
     sqlite_bind_blob(&q, dead_letter->reason);
     sqlite_bind_int(&q, dead_letter->again);
-    return end(s, sqlite_run(&q, "keep a dead letter", err), err);
+    return end(s, sqlite_run(&q, "store a dead letter", err), err);
 }
 
 static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span consumer, int32_t most,
@@ -149,7 +149,7 @@ static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span con
         snprintf(in.position, sizeof in.position, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 2)));
         each(arg, sqlite_column_span(&q, 1), &in);
     }
-    return sqlite_end(&q, "look for dead letters", err);
+    return sqlite_end(&q, "query dead letters", err);
 }
 
 static once_result sqlite_dead_letters_settle(struct dead_letters *l, const char *id, struct once_error *err)

@@ -44,7 +44,8 @@ static once_result sqlite_outbox_connect(struct outbox *o, struct once_error *er
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no outbox in it, or an older one: once_sqlite_bind() makes it");
+        r = once_fail(err, ONCE_INVALID,
+                      "the database has no outbox, or one of an older version; once_sqlite_bind() creates it");
     return r == ONCE_OK ? sqlite_schema_attach(&s->db, true, err) : r;
 }
 
@@ -160,7 +161,7 @@ static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_m
         return r;
     q = sqlite_query(&s->db, SQL_outbox_suspect);
     sqlite_bind_int(&q, now);
-    r = sqlite_run(&q, "look for what was left", err);
+    r = sqlite_run(&q, "find suspects", err);
     if (r != ONCE_OK)
         return r;
     q = sqlite_query(&s->db, SQL_outbox_lease);
@@ -253,7 +254,7 @@ static once_result bury(struct outbox_sqlite *s, const struct outbox_message *m,
     sqlite_bind_int(&q, now);
     sqlite_bind_int(&q, m->verdict == OUTBOX_DEAD_REFUSED);
     sqlite_bind_text(&q, m->reason);
-    once_result r = sqlite_run(&q, "give a message up", err);
+    once_result r = sqlite_run(&q, "store a dead letter", err);
     return r == ONCE_OK ? delete_message(s, m, err) : r;
 }
 
@@ -266,7 +267,7 @@ static once_result hold(struct outbox_sqlite *s, const struct outbox_message *m,
     sqlite_bind_int(&q, m->verdict == OUTBOX_REFUSED);
     sqlite_bind_int(&q, m->verdict == OUTBOX_UNREACHED);
     sqlite_bind_text(&q, m->reason);
-    return sqlite_run(&q, "hold a message", err);
+    return sqlite_run(&q, "record a failure", err);
 }
 
 static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_batch *batch, struct once_error *err)
@@ -325,7 +326,7 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
         r = is_anything(s, SQL_outbox_scheduled_due, now, &any, err);
         if (r == ONCE_OK && any)
-            r = simple(s, SQL_outbox_enter, &now, "place a message", err);
+            r = simple(s, SQL_outbox_enter, &now, "enter a scheduled message", err);
     }
     return r;
 }

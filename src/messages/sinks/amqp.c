@@ -83,7 +83,7 @@ static bool open_channel(struct amqp_sink *s, char *reason)
             return false;
     }
     amqp_confirm_select(s->conn, CHANNEL);
-    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot have confirmations", reason);
+    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot enable confirmations", reason);
 }
 
 static bool connect_now(struct amqp_sink *s, int64_t timeout_ms, char *reason)
@@ -185,9 +185,9 @@ static void on_confirm(struct amqp_sink *s, uint64_t tag, bool multiple, bool ta
         if (f->state != FLIGHT_SENT || (multiple ? f->tag > tag : f->tag != tag))
             continue;
         if (!taken)
-            flights_end(&s->flights, f, SINK_REFUSED, "the broker did not take it (basic.nack)");
+            flights_end(&s->flights, f, SINK_REFUSED, "the broker rejected it (basic.nack)");
         else if (f->returned)
-            flights_end(&s->flights, f, SINK_REFUSED, "it came back: %s", s->back_reason);
+            flights_end(&s->flights, f, SINK_REFUSED, "the broker returned it: %s", s->back_reason);
         else
             flights_end(&s->flights, f, SINK_CONFIRMED, "%s", "");
     }
@@ -247,7 +247,7 @@ static void on_method(struct amqp_sink *s, const amqp_method_t *method)
     }
     case AMQP_CONNECTION_BLOCKED_METHOD: {
         const amqp_connection_blocked_t *blocked = method->decoded;
-        snprintf(s->blocked, sizeof s->blocked, "the broker takes no messages now: %.*s",
+        snprintf(s->blocked, sizeof s->blocked, "the broker accepts no messages now: %.*s",
                  blocked->reason.len < 100 ? (int)blocked->reason.len : 100, (const char *)blocked->reason.bytes);
         break;
     }

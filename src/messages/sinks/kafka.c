@@ -315,7 +315,7 @@ static bool kafka_start(struct sink *sink, const struct message *m)
         return false;
     if (s->url.topic[0] == '\0' && !kafka_topic_is_legal(m->topic)) {
         s->base.options.done(s->base.options.arg, m, SINK_REFUSED, 0,
-                             "its topic is none of Kafka's: up to 249 of a-z A-Z 0-9 . _ -");
+                             "its topic is not valid in Kafka: up to 249 of a-z A-Z 0-9 . _ -");
         return true;
     }
     if (s->fatal && s->base.busy > 0)
@@ -359,7 +359,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
                            struct once_error *err)
 {
     if (options->timeout_ms < TIMEOUT_MS_MIN)
-        return once_fail(err, ONCE_INVALID, "'%s': --timeout has to be %d s at least for Kafka", options->url,
+        return once_fail(err, ONCE_INVALID, "'%s': --timeout must be at least %d s for Kafka", options->url,
                          TIMEOUT_MS_MIN / 1000);
     struct kafka_sink *s = calloc(1, sizeof *s);
     if (s == NULL || !flights_init(&s->flights, MESSAGE_BATCH_MAX, SIZE_MAX)) {

@@ -62,7 +62,7 @@ static const char *nats_fault(const char *url)
     if (*host == '\0' || strpbrk(host, "/?# \t\r\n,") != NULL)
         return "it is not nats://HOST[:PORT] or tls://HOST[:PORT]; subjects are the topics";
     if (strchr(host, '@') != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --nats-creds instead";
+        return "other users can see a login in a URL; use --nats-creds instead";
     if (strlen(url) > ONCE_URL_LEN_MAX)
         return "it is too long";
     return NULL;
@@ -84,7 +84,7 @@ static void on_ack(jsCtx *js, natsMsg *msg, jsPubAck *ack, jsPubAckErr *error, v
         bool nobody = error != NULL && error->Err == NATS_NO_RESPONDERS;
         p->result = ack != NULL ? SINK_CONFIRMED : nobody ? SINK_UNREACHED : SINK_REFUSED;
         if (nobody)
-            snprintf(p->reason, sizeof p->reason, "no stream takes this subject");
+            snprintf(p->reason, sizeof p->reason, "no stream has this subject");
         else if (error != NULL)
             snprintf(p->reason, sizeof p->reason, "%.150s",
                      error->ErrText != NULL && error->ErrText[0] != '\0' ? error->ErrText
@@ -184,7 +184,7 @@ static enum sink_result refuse_early(struct nats_sink *s, const struct message *
 {
     if (!is_subject(m->topic)) {
         snprintf(reason, MESSAGE_REASON_LEN,
-                 "its topic is no subject of NATS: tokens separated by dots, without * and >");
+                 "its topic is not a NATS subject: tokens separated by dots, without * and >");
         return SINK_REFUSED;
     }
     natsStatus status = s->conn == NULL || natsConnection_IsClosed(s->conn) ? connect_now(s) : NATS_OK;
@@ -194,7 +194,7 @@ static enum sink_result refuse_early(struct nats_sink *s, const struct message *
     }
     int64_t largest = natsConnection_GetMaxPayload(s->conn);
     if (largest > 0 && (int64_t)(m->payload.len + m->headers.len + 1024) > largest) {
-        snprintf(reason, MESSAGE_REASON_LEN, "it is larger than the server takes (%lld bytes)", (long long)largest);
+        snprintf(reason, MESSAGE_REASON_LEN, "it is larger than the server accepts (%lld bytes)", (long long)largest);
         return SINK_REFUSED;
     }
     return 0;

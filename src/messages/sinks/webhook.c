@@ -55,11 +55,11 @@ static const char *webhook_fault(const char *url)
     if (strlen(url) > ONCE_URL_LEN_MAX)
         return "it is too long";
     if (*host == '\0' || strchr("/?#:", *host) != NULL)
-        return "it names no host";
+        return "it has no host";
     if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; sign with --secret-file instead";
+        return "other users can see a login in a URL; sign with --secret-file instead";
     if (strpbrk(url, " \t\r\n") != NULL)
-        return "there is white space in it";
+        return "it contains white space";
     return NULL;
 }
 

@@ -71,7 +71,7 @@ static const char *kafka_fault(const char *url)
 {
     struct kafka_url parsed;
     const char *fault = kafka_url_parse(url, &parsed);
-    return fault != NULL ? fault : parsed.topic[0] == '\0' ? "it names no topic: kafka://HOST[:PORT]/TOPIC" : NULL;
+    return fault != NULL ? fault : parsed.topic[0] == '\0' ? "it has no topic: kafka://HOST[:PORT]/TOPIC" : NULL;
 }
 
 /* ------------------------------------------------------------------ offsets */

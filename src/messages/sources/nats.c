@@ -85,7 +85,7 @@ static const char *nats_fault(const char *url)
     if (strpbrk(host, "?# \t\r\n,") != NULL)
         return "it is not nats://HOST[:PORT]/STREAM[/SUBJECT]";
     if (memchr(host, '@', (size_t)(stream - host)) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --nats-creds instead";
+        return "other users can see a login in a URL; use --nats-creds instead";
     size_t len = strcspn(stream + 1, "/");
     const char *subject = stream[1 + len] == '/' ? stream + 2 + len : "";
     if (strlen(url) > ONCE_URL_LEN_MAX || len >= NAME_LEN || strlen(subject) >= NAME_LEN)
@@ -220,7 +220,7 @@ static once_result check_consumer(struct nats_source *s, const jsConsumerConfig 
     const char *name = s->base.options.consumer;
     if (c->AckPolicy != js_AckExplicit || (c->DeliverSubject != NULL && c->DeliverSubject[0] != '\0'))
         return once_fail(err, ONCE_INVALID,
-                         "the consumer '%s' of stream '%s' is no pull consumer with explicit acknowledgements", name,
+                         "the consumer '%s' of stream '%s' is not a pull consumer with explicit acknowledgements", name,
                          s->stream);
     if (!same_filter(s, c))
         return once_fail(err, ONCE_INVALID, "the consumer '%s' of stream '%s' has the subject '%s', not '%s'", name,
