@@ -5,8 +5,8 @@
  *
  *   in flight, waiters   counted here, exactly; of this engine, since it was started. A grant is in flight until it
  *                        is finished or given back, or its lease is over.
- *   records, bytes       counted by walks over the store (quota_count.h in the daemon), one after the other. Between them what
- *                        this engine does is added; what expires, and what others do, shows with the next walk.
+ *   records, bytes       counted by walks over the store (quota_count.h in the daemon), one after the other. Between
+ * them what this engine does is added; what expires, and what others do, shows with the next walk.
  *
  * Invariants: QUOTA-1 a claim of an existing record is never refused: admission.c asks only about claims that may make
  *                a record, and about claims that would begin to wait.

@@ -4,7 +4,7 @@
  * The URL is the operator's (--console-traces) and is checked at the start. The key hash is the record's id in hex, as
  * spans and decision lines have it (docs/observability.md): it needs no escaping, and is all that is put in.
  *
- * Invariants: LINK-1 a link is http or https and has only characters that a URL allows: it is neither script nor markup.
+ * Invariants: LINK-1 a link is http or https, of characters that a URL allows: it is neither script nor markup.
  *             LINK-2 the hash comes after the host: a record cannot choose the server.
  *             LINK-3 a link has no user or password: everybody who is signed in sees it.
  */
