@@ -25,7 +25,7 @@ struct naive_outbox {
     PGconn *conn;
     bool ended; /* of the message under way */
     enum sink_result result;
-    char reason[OUTBOX_REASON_LEN];
+    char reason[MESSAGE_REASON_LEN];
 };
 
 static once_result run_sql(struct naive_outbox *n, const char *sql, PGresult **out, struct once_error *err)
@@ -93,14 +93,13 @@ void naive_outbox_done(struct naive_outbox *n, enum sink_result result, const ch
 
 static once_result publish(struct naive_outbox *n, PGresult *page, int row, struct sink *sink, struct once_error *err)
 {
-    enum { TURN_MS = 100 };
+    enum { WAIT_MS = 100 };
     const char *key = PQgetvalue(page, row, 2);
-    struct outbox_message m = {
+    struct message m = {
         .topic = once_span_str(PQgetvalue(page, row, 1)),
         .key = once_span_str(key),
         .has_key = true,
         .content_type = ONCE_LIT("text/plain"),
-        .created_at = once_os_clock.wall(once_os_clock.arg),
         .payload = once_span_of(PQgetvalue(page, row, 3), (size_t)PQgetlength(page, row, 3)),
     };
     uint64_t random[2];
@@ -109,10 +108,10 @@ static once_result publish(struct naive_outbox *n, PGresult *page, int row, stru
              random[0] & 0xffffffff, random[0] >> 32 & 0xffff, random[0] >> 48 & 0xfff, random[1] & 0xfff,
              random[1] >> 16);
     n->ended = false;
-    if (!sink->ops->start(sink, &m))
+    if (!sink_start(sink, &m))
         return once_fail(err, ONCE_UNAVAILABLE, "the sink has no room for one message");
     while (!n->ended)
-        sink->ops->poll(sink, TURN_MS);
+        sink_poll(sink, WAIT_MS);
     return n->result == SINK_CONFIRMED ? ONCE_OK
                                        : once_fail(err, ONCE_UNAVAILABLE, "a message was not published: %s", n->reason);
 }

@@ -93,7 +93,7 @@ struct bench {
 
 /* ------------------------------------------------------------------ one run of a design */
 
-static void on_done(void *arg, struct outbox_message *m, enum sink_result result, int64_t retry_after_ms,
+static void on_done(void *arg, const struct message *m, enum sink_result result, int64_t retry_after_ms,
                     const char *reason)
 {
     struct bench *b = arg;
@@ -388,7 +388,7 @@ static bool is_empty(struct bench *b)
     struct outbox_counts counts;
     struct once_error err;
     struct outbox *o = b->setup.relay.outbox;
-    if (o->ops->counts(o, &counts, &err) != ONCE_OK) {
+    if (outbox_counts(o, &counts, &err) != ONCE_OK) {
         b->exit = once_cli_error(&b->cli, &err, "look into the outbox");
         return false;
     }

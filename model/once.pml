@@ -6,20 +6,20 @@
  * says: workers die, leases end under living holders, answers of the store get lost, calls are refused or break off.
  * `model/check` runs it; docs/internals/model.md tells each rule and what happens without it.
  *
- * What is what
- *   claim_record()      once_decide_claim() in src/core/decide.c, all seven arms; do_claim() in sqlite/protocol.c,
- *                       once.claim_record in 30_protocol.sql. A step of the store is atomic and durable: d_step
- *   extend, advance,    do_extend, do_advance, do_finish, do_release; load_held() is `is_mine`. PostgreSQL closes a
- *   finish, release     turn with a result and a takeover closes it as superseded: `st == RUNNING` here
+ * Which part stands for which code
+ *   claim_record()      once_decide_claim() in decide.c, all seven arms, called by sqlite_op_claim(); once.claim_record
+ *                       in 30_protocol.sql. A step of the store is atomic and durable: d_step
+ *   extend, advance,    sqlite_op_held(); load_held() in it is `is_mine`. PostgreSQL ends
+ *   finish, release     an attempt with a result, and a takeover ends it as superseded: `st == RUNNING` here
  *   leave()             once_decide_release(); in PostgreSQL once.release_record and once.abandon_record
  *   taken_by            the claim's nonce; `did` is the attempt's own row, by which an operation that is applied again
- *                       after a lost answer recognises itself (answer_if_done)
- *   take_over()         the completer of DESIGN 6. It is planned; this is what it has to keep to
+ *                       after a lost answer recognises itself (sqlite_op_answer_if_done())
+ *   take_over()         once_decide_take_over(), as the completer calls it
  *   Worker              once_run() and its callback, or the gateway: the phases are book (a local effect, committed
  *                       with the advance), perhaps the intent to call, the call, the finish, the answer
- *   World               leases (the store's clock), expiry (once_stored_is_expired), and the daemon that gives back a
- *                       grant of which its client never heard (give_back() in src/daemon/socket/conn.c)
- *   Operator            do_resolve(), with the fence that was looked at
+ *   World               leases (the store's clock), expiry (once_stored_is_expired), and the daemon that releases a
+ *                       grant of which its client never heard (src/daemon/socket/conn.c)
+ *   Operator            sqlite_op_verdict(), with the fence that the operator saw
  *
  * POLICY is what all claims say, and what the callee is like:
  *   ESCALATE   the callee does not know keys: the claim itself is the intent to call
@@ -29,7 +29,7 @@
  *   LEFT       the same as PROBE, but only the completer can ask (takeover `completer`, ADR 26): claims leave what was
  *              abandoned, and whoever called in vain leaves the record running
  *   MARK       it does not know keys; takeover is `escalate`, and the store itself heeds the mark: whoever is about to
- *              call has recorded a recovery point before, so where there is none nothing was sent (planned)
+ *              call has recorded a recovery point before, so where there is none nothing was sent (ADR 20)
  *
  * A life is from a key's first claim until its outcome's retention is over; after that the same key is another
  * operation, by contract, also for a copy of an old request that the network delivers only then.
@@ -41,7 +41,7 @@
  *
  * Not here: several tenants (K9), batches, how long a lease lasts, bytes, a store that loses what was durable
  * (failover to a lagging standby, a restored backup), outbox and inbox (K12, K13), operations that a
- * server reads long after its client settled (README, "A claim that nobody holds").
+ * server reads long after its client settled (docs/design.md section 7).
  */
 
 #define ESCALATE 1

@@ -1,4 +1,5 @@
--- At most ?2 results whose headers and body were to be dropped at ?1, the longest due first, with what their seal needs.
+-- At most ?2 results whose headers and body were to be dropped at ?1, the longest due first, with what their checksum
+-- covers.
 -- Uses once_body_due.
 SELECT r.fence, c.record, r.state, r.retryable, r.status, r.outcome
   FROM once_result r

@@ -1,4 +1,4 @@
--- Claims after fence ?1, oldest first, with everything: what a check looks at. Same
+-- Claims after fence ?1, oldest first, with progress and result, for a check. Same
 -- columns as record_by_fence.
 SELECT c.record, c.prev, c.attempt, c.flags, c.takeover, ifnull(c.created_at, c.claimed_at), c.claimed_at,
        c.lease_ms, c.boot, c.retention_ms, c.body_retention_ms, c.fingerprint_version, c.fingerprint, c.nonce, c.tenant,

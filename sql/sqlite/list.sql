@@ -1,5 +1,5 @@
--- Claims before fence ?1, newest first, with progress and result: what a listing looks
--- at. The caller stops after a bounded number of rows. Same columns as record_by_fence,
+-- Claims before fence ?1, newest first, with progress and result, for a listing. The caller stops after a bounded
+-- number of rows. Same columns as record_by_fence,
 -- but without the outcome's bytes.
 SELECT c.record, c.prev, c.attempt, c.flags, c.takeover, ifnull(c.created_at, c.claimed_at), c.claimed_at,
        c.lease_ms, c.boot, c.retention_ms, c.body_retention_ms, c.fingerprint_version, c.fingerprint, c.nonce, c.tenant,

@@ -1,8 +1,9 @@
 /*
- * daemon.c - `once daemon`: owns a store and serves it to nginx, to `once` and to libonce
- * over a unix socket, and to everybody else over HTTP on loopback.
+ * daemon.c - the options of `once daemon`, which daemon/daemon.h runs.
  */
+#include "daemon/daemon.h"
 #include "cli/console_setup.h"
+#include "cli/consume_setup.h"
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
 #include "core/duration.h"
@@ -10,29 +11,15 @@
 #include "core/span.h"
 #include "daemon/api/api.h"
 #include "daemon/api/listen.h"
-#include "daemon/completer/completer.h"
-#include "daemon/observers/decisions.h"
-#include "daemon/observers/health.h"
-#include "daemon/observers/quota_count.h"
-#include "daemon/observers/status.h"
-#include "daemon/observers/unknown_count.h"
-#include "daemon/relay_thread.h"
-#include "daemon/socket/server.h"
-#include "engine/handle.h"
-#include "http/http_call.h"
-#include "os/notify.h"
+#include "messages/dead_letters/dead_letters.h"
 #include "os/signals.h"
-#include "os/stderr_log.h"
 #include "program/cli.h"
 #include "program/otlp_setup.h"
 #include "store/url.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <pwd.h>
 #include <sqlite3.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +28,7 @@ static const char help[] =
     "usage: once daemon [--store URL] [--socket PATH] [--allow USER]... [--http ADDR]\n"
     "                   [--complete NAME=URL]... [--complete-identity NAME=FILE]...\n"
     "                   [--escalate-webhook URL] [--relay 'PATTERN=SINK']...\n"
+    "                   [--consume SOURCE --consumer NAME --consume-to URL]\n"
     "                   [--console ADDR|PATH] [--log-decisions json|logfmt] [--otlp URL]\n"
     "                   [--quota KIND=N,...] [--quota-tenant TENANT:KIND=N,...]...\n"
     "\n"
@@ -87,6 +75,10 @@ static const char help[] =
     "  --relay-store URL  the database with the outbox; default $ONCE_RELAY_STORE, else the\n"
     "                     store, if that is PostgreSQL\n"
     RELAY_HELP("relay-")
+    CONSUME_HELP_PREFIXED
+    "  --consume-store URL\n"
+    "                     the database with its records and dead letters; default\n"
+    "                     $ONCE_CONSUME_STORE, else the store, if that is PostgreSQL\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_SEAL
     ONCE_CLI_HELP_QUIET
@@ -112,43 +104,33 @@ enum {
     OPTION_QUOTA,
     OPTION_QUOTA_TENANT,
     OPTION_RELAY_STORE,
+    OPTION_CONSUME_STORE,
     OPTION_LOG_DECISIONS,
     OPTION_LOG_FILE,
     OPTION_CONSOLE,                                      /* the first of console_setup.h's */
     OPTION_OTLP = OPTION_CONSOLE + CONSOLE_OPTION_COUNT, /* the first of otlp_setup.h's */
     OPTION_RELAY = OPTION_OTLP + OTLP_OPTION_COUNT,      /* the first of relay_setup.h's */
+    OPTION_CONSUME = OPTION_RELAY + RELAY_OPTION_COUNT,  /* the first of consume_setup.h's */
 };
-
-/* Calls that wait for the engine: of many connections. */
-enum { QUEUE_LEN = 32768, WAITER_LEN = 32768, DESCRIPTORS_WANTED = 4096 };
 
 struct daemon {
     struct once_cli cli;
-    struct server_options options;
-    struct once_signals signals;
+    struct daemon_options options;
     char socket[200];
-    const char *http; /* NULL: off */
-    struct completer_options complete;
-    char lacking[COMPLETER_UPSTREAMS_MAX][ONCE_UPSTREAM_NAME_LEN_MAX + 1]; /* asked for, and not in there */
-    size_t lacking_count;
-    struct escalate_options escalate;
-    struct escalations *escalations;
-    struct console_options console; /* listen is NULL: off */
     struct quota_rules quotas;
     struct relay_setup relay;
     struct relay_counters relay_counters;
     const char *relay_store;
-    struct status status;
-    enum decisions_format log_format;
-    const char *log_file; /* NULL: standard error */
-    struct decisions *log;
-    struct unknown_count *unknown_count;
+    struct consume_setup consume;
+    struct consume_counters consume_counters;
+    const char *consume_store;
+    char consume_url[ONCE_URL_LEN_MAX + 1];
     struct otlp_setup otlp;
 };
 
 static bool add_user(struct daemon *d, const char *name)
 {
-    struct server_options *o = &d->options;
+    struct server_options *o = &d->options.server;
     if (o->user_count == SERVER_USERS_MAX) {
         once_cli_usage(&d->cli, "--allow can be given %d times", SERVER_USERS_MAX);
         return false;
@@ -167,7 +149,7 @@ static bool add_user(struct daemon *d, const char *name)
 /* "NAME=REST": the upstream of that name, a new one where there is none. NULL: said why not. */
 static struct completer_upstream *upstream_of(struct daemon *d, const char *option, const char *text, const char **rest)
 {
-    struct completer_options *o = &d->complete;
+    struct completer_options *o = &d->options.completer;
     const char *equals = strchr(text, '=');
     size_t len = equals != NULL ? (size_t)(equals - text) : 0;
     if (len == 0 || len > ONCE_UPSTREAM_NAME_LEN_MAX || equals[1] == '\0' || strcspn(text, " \t/:") < len) {
@@ -229,12 +211,12 @@ static bool set_time(struct daemon *d, const char *option, const char *text, int
 
 static bool check_completer(struct daemon *d)
 {
-    for (size_t i = 0; i < d->complete.count; i++)
-        if (d->complete.upstreams[i].url == NULL) {
-            once_cli_usage(&d->cli, "'%s' has an identity, but no --complete", d->complete.upstreams[i].name);
+    for (size_t i = 0; i < d->options.completer.count; i++)
+        if (d->options.completer.upstreams[i].url == NULL) {
+            once_cli_usage(&d->cli, "'%s' has an identity, but no --complete", d->options.completer.upstreams[i].name);
             return false;
         }
-    if (d->escalate.secret_file != NULL && d->escalate.webhook == NULL) {
+    if (d->options.escalate.secret_file != NULL && d->options.escalate.webhook == NULL) {
         once_cli_usage(&d->cli, "--escalate-secret is for --escalate-webhook");
         return false;
     }
@@ -269,15 +251,40 @@ static int prepare_relay(struct daemon *d)
     if (relay_setup_open_sinks(&d->relay, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "relay");
     d->relay.relay.counters = &d->relay_counters;
+    d->options.relay = &d->relay.relay;
     return ONCE_EXIT_OK;
 }
 
-/* Before there is a store, or a socket that somebody could connect to. */
-static int prepare_escalation(struct daemon *d)
+static bool check_consume(struct daemon *d)
+{
+    if (d->consume_store != NULL && !d->consume.given) {
+        once_cli_usage(&d->cli, "--consume-store is for --consume");
+        return false;
+    }
+    return !d->consume.given || consume_setup_check(&d->consume);
+}
+
+/* Its records are in a database that others may use besides the daemon: an SQLite store is the daemon's alone. */
+static int prepare_consume(struct daemon *d, const struct once_signals *signals)
 {
     struct once_error err;
-    if (http_call_init(&err) != ONCE_OK || escalate_check(&d->escalate, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "escalate");
+    struct consume_options *o = &d->consume.options;
+    const char *named = getenv("ONCE_CONSUME_STORE");
+    if (d->consume_store == NULL && named != NULL && named[0] != '\0')
+        d->consume_store = named;
+    if (d->consume_store == NULL && strncmp(d->cli.url, "postgres", 8) != 0)
+        return once_cli_usage(&d->cli,
+                              "--consume: which store? --consume-store URL names the database for its records; "
+                              "the daemon's own SQLite or Redis store cannot have them");
+    if (d->consume_store == NULL)
+        d->consume_store = d->cli.url;
+    if (once_store_url(d->consume_store, true, d->consume_url, &err) != ONCE_OK ||
+        (o->dead_letter_topic == NULL && dead_letters_check(d->consume_url, &err) != ONCE_OK))
+        return once_cli_usage(&d->cli, "--consume-store: %s", err.text);
+    o->store_url = d->consume_url;
+    o->counters = &d->consume_counters;
+    o->consumer.target.mask = signals->mask;
+    d->options.consume = o;
     return ONCE_EXIT_OK;
 }
 
@@ -286,88 +293,11 @@ static bool set_log_format(struct daemon *d, const char *text)
     static const char *const names[] = { "off", "json", "logfmt" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(text, names[i]) == 0) {
-            d->log_format = (enum decisions_format)i;
+            d->options.log_format = (enum decisions_format)i;
             return true;
         }
     once_cli_usage(&d->cli, "--log-decisions takes json, logfmt or off, not '%.60s'", text);
     return false;
-}
-
-/* For the handler, which has no argument. */
-static struct decisions *reopened;
-
-static void on_usr1(int signal)
-{
-    (void)signal;
-    decisions_reopen(reopened);
-}
-
-/* What tells of the work: logs and spans. */
-static int start_logging_and_tracing(struct daemon *d)
-{
-    struct once_error err;
-    int exit = otlp_setup_start(&d->otlp);
-    sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* where there is nothing to reopen */
-    if (exit != ONCE_EXIT_OK || d->log_format == DECISIONS_OFF)
-        return exit;
-    if (decisions_start(d->log_format, d->log_file, &d->log, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "log decisions");
-    if (d->log_file != NULL) {
-        reopened = d->log;
-        struct sigaction action = { .sa_handler = on_usr1, .sa_flags = SA_RESTART };
-        sigaction(SIGUSR1, &action, NULL);
-    }
-    return ONCE_EXIT_OK;
-}
-
-static void stop_logging_and_tracing(struct daemon *d)
-{
-    if (reopened != NULL)
-        sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL);
-    decisions_stop(d->log);
-    otlp_setup_stop(&d->otlp);
-}
-
-static void put_more(void *arg, FILE *file)
-{
-    struct daemon *d = arg;
-    unknown_count_put(d->unknown_count, file);
-    fprintf(file,
-            "# HELP once_log_lines_dropped_total Lines for standard error that nobody took.\n"
-            "# TYPE once_log_lines_dropped_total counter\nonce_log_lines_dropped_total %" PRIu64 "\n",
-            once_os_log_dropped());
-    decisions_put(d->log, file);
-    exporter_put(d->otlp.tracer.exporter, file);
-    if (d->relay.given)
-        relay_counters_put(&d->relay_counters, d->relay.patterns, d->relay.relay.route_count, file);
-}
-
-static void on_escalated(void *arg, struct once_grant grant, once_time since, const char *why)
-{
-    struct daemon *d = arg;
-    if (since == 0)
-        escalate_note(d->escalations, grant, why);
-    else
-        escalate_found(d->escalations, grant, since, why);
-}
-
-/* Such a record is in progress for its clients until somebody completes it: that must not be found out from them.
- * Said once for each name, as long as there is room to remember that. */
-static void on_deferred(void *arg, once_span request)
-{
-    struct daemon *d = arg;
-    once_span name = d->lacking_count < COMPLETER_UPSTREAMS_MAX ? completer_lacks(&d->complete, request) : ONCE_LIT("");
-    for (size_t i = 0; i < d->lacking_count; i++)
-        if (once_span_equal(name, once_span_str(d->lacking[i])))
-            return;
-    if (name.len == 0)
-        return;
-    snprintf(d->lacking[d->lacking_count++], sizeof *d->lacking, "%.*s", ONCE_SPAN_ARGS(name));
-    fprintf(
-        stderr,
-        "once daemon: requests to '%.*s' are left to a completer if their holder is gone, and here is no --complete "
-        "%.*s=URL: unless another daemon on this store has it, they stay in progress\n",
-        ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(name));
 }
 
 /* The default's directory is made where it can be. */
@@ -395,220 +325,58 @@ static bool choose_socket(struct daemon *d, const char *given)
         once_cli_usage(&d->cli, "--socket: %s", err.text);
         return false;
     }
-    d->options.socket_path = d->socket;
+    d->options.server.socket_path = d->socket;
     return true;
 }
 
-/* What works besides the server itself. */
-struct services {
-    struct health *health;
-    struct once_api *api;
-    struct completer *completer;
-    struct console *console;
-    struct relay_thread *relay_thread;
-    struct quota_count *quota_count;
-    struct unknown_count *unknown_count;
-};
-
-static void stop_services(struct services *o)
-{
-    relay_thread_end(o->relay_thread); /* it needs its time: all of them at once */
-    quota_count_stop(o->quota_count);
-    console_stop(o->console);
-    once_api_stop(o->api);
-    unknown_count_stop(o->unknown_count); /* nobody reads it any more */
-    health_stop(o->health);
-    completer_stop(o->completer);
-    relay_thread_stop(o->relay_thread);
-}
-
-static void on_ending(void *arg)
-{
-    struct daemon *d = arg;
-    health_end(d->status.health);
-    escalate_end(d->escalations);
-}
-
-/* What `once status` is told of. */
-static void fill_status(struct daemon *d, const struct once_api_options *of)
-{
-    d->status.store = d->console.store;
-    d->status.expiry = of->expiry;
-    d->status.escalations = of->escalations;
-    d->status.completer = of->completer;
-    d->status.relay = d->relay.given ? &d->relay_counters : NULL;
-}
-
-static int start_services(struct daemon *d, const struct server *server, struct services *o)
-{
-    struct once_error err;
-    bool relays = d->relay.given;
-    if (health_start(d->options.once, QUEUE_LEN, &o->health, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "serve");
-    d->status.health = o->health;
-    d->complete.once = d->options.once;
-    d->complete.escalations = d->escalations;
-    d->complete.log = d->log;
-    d->complete.tracer = &d->otlp.tracer;
-    if (d->complete.count > 0 && completer_start(&d->complete, &o->completer, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "complete");
-    const struct completer_counters *completer = o->completer != NULL ? completer_counters(o->completer) : NULL;
-    struct once_api_options options = { .once = d->options.once,
-                                        .more = put_more,
-                                        .more_arg = d,
-                                        .listen = d->http,
-                                        .log = d->log,
-                                        .escalated = on_escalated,
-                                        .escalated_arg = d,
-                                        .escalations = escalate_counters(d->escalations),
-                                        .completer = completer,
-                                        .expiry = server_expiry(server),
-                                        .health = d->status.health };
-    fill_status(d, &options);
-    if (d->http != NULL && unknown_count_start(d->options.once, &o->unknown_count, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "count what is unknown");
-    d->unknown_count = o->unknown_count;
-    if (d->http != NULL && once_api_start(&options, &o->api, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "serve HTTP");
-    d->console.once = d->options.once;
-    d->console.escalations = options.escalations;
-    d->console.completer = completer;
-    d->console.expiry = options.expiry;
-    if (d->console.listen != NULL && console_start(&d->console, &o->console, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "serve the console");
-    if (relays && relay_thread_start(&d->relay.relay, &o->relay_thread, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "relay");
-    return ONCE_EXIT_OK;
-}
-
-/* Before anybody is served. What they were counted before the start is counted again: nothing of it is stored. */
-static int start_quotas(struct daemon *d, struct services *o)
-{
-    struct once_error err;
-    bool counts = quota_rules_have(&d->quotas, QUOTA_RECORDS) || quota_rules_have(&d->quotas, QUOTA_BYTES);
-    if (counts && quota_count_start(d->options.once, &o->quota_count, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "count what tenants have");
-    return ONCE_EXIT_OK;
-}
-
-/* Between opening and closing the server: listens, completes, relays, serves. */
-static int serve_all(struct daemon *d, struct server *server)
-{
-    struct services o = { 0 };
-    int exit = start_quotas(d, &o);
-    if (exit == ONCE_EXIT_OK)
-        exit = start_services(d, server, &o);
-    if (exit != ONCE_EXIT_OK) {
-        stop_services(&o);
-        return exit;
-    }
-    if (o.console != NULL)
-        console_print_url(o.console);
-    printf("once: ready: socket %s, %s%s%shttp %s\n", d->socket, o.console != NULL ? "console " : "",
-           o.console != NULL ? console_address(o.console) : "", o.console != NULL ? ", " : "",
-           o.api != NULL ? once_api_address(o.api) : "off");
-    fflush(stdout);
-    once_os_notify("READY=1");
-    int signal = server_run(server);
-    if (!d->cli.quiet)
-        once_os_log("once daemon", "ended by signal %d", signal);
-    stop_services(&o);
-    return ONCE_EXIT_OK;
-}
-
-static int serve(struct daemon *d)
-{
-    struct once_error err;
-    struct server *server = NULL;
-    d->options.escalated = on_escalated;
-    d->options.escalated_arg = d;
-    d->options.deferred = on_deferred;
-    d->options.deferred_arg = d;
-    d->options.ending = on_ending;
-    d->options.ending_arg = d;
-    d->options.status = status_answer;
-    d->options.status_arg = &d->status;
-    d->status.once = d->options.once;
-    d->options.log = d->log;
-    d->options.exporter = d->otlp.tracer.exporter;
-    d->relay.relay.exporter = d->otlp.tracer.exporter;
-    if (server_open(&d->options, &server, &err) != ONCE_OK)
-        return once_cli_error(&d->cli, &err, "serve");
-    d->escalate.once = d->options.once;
-    if (escalate_start(&d->escalate, &d->escalations, &err) != ONCE_OK) {
-        server_close(server);
-        return once_cli_error(&d->cli, &err, "escalate");
-    }
-    int exit = serve_all(d, server);
-    escalate_stop(d->escalations);
-    server_close(server); /* its last answers may note something */
-    escalate_free(d->escalations);
-    return exit;
-}
-
 /* What was named, else what is relayed, else the store itself. */
-static void choose_console_outbox(struct daemon *d, bool postgres)
+static void choose_console_outbox(struct daemon *d)
 {
+    bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
     const char *named = getenv("ONCE_CONSOLE_OUTBOX");
-    if (d->console.outbox == NULL && named != NULL && named[0] != '\0')
-        d->console.outbox = named;
-    if (d->console.outbox == NULL)
-        d->console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
+    if (d->options.console.outbox == NULL && named != NULL && named[0] != '\0')
+        d->options.console.outbox = named;
+    if (d->options.console.outbox == NULL)
+        d->options.console.outbox = d->relay.given ? d->relay_store : postgres ? d->cli.url : NULL;
 }
 
-/* What the store has to say, e.g. what it lost. */
-static void warn_operator(void *arg, const char *text)
+/* As status and console show it. */
+static const char *kind_of(const char *url)
 {
-    (void)arg;
-    once_os_log("once daemon", "%s", text);
-}
-
-/* A client has one, one over HTTP two: as many as are let in need more than a shell's usual limit. */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS_WANTED)
-        return;
-    limit.rlim_cur = limit.rlim_max < DESCRIPTORS_WANTED ? limit.rlim_max : DESCRIPTORS_WANTED;
-    setrlimit(RLIMIT_NOFILE, &limit); /* if not: some of them wait */
+    return strncmp(url, "postgres", 8) == 0  ? "PostgreSQL"
+           : strncmp(url, "sqlite:", 7) == 0 ? "SQLite"
+           : strncmp(url, "redis", 5) == 0   ? "Redis (best effort)"
+                                             : "other";
 }
 
 static int run(struct daemon *d)
 {
+    struct daemon_options *o = &d->options;
+    struct once_signals signals;
     struct once_error err;
-    allow_descriptors();
     if (once_store_url(d->cli.store, true, d->cli.url, &err) != ONCE_OK)
         return once_cli_error(&d->cli, &err, "find the store");
-    int error = once_signals_init(&d->signals);
+    int error = once_signals_init(&signals);
     if (error != 0)
         return once_cli_fail(&d->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
-    d->options.signals = d->signals.fd;
-    bool postgres = strncmp(d->cli.url, "postgres", 8) == 0;
-    d->console.store = postgres                                 ? "PostgreSQL"
-                       : strncmp(d->cli.url, "sqlite:", 7) == 0 ? "SQLite"
-                       : strncmp(d->cli.url, "redis", 5) == 0   ? "Redis (best effort)"
-                                                                : "other";
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* nobody reads these counters, and each allocation pays for them */
-    struct once_options options = {
-        .poll = true, .queue_len = QUEUE_LEN, .waiter_len = WAITER_LEN, .warn = warn_operator
-    };
-    once_cli_seal(&d->cli, &options);
+    o->server.signals = signals.fd;
+    o->store_url = d->cli.url;
+    o->store_kind = kind_of(d->cli.url);
+    o->quotas = &d->quotas;
+    o->otlp = d->otlp.options;
+    o->trace_ratio = d->otlp.tracer.ratio;
+    o->quiet = d->cli.quiet;
+    once_cli_seal(&d->cli, &o->store);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
-    if (exit == ONCE_EXIT_OK)
-        exit = prepare_escalation(d);
-    if (exit == ONCE_EXIT_OK)
-        exit = start_logging_and_tracing(d);
-    if (exit == ONCE_EXIT_OK && once_open(d->cli.url, &options, &d->options.once, &err) != ONCE_OK)
-        exit = once_cli_error(&d->cli, &err, "open the store");
-    else if (exit == ONCE_EXIT_OK && d->quotas.any && once_set_quotas(d->options.once, &d->quotas, &err) != ONCE_OK) {
-        once_close(d->options.once);
-        exit = once_cli_error(&d->cli, &err, "set up quotas");
-    } else if (exit == ONCE_EXIT_OK) {
-        choose_console_outbox(d, postgres);
-        exit = serve(d);
+    if (exit == ONCE_EXIT_OK && d->consume.given)
+        exit = prepare_consume(d, &signals);
+    if (exit == ONCE_EXIT_OK) {
+        choose_console_outbox(d);
+        if (daemon_run(o, &err) != ONCE_OK)
+            exit = once_cli_fail(&d->cli, (int)once_exit_of(err.result), "%s", err.text);
     }
-    stop_logging_and_tracing(d); /* nobody is answered any more */
-    once_signals_release(&d->signals);
+    once_signals_release(&signals);
     return exit;
 }
 
@@ -636,11 +404,13 @@ static int parse(struct daemon *d, int argc, char **argv)
         { "quota", required_argument, NULL, OPTION_QUOTA },
         { "quota-tenant", required_argument, NULL, OPTION_QUOTA_TENANT },
         { "relay-store", required_argument, NULL, OPTION_RELAY_STORE },
+        { "consume-store", required_argument, NULL, OPTION_CONSUME_STORE },
         { "log-decisions", required_argument, NULL, OPTION_LOG_DECISIONS },
         { "log-file", required_argument, NULL, OPTION_LOG_FILE },
         OTLP_OPTIONS(OPTION_OTLP),
         OTLP_OPTIONS_RATIO(OPTION_OTLP),
         RELAY_OPTIONS("relay", "relay-", OPTION_RELAY),
+        CONSUME_OPTIONS_PREFIXED(OPTION_CONSUME),
         { 0 },
     };
     const char *socket = NULL;
@@ -649,37 +419,41 @@ static int parse(struct daemon *d, int argc, char **argv)
         if (c == OPTION_SOCKET)
             socket = optarg;
         else if (c == OPTION_HTTP)
-            d->http = strcmp(optarg, "off") != 0 ? optarg : NULL;
+            d->options.http = strcmp(optarg, "off") != 0 ? optarg : NULL;
         else if (c == OPTION_ALLOW)
             good = add_user(d, optarg);
         else if (c == OPTION_COMPLETE || c == OPTION_IDENTITY)
             good = set_upstream(d, c, optarg);
         else if (c == OPTION_TIMEOUT)
-            good = set_time(d, "complete-timeout", optarg, &d->complete.timeout_ms);
+            good = set_time(d, "complete-timeout", optarg, &d->options.completer.timeout_ms);
         else if (c == OPTION_LEASE)
-            good = set_time(d, "complete-lease", optarg, &d->complete.lease_ms);
+            good = set_time(d, "complete-lease", optarg, &d->options.completer.lease_ms);
         else if (c == OPTION_ATTEMPTS)
-            good = set_number(d, "complete-attempts", optarg, &d->complete.attempts_max);
+            good = set_number(d, "complete-attempts", optarg, &d->options.completer.attempts_max);
         else if (c == OPTION_CRASHES)
-            good = set_number(d, "complete-crashes", optarg, &d->complete.crashes_max);
+            good = set_number(d, "complete-crashes", optarg, &d->options.completer.crashes_max);
         else if (c == OPTION_WEBHOOK)
-            d->escalate.webhook = optarg;
+            d->options.escalate.webhook = optarg;
         else if (c == OPTION_SECRET)
-            d->escalate.secret_file = optarg;
+            d->options.escalate.secret_file = optarg;
         else if (c == OPTION_QUOTA || c == OPTION_QUOTA_TENANT)
             good = once_cli_quota(&d->cli, &d->quotas, c == OPTION_QUOTA_TENANT);
         else if (c == OPTION_RELAY_STORE)
             d->relay_store = optarg;
+        else if (c == OPTION_CONSUME_STORE)
+            d->consume_store = optarg;
         else if (c == OPTION_LOG_DECISIONS)
             good = set_log_format(d, optarg);
         else if (c == OPTION_LOG_FILE)
-            d->log_file = optarg;
+            d->options.log_file = optarg;
         else if (c >= OPTION_CONSOLE && c < OPTION_OTLP)
-            good = console_setup_option(&d->cli, &d->console, (enum console_option)(c - OPTION_CONSOLE));
+            good = console_setup_option(&d->cli, &d->options.console, (enum console_option)(c - OPTION_CONSOLE));
         else if (c >= OPTION_OTLP && c < OPTION_RELAY)
             good = otlp_setup_option(&d->otlp, (enum otlp_option)(c - OPTION_OTLP));
-        else if (c >= OPTION_RELAY)
+        else if (c >= OPTION_RELAY && c < OPTION_CONSUME)
             good = relay_setup_option(&d->relay, (enum relay_option)(c - OPTION_RELAY));
+        else if (c >= OPTION_CONSUME)
+            good = consume_setup_option(&d->consume, (enum consume_option)(c - OPTION_CONSUME));
         else
             return d->cli.exit;
         if (!good)
@@ -688,23 +462,27 @@ static int parse(struct daemon *d, int argc, char **argv)
     if (optind < argc)
         return once_cli_usage(&d->cli, "'%s' is too much", argv[optind]);
     struct once_error err;
-    if (d->http != NULL && api_listen_check(d->http, false, &err) != ONCE_OK)
+    if (d->options.http != NULL && api_listen_check(d->options.http, false, &err) != ONCE_OK)
         return once_cli_usage(&d->cli, "--http: %s", err.text);
-    if (!console_setup_check(&d->cli, &d->console))
+    if (!console_setup_check(&d->cli, &d->options.console))
         return ONCE_EXIT_USAGE;
-    if (d->log_file != NULL && d->log_format == DECISIONS_OFF)
+    if (d->options.log_file != NULL && d->options.log_format == DECISIONS_OFF)
         return once_cli_usage(&d->cli, "--log-file is for --log-decisions json or logfmt");
-    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !choose_socket(d, socket))
+    if (!otlp_setup_check(&d->otlp) || !check_completer(d) || !check_relay(d) || !check_consume(d) ||
+        !choose_socket(d, socket))
         return ONCE_EXIT_USAGE;
     return -1;
 }
 
 int once_cli_daemon(int argc, char **argv)
 {
-    struct daemon d = { .cli = { .verb = "daemon", .help = help },
-                        .http = ONCE_API_LISTEN_DEFAULT,
-                        .complete = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 } };
+    struct daemon d = { .cli = { .verb = "daemon", .help = help } };
+    d.options = (struct daemon_options){
+        .http = ONCE_API_LISTEN_DEFAULT,
+        .completer = { .attempts_max = 10, .crashes_max = 3, .timeout_ms = 60000, .lease_ms = 30000 },
+    };
     relay_setup_init(&d.relay, &d.cli, true);
+    consume_setup_init(&d.consume, &d.cli, true);
     quota_rules_init(&d.quotas);
     otlp_setup_init(&d.otlp, &d.cli, "once");
     int exit = parse(&d, argc, argv);

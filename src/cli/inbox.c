@@ -1,4 +1,4 @@
-/* inbox.c - `once inbox list|show|retry|drop`: the dead letters of `once consume`, and an operator's word on them. */
+/* inbox.c - `once inbox list|show|retry|drop`: shows the dead letters of `once consume`, retries and removes them. */
 #include "cli/messages.h"
 #include "cli/verbs.h"
 #include "core/span.h"
@@ -48,9 +48,8 @@ static const char help_retry[] =
     "usage: once inbox retry ID... --reason TEXT [OPTIONS]\n"
     "       once inbox retry --all-dead --reason TEXT [OPTIONS]\n"
     "\n"
-    "Has dead letters delivered after all, by an 'once consume' of their consumer, when one\n"
-    "runs: under their ids, with as many attempts as a new message has, behind what it has of\n"
-    "their keys.\n"
+    "Lets a running 'once consume' of their consumer deliver dead letters: under their ids,\n"
+    "with as many attempts as a new message, behind the messages that it has of their keys.\n"
     "\n"
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --consumer NAME    with --all-dead: of this consumer only\n"
@@ -64,8 +63,8 @@ static const char help_retry[] =
 static const char help_drop[] =
     "usage: once inbox drop ID... --reason TEXT [OPTIONS]\n"
     "\n"
-    "Removes dead letters: they will not be delivered any more. One that is under way just now\n"
-    "may be.\n"
+    "Removes dead letters: they will not be delivered any more. One that is being delivered\n"
+    "now may still arrive.\n"
     "\n"
     MESSAGES_HELP_ACTION("letter")
     "\n"
@@ -74,7 +73,7 @@ static const char help_drop[] =
     "example: once inbox drop 0b8f7a52-6f0e-8a53-9d3e-3b1f6a1c2d4e --reason 'a test order'\n";
 /* clang-format on */
 
-static once_result open_letters(const char *url, void **handle, struct once_error *err)
+static once_result open_dead_letters(const char *url, void **handle, struct once_error *err)
 {
     struct dead_letters *l = NULL;
     once_result r = dead_letters_open(url, &l, err);
@@ -82,23 +81,45 @@ static once_result open_letters(const char *url, void **handle, struct once_erro
     return r;
 }
 
-static void close_letters(void *handle)
+static void close_dead_letters(void *handle)
 {
     dead_letters_close(handle);
 }
 
-static once_result query(void *handle, const char *id, const char *states, const char *topic_prefix,
-                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result query(void *handle, const char *id, const struct message_filter *filter, message_item_fn *each,
+                         void *arg, struct once_error *err)
 {
-    struct dead_letters *l = handle;
-    return l->ops->query(l, id, states, topic_prefix, once_span_str(consumer), most, each, arg, err);
+    return dead_letters_query(handle, id, filter, each, arg, err);
 }
 
 static once_result resolve(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err)
 {
-    struct dead_letters *l = handle;
-    return l->ops->resolve(l, id, action, actor, reason, did, err);
+    return dead_letters_resolve(handle, id, action, actor, reason, did, err);
+}
+
+static void put_json(struct once_json *json, const struct message_item *item)
+{
+    const struct dead_letter_item *l = (const struct dead_letter_item *)item;
+    once_json_bytes(json, "consumer", l->consumer);
+    once_json_bytes(json, "message_id", l->message_id);
+    once_json_bytes(json, "source", l->source);
+    once_json_int(json, "failures", item->message.refusals);
+}
+
+static void print(const struct message_item *item)
+{
+    const struct dead_letter_item *l = (const struct dead_letter_item *)item;
+    messages_print_bytes("consumer", l->consumer);
+    messages_print_bytes("message id", l->message_id);
+    messages_print_bytes("source", l->source);
+    messages_print_time("died", item->at);
+    messages_print_int("failures", item->message.refusals);
+}
+
+static int64_t failures(const struct message_item *item)
+{
+    return item->message.refusals;
 }
 
 static const char *const states[] = { "dead", "retrying", NULL };
@@ -113,10 +134,13 @@ static const struct box box = {
     .help_show = help_show,
     .help_retry = help_retry,
     .help_drop = help_drop,
-    .open = open_letters,
-    .close = close_letters,
+    .open = open_dead_letters,
+    .close = close_dead_letters,
     .query = query,
     .resolve = resolve,
+    .put_json = put_json,
+    .print = print,
+    .failures = failures,
 };
 
 int once_cli_inbox(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* messages.c - see messages.h. */
 #include "cli/messages.h"
 
-#include "core/json_out.h"
 #include "core/span.h"
+#include "messages/outbox/outbox.h"
 #include "program/text.h"
 #include "store/url.h"
 
@@ -72,10 +72,10 @@ static int say_states(const struct verb *v)
     char all[120] = "";
     for (const char *const *known = v->box->states; *known != NULL; known++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", all[0] != '\0' ? ", " : "", *known);
-    return once_cli_usage(&v->cli, "--state: '%s' is none of %s", optarg, all);
+    return once_cli_usage(&v->cli, "--state: '%s' is not one of %s", optarg, all);
 }
 
-/* True: it was one of the verb's own, and right. */
+/* False: the exit status is in v->cli.exit. */
 static bool parse(struct verb *v, int argc, char **argv, const struct option *options)
 {
     v->states = v->topic = v->consumer = "";
@@ -115,7 +115,7 @@ static bool parse(struct verb *v, int argc, char **argv, const struct option *op
     v->cli.exit = ONCE_EXIT_USAGE;
     for (int i = optind; i < argc; i++)
         if (!is_uuid(argv[i])) {
-            once_cli_usage(&v->cli, "'%s' is no message id", argv[i]);
+            once_cli_usage(&v->cli, "'%s' is not a message id", argv[i]);
             return false;
         }
     return true;
@@ -123,43 +123,33 @@ static bool parse(struct verb *v, int argc, char **argv, const struct option *op
 
 /* ------------------------------------------------------------------ printing */
 
-static void print_json(const struct outbox_item *item, bool payload)
+static void print_json(const struct verb *v, const struct message_item *item, bool payload)
 {
+    const struct message *m = &item->message;
     struct once_json json = { .file = stdout };
     once_json_open(&json, NULL, '{');
-    once_json_text(&json, "id", item->id);
+    once_json_text(&json, "id", m->id);
     once_json_text(&json, "state", item->state);
-    if (item->consumer.len > 0) {
-        once_json_bytes(&json, "consumer", item->consumer);
-        once_json_bytes(&json, "message_id", item->message_id);
-        once_json_bytes(&json, "source", item->source);
-    }
-    once_json_bytes(&json, "topic", item->topic);
-    if (item->has_key)
-        once_json_bytes(&json, "message_key", item->key);
+    once_json_bytes(&json, "topic", m->topic);
+    if (m->has_key)
+        once_json_bytes(&json, "message_key", m->key);
     else
         once_json_null(&json, "message_key");
-    once_json_bytes(&json, "content_type", item->content_type);
-    once_json_bytes(&json, "headers", item->headers);
-    if (item->consumer.len == 0)
-        once_json_time(&json, "created", item->created_at);
+    once_json_bytes(&json, "content_type", m->content_type);
+    once_json_bytes(&json, "headers", m->headers);
     if (item->at > 0)
         once_json_time(&json, "at", item->at);
-    once_json_int(&json, item->consumer.len > 0 ? "failures" : "refusals", item->refusals);
-    if (item->consumer.len == 0) {
-        once_json_int(&json, "delays", item->delays);
-        once_json_int(&json, "crashes", item->crashes);
-    }
+    v->box->put_json(&json, item);
     if (item->reason.len > 0)
         once_json_bytes(&json, "reason", item->reason);
     if (payload) {
         json.base64 = true;
-        once_json_bytes(&json, "payload", item->payload);
+        once_json_bytes(&json, "payload", m->payload);
     }
     once_json_close(&json);
 }
 
-static void print_bytes(const char *name, once_span bytes)
+void messages_print_bytes(const char *name, once_span bytes)
 {
     struct once_buf text;
     once_buf_init(&text, 1 << 20);
@@ -168,66 +158,63 @@ static void print_bytes(const char *name, once_span bytes)
     once_buf_release(&text);
 }
 
-static void print_line(void *arg, const struct outbox_item *item)
+void messages_print_time(const char *name, once_time time)
+{
+    char text[ONCE_TEXT_TIME_LEN];
+    once_text_local(time, text);
+    if (time > 0)
+        printf("%-13s  %s\n", name, text);
+}
+
+void messages_print_int(const char *name, int64_t value)
+{
+    printf("%-13s  %" PRId64 "\n", name, value);
+}
+
+static void print_line(void *arg, const struct message_item *item)
 {
     struct verb *v = arg;
+    const struct message *m = &item->message;
     struct once_buf text;
     if (v->cli.json) {
-        print_json(item, false);
+        print_json(v, item, false);
         return;
     }
     if (v->seen++ == 0)
         printf("%-36s  %-8s  %-20s  %-20s  %-8s  %s\n", "ID", "STATE", "TOPIC", "KEY", "FAILURES", "REASON");
     once_buf_init(&text, 1 << 16);
-    once_buf_addf(&text, "%s  %-8s  ", item->id, item->state);
-    size_t width = once_text_escape(&text, item->topic);
+    once_buf_addf(&text, "%s  %-8s  ", m->id, item->state);
+    size_t width = once_text_escape(&text, m->topic);
     once_buf_addf(&text, "%*s  ", width < 20 ? (int)(20 - width) : 0, "");
-    width = item->has_key ? once_text_escape(&text, item->key) : (once_buf_addf(&text, "-"), (size_t)1);
-    once_buf_addf(&text, "%*s  %-8" PRId64 "  ", width < 20 ? (int)(20 - width) : 0, "",
-                  item->refusals + item->delays + item->crashes);
+    width = m->has_key ? once_text_escape(&text, m->key) : (once_buf_addf(&text, "-"), (size_t)1);
+    once_buf_addf(&text, "%*s  %-8" PRId64 "  ", width < 20 ? (int)(20 - width) : 0, "", v->box->failures(item));
     once_text_escape(&text, item->reason);
     printf("%.*s\n", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
 }
 
-static void print_whole(void *arg, const struct outbox_item *item)
+static void print_whole(void *arg, const struct message_item *item)
 {
     struct verb *v = arg;
-    char created[ONCE_TEXT_TIME_LEN], at[ONCE_TEXT_TIME_LEN];
+    const struct message *m = &item->message;
     v->seen++;
     if (v->raw) {
-        fwrite(item->payload.ptr, 1, item->payload.len, stdout);
+        fwrite(m->payload.ptr, 1, m->payload.len, stdout);
         return;
     }
     if (v->cli.json) {
-        print_json(item, true);
+        print_json(v, item, true);
         return;
     }
-    once_text_local(item->created_at, created);
-    printf("%-13s  %s\n%-13s  %s\n", "id", item->id, "state", item->state);
-    if (item->consumer.len > 0) {
-        print_bytes("consumer", item->consumer);
-        print_bytes("message id", item->message_id);
-        print_bytes("source", item->source);
-    }
-    print_bytes("topic", item->topic);
-    if (item->has_key)
-        print_bytes("message key", item->key);
-    print_bytes("content type", item->content_type);
-    print_bytes("headers", item->headers);
-    if (item->consumer.len == 0)
-        printf("%-13s  %s\n", "created", created);
-    if (item->at > 0) {
-        once_text_local(item->at, at);
-        printf("%-13s  %s\n", strcmp(item->state, "dead") == 0 || item->consumer.len > 0 ? "died" : "not before", at);
-    }
-    if (item->consumer.len > 0)
-        printf("%-13s  %" PRId64 "\n", "failures", item->refusals);
-    else
-        printf("%-13s  %" PRId64 "\n%-13s  %" PRId64 "\n%-13s  %" PRId64 "\n", "refusals", item->refusals,
-               "not reached", item->delays, "crashes", item->crashes);
-    print_bytes("reason", item->reason);
-    print_bytes("payload", item->payload);
+    printf("%-13s  %s\n%-13s  %s\n", "id", m->id, "state", item->state);
+    messages_print_bytes("topic", m->topic);
+    if (m->has_key)
+        messages_print_bytes("message key", m->key);
+    messages_print_bytes("content type", m->content_type);
+    messages_print_bytes("headers", m->headers);
+    v->box->print(item);
+    messages_print_bytes("reason", item->reason);
+    messages_print_bytes("payload", m->payload);
 }
 
 /* ------------------------------------------------------------------ list, show */
@@ -240,7 +227,7 @@ static int end(struct verb *v, int exit)
     return once_cli_finish(&v->cli, exit);
 }
 
-int messages_list(const struct box *box, int argc, char **argv)
+static int list(const struct box *box, int argc, char **argv)
 {
     const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
@@ -249,7 +236,7 @@ int messages_list(const struct box *box, int argc, char **argv)
         { "state", required_argument, NULL, OPTION_STATE },
         { "topic", required_argument, NULL, OPTION_TOPIC },
         { "limit", required_argument, NULL, OPTION_LIMIT },
-        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* without a name: the end */
+        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* NULL ends the list */
         { 0 },
     };
     char name[32];
@@ -259,15 +246,15 @@ int messages_list(const struct box *box, int argc, char **argv)
     if (!parse(&v, argc, argv, options))
         return v.cli.exit;
     if (optind < argc)
-        return once_cli_usage(&v.cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(&v.cli, "unexpected argument '%s'", argv[optind]);
     int exit = open_box(&v);
-    if (exit == ONCE_EXIT_OK &&
-        box->query(v.handle, NULL, v.states, v.topic, v.consumer, (int32_t)v.limit, print_line, &v, &err) != ONCE_OK)
+    struct message_filter filter = { v.states, v.topic, v.consumer, (int32_t)v.limit };
+    if (exit == ONCE_EXIT_OK && box->query(v.handle, NULL, &filter, print_line, &v, &err) != ONCE_OK)
         exit = once_cli_error(&v.cli, &err, "list messages");
     return end(&v, exit);
 }
 
-int messages_show(const struct box *box, int argc, char **argv)
+static int show(const struct box *box, int argc, char **argv)
 {
     static const struct option options[] = {
         ONCE_CLI_OPTION_HELP,
@@ -283,11 +270,11 @@ int messages_show(const struct box *box, int argc, char **argv)
     if (!parse(&v, argc, argv, options))
         return v.cli.exit;
     if (optind + 1 != argc)
-        return once_cli_usage(&v.cli, "one ID, please");
+        return once_cli_usage(&v.cli, "give exactly one ID");
     if (v.raw && v.cli.json)
-        return once_cli_usage(&v.cli, "one of --raw and --json, please");
+        return once_cli_usage(&v.cli, "--raw and --json exclude each other");
     int exit = open_box(&v);
-    if (exit == ONCE_EXIT_OK && box->query(v.handle, argv[optind], "", "", "", 1, print_whole, &v, &err) != ONCE_OK)
+    if (exit == ONCE_EXIT_OK && box->query(v.handle, argv[optind], NULL, print_whole, &v, &err) != ONCE_OK)
         exit = once_cli_error(&v.cli, &err, "show a message");
     else if (exit == ONCE_EXIT_OK && v.seen == 0)
         exit = once_cli_fail(&v.cli, ONCE_EXIT_FOUND, "no such message, or %s", box->absent);
@@ -296,10 +283,10 @@ int messages_show(const struct box *box, int argc, char **argv)
 
 /* ------------------------------------------------------------------ retry, drop */
 
-static void keep_id(void *arg, const struct outbox_item *item)
+static void keep_id(void *arg, const struct message_item *item)
 {
     struct verb *v = arg;
-    snprintf(v->ids[v->id_count++], ONCE_UUID_LEN + 1, "%s", item->id);
+    snprintf(v->ids[v->id_count++], ONCE_UUID_LEN + 1, "%s", item->message.id);
 }
 
 static int resolve_one(struct verb *v, const char *id, const char *action)
@@ -332,8 +319,8 @@ static int resolve_all(struct verb *v, int argc, char **argv, const char *action
     v->ids = calloc(v->all_dead ? OUTBOX_LIST_MAX : 1, sizeof *v->ids);
     if (v->ids == NULL)
         return once_cli_fail(&v->cli, ONCE_EXIT_OS, "out of memory");
-    if (v->all_dead &&
-        v->box->query(v->handle, NULL, "dead", v->topic, v->consumer, OUTBOX_LIST_MAX, keep_id, v, &err) != ONCE_OK)
+    struct message_filter dead = { "dead", v->topic, v->consumer, OUTBOX_LIST_MAX };
+    if (v->all_dead && v->box->query(v->handle, NULL, &dead, keep_id, v, &err) != ONCE_OK)
         return once_cli_error(&v->cli, &err, "list dead letters");
     once_cli_actor(v->actor, sizeof v->actor);
     size_t count = v->all_dead ? v->id_count : (size_t)(argc - optind);
@@ -355,7 +342,7 @@ static int resolve(int argc, char **argv, struct verb *v, const struct option *o
     if (!v->all_dead && (v->topic[0] != '\0' || v->consumer[0] != '\0'))
         return once_cli_usage(&v->cli, "--%s goes with --all-dead", v->topic[0] != '\0' ? "topic" : "consumer");
     if (v->reason == NULL || v->reason[0] == '\0' || strlen(v->reason) > 1000)
-        return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing: why?");
+        return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing");
     return end(v, resolve_all(v, argc, argv, action));
 }
 
@@ -365,7 +352,7 @@ static int resolve(int argc, char **argv, struct verb *v, const struct option *o
         "reason", required_argument, NULL, OPTION_REASON                                                               \
     }
 
-int messages_retry(const struct box *box, int argc, char **argv)
+static int retry(const struct box *box, int argc, char **argv)
 {
     const struct option options[] = {
         OPTIONS_OF_BOTH,
@@ -380,7 +367,7 @@ int messages_retry(const struct box *box, int argc, char **argv)
     return resolve(argc, argv, &v, options, "retry");
 }
 
-int messages_drop(const struct box *box, int argc, char **argv)
+static int drop(const struct box *box, int argc, char **argv)
 {
     static const struct option options[] = { OPTIONS_OF_BOTH, { 0 } };
     char name[32];
@@ -395,10 +382,10 @@ int messages_main(const struct box *box, int argc, char **argv)
         const char *name;
         int (*run)(const struct box *box, int argc, char **argv);
     } verbs[] = {
-        { "list", messages_list },
-        { "show", messages_show },
-        { "retry", messages_retry },
-        { "drop", messages_drop },
+        { "list", list },
+        { "show", show },
+        { "retry", retry },
+        { "drop", drop },
     };
     static const struct option options[] = { ONCE_CLI_OPTION_HELP, { 0 } };
     struct once_cli cli = { .verb = box->name, .help = box->help };
@@ -408,6 +395,6 @@ int messages_main(const struct box *box, int argc, char **argv)
     for (int c; (c = once_cli_next(&cli, argc, argv, "+", options)) != -1;)
         return cli.exit;
     if (optind == argc)
-        return once_cli_usage(&cli, "which VERB? list, show, retry or drop");
+        return once_cli_usage(&cli, "a verb is missing: list, show, retry or drop");
     return once_cli_usage(&cli, "unknown verb '%s'; there are list, show, retry and drop", argv[optind]);
 }

@@ -1,17 +1,17 @@
 /*
- * messages.h - what `once outbox` and `once inbox` have in common: messages in a table, listed, shown, and an
- * operator's word on them.
+ * messages.h - the verbs that `once outbox` and `once inbox` share: list, show, retry and drop messages of a table.
  *
- * Each of the two is a struct box: how its table is opened, looked at and changed, and what its verbs are called.
+ * A struct box describes one of the two: how its table is opened, queried and changed, and its help texts.
  */
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "messages/outbox/outbox.h"
+#include "core/json/out.h"
+#include "messages/message.h"
 #include "program/cli.h"
 
 /* clang-format off */
-/* Of the verbs' help: options that are the same in both. */
+/* The help texts of options that both have. */
 #define MESSAGES_HELP_LIST \
     "  --json             one JSON object per line\n" \
     ONCE_CLI_HELP_STORE \
@@ -33,22 +33,26 @@
 
 struct box {
     const char *name;          /* "outbox" */
-    const char *const *states; /* that messages can have; ends with NULL */
-    const char *absent;        /* a message that is not there: why that may be */
-    bool consumers;            /* --consumer is an option */
+    const char *const *states; /* of its messages; ends with NULL */
+    const char *absent;        /* another reason why a message may be missing */
+    bool consumers;            /* it has the option --consumer */
     const char *help, *help_list, *help_show, *help_retry, *help_drop;
     once_result (*open)(const char *url, void **handle, struct once_error *err);
     void (*close)(void *handle);
-    once_result (*query)(void *handle, const char *id, const char *states, const char *topic_prefix,
-                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err);
+    once_result (*query)(void *handle, const char *id, const struct message_filter *filter, message_item_fn *each,
+                         void *arg, struct once_error *err);
     once_result (*resolve)(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err);
+    /* The members of an item that only this table has. */
+    void (*put_json)(struct once_json *json, const struct message_item *item);
+    void (*print)(const struct message_item *item);
+    int64_t (*failures)(const struct message_item *item);
 };
 
+/* Lines "NAME  VALUE" of `show`. */
+void messages_print_bytes(const char *name, once_span bytes);
+void messages_print_time(const char *name, once_time time);
+void messages_print_int(const char *name, int64_t value);
 int messages_main(const struct box *box, int argc, char **argv);
-int messages_list(const struct box *box, int argc, char **argv);
-int messages_show(const struct box *box, int argc, char **argv);
-int messages_retry(const struct box *box, int argc, char **argv);
-int messages_drop(const struct box *box, int argc, char **argv);
 
 #endif

@@ -1,4 +1,5 @@
-/* outbox.c - `once outbox list|show|retry|drop`: what waits to be published, and an operator's word on it. */
+/* outbox.c - `once outbox list|show|retry|drop`: shows the messages of an outbox, retries and removes them. */
+#include "messages/outbox/outbox.h"
 #include "cli/messages.h"
 #include "cli/verbs.h"
 
@@ -22,8 +23,8 @@ static const char help_list[] =
     "\n"
     "Lists the messages that are not published yet, and dead letters, oldest first.\n"
     "\n"
-    "  --state S[,S...]   pending, retrying (failed and tried again later), behind (waits for\n"
-    "                     an earlier one of its key), later (its time has not come), dead;\n"
+    "  --state S[,S...]   pending, retrying (failed, to be tried again), blocked (waits for\n"
+    "                     an earlier one of its key), scheduled (its time has not come), dead;\n"
     "                     default: all\n"
     "  --topic PREFIX     topics that begin with PREFIX\n"
     "  --limit N          messages to print at most, up to 100000; default 100\n"
@@ -53,15 +54,15 @@ static const char help_retry[] =
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
     MESSAGES_HELP_ACTION("message")
     "\n"
-    "exit: 0; 1 one of them is not there, or waits for nothing; 64 usage; 69 store unavailable\n"
+    "exit: 0; 1 one of them is not there, or is not waiting; 64 usage; 69 store unavailable\n"
     "\n"
     "example: once outbox retry --all-dead --topic orders. --reason 'the receiver is repaired'\n";
 
 static const char help_drop[] =
     "usage: once outbox drop ID... --reason TEXT [OPTIONS]\n"
     "\n"
-    "Removes messages: they will not be published any more. One that is under way just now\n"
-    "may have been.\n"
+    "Removes messages: they will not be published any more. One that is in flight now may\n"
+    "still be published.\n"
     "\n"
     MESSAGES_HELP_ACTION("message")
     "\n"
@@ -83,19 +84,40 @@ static void close_outbox(void *handle)
     outbox_close(handle);
 }
 
-static once_result query(void *handle, const char *id, const char *states, const char *topic_prefix,
-                         const char *consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result query(void *handle, const char *id, const struct message_filter *filter, message_item_fn *each,
+                         void *arg, struct once_error *err)
 {
-    struct outbox *o = handle;
-    (void)consumer;
-    return o->ops->query(o, id, states, topic_prefix, most, each, arg, err);
+    return outbox_query(handle, id, filter, each, arg, err);
 }
 
 static once_result resolve(void *handle, const char *id, const char *action, once_span actor, once_span reason,
                            char did[16], struct once_error *err)
 {
-    struct outbox *o = handle;
-    return o->ops->resolve(o, id, action, actor, reason, did, err);
+    return outbox_resolve(handle, id, action, actor, reason, did, err);
+}
+
+static void put_json(struct once_json *json, const struct message_item *item)
+{
+    const struct outbox_item *o = (const struct outbox_item *)item;
+    once_json_time(json, "created", o->created_at);
+    once_json_int(json, "refusals", item->message.refusals);
+    once_json_int(json, "delays", o->delays);
+    once_json_int(json, "crashes", item->message.crashes);
+}
+
+static void print(const struct message_item *item)
+{
+    const struct outbox_item *o = (const struct outbox_item *)item;
+    messages_print_time("created", o->created_at);
+    messages_print_time(strcmp(item->state, "dead") == 0 ? "died" : "not before", item->at);
+    messages_print_int("refusals", item->message.refusals);
+    messages_print_int("not reached", o->delays);
+    messages_print_int("crashes", item->message.crashes);
+}
+
+static int64_t failures(const struct message_item *item)
+{
+    return item->message.refusals + item->message.crashes + ((const struct outbox_item *)item)->delays;
 }
 
 static const char *const states[] = { "pending", "retrying", "blocked", "scheduled", "dead", NULL };
@@ -113,6 +135,9 @@ static const struct box box = {
     .close = close_outbox,
     .query = query,
     .resolve = resolve,
+    .put_json = put_json,
+    .print = print,
+    .failures = failures,
 };
 
 int once_cli_outbox(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* relay_setup.c - see relay_setup.h. */
 #include "cli/relay_setup.h"
 
+#include "core/http/url.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "program/text.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ void relay_setup_init(struct relay_setup *setup, const struct once_cli *cli, boo
 void relay_setup_release(struct relay_setup *setup)
 {
     for (size_t i = 0; i < setup->relay.breaker_count; i++)
-        setup->relay.breakers[i].sink->ops->close(setup->relay.breakers[i].sink);
+        sink_close(setup->relay.breakers[i].sink);
     setup->relay.breaker_count = 0;
     for (size_t i = 0; i < setup->relay.route_count; i++)
         free(setup->routes[i]);
@@ -70,7 +70,7 @@ static bool duration(const struct relay_setup *setup, const char *name, int64_t 
     return false;
 }
 
-/* Patterns name the rows of the metrics: each only once. */
+/* Patterns are labels of the metrics, so each may be given only once. */
 static bool is_given(const struct relay_setup *setup, const char *pattern, size_t len)
 {
     for (size_t i = 0; i < setup->relay.route_count; i++)
@@ -96,12 +96,11 @@ static bool add_route(struct relay_setup *setup, const char *name)
         return once_cli_fail(setup->cli, ONCE_EXIT_OS, "out of memory"), false;
     copy[equals - optarg] = '\0';
     const char *url = copy + (equals - optarg) + 1;
-    const struct sink_ops *ops = sink_ops_of(url);
     setup->routes[relay->route_count] = copy;
     setup->patterns[relay->route_count] = copy;
     setup->urls[relay->route_count] = url;
     relay->routes[relay->route_count++].pattern = copy;
-    const char *fault = ops == NULL ? "there is no such sink" : ops->fault(url);
+    const char *fault = sink_fault(url);
     char shown[ONCE_URL_SHOWN_LEN];
     once_url_shown(url, shown);
     if (fault != NULL)
@@ -145,7 +144,7 @@ bool relay_setup_option(struct relay_setup *setup, enum relay_option option)
     case RELAY_OPTION_BACKOFF_MAX:
         return duration(setup, name, 1, DAY_MS, &relay->backoff_ms_max);
     case RELAY_OPTION_BATCH:
-        return number(setup, name, OUTBOX_BATCH_MAX, &relay->batch_len);
+        return number(setup, name, MESSAGE_BATCH_MAX, &relay->batch_len);
     case RELAY_OPTION_LEASE:
         return duration(setup, name, OUTBOX_LEASE_MS_MIN, OUTBOX_LEASE_MS_MAX, &relay->lease_ms);
     case RELAY_OPTION_COUNT:
@@ -158,9 +157,10 @@ bool relay_setup_check(const struct relay_setup *setup)
 {
     const char *prefix = setup->prefixed ? "relay-" : "";
     if (setup->relay.route_count == 0)
-        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing: where to?", setup->prefixed ? "relay" : "route");
+        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing", setup->prefixed ? "relay" : "route");
     else if (setup->relay.lease_ms < 2 * setup->sink.timeout_ms)
-        once_cli_usage(setup->cli, "--%slease is not twice --%stimeout: what is started would outlive it", prefix,
+        once_cli_usage(setup->cli,
+                       "--%slease must be at least twice --%stimeout, so that messages in flight end within it", prefix,
                        prefix);
     else
         return true;
@@ -183,7 +183,7 @@ once_result relay_setup_open_sinks(struct relay_setup *setup, struct once_error 
         o.url = setup->urls[i];
         o.done = relay_done;
         o.arg = relay;
-        once_result r = sink_ops_of(o.url)->open(&o, &relay->routes[i].sink, err);
+        once_result r = sink_open(&o, &relay->routes[i].sink, err);
         if (r != ONCE_OK)
             return r;
         relay->breakers[relay->breaker_count++].sink = relay->routes[i].sink;

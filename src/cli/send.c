@@ -13,7 +13,7 @@
 #include "cli/verbs.h"
 #include "client/saved.h"
 #include "core/duration.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "os/crash_point.h"
 #include "os/os.h"

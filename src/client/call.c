@@ -1,7 +1,7 @@
 /* call.c - see call.h. */
 #include "client/call.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/curl.h"
 #include "os/os.h"

@@ -13,7 +13,7 @@
 #include "client/retry.h"
 #include "client/saved.h"
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/curl.h"
 #include "os/crash_point.h"

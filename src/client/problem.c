@@ -5,8 +5,8 @@
  */
 #include "client/problem.h"
 
-#include "core/json_events.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <stdio.h>

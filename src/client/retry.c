@@ -2,7 +2,7 @@
 #include "client/retry.h"
 
 #include "core/backoff.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <assert.h>

@@ -2,10 +2,10 @@
 #include "client/saved.h"
 
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
+#include "core/http/url.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "core/url.h"
 
 #include <curl/curl.h>
 #include <strings.h>

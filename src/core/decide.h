@@ -1,5 +1,5 @@
 /*
- * decide.h - the arm that a claim or a takeover gets.
+ * decide.h - the arm that a claim or a takeover gets (docs/design.md section 4).
  *
  * Pure: from the stored record, the claim and the time it computes the answer and the
  * one change to make. The SQLite store calls it inside the transaction that makes the

@@ -25,7 +25,7 @@
 
 #include "core/buf.h"
 #include "core/err.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/span.h"
 
 #include <string.h>

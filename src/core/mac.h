@@ -6,7 +6,7 @@
  * lists of parts are the same bytes; the SQL functions compute the same.
  *
  * Nettle's contexts are plain memory: a prepared key is copied, never allocated,
- * and nothing here can fail (docs/adr/0003-nettle.md).
+ * and nothing here can fail (docs/adr/0003-nettle-for-hmac-sha-256.md).
  */
 #ifndef ONCE_CORE_MAC_H
 #define ONCE_CORE_MAC_H

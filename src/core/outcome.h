@@ -12,7 +12,7 @@
  *     14+H+S  8     XXH64 of everything before it, with the seed of its row
  *
  * The seed binds the bytes to their row: record id, fence, state, status. A flipped
- * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (F14). The same
+ * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (FAULT-14). The same
  * outcome is always encoded to the same bytes, so that a repeated finish is recognised.
  */
 #ifndef ONCE_CORE_OUTCOME_H

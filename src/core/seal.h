@@ -14,8 +14,9 @@
  * ring's key, with the record id in the info. The nonce is the beginning of HMAC-SHA-256(nonce key, field and bytes).
  * So the same bytes in the same field of one record give the same envelope, by which a repeated finish is recognised
  * (core/outcome.h), and different bytes share a nonce with probability 2^-96. The tag also authenticates all bytes
- * before the ciphertext, the field and the record id. So an envelope cannot be moved to another record or field
- * (SEAL-1), and a changed bit is detected (SEAL-2). The record id is a MAC of tenant and key: it binds both.
+ * before the ciphertext, the field and the record id, which is a MAC of tenant and key and binds both.
+ *
+ * Invariants: SEAL-1 an envelope cannot be moved to another record or field (SEAL-2, a changed bit: store/wrap/seal.c).
  *
  * Pure. Nettle's contexts are plain memory and cannot fail (ADR 3); they are wiped.
  */

@@ -161,15 +161,15 @@ static once_result look(struct abandoned_finder *f, struct engine *engine, const
             unfinished->fence = 0; /* dropped below */
         }
     }
-    size_t kept_lease = index[0], gone = 0;
+    size_t kept = index[0], gone = 0;
     for (size_t i = index[0]; r == ONCE_OK && i < f->count; i++) {
         if (f->unfinished[i].fence != 0)
-            f->unfinished[kept_lease++] = f->unfinished[i];
+            f->unfinished[kept++] = f->unfinished[i];
         else
             gone++;
     }
     if (r == ONCE_OK) {
-        f->count = kept_lease;
+        f->count = kept;
         *at -= gone;
     }
     *looked += count;

@@ -87,7 +87,7 @@ void engine_forget_dispatching(const struct engine *e)
 
 bool engine_dispatched_waited(void)
 {
-    return dispatched != NULL && dispatched->ask_at != 0;
+    return dispatched != NULL && dispatched->waiting.ask_at != 0;
 }
 
 size_t engine_dispatch(struct engine *e, size_t max)
@@ -160,9 +160,10 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
         return;
     if (op->result != ONCE_OK)
         count_failure(i, op);
-    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
+    if (job->waiting.is_step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
-    if (!route_stats_count(e->route_stats, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+    if (!route_stats_count(e->route_stats, op, job->route, now_ns, now_ns - job->submitted_ns,
+                           job->waiting.ask_at == 0) ||
         op->result != ONCE_OK)
         return;
     count_operation(&e->counters, op);
@@ -172,7 +173,7 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
         i->outcomes[op->request->outcome.state]++;
-    if (job->ask_at == 0 && verb == ONCE_VERB_CLAIM)
+    if (job->waiting.ask_at == 0 && verb == ONCE_VERB_CLAIM)
         engine_latency_add(&i->claim, now_ns - job->submitted_ns);
     else if (verb == ONCE_VERB_FINISH)
         engine_latency_add(&i->finish, now_ns - job->submitted_ns);

@@ -152,9 +152,9 @@ bool engine_record_recent_events(struct engine *e)
 bool engine_recent_events(struct engine *e, const uint8_t record[16], struct recent_events_view *out)
 {
     pthread_mutex_lock(&e->lock);
-    bool kept_lease = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
+    bool kept = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
     pthread_mutex_unlock(&e->lock);
-    return kept_lease;
+    return kept;
 }
 
 void engine_count_step(struct engine *e, once_span route)
@@ -172,11 +172,8 @@ static void engine_free(struct engine *e)
     engine_forget_dispatching(e);
     if (e->eventfd >= 0)
         close(e->eventfd);
-    for (unsigned i = 0; i < WRITERS_MAX; i++) {
-        pthread_cond_destroy(&e->writers[i].work);
-        free(e->writers[i].batch);
-        free(e->writers[i].ops);
-    }
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        writer_release(&e->writers[i]);
     pthread_cond_destroy(&e->rested);
     pthread_mutex_destroy(&e->lock);
     route_stats_free(e->route_stats);
@@ -184,15 +181,6 @@ static void engine_free(struct engine *e)
     pthread_mutex_destroy(&e->admin_writer_lock);
     quota_free(e->quota);
     free(e);
-}
-
-static void init_conditions(struct engine *e)
-{
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_mutex_init(&e->admin_writer_lock, NULL);
-    pthread_cond_init(&e->rested, NULL);
-    for (unsigned i = 0; i < WRITERS_MAX; i++)
-        once_cond_init(&e->writers[i].work);
 }
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
@@ -208,22 +196,20 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     e->admin_writer.engine = e;
     e->finished_last = &e->finished;
     tuner_init(&e->tuner);
-    init_conditions(e);
-    for (unsigned i = 0; i < WRITERS_MAX; i++) {
-        struct writer *writer = &e->writers[i];
-        writer->engine = e;
-        writer->last = &writer->first;
-        writer->waiters = (struct waiters){ .max = options->waiter_len, .shared = store->shared };
-    }
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->admin_writer_lock, NULL);
+    pthread_cond_init(&e->rested, NULL);
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        writer_init(&e->writers[i], e, options->waiter_len, store->shared);
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
     e->route_stats = route_stats_new();
-    if (e->route_stats == NULL || !engine_writer_init(e, &e->writers[0], store))
+    if (e->route_stats == NULL)
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");
-    else if (!engine_writer_start(&e->writers[0]))
-        r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
+    else
+        r = writer_start(&e->writers[0], store, err);
     if (r != ONCE_OK) {
         engine_free(e);
         return r;

@@ -42,21 +42,32 @@ enum job_kind {
     JOB_BARRIER
 };
 
+/* Of a claim that may wait for another attempt's outcome (waiters.h). Times are monotonic ms. */
+struct waiting {
+    once_time give_up_at; /* it waits until then; 0: it does not */
+    once_time ask_at;     /* when it is asked again; 0: it never waited */
+    once_time pause_ms;   /* between two questions, where other processes write too */
+    bool is_step;         /* one of several: not counted if it is answered IN_PROGRESS */
+};
+
+/* Of a claim whose tenant has quotas (admission.h). */
+struct admitted {
+    struct once_request *instead;    /* a quota is used up: the look-up that is asked in place of the claim */
+    enum quota_kind over;            /* which quota */
+    bool exempt;                     /* that look-up found a record: the claim is not refused */
+    bool counted_waiter;             /* it counts for the quota of waiters, in `waiter` */
+    struct quota_entry *reservation; /* kept until its answer */
+    struct quota_entry *waiter;
+};
+
 struct job {
     enum job_kind kind;
     struct once_op op;           /* JOB_OPERATION; also carries result and err of the others */
     struct once_request request; /* checked; op.request points here */
     uint64_t submitted_ns;       /* monotonic: when it was handed in */
     uint8_t route;               /* a claim's, as route_stats.h numbers it */
-    bool step;                   /* a claim of several: if it has to go on waiting, it is not counted */
-    once_time give_up_at;        /* monotonic ms: a claim waits until then */
-    once_time ask_at;            /* monotonic ms: parked until then at most */
-    once_time pause_ms;          /* between two looks, where others write too */
-    /* Quotas (admission.h), of a claim. */
-    struct once_request *instead;             /* its tenant has too much: the look-up that is asked instead */
-    enum quota_kind over;                     /* of that */
-    bool exempt, waits;                       /* there is a record; it is among those who wait */
-    struct quota_entry *reservation, *waiter; /* kept until its answer; while it waits */
+    struct waiting waiting;
+    struct admitted admitted;
     union {
         struct {
             const struct once_filter *filter;

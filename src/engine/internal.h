@@ -47,9 +47,7 @@ void engine_forget_dispatching(const struct engine *engine); /* it was closed by
 void engine_run_admin_job(struct writer *writer, struct job *job);
 bool engine_run_on_admin_writer(struct engine *engine, struct job *job);
 
-/* writer.c; all but the first two with the lock held. */
-bool engine_writer_init(struct engine *engine, struct writer *writer, struct once_store *store);
-bool engine_writer_start(struct writer *writer);
+/* writer.c, with the lock held. */
 void engine_append(struct engine *engine, struct job *job, bool quietly);
 void engine_wake(struct engine *engine); /* writers that rest */
 

@@ -97,28 +97,24 @@ void once_close(struct once *once)
 
 /* ------------------------------------------------------------------ jobs */
 
+const struct once_mac *once_secret(const struct once *once)
+{
+    return &once->store->secret;
+}
+
+bool once_is_best_effort(const struct once *once)
+{
+    return once->store->best_effort;
+}
+
 const char *once_tier(const struct once *once)
 {
-    return once->store->best_effort ? "best-effort" : "full";
+    return once_is_best_effort(once) ? "best-effort" : "full";
 }
 
 const struct once_gap *once_gaps(const struct once *once, size_t *count)
 {
-    *count = 0;
-    return once->store->best_effort ? once_store_redis_gaps(count) : NULL;
-}
-
-/* Who wants a record for ever does not want it where it may be lost. */
-static once_result check_tier(const struct once *once, const struct once_request *request, struct once_error *err)
-{
-    if (once->store->best_effort && request->verb == ONCE_VERB_FORGET)
-        return once_fail(err, ONCE_INVALID,
-                         "the best-effort tier does not forget single records: they end with their "
-                         "retention");
-    if (!once->store->best_effort || request->verb != ONCE_VERB_CLAIM || request->claim.retention_ms != ONCE_NEVER)
-        return ONCE_OK;
-    return once_fail(err, ONCE_INVALID,
-                     "retention 'never' is not to be had on the best-effort tier: use a duration, or another store");
+    return once_store_gaps(once->store, count);
 }
 
 /* A look-up that names a record by its id. */
@@ -200,7 +196,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
 {
     once_result r = check_request(request, &job->request, err);
     if (r == ONCE_OK)
-        r = check_tier(once, &job->request, err);
+        r = once_store_accepts(once->store, &job->request, err);
     if (r != ONCE_OK)
         return r;
     job->kind = JOB_OPERATION;
@@ -209,7 +205,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     if (request->verb == ONCE_VERB_CLAIM) {
         once_os_nonce(job->request.claim.nonce);
         if (job->request.claim.wait_ms > 0)
-            job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
+            job->waiting.give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
     if (request->verb == ONCE_VERB_TAKE_OVER)
         once_os_nonce(job->request.take_over.nonce);
@@ -228,7 +224,7 @@ static once_result call_job(struct once *once, const struct once_request *reques
                             struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct job job = { .kind = JOB_OPERATION, .step = step };
+    struct job job = { .kind = JOB_OPERATION, .waiting = { .is_step = step } };
     struct once_buf encoded;
     once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
     once_result r = job_prepare(once, request, &job, &encoded, err);
@@ -475,6 +471,15 @@ once_result once_lookup_request_of(struct once *once, const uint8_t record[16], 
     return r;
 }
 
+once_result once_lookup_brief(struct once *once, struct once_grant grant, struct once_page *page,
+                              struct once_error *err)
+{
+    struct once_unfinished wanted = { .fence = grant.fence };
+    memcpy(wanted.record, grant.record, sizeof wanted.record);
+    struct job job = { .kind = JOB_LOOKUP_MANY, .lookup_many = { &wanted, 1, page } };
+    return engine_call(once->engine, &job, err);
+}
+
 once_result once_resolve(struct once *once, const struct once_resolve *resolve, struct once_reply *reply,
                          struct once_error *err)
 {
@@ -605,9 +610,12 @@ once_result once_set_quotas(struct once *once, const struct quota_rules *rules, 
     return ONCE_OK;
 }
 
-once_result once_usage_step(struct once *once, struct once_usage *usage, struct once_error *err)
+once_result once_usage_step(struct once *once, struct quota_scan *scan, struct once_error *err)
 {
-    return engine_usage(once->engine, usage, err);
+    struct once_usage usage = { .after = scan->after, .last = scan->last };
+    once_result r = engine_usage(once->engine, &usage, err);
+    *scan = (struct quota_scan){ usage.after, usage.last, usage.more };
+    return r;
 }
 
 void once_quota_counters(struct once *once, struct quota_counters *out)

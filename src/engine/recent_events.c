@@ -2,6 +2,7 @@
 #include "engine/recent_events.h"
 
 #include "core/span.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 

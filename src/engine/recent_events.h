@@ -9,7 +9,7 @@
 #ifndef ONCE_ENGINE_RECENT_EVENTS_H
 #define ONCE_ENGINE_RECENT_EVENTS_H
 
-#include "store/store.h"
+#include "once.h"
 
 #define RECENT_EVENT_KINDS(X)                                                                                          \
     X(EXTENDED, "extended")                                                                                            \
@@ -45,6 +45,7 @@ struct recent_events_view {
 };
 enum { RECENT_EVENTS_SHOWN = 200 };
 
+struct once_op; /* store/store.h */
 struct recent_events;
 
 struct recent_events *recent_events_new(once_time now);

@@ -2,6 +2,7 @@
 #include "engine/route_stats.h"
 
 #include "core/span.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 

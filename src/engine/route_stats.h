@@ -14,7 +14,6 @@
 
 #include "core/limits.h"
 #include "engine/engine_stats.h"
-#include "store/store.h"
 
 enum { ROUTE_STATS_MAX = ONCE_ROUTE_OTHER + 1 }; /* 0: none; the last one: other */
 
@@ -34,6 +33,7 @@ struct engine_lease_counts {
     uint64_t held, ending; /* those that are not over; of them, over soon */
 };
 
+struct once_op; /* store/store.h */
 struct route_stats;
 
 struct route_stats *route_stats_new(void);

@@ -12,6 +12,7 @@
 #include "core/err.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "engine/handle.h"
 #include "engine/lease_keeper.h"
 #include "os/os.h"
 
@@ -174,7 +175,7 @@ static once_result execute(struct once_attempt *a, const struct once_run_options
 }
 
 /* The answer took its time, or the claim waited for another's outcome: when the lease began is not known, so it begins
- * anew. F38: whoever cannot be sure to hold it does not work. */
+ * anew. FAULT-38: whoever cannot be sure to hold it does not work. */
 static once_result make_sure(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
                              struct once_error *err)
 {
@@ -209,14 +210,14 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
     r = make_sure(&a, &asked, &renewed, err);
     bool fenced = r == ONCE_OK && renewed.arm == ONCE_ARM_FENCED;
     if (r == ONCE_OK && !fenced)
-        r = lease_keeper_add(once->lease_keeper, &a.kept_lease, a.grant.record.grant, a.lease_ms, asked, err);
+        r = lease_keeper_add(once, &a.kept_lease, a.grant.record.grant, a.lease_ms, asked, err);
     if (fenced) {
         r = answer_superseded(&a, &renewed, reply, err);
     } else if (r == ONCE_OK) {
         if (executed != NULL)
             *executed = true;
         r = execute(&a, options, work, arg, reply, err);
-        lease_keeper_remove(once->lease_keeper, &a.kept_lease);
+        lease_keeper_remove(once, &a.kept_lease);
     } else { /* nothing was started */
         struct once_reply released;
         if (once_release(once, a.grant.record.grant, &released, NULL) != ONCE_OK)

@@ -1,6 +1,7 @@
 /*
  * writer.c - the lanes, and the thread of each: it waits for work, takes a batch and makes a step of it.
  */
+#include "core/err.h"
 #include "engine/admission.h"
 #include "engine/internal.h"
 #include "os/crash_point.h"
@@ -82,18 +83,43 @@ static void deal(struct engine *e)
 
 static void *writer_main(void *arg);
 
-bool engine_writer_start(struct writer *writer)
+void writer_init(struct writer *writer, struct engine *e, uint32_t waiters_max, bool shared)
 {
-    writer->started = once_thread_start(&writer->thread, writer_main, writer) == 0;
-    return writer->started;
+    writer->engine = e;
+    writer->last = &writer->first;
+    writer->waiters = (struct waiters){ .max = waiters_max, .shared = shared };
+    once_cond_init(&writer->work);
 }
 
-bool engine_writer_init(struct engine *e, struct writer *writer, struct once_store *store)
+static void free_batch(struct writer *writer)
 {
-    writer->batch = calloc(e->batch_max, sizeof *writer->batch);
-    writer->ops = calloc(e->batch_max, sizeof *writer->ops);
+    free(writer->batch);
+    free(writer->ops);
+    writer->batch = NULL;
+    writer->ops = NULL;
+}
+
+void writer_release(struct writer *writer)
+{
+    pthread_cond_destroy(&writer->work);
+    free_batch(writer);
+}
+
+once_result writer_start(struct writer *writer, struct once_store *store, struct once_error *err)
+{
+    uint32_t max = writer->engine->batch_max;
+    writer->batch = calloc(max, sizeof *writer->batch);
+    writer->ops = calloc(max, sizeof *writer->ops);
     writer->store = store;
-    return writer->batch != NULL && writer->ops != NULL;
+    once_result r = ONCE_OK;
+    if (writer->batch == NULL || writer->ops == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
+    else if (once_thread_start(&writer->thread, writer_main, writer) != 0)
+        r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
+    writer->started = r == ONCE_OK;
+    if (!writer->started)
+        free_batch(writer);
+    return r;
 }
 
 /* The second lane, with a handle of its own. It stays, once it is there. */
@@ -105,10 +131,8 @@ static bool open_second(struct engine *e)
     struct once_store *store = NULL;
     if (once_store_open_another(e->writers[0].store, &store, NULL) != ONCE_OK)
         return false;
-    if (engine_writer_init(e, writer, store) && engine_writer_start(writer))
+    if (writer_start(writer, store, NULL) == ONCE_OK)
         return true;
-    free(writer->batch);
-    free(writer->ops);
     once_store_close(store);
     return false;
 }

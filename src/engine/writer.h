@@ -39,7 +39,13 @@ struct writer {
     _Atomic uint64_t store_calls; /* calls of the store that came back, however; read by others */
 };
 
-/* Applies operations as one step; settles what was lost. Every job has its result then. */
+void writer_init(struct writer *writer, struct engine *engine, uint32_t waiters_max, bool shared);
+void writer_release(struct writer *writer);
+/* With a handle of the store, which stays the caller's if this fails: starts the thread. */
+once_result writer_start(struct writer *writer, struct once_store *store, struct once_error *err);
+
+/* recover.c: applies operations as one step, and finds out what became of a commit whose answer was lost. Every job
+ * has its result then. */
 void writer_apply(struct writer *writer, struct job **jobs, size_t count);
 once_result writer_reopen(struct writer *writer, enum once_fate *fate, struct once_error *err);
 

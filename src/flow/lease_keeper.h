@@ -8,10 +8,9 @@
 #ifndef ONCE_FLOW_LEASE_KEEPER_H
 #define ONCE_FLOW_LEASE_KEEPER_H
 
-#include "once.h"
+#include "core/lease.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 struct once_flow_db;
 
@@ -23,10 +22,7 @@ struct flow_lease_keeper {
     bool running, stopping;
     bool active, busy; /* a call is running; a renewal is running, without the lock */
     struct once_grant grant;
-    int64_t lease_ms;
-    once_time renew_at;        /* monotonic ms */
-    _Atomic once_time lost_at; /* monotonic ms: the lease is over then, unless renewed */
-    atomic_bool fenced;
+    struct once_lease lease;
 };
 
 /* Extends the lease by `lease_ms` from now. ONCE_OK and *fenced: another attempt has taken over. */
@@ -39,8 +35,7 @@ void flow_lease_keeper_release(struct flow_lease_keeper *k);
 /* The lease was granted; it was asked for at `asked`. */
 void flow_lease_keeper_granted(struct flow_lease_keeper *k, once_time asked, int64_t lease_ms);
 /* Starts renewing; stop ends it, and returns when no renewal is running any more. */
-once_result flow_lease_keeper_start(struct flow_lease_keeper *k, struct once_grant grant, int64_t lease_ms,
-                                    struct once_error *err);
+once_result flow_lease_keeper_start(struct flow_lease_keeper *k, struct once_grant grant, struct once_error *err);
 void flow_lease_keeper_stop(struct flow_lease_keeper *k);
 
 /* Is the lease certainly ours for another `ms`? */

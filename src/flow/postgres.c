@@ -7,7 +7,7 @@
  * once.extend needs that lock. After that it reads the record. Only one thread at a time uses the second
  * connection: the lease keeper during a call, the caller outside of one.
  *
- * A WARNING during COMMIT means that the commit may not be replicated (FAULTS E6): then once.barrier()
+ * A WARNING during COMMIT means that the commit may not be replicated (FACT-6): then once.barrier()
  * must pass without a warning.
  */
 #include "core/err.h"

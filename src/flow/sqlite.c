@@ -3,11 +3,11 @@
  *
  * Every transaction is a BEGIN IMMEDIATE: the rows that it read do not change until COMMIT. Leases are renewed
  * on the same connection, because a second connection that writes at the same time can corrupt a database in WAL
- * mode with Debian's SQLite 3.40.1 (FAULTS E4). The lease keeper holds the connection's mutex during its whole
+ * mode with Debian's SQLite 3.40.1 (FACT-4). The lease keeper holds the connection's mutex during its whole
  * transaction, so that no statement of the caller gets into it.
  *
  * K10: after an I/O error during COMMIT this connection cannot tell whether it took effect: in WAL mode the
- * transaction may appear after the database is opened again (FAULTS E2). That is FLOW_UNSURE.
+ * transaction may appear after the database is opened again (FACT-2). That is FLOW_UNSURE.
  */
 #include "core/err.h"
 #include "core/span.h"

@@ -244,7 +244,7 @@ static enum attempt_next write_intent(struct attempt *a, const struct once_flow_
     return attempt_next;
 }
 
-/* F38: an attempt sends only while its lease is certainly live. */
+/* FAULT-38: an attempt sends only while its lease is certainly live. */
 static once_result ensure_held(struct attempt *a, bool *fenced, struct once_error *err)
 {
     struct flow_lease_keeper *keeper = &a->db->keeper;
@@ -267,7 +267,7 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
         flow_bug("a transaction is open before call '%s'", step->name);
     /* At this crash point and at flow.called no renewal is running, so a stopped process holds no lock. */
     ONCE_CRASH_POINT("flow.calling");
-    if (flow_lease_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
+    if (flow_lease_keeper_start(&a->db->keeper, a->grant, err) != ONCE_OK)
         return false;
     a->report->calls++;
     struct once_probe_http url = { .url = step->probe_url };

@@ -1,51 +1,23 @@
 /*
  * ngx_http_once_answer.c - problem documents, replays, the policy document.
  *
- * Problem documents are application/problem+json (RFC 9457) with stable `type` and `code`, and say
- * whether asking again makes sense (`retryable`). They are sent past error_page: what they say is
- * part of the protocol. The titles of the three that the IETF draft names are the draft's. `error` is Stripe's
- * way to say it: its SDK for Node looks for that member only, not at the status, and would take a refusal for a charge.
+ * Problem documents are application/problem+json (RFC 9457) with a stable `type` and `code`; `retryable` says whether
+ * a retry makes sense. error_page does not replace them: they are part of the protocol. Three titles are
+ * those of the IETF draft. `error` is for Stripe's SDK for Node, which ignores the status and looks only for
+ * that member: without it, it would take a refusal for a charge.
  */
 #include "ngx_http_once.h"
 
 #include "core/span.h"
 
-/* a longer Retry-After helps nobody: most operations end sooner than their lease */
+/* seconds: most operations end sooner than their lease */
 #define NGX_HTTP_ONCE_RETRY_AFTER_MAX  5
 #define NGX_HTTP_ONCE_POLICY_LEN_MAX   (4 << 20)
-
-ngx_int_t
-ngx_http_once_add_header(ngx_http_request_t *r, const char *name, const u_char *value, size_t len)
-{
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    h->hash = 1;
-    h->key.len = ngx_strlen(name);
-    h->key.data = (u_char *) name;
-    h->value.len = len;
-    h->value.data = ngx_pnalloc(r->pool, len);
-    if (h->value.data == NULL) {
-        h->hash = 0;
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(h->value.data, value, len);
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-
-    return NGX_OK;
-}
 
 static ngx_int_t
 ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 {
-    static u_char  text[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];  /* of that second: */
+    static u_char  text[sizeof("Mon, 28 Sep 1970 06:00:00 GMT")];  /* of the last second formatted */
     static size_t  len;
     static time_t  second;
 
@@ -57,7 +29,7 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
         return ngx_http_once_add_header(r, "Idempotency-Expires", (u_char *) "never", 5);
     }
 
-    if (len == 0 || second != (time_t) (at / 1000)) {  /* most of one second's answers expire in one second */
+    if (len == 0 || second != (time_t) (at / 1000)) {  /* most answers given in one second expire in the same second */
         second = (time_t) (at / 1000);
         len = ngx_http_time(text, second) - text;
     }
@@ -66,16 +38,18 @@ ngx_http_once_add_expiry(ngx_http_request_t *r, once_time at)
 }
 
 ngx_int_t
-ngx_http_once_add_facts(ngx_http_once_ctx_t *ctx)
+ngx_http_once_add_key_headers(ngx_http_once_ctx_t *ctx)
 {
-    if (ngx_http_once_add_tier(ctx) != NGX_OK) {
+    if (ngx_http_once_daemon_best_effort(ctx->conf->daemon)
+        && ngx_http_once_add_header(ctx->request, "Once-Tier", (u_char *) "best-effort", 11) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
     return ngx_http_once_add_expiry(ctx->request, ctx->expires_at);
 }
 
-/* Sends a header and a body of one piece, which lives as long as the request. */
+/* Sends header and body; the body lives as long as the request. */
 static ngx_int_t
 ngx_http_once_send(ngx_http_request_t *r, u_char *body, size_t len)
 {
@@ -136,7 +110,7 @@ ngx_http_once_json_string(struct once_buf *json, once_span text)
     once_buf_add_byte(json, '"');
 }
 
-/* Moves what was written into the request's pool. */
+/* Moves the text into the request's pool. */
 static u_char *
 ngx_http_once_finish_json(ngx_http_request_t *r, struct once_buf *json, size_t *len)
 {
@@ -162,6 +136,8 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
     struct once_buf       json;
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
 
+    static const u_char  link[] = "</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"";
+
     once_buf_init(&json, 8192);
     once_buf_addf(&json, "{\"type\":\"urn:once:problem:%s\",\"title\":\"%s\",\"status\":%u,\"code\":\"%s\","
                   "\"retryable\":%s,\"detail\":", problem->code, problem->title, (unsigned) problem->status,
@@ -180,7 +156,7 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
     r->headers_out.status = problem->status;
     r->headers_out.status_line.len = 0;
 
-    if (problem->status == 422) {  /* nginx has no words for it */
+    if (problem->status == 422) {  /* nginx has no reason phrase for 422 */
         ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
     }
 
@@ -191,10 +167,8 @@ ngx_http_once_send_problem(ngx_http_request_t *r, const ngx_http_once_problem_t 
 
     if (ngx_http_once_add_header(r, "Content-Language", (u_char *) "en", 2) != NGX_OK
         || ngx_http_once_add_header(r, "Cache-Control", (u_char *) "no-store", 8) != NGX_OK
-        || ngx_http_once_add_header(r, "Link",
-                (u_char *) "</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"",
-                sizeof("</.well-known/idempotency>; rel=\"describedby\"; type=\"application/json\"") - 1) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
+        || ngx_http_once_add_header(r, "Link", link, sizeof(link) - 1) != NGX_OK
+        || (ctx != NULL && ngx_http_once_add_key_headers(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -219,17 +193,17 @@ ngx_http_once_send_in_progress(ngx_http_request_t *r, int64_t retry_after_ms)
     seconds = ngx_min(seconds, NGX_HTTP_ONCE_RETRY_AFTER_MAX);
 
     if (ctx != NULL) {
-        /* not before: it counts from the end */
+        /* at the earliest: the retention begins when the operation ends */
         ctx->expires_at = ctx->conf->retention_ms == ONCE_NEVER
                           ? ONCE_NEVER : (once_time) ngx_time() * 1000 + ctx->conf->retention_ms;
     }
 
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
         NGX_HTTP_CONFLICT, "in-progress", "A request is outstanding for this Idempotency-Key",
-        "the same request is being executed: ask again later for its answer", 1, seconds });
+        "the same request is being executed; retry later to get its answer", 1, seconds });
 }
 
-/* Did the service answer, and did only not say what became of it? 502 and 504 are also what is stored where it did not. */
+/* Did the service answer, without saying what became of the operation? 502 and 504 are also stored if it did not answer. */
 static ngx_uint_t
 ngx_http_once_was_answered(const struct once_record *record)
 {
@@ -245,13 +219,13 @@ ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_record *reco
     ngx_uint_t            status = record->status;
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
 
-    static const char  then[] = "it is not sent again. Somebody must find out and resolve the key";
+    static const char  then[] = "it is not sent again. An operator must find out and resolve the key";
 
     if (ctx != NULL) {
-        ctx->expires_at = ONCE_NEVER;  /* it waits for a person */
+        ctx->expires_at = ONCE_NEVER;  /* until a person resolves it */
     }
 
-    if (status < 500 || status >= NGX_HTTP_ONCE_STATUS_MAX) {
+    if (status < 500 || status >= NGX_HTTP_ONCE_HTTP_STATUS_MAX) {
         status = NGX_HTTP_BAD_GATEWAY;
     }
 
@@ -265,38 +239,37 @@ ngx_http_once_send_unknown(ngx_http_request_t *r, const struct once_record *reco
 
     } else {
         snprintf(detail, sizeof detail, "%s; %s",
-                 record->status == 0 ? "who executed it is gone, and its end was not seen"
+                 record->status == 0 ? "the process that executed it stopped before it recorded the outcome"
                                      : "the request was sent to the service and no complete answer came back", then);
     }
 
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
-        status, "outcome-unknown", "It is not known whether this was executed", detail, 0, 0 });
+        status, "outcome-unknown", "It is unknown whether this was executed", detail, 0, 0 });
 }
 
 ngx_int_t
 ngx_http_once_send_store_down(ngx_http_request_t *r, const char *detail)
 {
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
-        NGX_HTTP_SERVICE_UNAVAILABLE, "store-unavailable", "Keys cannot be checked now", detail, 1, 1 });
+        NGX_HTTP_SERVICE_UNAVAILABLE, "store-unavailable", "Keys cannot be checked at the moment", detail, 1, 1 });
 }
 
-/* Not the store's fault, and not passed on whatever once_store_down says: it would be a way around the quota. */
+/* once_store_down does not apply: passing the request on would be a way around the quota. */
 ngx_int_t
 ngx_http_once_send_quota(ngx_http_request_t *r, const char *detail)
 {
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: %s", detail);  /* its tenant must not fill the log, either */
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "once: %s", detail);  /* INFO: must not fill the log */
 
     return ngx_http_once_send_problem(r, &(ngx_http_once_problem_t){
-        429, "quota-exceeded", "Too much is kept or under way for this caller", detail, 1,
+        429, "quota-exceeded", "The caller has used up its quota", detail, 1,
         NGX_HTTP_ONCE_RETRY_AFTER_MAX });
 }
 
 /* ---------------------------------------------------------------- replays */
 
-/* As nginx reads an upstream's, so that filters make the same of it: one that recodes knows from what, and puts its own charset
- * where that was. */
+/* Reads charset from the type, as nginx does with an upstream's answer, so that filters (charset) treat replays alike. */
 static void
-ngx_http_once_stored_type(ngx_http_request_t *r, once_span value)
+ngx_http_once_set_replayed_type(ngx_http_request_t *r, once_span value)
 {
     once_span   left = value, before, parameter;
     ngx_str_t  *charset = &r->headers_out.charset;
@@ -328,7 +301,7 @@ ngx_http_once_stored_type(ngx_http_request_t *r, once_span value)
     }
 }
 
-/* The stored lines; they were checked when they were stored, and are checked again. */
+/* Parses stored header lines; they are checked again, although they were checked before they were stored. */
 static ngx_int_t
 ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
 {
@@ -358,11 +331,11 @@ ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
         }
 
         if (name.len == 12 && ngx_strncasecmp((u_char *) name.ptr, (u_char *) "Content-Type", 12) == 0) {
-            ngx_http_once_stored_type(r, value);
+            ngx_http_once_set_replayed_type(r, value);
             continue;
         }
 
-        h = ngx_list_push(&r->headers_out.headers);
+        h = ngx_http_once_push_header(&r->headers_out.headers);
         if (h == NULL) {
             return NGX_ERROR;
         }
@@ -372,40 +345,24 @@ ngx_http_once_stored_headers(ngx_http_request_t *r, once_span lines)
         h->key.len = name.len;
         h->value.data = (u_char *) value.ptr;
         h->value.len = value.len;
-#if (nginx_version >= 1023000)
-        h->next = NULL;
-#endif
 
-        /* headers_out.location stays empty, as with an upstream: it is not made absolute */
+        /* headers_out.location stays unset, as for upstream answers: nginx must not make it absolute */
 
-        if (name.len == 4 && ngx_strncasecmp(h->key.data, (u_char *) "ETag", 4) == 0) {
+        if (ngx_http_once_is_name(&h->key, "ETag")) {
             r->headers_out.etag = h;
 
-        } else if (name.len == 13 && ngx_strncasecmp(h->key.data, (u_char *) "Last-Modified", 13) == 0) {
+        } else if (ngx_http_once_is_name(&h->key, "Last-Modified")) {
             r->headers_out.last_modified = h;
 
-        } else if (name.len == 16 && ngx_strncasecmp(h->key.data, (u_char *) "Content-Encoding", 16) == 0) {
-            r->headers_out.content_encoding = h;  /* not to be encoded twice */
+        } else if (ngx_http_once_is_name(&h->key, "Content-Encoding")) {
+            r->headers_out.content_encoding = h;  /* so that gzip does not encode it again */
         }
     }
 
     return NGX_OK;
 }
 
-/* Bytes of a record that must outlive its frame. */
-static once_span
-ngx_http_once_copy(ngx_http_request_t *r, once_span bytes)
-{
-    u_char  *p = ngx_pnalloc(r->pool, bytes.len > 0 ? bytes.len : 1);
-
-    if (p != NULL && bytes.len > 0) {
-        ngx_memcpy(p, bytes.ptr, bytes.len);
-    }
-
-    return once_span_of(p, p != NULL ? bytes.len : 0);
-}
-
-/* An operator's verdict may have any status, a command's say; whoever asks by HTTP is answered nevertheless. */
+/* An operator's verdict may have any status, for example a command's exit code; HTTP needs a valid one. */
 static ngx_uint_t
 ngx_http_once_replayed_status(const struct once_record *record)
 {
@@ -434,12 +391,12 @@ ngx_http_once_send_replay(ngx_http_request_t *r, const struct once_record *recor
         return ngx_http_once_send_not_kept(r, record);
     }
 
-    lines = ngx_http_once_copy(r, record->headers);
-    body = ngx_http_once_copy(r, record->body);
+    lines = ngx_http_once_copy(r->pool, record->headers);
+    body = ngx_http_once_copy(r->pool, record->body);
 
-    if (lines.ptr == NULL || body.ptr == NULL
+    if (lines.len != record->headers.len || body.len != record->body.len
         || ngx_http_once_stored_headers(r, lines) != NGX_OK
-        || (ctx != NULL && ngx_http_once_add_facts(ctx) != NGX_OK))
+        || (ctx != NULL && ngx_http_once_add_key_headers(ctx) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -484,7 +441,7 @@ ngx_http_once_json_seconds(struct once_buf *json, const char *name, int64_t ms)
     }
 }
 
-/* Runs of final statuses: [[200,400],[404,404]] */
+/* Ranges of final statuses: [[200,400],[404,404]] */
 static void
 ngx_http_once_json_final(struct once_buf *json, const u_char *final)
 {
@@ -492,12 +449,12 @@ ngx_http_once_json_final(struct once_buf *json, const u_char *final)
 
     once_buf_add_byte(json, '[');
 
-    for (i = 200; i < NGX_HTTP_ONCE_STATUS_MAX; i++) {
+    for (i = 200; i < NGX_HTTP_ONCE_HTTP_STATUS_MAX; i++) {
         if (!final[i]) {
             continue;
         }
 
-        for (from = i; i + 1 < NGX_HTTP_ONCE_STATUS_MAX && final[i + 1]; i++) { /* void */ }
+        for (from = i; i + 1 < NGX_HTTP_ONCE_HTTP_STATUS_MAX && final[i + 1]; i++) { /* void */ }
 
         once_buf_addf(json, "%s[%u,%u]", first ? "" : ",", (unsigned) from, (unsigned) i);
         first = 0;
@@ -506,33 +463,28 @@ ngx_http_once_json_final(struct once_buf *json, const u_char *final)
     once_buf_add_byte(json, ']');
 }
 
-/* The members that say what holds where `olcf` does, without braces. */
+/* The policy of one location, as members without braces. */
 static void
 ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
 {
     size_t      i;
     ngx_uint_t  count = 0;
 
-    static const char  *const modes[] = { "off", "observe", "on", "required" };
-    static const struct { ngx_uint_t bit; const char *name; } methods[] = {
-        { NGX_HTTP_POST, "POST" }, { NGX_HTTP_PATCH, "PATCH" }, { NGX_HTTP_PUT, "PUT" }, { NGX_HTTP_DELETE, "DELETE" }
-    };
-
-    once_buf_addf(json, "\"mode\":\"%s\",\"header\":", modes[olcf->mode]);
+    once_buf_addf(json, "\"mode\":\"%s\",\"header\":", ngx_http_once_modes[olcf->mode]);
     ngx_http_once_json_string(json, once_span_of(olcf->key_header.data, olcf->key_header.len));
     once_buf_addf(json, ",\"key\":{\"format\":\"%s\",\"min_length\":1,\"max_length\":%d},\"methods\":[",
                   olcf->key_format == ONCE_KEY_STRICT ? "sf-string" : "sf-string or bare", ONCE_KEY_LEN_MAX);
 
-    for (i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (olcf->methods & methods[i].bit) {
-            once_buf_addf(json, "%s\"%s\"", count++ > 0 ? "," : "", methods[i].name);
+    for (i = 0; i < 4; i++) {
+        if (olcf->methods & ngx_http_once_methods[i].bit) {
+            once_buf_addf(json, "%s\"%s\"", count++ > 0 ? "," : "", ngx_http_once_methods[i].name);
         }
     }
 
     once_buf_addf(json, "],\"scope\":\"%s\",\"fingerprint\":{\"body\":\"%s\",\"headers\":",
                   olcf->tenant_single ? "all callers" : "the caller",
                   olcf->body == NGX_HTTP_ONCE_BODY_EXACT ? "exact"
-                  : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json where the type says so, else exact");
+                  : olcf->body == NGX_HTTP_ONCE_BODY_JSON ? "json" : "json if the Content-Type is JSON, otherwise exact");
     ngx_http_once_json_strings(json, olcf->headers);
     once_buf_addf(json, ",\"credentials\":");
     ngx_http_once_json_strings(json, olcf->credentials);
@@ -560,7 +512,7 @@ ngx_http_once_json_policy(struct once_buf *json, ngx_http_once_loc_conf_t *olcf)
     ngx_http_once_json_strings(json, olcf->replay_headers);
 }
 
-/* What holds here, and in every location of this server where keys count. */
+/* The policy of this location, and of every location with keys in this server. */
 ngx_int_t
 ngx_http_once_policy_handler(ngx_http_request_t *r)
 {
@@ -569,7 +521,7 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
     ngx_int_t                   rc;
     ngx_uint_t                  i, count = 0;
     struct once_buf             json;
-    ngx_http_once_location_t      *place;
+    ngx_http_once_location_t      *location;
     ngx_http_once_main_conf_t  *omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
@@ -588,17 +540,17 @@ ngx_http_once_policy_handler(ngx_http_request_t *r)
                   "\"in_progress\":409,\"key_from_future\":400,\"answer_not_kept\":410,\"key_expired\":410,\"reused\":422,\"quota_exceeded\":429,"
                   "\"store_unavailable\":503},\"locations\":[");
 
-    place = omcf->places.elts;
+    location = omcf->locations.elts;
 
-    for (i = 0; i < omcf->places.nelts; i++) {
-        if (place[i].server != ngx_http_get_module_srv_conf(r, ngx_http_core_module)) {
+    for (i = 0; i < omcf->locations.nelts; i++) {
+        if (location[i].server != ngx_http_get_module_srv_conf(r, ngx_http_core_module)) {
             continue;
         }
 
         once_buf_addf(&json, "%s{\"location\":", count++ > 0 ? "," : "");
-        ngx_http_once_json_string(&json, once_span_of(place[i].name.data, place[i].name.len));
+        ngx_http_once_json_string(&json, once_span_of(location[i].name.data, location[i].name.len));
         once_buf_add_byte(&json, ',');
-        ngx_http_once_json_policy(&json, place[i].conf);
+        ngx_http_once_json_policy(&json, location[i].conf);
         once_buf_add_byte(&json, '}');
     }
 

@@ -1,21 +1,21 @@
 /*
- * ngx_http_once_body.c - what was asked: the fingerprint of a request, and members of its body.
+ * ngx_http_once_body.c - the fingerprint of a request, and members of its body.
  *
- * The body was read completely before; it is one buffer, several, or a temporary file.
+ * nginx has read the whole body before: into one buffer, several, or a temporary file.
  */
 #include "ngx_http_once.h"
 
 #include "core/fingerprint.h"
-#include "core/json_events.h"
+#include "core/json/events.h"
 #include "core/span.h"
 
 #include <sys/mman.h>
 
 /* ---------------------------------------------------------------- fingerprint */
 
-/* The body as one piece of memory; *mapped and *copied say what is to be given back. */
+/* The body in one piece; the caller releases *mapped and *copied. */
 ngx_int_t
-ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
+ngx_http_once_map_body(ngx_http_request_t *r, once_span *body, void **mapped, void **copied)
 {
     off_t         size;
     u_char       *p;
@@ -41,7 +41,7 @@ ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, 
     if (cl->next == NULL && b->in_file && b->file_pos == 0 && b->file_last > 0) {
         p = mmap(NULL, b->file_last, PROT_READ, MAP_PRIVATE, b->file->fd, 0);
         if (p == MAP_FAILED) {
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, ngx_errno, "once: the request's body cannot be read");
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, ngx_errno, "once: cannot read the request's body");
             return NGX_ERROR;
         }
 
@@ -85,7 +85,7 @@ ngx_http_once_whole_body(ngx_http_request_t *r, once_span *body, void **mapped, 
 }
 
 void
-ngx_http_once_unmap_body(const once_span *body, void *mapped, void *copied)
+ngx_http_once_release_body(const once_span *body, void *mapped, void *copied)
 {
     if (mapped != NULL) {
         munmap(mapped, body->len);
@@ -125,43 +125,20 @@ ngx_http_once_is_json(ngx_http_once_ctx_t *ctx)
            || (len > 5 && ngx_strncasecmp(type->data + len - 5, (u_char *) "+json", 5) == 0);
 }
 
-/* The next line of the request's header; from part and 0. NULL: there is none. */
-static ngx_table_elt_t *
-ngx_http_once_next_line(ngx_list_part_t **part, ngx_uint_t *i)
-{
-    while (*i >= (*part)->nelts) {
-        if ((*part)->next == NULL) {
-            return NULL;
-        }
-
-        *part = (*part)->next;
-        *i = 0;
-    }
-
-    return (ngx_table_elt_t *) (*part)->elts + (*i)++;
-}
-
-static ngx_uint_t
-ngx_http_once_is_named(const ngx_table_elt_t *h, const char *name)
-{
-    return h->key.len == ngx_strlen(name) && ngx_strncasecmp(h->key.data, (u_char *) name, h->key.len) == 0;
-}
-
 /*
- * Cookies are one list, however it was cut into lines: joined again as RFC 9113, 8.2.3 says, in the order they came. nginx does
- * so with those of HTTP/2; a client of HTTP/1.1, or a proxy that took them over HTTP/2, may send several lines.
+ * Joins the Cookie lines in their order, as RFC 9113, 8.2.3 says: how they were split must not change the fingerprint. nginx
+ * joins those of HTTP/2; an HTTP/1.1 client, or a proxy that received them over HTTP/2, may send several lines.
  */
 static ngx_int_t
 ngx_http_once_join_cookies(ngx_http_request_t *r, once_span *joined)
 {
-    size_t            len = 0;
-    u_char           *p, *end;
-    ngx_uint_t        i = 0;
-    ngx_list_part_t  *part = &r->headers_in.headers.part;
-    ngx_table_elt_t  *h;
+    size_t                   len = 0;
+    u_char                  *p, *end;
+    ngx_table_elt_t         *h;
+    ngx_http_once_cursor_t   at = { &r->headers_in.headers.part, 0 };
 
-    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
-        if (ngx_http_once_is_named(h, "Cookie")) {
+    while ((h = ngx_http_once_next_header(&at)) != NULL) {
+        if (ngx_http_once_is_name(&h->key, "Cookie")) {
             len += h->value.len + 2;
         }
     }
@@ -171,11 +148,10 @@ ngx_http_once_join_cookies(ngx_http_request_t *r, once_span *joined)
         return NGX_ERROR;
     }
 
-    part = &r->headers_in.headers.part;
-    i = 0;
+    at = (ngx_http_once_cursor_t){ &r->headers_in.headers.part, 0 };
 
-    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
-        if (ngx_http_once_is_named(h, "Cookie") && h->value.len > 0) {
+    while ((h = ngx_http_once_next_header(&at)) != NULL) {
+        if (ngx_http_once_is_name(&h->key, "Cookie") && h->value.len > 0) {
             if (end > p) {
                 end = ngx_cpymem(end, "; ", 2);
             }
@@ -187,27 +163,27 @@ ngx_http_once_join_cookies(ngx_http_request_t *r, once_span *joined)
     return NGX_OK;
 }
 
-/* Every line of the headers that count; Content-Type and Content-Encoding always do: they
- * say what the body's bytes mean. */
+/* All lines of the configured headers, and of Content-Type and Content-Encoding: they say what the body's bytes
+ * mean. */
 static ngx_int_t
 ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *headers)
 {
-    ngx_uint_t            i = 0, cookies = 0;
-    ngx_list_part_t      *part = &ctx->request->headers_in.headers.part;
-    ngx_table_elt_t      *h;
-    struct once_header   *header;
+    ngx_uint_t               cookies = 0;
+    ngx_table_elt_t         *h;
+    struct once_header      *header;
+    ngx_http_once_cursor_t   at = { &ctx->request->headers_in.headers.part, 0 };
 
-    while ((h = ngx_http_once_next_line(&part, &i)) != NULL) {
+    while ((h = ngx_http_once_next_header(&at)) != NULL) {
 
-        if (!ngx_http_once_is_named(h, "Content-Type") && !ngx_http_once_is_named(h, "Content-Encoding")
+        if (!ngx_http_once_is_name(&h->key, "Content-Type") && !ngx_http_once_is_name(&h->key, "Content-Encoding")
             && !ngx_http_once_is_listed(&h->key, ctx->conf->headers)
             && !ngx_http_once_is_listed(&h->key, ctx->conf->credentials))
         {
             continue;
         }
 
-        if (ngx_http_once_is_named(h, "Cookie") && cookies++ > 0) {
-            continue;  /* it is in the first one */
+        if (ngx_http_once_is_name(&h->key, "Cookie") && cookies++ > 0) {
+            continue;  /* the first line has all of them */
         }
 
         header = ngx_array_push(headers);
@@ -218,7 +194,7 @@ ngx_http_once_fingerprinted_headers(ngx_http_once_ctx_t *ctx, ngx_array_t *heade
         header->name = once_span_of(h->key.data, h->key.len);
         header->value = once_span_of(h->value.data, h->value.len);
 
-        if (ngx_http_once_is_named(h, "Cookie")
+        if (ngx_http_once_is_name(&h->key, "Cookie")
             && ngx_http_once_join_cookies(ctx->request, &header->value) != NGX_OK)
         {
             return NGX_ERROR;
@@ -259,7 +235,7 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
         http.exclude_count = ctx->conf->exclude->nelts;
     }
 
-    if (ngx_http_once_whole_body(r, &http.body, &mapped, &copied) != NGX_OK) {
+    if (ngx_http_once_map_body(r, &http.body, &mapped, &copied) != NGX_OK) {
         snprintf(err->text, sizeof err->text, "the request's body could not be read");
 
     } else if (ctx->tenant.len == 0) {
@@ -273,20 +249,20 @@ ngx_http_once_fingerprint(ngx_http_once_ctx_t *ctx, struct once_error *err)
         ngx_explicit_memzero(&salt, sizeof(salt));
     }
 
-    ngx_http_once_unmap_body(&http.body, mapped, copied);
+    ngx_http_once_release_body(&http.body, mapped, copied);
     return result;
 }
 
 /* ---------------------------------------------------------------- members of the body */
 
-/* Looks for one member of the outermost object; what is nested is only counted. */
+/* Finds one member of the outermost object; nested values are skipped. */
 typedef struct {
     once_span                  name;
     ngx_pool_t                *pool;
     ngx_uint_t                 depth;
-    ngx_uint_t                 array;    /* the outermost is none */
-    ngx_uint_t                 next;     /* the next value at depth 1 is it */
-    ngx_uint_t                 count;    /* more than one: which was meant? */
+    ngx_uint_t                 array;    /* the outermost value is an array */
+    ngx_uint_t                 next;     /* the next value at depth 1 is the member */
+    ngx_uint_t                 count;    /* more than one: ambiguous, so not found */
     ngx_str_t                  value;
 } ngx_http_once_member_t;
 
@@ -357,18 +333,14 @@ ngx_http_once_json_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     m.name = once_span_of(name->data + sizeof("once_json_") - 1, name->len - (sizeof("once_json_") - 1));
     m.pool = r->pool;
 
-    if (ngx_http_once_whole_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0
+    if (ngx_http_once_map_body(r->main, &body, &mapped, &copied) == NGX_OK && body.len > 0
         && once_json_parse(body, ngx_http_once_member_event, &m, NULL) == ONCE_OK
         && m.count == 1 && m.value.len > 0)
     {
-        v->data = m.value.data;
-        v->len = m.value.len;
-        v->valid = 1;
-        v->no_cacheable = 1;
-        v->not_found = 0;
+        (void) ngx_http_once_set_variable(v, m.value.data, m.value.len);
     }
 
-    ngx_http_once_unmap_body(&body, mapped, copied);
+    ngx_http_once_release_body(&body, mapped, copied);
 
     return NGX_OK;
 }

@@ -1,21 +1,21 @@
 /*
- * ngx_http_once_caller.c - who asks: the tenant that a key belongs to, and the credentials a request came with.
+ * ngx_http_once_caller.c - the tenant that owns a key, and the credentials of a request.
  *
- * Model:      a tenant is a name, which is stored and shown. Credentials are not: they count in the fingerprint, which is
- *             a keyed hash. So where callers have no names (once_tenant -), a retry with other credentials, or with none,
- *             is another request: refused, neither executed nor answered with what somebody else was told (ADR 37).
- * Invariants: K9 nobody gets an answer that was another's. Credentials are never a tenant's name, nor stored.
+ * Model:      a tenant is a name, which is stored and shown. Credentials go only into the fingerprint, which is a
+ *             keyed hash. So where callers have no names (once_tenant -), a retry with other credentials, or with
+ *             none, is a different request and refused (ADR 37).
+ * Invariants: K9 no caller gets the answer of another one. Credentials are never stored, nor used as a tenant's name.
  */
 #include "ngx_http_once.h"
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 /* ---------------------------------------------------------------- once_tenant */
 
-/* Is this variable what a client proves by who he is? */
+/* Does the variable hold credentials? */
 static ngx_uint_t
-ngx_http_once_is_secret_variable(const u_char *name, size_t len)
+ngx_http_once_is_credential_variable(const u_char *name, size_t len)
 {
     size_t  i;
     u_char  header[128];
@@ -36,7 +36,7 @@ ngx_http_once_is_secret_variable(const u_char *name, size_t len)
 }
 
 static ngx_uint_t
-ngx_http_once_names_secret(const ngx_str_t *text)
+ngx_http_once_uses_credentials(const ngx_str_t *text)
 {
     size_t  i, from;
 
@@ -51,7 +51,7 @@ ngx_http_once_names_secret(const ngx_str_t *text)
 
         for (from = i; i < text->len && (isalnum(text->data[i]) || text->data[i] == '_'); i++) { /* void */ }
 
-        if (ngx_http_once_is_secret_variable(text->data + from, i - from)) {
+        if (ngx_http_once_is_credential_variable(text->data + from, i - from)) {
             return 1;
         }
     }
@@ -67,12 +67,12 @@ ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_once_loc_conf_t  *olcf = conf;
 
     if (value[1].len == 0) {
-        return ngx_http_once_bad(cf, &value[1], "say where a caller's name comes from, or - for a single tenant");
+        return ngx_http_once_invalid(cf, &value[1], "expected a source of the caller's name, or - for a single tenant");
     }
 
-    if (ngx_http_once_names_secret(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "credentials would be stored as a tenant's name, and shown wherever keys "
-                                 "are: take what names the account, or \"once_tenant -\" with \"once_fingerprint "
+    if (ngx_http_once_uses_credentials(&value[1])) {
+        return ngx_http_once_invalid(cf, &value[1], "credentials would be stored and shown as a tenant's name: "
+                                 "use a variable that names the account, or \"once_tenant -\" with \"once_fingerprint "
                                  "credentials\"");
     }
 
@@ -84,7 +84,7 @@ ngx_http_once_set_tenant(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return rv;
 }
 
-/* Longer than a tenant's name may be, it is named by its hash. */
+/* A name that is too long is replaced by its hash. */
 ngx_int_t
 ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
 {
@@ -95,19 +95,19 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
-    /* none is said where nothing seemed to need one: of a request that nginx answers itself, nobody's key is claimed either */
+    /* once_tenant may be missing in a location without a content handler: a request with a key is refused there */
     if (ctx->conf->tenant != NULL && ngx_http_complex_value(r, ctx->conf->tenant, &ctx->tenant) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (ctx->tenant.len == 0) {
         return ngx_http_once_refuse(ctx, &(ngx_http_once_problem_t){
-            NGX_HTTP_UNAUTHORIZED, "tenant-missing", "The caller is not known",
-            "a request with a key must say whose it is: no identity was found in it", 0, 0 });
+            NGX_HTTP_UNAUTHORIZED, "tenant-missing", "The caller is unknown",
+            "a request with a key needs an identity, and this one has none", 0, 0 });
     }
 
     if (ctx->tenant.len > ONCE_TENANT_LEN_MAX
-        || (ctx->tenant.len >= 7 && ngx_strncmp(ctx->tenant.data, "sha256:", 7) == 0)) /* nobody takes such a name */
+        || (ctx->tenant.len >= 7 && ngx_strncmp(ctx->tenant.data, "sha256:", 7) == 0)) /* reserved */
     {
         once_sha256(once_span_of(ctx->tenant.data, ctx->tenant.len), digest);
         ctx->tenant.data = ngx_pnalloc(r->pool, sizeof("sha256:") - 1 + 2 * sizeof(digest));
@@ -124,27 +124,13 @@ ngx_http_once_read_tenant(ngx_http_once_ctx_t *ctx)
 
 /* ---------------------------------------------------------------- credentials */
 
-static ngx_int_t
-ngx_http_once_add_credential(ngx_http_once_loc_conf_t *olcf, u_char *data, size_t len)
-{
-    ngx_str_t  *name = ngx_array_push(olcf->credentials);
-
-    if (name == NULL) {
-        return NGX_ERROR;
-    }
-
-    name->data = data;
-    name->len = len;
-    return NGX_OK;
-}
-
-/* Of once_fingerprint: "credentials" are those that are usual, "credential=NAME" is one more, "credentials=none" are none
- * where there were some further out. */
+/* Words of once_fingerprint: "credentials" adds the default ones, "credential=NAME" adds one, "credentials=none"
+ * ends inheriting them. */
 ngx_int_t
 ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ngx_str_t *word)
 {
     ngx_str_t           name;
-    const char *const  *usual;
+    const char *const  *defaults;
 
     if (ngx_strncmp(word->data, "credential", 10) != 0) {
         return NGX_DECLINED;
@@ -162,8 +148,11 @@ ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ng
     }
 
     if (ngx_strcmp(word->data, "credentials") == 0) {
-        for (usual = once_header_credentials(); *usual != NULL; usual++) {
-            if (ngx_http_once_add_credential(olcf, (u_char *) *usual, ngx_strlen(*usual)) != NGX_OK) {
+        for (defaults = once_header_credentials(); *defaults != NULL; defaults++) {
+            name.data = (u_char *) *defaults;
+            name.len = ngx_strlen(*defaults);
+
+            if (ngx_http_once_add_name(cf, olcf->credentials, &name, 0) != NGX_CONF_OK) {
                 return NGX_ERROR;
             }
         }
@@ -175,53 +164,24 @@ ngx_http_once_set_credentials(ngx_conf_t *cf, ngx_http_once_loc_conf_t *olcf, ng
         return NGX_DECLINED;
     }
 
-    name.data = word->data + 11;
-    name.len = word->len - 11;
-
-    if (!ngx_http_once_is_token(&name)) {
-        (void) ngx_http_once_bad(cf, word, "this is no header's name");
-        return NGX_ERROR;
-    }
-
-    return ngx_http_once_add_credential(olcf, name.data, name.len);
+    return ngx_http_once_add_name(cf, olcf->credentials, word, 11) == NGX_CONF_OK ? NGX_OK : NGX_ERROR;
 }
 
 ngx_uint_t
-ngx_http_once_counts_credentials(const ngx_http_once_loc_conf_t *olcf)
+ngx_http_once_fingerprints_credentials(const ngx_http_once_loc_conf_t *olcf)
 {
     return olcf->credentials != NULL && olcf->credentials->nelts > 0;
 }
 
-ngx_uint_t
-ngx_http_once_is_listed(const ngx_str_t *name, const ngx_array_t *list)
-{
-    ngx_str_t   *names;
-    ngx_uint_t   i;
-
-    if (list == NULL) {
-        return 0;
-    }
-
-    names = list->elts;
-
-    for (i = 0; i < list->nelts; i++) {
-        if (names[i].len == name->len && ngx_strncasecmp(names[i].data, name->data, name->len) == 0) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
 /*
- * The service knows no caller by these credentials, or not one who may: nothing was done. Where they count in the
- * fingerprint the key must not stay theirs: a client gets another token and asks again, and who has none at all must
- * not be able to take a key from who has one. A later attempt's key is kept: an earlier one may have done something.
+ * The service did not execute the request. If the key stayed with these credentials, the client could not retry with
+ * another token, and anybody without credentials could block other callers' keys. Only a first attempt releases the key:
+ * an earlier attempt may have executed something.
  */
 ngx_uint_t
 ngx_http_once_is_unauthorized(ngx_http_once_ctx_t *ctx)
 {
-    return ngx_http_once_counts_credentials(ctx->conf) && ctx->capture == NGX_HTTP_ONCE_OUTCOME
-           && (ctx->status == NGX_HTTP_UNAUTHORIZED || ctx->status == NGX_HTTP_FORBIDDEN)
-           && !ctx->conf->final[ctx->status] && ctx->reply.record.attempt == 1;
+    return ngx_http_once_fingerprints_credentials(ctx->conf) && ctx->capture == NGX_HTTP_ONCE_OUTCOME
+           && (ctx->answer_status == NGX_HTTP_UNAUTHORIZED || ctx->answer_status == NGX_HTTP_FORBIDDEN)
+           && !ctx->conf->final[ctx->answer_status] && ctx->reply.record.attempt == 1;
 }

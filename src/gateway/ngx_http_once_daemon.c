@@ -1,15 +1,12 @@
 /*
  * ngx_http_once_daemon.c - one connection per worker to the daemon.
  *
- * Model:      frames (src/wire/wire.h) go out in the order they were asked for and are answered
- *             in any order. A call lives until it is answered. Those that change the store carry
- *             a nonce; they are sent again, marked so, over the next connection, and the store
- *             recognises them. Nothing is written from inside a call: what was asked in one turn
- *             of the event loop goes out in one write.
- * Invariants: K10 a lost answer is asked for again, never guessed.
- *             A claim that was granted after the one who asked had gone is released.
- *             Everything is bounded: calls, bytes waiting, one frame.
- * Not here:   what to ask and what the answers mean (ngx_http_once_request.c, _capture.c).
+ * Model:      frames (src/wire/wire.h) are sent in the order of the calls and answered in any order. Calls that
+ *             change the store carry a nonce; after a lost connection they are sent again, marked as resent, and the
+ *             store recognises them. A call only queues its frame: all calls of one turn of the event loop go out in one
+ *             write.
+ * Invariants: everything is bounded: calls, queued bytes, the size of a frame.
+ * Not here:   the life of a call (ngx_http_once_call.c); who calls, and what replies mean (_claim.c, _outcome.c).
  */
 #include "ngx_http_once_daemon.h"
 
@@ -18,33 +15,21 @@
 
 #include <poll.h>
 
-/* a burst of clients per worker; above it is said at once that there is no room */
-#define NGX_HTTP_ONCE_CALLS_MAX    16384
-/* of all frames that are not answered yet: mostly bodies of outcomes */
-#define NGX_HTTP_ONCE_BYTES_MAX    (256 << 20)
-#define NGX_HTTP_ONCE_OUT_LEN      (1 << 20)
-#define NGX_HTTP_ONCE_READ_LEN     (64 << 10)
 #define NGX_HTTP_ONCE_BACKOFF_MIN  50
 #define NGX_HTTP_ONCE_BACKOFF_MAX  2000
 #define NGX_HTTP_ONCE_GREET_MS     5000
-/* how soon what the store could not do now is asked again */
-#define NGX_HTTP_ONCE_AGAIN_MS     200
-/* nobody asks any more: a worker that is to quit stays so long for the answer */
-#define NGX_HTTP_ONCE_STAY_MS      10000
-/* ... and so long it is asked for: by then most leases are over */
-#define NGX_HTTP_ONCE_ORPHAN_MS    600000
-/* at exit: for the last frames to be answered */
+/* at exit, for replies to the last frames */
 #define NGX_HTTP_ONCE_EXIT_MS      2000
 
 static void ngx_http_once_connect(ngx_http_once_daemon_t *d);
 static void ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why);
-static void ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d);
+static void ngx_http_once_wake_waiters(ngx_http_once_daemon_t *d);
 
-/* ---------------------------------------------------------------- calls */
+/* ---------------------------------------------------------------- frames */
 
-/* Empty again; what one large frame needed is not kept for ever. */
+/* Empties the buffer, and frees it if a large frame made it grow. */
 static void
-ngx_http_once_empty(struct once_buf *buf)
+ngx_http_once_buf_reset(struct once_buf *buf)
 {
     size_t  max = buf->max;
 
@@ -56,60 +41,6 @@ ngx_http_once_empty(struct once_buf *buf)
     once_buf_clear(buf);
 }
 
-static void
-ngx_http_once_call_free(ngx_http_once_call_t *call)
-{
-    ngx_http_once_daemon_t  *d = call->daemon;
-
-    if (call->timer.timer_set) {
-        ngx_del_timer(&call->timer);
-    }
-
-    if (call->is_unsent) {
-        ngx_queue_remove(&call->unsent);
-    }
-
-    ngx_queue_remove(&call->all);
-    ngx_rbtree_delete(&d->calls, &call->node);
-    d->count--;
-    d->bytes -= call->frame.len;
-    once_buf_release(&call->again);
-    ngx_free(call);
-}
-
-static ngx_http_once_call_t *
-ngx_http_once_call_find(ngx_http_once_daemon_t *d, uint32_t id)
-{
-    ngx_rbtree_node_t  *node = d->calls.root;
-
-    while (node != &d->sentinel) {
-        if (node->key == id) {
-            return ngx_rbtree_data(node, ngx_http_once_call_t, node);
-        }
-
-        node = id < node->key ? node->left : node->right;
-    }
-
-    return NULL;
-}
-
-/* does it matter when nobody waits for the answer? */
-static ngx_uint_t
-ngx_http_once_call_lasts(ngx_http_once_call_t *call)
-{
-    return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_FINISH
-           || call->verb == ONCE_VERB_RELEASE;
-}
-
-static void
-ngx_http_once_call_unsent(ngx_http_once_call_t *call)
-{
-    if (!call->is_unsent) {
-        call->is_unsent = 1;
-        ngx_queue_insert_tail(&call->daemon->unsent, &call->unsent);
-    }
-}
-
 void
 ngx_http_once_post_write(ngx_http_once_daemon_t *d)
 {
@@ -118,288 +49,59 @@ ngx_http_once_post_write(ngx_http_once_daemon_t *d)
     }
 }
 
-static void
-ngx_http_once_call_timeout(ngx_event_t *ev)
-{
-    ngx_http_once_reply_t   reply;
-    ngx_http_once_call_t   *call = ev->data;
-    ngx_http_once_done_pt   handler = call->handler;
-    void                   *data = call->data;
-
-    if (handler != NULL && ngx_http_once_due_late(&call->due, ev) == NGX_AGAIN) {
-        return;
-    }
-
-    if (handler == NULL && !ev->cancelable) {
-        ev->cancelable = 1;  /* exiting gives it a last chance */
-        ngx_add_timer(ev, NGX_HTTP_ONCE_ORPHAN_MS);
-
-    } else if (handler == NULL || !ngx_http_once_call_lasts(call)) {
-        ngx_http_once_call_free(call);
-
-    } else {
-        ngx_http_once_call_disown(call);
-    }
-
-    if (handler != NULL) {
-        ngx_memzero(&reply, sizeof(reply));
-        reply.result = ONCE_UNAVAILABLE;
-        snprintf(reply.err.text, sizeof reply.err.text, "the daemon does not answer");
-        handler(data, &reply);
-    }
-}
-
-ngx_http_once_call_t *
-ngx_http_once_call(ngx_http_once_daemon_t *d, const struct once_request *request,
-    ngx_msec_t timeout, ngx_http_once_done_pt handler, void *data)
-{
-    size_t                 len;
-    struct wire_call       wire;
-    ngx_http_once_call_t  *call;
-
-    /* what ends a claim is always let in: there are no more of those than claims */
-    if (d->count >= NGX_HTTP_ONCE_CALLS_MAX || d->bytes >= NGX_HTTP_ONCE_BYTES_MAX) {
-        if (request->verb != ONCE_VERB_FINISH && request->verb != ONCE_VERB_RELEASE) {
-            return NULL;
-        }
-    }
-
-    wire.request = *request;
-    wire.again = false;
-
-    if (ngx_http_once_nonce(wire.nonce) != NGX_OK) {
-        return NULL;
-    }
-
-    if (request->verb == ONCE_VERB_CLAIM) {
-        ngx_memcpy(wire.request.claim.nonce, wire.nonce, sizeof wire.nonce);
-    }
-
-    once_buf_clear(&d->frame);
-    ngx_http_once_trace_context(&d->frame, d->next_id, data);
-    wire_put_call(&d->frame, d->next_id, &wire);
-
-    len = d->frame.len <= NGX_HTTP_ONCE_READ_LEN ? d->frame.len : 0;
-    call = d->frame.result == ONCE_OK ? ngx_alloc(sizeof(ngx_http_once_call_t) + len, ngx_cycle->log) : NULL;
-    if (call == NULL) {
-        return NULL;
-    }
-
-    ngx_memzero(call, sizeof(ngx_http_once_call_t));
-    ngx_memcpy(call + 1, d->frame.ptr, len);
-    call->frame = once_span_of(call + 1, len);
-    call->again.max = d->frame.max;
-
-    if (len == 0) {  /* a large one is not copied */
-        call->again = d->frame;
-        call->frame = once_buf_span(&d->frame);
-        once_buf_init(&d->frame, d->frame.max);
-    }
-
-    call->daemon = d;
-    call->verb = request->verb;
-    call->handler = handler;
-    call->data = data;
-    call->node.key = d->next_id++;
-
-    ngx_rbtree_insert(&d->calls, &call->node);
-    ngx_queue_insert_tail(&d->all, &call->all);
-    d->count++;
-    d->bytes += call->frame.len;
-
-    /* also what keeps a worker that is to quit until the answer is there */
-    ngx_http_once_due(&call->due, &call->timer, ngx_http_once_call_timeout, call,
-                      handler != NULL ? timeout : NGX_HTTP_ONCE_STAY_MS);
-
-    ngx_http_once_call_unsent(call);
-    ngx_http_once_post_write(d);
-
-    return call;
-}
-
-void
-ngx_http_once_call_disown(ngx_http_once_call_t *call)
-{
-    call->handler = NULL;
-    call->data = NULL;
-
-    ngx_add_timer(&call->timer, NGX_HTTP_ONCE_STAY_MS);
-}
-
-/* Sent again after its answer was lost, it says so. */
 static ngx_int_t
-ngx_http_once_call_mark_again(ngx_http_once_call_t *call)
+ngx_http_once_read_welcome(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
 {
-    size_t             used;
-    once_span          bare;
-    struct once_buf    frame;
-    struct wire_call   wire;
-    struct wire_frame  old;
-
-    bare = ngx_http_once_trace_skip(call->frame);
-
-    if (wire_next(bare, &old, &used, NULL) != ONCE_OK
-        || used == 0
-        || wire_get_call(old.payload, &wire, NULL) != ONCE_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    wire.again = true;
-
-    if (call->verb == ONCE_VERB_CLAIM && call->handler == NULL) {
-        wire.request.claim.wait_ms = 0;
-    }
-
-    once_buf_init(&frame, call->again.max);
-    once_buf_add(&frame, once_span_of(call->frame.ptr, call->frame.len - bare.len));
-    wire_put_call(&frame, old.id, &wire);
-
-    if (frame.result != ONCE_OK) {
-        once_buf_release(&frame);
-        return NGX_ERROR;
-    }
-
-    call->daemon->bytes += frame.len - call->frame.len;
-    once_buf_release(&call->again);
-    call->again = frame;
-    call->frame = once_buf_span(&frame);
-
-    return NGX_OK;
-}
-
-static void
-ngx_http_once_call_answered(ngx_http_once_call_t *call, ngx_http_once_reply_t *reply)
-{
-    void                    *data = call->data;
-    struct once_request      request;
-    ngx_http_once_done_pt    handler = call->handler;
-    ngx_http_once_daemon_t  *d = call->daemon;
-
-    if (reply->result != ONCE_OK
-        && (call->verb == ONCE_VERB_FINISH || call->verb == ONCE_VERB_RELEASE
-            || reply->result == ONCE_UNKNOWN)
-        && (reply->result == ONCE_BUSY || reply->result == ONCE_UNAVAILABLE
-            || reply->result == ONCE_UNKNOWN)
-        && ngx_http_once_call_lasts(call))
-    {
-        /* it must be said: later */
-        (void) ngx_http_once_call_mark_again(call);
-        call->again_at = ngx_current_msec + NGX_HTTP_ONCE_AGAIN_MS;
-        ngx_http_once_call_unsent(call);
-
-        if (!d->timer.timer_set) {
-            ngx_add_timer(&d->timer, NGX_HTTP_ONCE_AGAIN_MS);
-        }
-
-        return;
-    }
-
-    if (handler == NULL && call->verb == ONCE_VERB_CLAIM && reply->result == ONCE_OK
-        && (reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE))
-    {
-        /* granted to nobody, so nothing was done */
-        ngx_memzero(&request, sizeof(request));
-        request.verb = ONCE_VERB_RELEASE;
-        request.grant = reply->record.grant;
-        (void) ngx_http_once_call(d, &request, 0, NULL, NULL);
-    }
-
-    ngx_http_once_call_free(call);
-
-    if (handler != NULL) {
-        handler(data, reply);
-    }
-}
-
-/* ---------------------------------------------------------------- frames */
-
-static ngx_int_t
-ngx_http_once_frame(ngx_http_once_daemon_t *d, const struct wire_frame *frame)
-{
-    struct wire_welcome     welcome;
-    ngx_http_once_call_t   *call;
-    ngx_http_once_reply_t   reply;
-
-    if (d->state == NGX_HTTP_ONCE_GREETING) {
-
-        if (frame->type == WIRE_FAILED) {
-            (void) wire_get_failed(frame->payload, &reply.err);
-
-            if (!d->refused) {
-                d->refused = 1;
-                d->complained = 1;
-                ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once daemon at \"%V\" refuses: %s",
-                              &d->path, reply.err.text);
-            }
-
-            return NGX_ERROR;
-        }
-
-        if (frame->type != WIRE_WELCOME
-            || wire_get_welcome(frame->payload, &welcome, NULL) != ONCE_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        once_mac_init(&d->secret, once_span_of(welcome.secret, sizeof welcome.secret));
-        once_fingerprint_salt(&d->secret, once_span_of(NULL, 0), &d->salt);
-        ngx_explicit_memzero(welcome.secret, sizeof(welcome.secret));
-
-        d->welcomed = 1;
-        d->best_effort = welcome.best_effort;
-        d->state = NGX_HTTP_ONCE_READY;
-        d->backoff = NGX_HTTP_ONCE_BACKOFF_MIN;
-
-        if (d->complained) {
-            d->complained = 0;
-            d->refused = 0;
-            ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "once daemon at \"%V\" is back", &d->path);
-        }
-
-        if (d->timer.timer_set) {
-            ngx_del_timer(&d->timer);
-        }
-
-        ngx_http_once_post_write(d);
-
-        ngx_http_once_tell_waiters(d);
-
-        return NGX_OK;
-    }
-
-    call = ngx_http_once_call_find(d, frame->id);
-    if (call == NULL) {
-        return NGX_OK;  /* an extension that nobody waited for any more */
-    }
-
-    reply.result = ONCE_OK;
-    reply.err.text[0] = '\0';
+    struct once_error    err;
+    struct wire_welcome  welcome;
 
     if (frame->type == WIRE_FAILED) {
-        ngx_memzero(&reply, sizeof(reply));
-        reply.result = wire_get_failed(frame->payload, &reply.err);
-        if (reply.result == ONCE_OK) {
-            return NGX_ERROR;
+        (void) wire_get_failed(frame->payload, &err);
+
+        if (!d->refusal_logged) {
+            d->refusal_logged = 1;
+            d->down_logged = 1;
+            ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "once daemon at \"%V\" refuses the connection: %s", &d->path, err.text);
         }
 
-    } else if (frame->type != WIRE_REPLY
-               || wire_get_reply(frame->payload, &reply.arm, &reply.retry_after_ms,
-                                 &reply.record, &reply.err) != ONCE_OK)
-    {
         return NGX_ERROR;
     }
 
-    ngx_http_once_call_answered(call, &reply);
+    if (frame->type != WIRE_WELCOME || wire_get_welcome(frame->payload, &welcome, NULL) != ONCE_OK) {
+        return NGX_ERROR;
+    }
+
+    once_mac_init(&d->secret, once_span_of(welcome.secret, sizeof welcome.secret));
+    once_fingerprint_salt(&d->secret, once_span_of(NULL, 0), &d->salt);
+    ngx_explicit_memzero(welcome.secret, sizeof(welcome.secret));
+
+    d->has_secret = 1;
+    d->best_effort = welcome.best_effort;
+    d->state = NGX_HTTP_ONCE_READY;
+    d->backoff = NGX_HTTP_ONCE_BACKOFF_MIN;
+
+    if (d->down_logged) {
+        d->down_logged = 0;
+        d->refusal_logged = 0;
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "once daemon at \"%V\" is up again", &d->path);
+    }
+
+    if (d->timer.timer_set) {
+        ngx_del_timer(&d->timer);
+    }
+
+    ngx_http_once_post_write(d);
+    ngx_http_once_wake_waiters(d);
 
     return NGX_OK;
 }
 
-/* All complete frames that were read. Handlers never disconnect: they only ask more. */
+/* Handles all complete frames. Handlers make new calls, but never disconnect. */
 static ngx_int_t
-ngx_http_once_frames(ngx_http_once_daemon_t *d)
+ngx_http_once_read_frames(ngx_http_once_daemon_t *d)
 {
     size_t             used;
+    ngx_int_t          rc;
     struct wire_frame  frame;
 
     for ( ;; ) {
@@ -411,15 +113,17 @@ ngx_http_once_frames(ngx_http_once_daemon_t *d)
             break;
         }
 
-        if (ngx_http_once_frame(d, &frame) != NGX_OK) {
-            return NGX_ERROR;
+        rc = d->state == NGX_HTTP_ONCE_GREETING ? ngx_http_once_read_welcome(d, &frame)
+                                                : ngx_http_once_call_reply(d, &frame);
+        if (rc != NGX_OK) {
+            return rc;
         }
 
         d->parsed += used;
     }
 
     if (d->parsed == d->in.len) {
-        ngx_http_once_empty(&d->in);
+        ngx_http_once_buf_reset(&d->in);
         d->parsed = 0;
 
     } else if (d->parsed > NGX_HTTP_ONCE_READ_LEN) {
@@ -459,48 +163,15 @@ ngx_http_once_read_handler(ngx_event_t *ev)
 
         d->in.len += n;
 
-        if (ngx_http_once_frames(d) != NGX_OK) {
-            ngx_http_once_disconnect(d, "its answer is not understood");
+        if (ngx_http_once_read_frames(d) != NGX_OK) {
+            ngx_http_once_disconnect(d, "its frame is malformed");
             return;
         }
     }
 
     if (ngx_handle_read_event(ev, 0) != NGX_OK) {
-        ngx_http_once_disconnect(d, "no event");
+        ngx_http_once_disconnect(d, "adding an event failed");
     }
-}
-
-/* Fills the buffer with what is to be asked, as far as there is room. */
-static void
-ngx_http_once_gather(ngx_http_once_daemon_t *d)
-{
-    ngx_queue_t           *q, *next;
-    ngx_http_once_call_t  *call;
-
-    for (q = ngx_queue_head(&d->unsent);
-         q != ngx_queue_sentinel(&d->unsent) && d->out.len < NGX_HTTP_ONCE_OUT_LEN;
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        call = ngx_queue_data(q, ngx_http_once_call_t, unsent);
-
-        if (call->again_at != 0 && (ngx_msec_int_t) (call->again_at - ngx_current_msec) > 0) {
-            continue;
-        }
-
-        once_buf_add(&d->out, call->frame);
-        if (d->out.result != ONCE_OK) {
-            d->out.result = ONCE_OK;  /* it did not fit: next time */
-            return;
-        }
-
-        ngx_queue_remove(q);
-        call->is_unsent = 0;
-        call->was_sent = 1;
-        call->again_at = 0;
-    }
-
-    ngx_http_once_trace_gather(d);
 }
 
 static void
@@ -512,11 +183,11 @@ ngx_http_once_write_handler(ngx_event_t *ev)
 
     for ( ;; ) {
         if (d->sent == d->out.len) {
-            ngx_http_once_empty(&d->out);
+            ngx_http_once_buf_reset(&d->out);
             d->sent = 0;
 
             if (d->state == NGX_HTTP_ONCE_READY) {
-                ngx_http_once_gather(d);
+                ngx_http_once_calls_write(d);
             }
 
             if (d->out.len == 0) {
@@ -531,13 +202,13 @@ ngx_http_once_write_handler(ngx_event_t *ev)
         }
 
         if (n < 0 && d->state == NGX_HTTP_ONCE_GREETING) {
-            /* one that refuses has closed it already, and said why: reading tells */
+            /* a daemon that refuses us has closed the connection and sent the reason: the read handler gets it */
             d->sent = d->out.len;
             return;
         }
 
         if (n < 0) {
-            ngx_http_once_disconnect(d, "it cannot be written to");
+            ngx_http_once_disconnect(d, "writing to it failed");
             return;
         }
 
@@ -545,15 +216,15 @@ ngx_http_once_write_handler(ngx_event_t *ev)
     }
 
     if (ngx_handle_write_event(ev, 0) != NGX_OK) {
-        ngx_http_once_disconnect(d, "no event");
+        ngx_http_once_disconnect(d, "adding an event failed");
     }
 }
 
 /* ---------------------------------------------------------------- the connection */
 
-/* It is there, or it is not coming. There are waiters only while it is being greeted. */
+/* The connection is up or down. Requests wait only while it is GREETING. */
 static void
-ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d)
+ngx_http_once_wake_waiters(ngx_http_once_daemon_t *d)
 {
     ngx_queue_t             *q;
     ngx_http_once_waiter_t  *w;
@@ -570,12 +241,9 @@ ngx_http_once_tell_waiters(ngx_http_once_daemon_t *d)
 static void
 ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
 {
-    ngx_queue_t           *q, *next;
-    ngx_http_once_call_t  *call;
-
-    if (!d->complained) {
-        d->complained = 1;
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "once daemon at \"%V\" is away: %s", &d->path, why);
+    if (!d->down_logged) {
+        d->down_logged = 1;
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "once daemon at \"%V\" is down: %s", &d->path, why);
     }
 
     if (d->peer.connection != NULL) {
@@ -588,30 +256,12 @@ ngx_http_once_disconnect(ngx_http_once_daemon_t *d, const char *why)
     once_buf_clear(&d->in);
     d->sent = d->parsed = 0;
 
-    /* oldest first, as they were asked */
-    ngx_queue_init(&d->unsent);
-
-    for (q = ngx_queue_head(&d->all); q != ngx_queue_sentinel(&d->all); q = next) {
-        next = ngx_queue_next(q);
-        call = ngx_queue_data(q, ngx_http_once_call_t, all);
-        call->is_unsent = 0;
-
-        if (call->handler == NULL && !ngx_http_once_call_lasts(call)) {
-            ngx_http_once_call_free(call);
-            continue;
-        }
-
-        if (call->was_sent) {
-            (void) ngx_http_once_call_mark_again(call);
-        }
-
-        ngx_http_once_call_unsent(call);
-    }
+    ngx_http_once_calls_requeue(d);
 
     ngx_add_timer(&d->timer, d->backoff);
     d->backoff = ngx_min(d->backoff * 2, NGX_HTTP_ONCE_BACKOFF_MAX);
 
-    ngx_http_once_tell_waiters(d);
+    ngx_http_once_wake_waiters(d);
 }
 
 static void
@@ -626,15 +276,15 @@ ngx_http_once_timer_handler(ngx_event_t *ev)
         break;
 
     case NGX_HTTP_ONCE_GREETING:
-        if (ngx_http_once_due_late(&d->due, ev) != NGX_AGAIN) {
-            ngx_http_once_disconnect(d, "it does not say welcome");
+        if (ngx_http_once_deadline_late(&d->deadline, ev) != NGX_AGAIN) {
+            ngx_http_once_disconnect(d, "it did not answer the greeting in time");
         }
         break;
 
-    case NGX_HTTP_ONCE_READY:  /* something is to be asked again */
+    case NGX_HTTP_ONCE_READY:  /* calls are waiting to be repeated */
         ngx_http_once_post_write(d);
         if (!ngx_queue_empty(&d->unsent)) {
-            ngx_add_timer(&d->timer, NGX_HTTP_ONCE_AGAIN_MS);
+            ngx_add_timer(&d->timer, NGX_HTTP_ONCE_RETRY_MS);
         }
         break;
     }
@@ -646,22 +296,22 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
     ngx_int_t          rc;
     ngx_connection_t  *c;
 
-    d->tried = ngx_current_msec;
+    d->connect_tried = ngx_current_msec;
 
     ngx_memzero(&d->peer, sizeof(ngx_peer_connection_t));
     d->peer.sockaddr = (struct sockaddr *) &d->address;
     d->peer.socklen = sizeof(struct sockaddr_un);
     d->peer.name = &d->path;
     d->peer.get = ngx_event_get_peer;
-    d->quiet = *ngx_cycle->log;
-    d->quiet.log_level = NGX_LOG_STDERR;
-    d->peer.log = &d->quiet;
+    d->silent_log = *ngx_cycle->log;
+    d->silent_log.log_level = NGX_LOG_STDERR;
+    d->peer.log = &d->silent_log;
     d->peer.log_error = NGX_ERROR_ERR;
 
     rc = ngx_event_connect_peer(&d->peer);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
-        ngx_http_once_disconnect(d, "it cannot be connected");
+        ngx_http_once_disconnect(d, "connecting to it failed");
         return;
     }
 
@@ -677,7 +327,7 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
                    &(struct wire_hello){ .version = WIRE_VERSION, .name = ONCE_LIT("nginx") });
 
     d->state = NGX_HTTP_ONCE_GREETING;
-    ngx_http_once_due(&d->due, &d->timer, ngx_http_once_timer_handler, d, NGX_HTTP_ONCE_GREET_MS);
+    ngx_http_once_deadline(&d->deadline, &d->timer, ngx_http_once_timer_handler, d, NGX_HTTP_ONCE_GREET_MS);
 
     ngx_post_event(c->write, &ngx_posted_events);
 }
@@ -685,8 +335,8 @@ ngx_http_once_connect(ngx_http_once_daemon_t *d)
 ngx_int_t
 ngx_http_once_daemon_state(ngx_http_once_daemon_t *d)
 {
-    /* it may have come back since: a unix socket tells at once */
-    if (d->state == NGX_HTTP_ONCE_DOWN && ngx_current_msec - d->tried >= NGX_HTTP_ONCE_BACKOFF_MIN) {
+    /* it may be up again: connecting to a unix socket succeeds or fails at once */
+    if (d->state == NGX_HTTP_ONCE_DOWN && ngx_current_msec - d->connect_tried >= NGX_HTTP_ONCE_BACKOFF_MIN) {
         ngx_http_once_connect(d);
     }
 
@@ -703,7 +353,7 @@ ngx_http_once_daemon_wait(ngx_http_once_daemon_t *d, ngx_http_once_waiter_t *w)
 const struct once_mac *
 ngx_http_once_daemon_secret(ngx_http_once_daemon_t *d)
 {
-    return d->welcomed ? &d->secret : NULL;
+    return d->has_secret ? &d->secret : NULL;
 }
 
 ngx_uint_t
@@ -765,12 +415,12 @@ ngx_http_once_daemon_start(ngx_http_once_daemon_t *d)
     d->timer.handler = ngx_http_once_timer_handler;
     d->timer.data = d;
     d->timer.log = ngx_cycle->log;
-    d->timer.cancelable = 1;  /* it is the calls that keep a worker */
+    d->timer.cancelable = 1;  /* only calls keep a worker that quits alive */
 
     ngx_http_once_connect(d);
 }
 
-/* The worker ends. What is still to be said is said now, for a bounded time. */
+/* The worker exits: sends what is queued and reads replies, for a bounded time. */
 static void
 ngx_http_once_drain(ngx_http_once_daemon_t *d)
 {
@@ -794,14 +444,14 @@ ngx_http_once_drain(ngx_http_once_daemon_t *d)
         if (d->sent == d->out.len) {
             once_buf_clear(&d->out);
             d->sent = 0;
-            ngx_http_once_gather(d);
+            ngx_http_once_calls_write(d);
         }
 
         fd.fd = d->peer.connection->fd;
         fd.events = POLLIN | (d->out.len > 0 ? POLLOUT : 0);
 
-        /* what was busy is asked again in between */
-        if (poll(&fd, 1, (int) ngx_min(left, NGX_HTTP_ONCE_AGAIN_MS)) < 0) {
+        /* wakes up to repeat calls that the store was too busy for */
+        if (poll(&fd, 1, (int) ngx_min(left, NGX_HTTP_ONCE_RETRY_MS)) < 0) {
             if (ngx_errno == NGX_EINTR) {
                 continue;
             }
@@ -826,7 +476,7 @@ ngx_http_once_drain(ngx_http_once_daemon_t *d)
             }
 
             d->in.len += n;
-            if (ngx_http_once_frames(d) != NGX_OK) {
+            if (ngx_http_once_read_frames(d) != NGX_OK) {
                 return;
             }
         }
@@ -840,10 +490,10 @@ ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d)
     ngx_http_once_call_t  *call;
 
     if (d->all.next == NULL) {
-        return;  /* it was never started */
+        return;  /* never started */
     }
 
-    /* there are no requests any more */
+    /* all requests have ended */
     for (q = ngx_queue_head(&d->all); q != ngx_queue_sentinel(&d->all); q = ngx_queue_next(q)) {
         call = ngx_queue_data(q, ngx_http_once_call_t, all);
         call->handler = NULL;
@@ -853,7 +503,7 @@ ngx_http_once_daemon_stop(ngx_http_once_daemon_t *d)
 
     if (d->count > 0) {
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "once daemon at \"%V\" left %ui calls unanswered", &d->path, d->count);
+                      "once daemon at \"%V\" did not answer %ui calls", &d->path, d->count);
     }
 
     while (!ngx_queue_empty(&d->all)) {

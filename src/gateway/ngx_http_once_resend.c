@@ -1,33 +1,30 @@
 /*
- * ngx_http_once_resend.c - the request as it is stored with its claim, for the daemon's completer
- * (src/core/resend.h).
+ * ngx_http_once_resend.c - the request as it is stored with its claim, for the completer (src/core/http/resend.h).
  *
- * Stored are method, target, body, and of the headers only those that say what is asked: the defaults below, the
- * fingerprinted ones and those named. Credentials are never among them; that the client had
- * some is, so that the completer knows that they are missing, and whether the route says that the
- * daemon's own may stand for them: only where nginx itself has found out who the client is.
+ * It has method, target, body, and the headers that matter: the defaults below, the fingerprinted ones and those named by
+ * once_complete. Credentials are never stored, only the fact that the client sent some, and whether the
+ * daemon may use its own instead: only on routes where nginx authenticates the clients.
  */
 #include "ngx_http_once.h"
 
 #include "core/record.h"
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
-/* what ONCE_REQUEST_LEN_MAX leaves besides the headers */
+/* the part of ONCE_REQUEST_LEN_MAX that the headers leave */
 #define NGX_HTTP_ONCE_STORED_BODY_MAX  (1 << 20)
 
 static ngx_uint_t
 ngx_http_once_is_stored(ngx_http_once_ctx_t *ctx, ngx_str_t *name)
 {
-    ngx_uint_t  i;
+    size_t  i;
 
-    static ngx_str_t  defaults[] = {
-        ngx_string("Content-Type"), ngx_string("Content-Encoding"), ngx_string("Content-Language"),
-        ngx_string("Accept"), ngx_string("Accept-Language"), ngx_string("Prefer")
+    static const char  *const defaults[] = {
+        "Content-Type", "Content-Encoding", "Content-Language", "Accept", "Accept-Language", "Prefer"
     };
 
-    for (i = 0; i < sizeof(defaults) / sizeof(ngx_str_t); i++) {
-        if (defaults[i].len == name->len && ngx_strncasecmp(defaults[i].data, name->data, name->len) == 0) {
+    for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        if (ngx_http_once_is_name(name, defaults[i])) {
             return 1;
         }
     }
@@ -39,46 +36,83 @@ ngx_http_once_is_stored(ngx_http_once_ctx_t *ctx, ngx_str_t *name)
 static void
 ngx_http_once_stored_headers(ngx_http_once_ctx_t *ctx, struct once_buf *lines, bool *credentials)
 {
-    once_span         name;
-    ngx_uint_t        i;
-    ngx_list_part_t  *part = &ctx->request->headers_in.headers.part;
-    ngx_table_elt_t  *h = part->elts;
+    once_span                name;
+    ngx_table_elt_t         *h;
+    ngx_http_once_cursor_t   at = { &ctx->request->headers_in.headers.part, 0 };
 
-    for (i = 0; /* void */; i++) {
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
+    while ((h = ngx_http_once_next_header(&at)) != NULL) {
+        name = once_span_of(h->key.data, h->key.len);
 
-        name = once_span_of(h[i].key.data, h[i].key.len);
-
-        if (once_header_is_secret(name) || ngx_http_once_is_listed(&h[i].key, ctx->conf->credentials)) {
+        if (once_header_is_secret(name) || ngx_http_once_is_listed(&h->key, ctx->conf->credentials)) {
             *credentials = true;
 
-        } else if (!once_header_is_of_one_hop(name) && ngx_http_once_is_stored(ctx, &h[i].key)) {
-            once_buf_add(lines, name);
-            once_buf_add(lines, ONCE_LIT(": "));
-            once_buf_add(lines, once_span_of(h[i].value.data, h[i].value.len));
-            once_buf_add(lines, ONCE_LIT("\r\n"));
+        } else if (!once_header_is_of_one_hop(name) && ngx_http_once_is_stored(ctx, &h->key)) {
+            ngx_http_once_add_line(lines, &h->key, &h->value);
         }
     }
 }
 
+/* The policy for answers: final statuses, replayed headers, size. */
 static void
-ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
+ngx_http_once_add_stored_policy(ngx_http_once_ctx_t *ctx, struct once_resend *resend, struct once_buf *kept)
 {
-    void                *mapped, *copied;
-    once_span            body;
-    ngx_int_t            rc;
-    ngx_str_t           *names;
-    ngx_uint_t           i;
+    ngx_str_t   *names = ctx->conf->replay_headers->elts;
+    ngx_uint_t   i;
+
+    resend->max_response = ctx->conf->max_response;
+
+    for (i = 0; i < NGX_HTTP_ONCE_HTTP_STATUS_MAX; i++) {
+        if (ctx->conf->final[i]) {
+            resend->final[i / 8] |= 1 << (i % 8);
+        }
+    }
+
+    for (i = 0; i < ctx->conf->replay_headers->nelts; i++) {
+        once_buf_add(kept, once_span_of(names[i].data, names[i].len));
+        once_buf_add_byte(kept, '\n');
+    }
+
+    resend->kept = once_buf_span(kept);
+}
+
+/* Adds body and probe target, and encodes all of it. */
+static void
+ngx_http_once_put_stored_request(ngx_http_once_ctx_t *ctx, struct once_resend *resend, struct once_buf *out)
+{
+    void       *mapped, *copied;
+    once_span   body;
+    ngx_int_t   rc;
+    ngx_str_t   probe;
+
+    rc = ngx_http_once_map_body(ctx->request, &body, &mapped, &copied);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_once_probe_target(ctx, &probe);
+    }
+
+    if (rc == NGX_OK) {
+        resend->probe = once_span_of(probe.data, probe.len);
+        resend->partial = probe.len > 0 && body.len > NGX_HTTP_ONCE_STORED_BODY_MAX;
+
+        if (!resend->partial) {  /* without its body a request cannot be sent again, but it can be probed */
+            resend->body = body;
+        }
+
+        once_resend_put(out, resend);
+
+    } else {
+        out->result = rc == NGX_DECLINED ? ONCE_INVALID : ONCE_NO_MEMORY;
+    }
+
+    ngx_http_once_release_body(&body, mapped, copied);
+}
+
+static void
+ngx_http_once_make_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
+{
+    const char          *fault;
     struct once_buf      lines, kept;
     struct once_error    err;
-    ngx_str_t            probe;
     struct once_resend   resend, check;
     ngx_http_request_t  *r = ctx->request;
 
@@ -89,92 +123,51 @@ ngx_http_once_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *out)
     resend.upstream = once_span_of(ctx->conf->complete.data, ctx->conf->complete.len);
     resend.method = once_span_of(r->method_name.data, r->method_name.len);
     resend.target = once_span_of(r->unparsed_uri.data, r->unparsed_uri.len);
-    resend.max_response = ctx->conf->max_response;
     resend.identity = ctx->conf->complete_identity;
     ngx_http_once_stored_headers(ctx, &lines, &resend.needs_identity);
-    ngx_http_once_trace_store(ctx, &lines);
-
-    for (i = 0; i < NGX_HTTP_ONCE_STATUS_MAX; i++) {
-        if (ctx->conf->final[i]) {
-            resend.final[i / 8] |= 1 << (i % 8);
-        }
-    }
-
-    names = ctx->conf->replay_headers->elts;
-
-    for (i = 0; i < ctx->conf->replay_headers->nelts; i++) {
-        once_buf_add(&kept, once_span_of(names[i].data, names[i].len));
-        once_buf_add_byte(&kept, '\n');
-    }
-
+    ngx_http_once_trace_add_line(ctx, &lines);
     resend.headers = once_buf_span(&lines);
-    resend.kept = once_buf_span(&kept);
+    ngx_http_once_add_stored_policy(ctx, &resend, &kept);
 
-    rc = ngx_http_once_whole_body(r, &resend.body, &mapped, &copied);
+    ngx_http_once_put_stored_request(ctx, &resend, out);
 
-    if (rc == NGX_OK) {
-        rc = ngx_http_once_probe_target(ctx, &probe);
-    }
-
-    if (rc != NGX_OK) {
-        out->result = rc == NGX_DECLINED ? ONCE_INVALID : ONCE_NO_MEMORY;
-
-    } else {
-        resend.probe = once_span_of(probe.data, probe.len);
-        body = resend.body;
-        resend.partial = probe.len > 0 && body.len > NGX_HTTP_ONCE_STORED_BODY_MAX;
-
-        if (resend.partial) {  /* to be asked about, it does not need to be sent */
-            resend.body = once_span_of(NULL, 0);
-        }
-
-        once_resend_put(out, &resend);
-        resend.body = body;
-    }
-
-    /* what could not be read again is not worth storing */
     if (lines.result != ONCE_OK || kept.result != ONCE_OK) {
         out->result = ONCE_LIMIT;
     }
 
-    if (out->result == ONCE_OK && once_resend_get(once_buf_span(out), &check, &err) != ONCE_OK) {
-        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "once: a request is not stored: %s", err.text);
-        out->result = ONCE_INVALID;
+    fault = out->result == ONCE_LIMIT ? "it is too large"
+          : out->result == ONCE_INVALID ? "a variable of once_probe is empty"
+          : out->result != ONCE_OK ? "no memory"
+          /* check that the completer can decode it */
+          : once_resend_get(once_buf_span(out), &check, &err) != ONCE_OK ? err.text : NULL;
 
-    } else if (out->result != ONCE_OK) {
+    if (fault != NULL) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: a request is not stored, nobody but its client can complete it: %s",
-                      out->result == ONCE_LIMIT ? "it is too large"
-                      : out->result == ONCE_INVALID ? "a variable of once_probe is empty" : "no memory");
-    }
-
-    if (out->result != ONCE_OK) {
+                      "once: a request is not stored, so the daemon cannot complete it: %s", fault);
         once_buf_clear(out);
     }
 
-    ngx_http_once_unmap_body(&resend.body, mapped, copied);
     once_buf_release(&lines);
     once_buf_release(&kept);
 }
 
-/* Policy and request of a claim whose tenant and key are there. */
 void
-ngx_http_once_claim_request(ngx_http_once_ctx_t *ctx, struct once_buf *stored, struct once_claim *claim)
+ngx_http_once_set_stored_request(ngx_http_once_ctx_t *ctx, struct once_buf *stored, struct once_claim *claim)
 {
     ctx->takeover = ctx->conf->takeover;
 
-    if (ctx->takeover == ONCE_TAKEOVER_COMPLETER) {  /* where to ask may name the record */
+    if (ctx->takeover == ONCE_TAKEOVER_COMPLETER) {  /* variables of once_probe may need the record's id */
         once_record_id(ngx_http_once_daemon_secret(ctx->conf->daemon), claim->tenant, claim->key, ctx->grant.record);
-        ctx->named = 1;
+        ctx->record_known = 1;
     }
 
     if (ctx->conf->complete.len > 0) {
-        ngx_http_once_stored_request(ctx, stored);
+        ngx_http_once_make_stored_request(ctx, stored);
         claim->request = once_buf_span(stored);
     }
 
     if (ctx->takeover == ONCE_TAKEOVER_COMPLETER && stored->len == 0) {
-        ctx->takeover = ONCE_TAKEOVER_ESCALATE;  /* nobody would find it, nor know where to ask */
+        ctx->takeover = ONCE_TAKEOVER_ESCALATE;  /* without a stored request the completer cannot probe */
     }
 
     claim->takeover = ctx->takeover;

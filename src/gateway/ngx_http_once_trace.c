@@ -1,14 +1,13 @@
 /*
- * ngx_http_once_trace.c - whose trace a request is part of, and its spans.
+ * ngx_http_once_trace.c - the trace context of a request, and its spans.
  *
- * Model:      with once_trace a request with a key is part of a trace: its client's, where that sent a traceparent, else a
- *             new one, which is sampled by chance. Of one that is sampled four spans are kept while it is
- *             worked on - the request, and in it claim, upstream, finish - and told to the daemon in one frame when
- *             it is over; the daemon exports them. The daemon adds the wait of a claim itself.
- *             The upstream is sent a traceparent of its own span. Claim and finish tell the daemon the trace before
- *             the call, for its log.
- * Invariants: Nothing of this fails or delays a request: what there is no room for is dropped and counted.
- *             Where once_trace is off nothing is read, made or sent, and calls are the same bytes as ever.
+ * Model:      with once_trace, a request with a key continues its client's trace (traceparent), or starts a new one that
+ *             is sampled at random. A sampled request has four spans: the request, and in it claim, upstream and finish.
+ *             When it ends, one frame reports them to the daemon, which exports them and adds the wait
+ *             of a claim. The upstream gets a traceparent with the id of its span. A CONTEXT frame before claim and
+ *             finish tells the daemon the trace, for its log.
+ * Invariants: tracing never fails or delays a request: what does not fit is dropped and counted.
+ *             With once_trace off nothing is read, made or sent.
  */
 #include "ngx_http_once_daemon.h"
 
@@ -16,23 +15,18 @@
 
 #include <time.h>
 
-/* the same as a call's own frames may fill before spans are put behind them */
-#define NGX_HTTP_ONCE_ROOM  (1 << 20)
-
 struct ngx_http_once_trace_s {
     struct once_trace          own;      /* the request's span */
-    struct once_trace_report   report;   /* its spans; the first is the request's */
-    struct once_trace_span    *open;     /* the one under way, but for the first */
-    ngx_uint_t                 begun;    /* here: what the client sent was none */
+    struct once_trace_report   report;   /* all spans; the first is the request's */
+    struct once_trace_span    *open;     /* the current span below the request's */
+    ngx_uint_t                 started_here; /* the client sent no valid traceparent */
 };
 
-/* The call that is about to be made. */
+/* the context of the next call */
 static struct {
     const void                *data;
     struct wire_context        context;
 }  ngx_http_once_pending;
-
-static ngx_str_t  ngx_http_once_parent_name = ngx_string("traceparent");
 
 /* ---------------------------------------------------------------- the directive */
 
@@ -57,8 +51,8 @@ ngx_http_once_set_trace(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                                  : ngx_atofp(value[1].data, value[1].len, 6);
 
     if (share < 0 || share > (ngx_int_t) NGX_HTTP_ONCE_TRACE_ALL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" of \"once_trace\": it is off, on, or a share "
-                           "of requests from 0 to 1 with up to 6 places", &value[1]);
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" of \"once_trace\": must be off, on, or a share "
+                           "of requests from 0 to 1 with at most 6 decimals", &value[1]);
         return NGX_CONF_ERROR;
     }
 
@@ -72,9 +66,7 @@ static void
 ngx_http_once_set_traceparent(ngx_http_request_t *r, const struct once_trace *trace)
 {
     u_char           *text;
-    ngx_uint_t        i;
-    ngx_list_part_t  *part = &r->headers_in.headers.part;
-    ngx_table_elt_t  *h = part->elts;
+    ngx_table_elt_t  *h;
 
     text = ngx_pnalloc(r->pool, ONCE_TRACEPARENT_LEN + 1);
     if (text == NULL) {
@@ -83,38 +75,19 @@ ngx_http_once_set_traceparent(ngx_http_request_t *r, const struct once_trace *tr
 
     once_trace_format(trace, (char *) text);
 
-    for (i = 0; /* void */; i++) {
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == ngx_http_once_parent_name.len
-            && ngx_strncasecmp(h[i].key.data, ngx_http_once_parent_name.data, h[i].key.len) == 0)
-        {
-            h[i].value.data = text;
-            h[i].value.len = ONCE_TRACEPARENT_LEN;
+    if (ngx_http_once_find_header(&r->headers_in.headers, "traceparent", &h) == 0) {
+        h = ngx_http_once_push_header(&r->headers_in.headers);
+        if (h == NULL) {
             return;
         }
+
+        ngx_str_set(&h->key, "traceparent");
+        h->lowcase_key = h->key.data;
+        h->hash = ngx_hash_key(h->key.data, h->key.len);
     }
 
-    h = ngx_list_push(&r->headers_in.headers);
-    if (h == NULL) {
-        return;
-    }
-
-    h->key = ngx_http_once_parent_name;
-    h->lowcase_key = ngx_http_once_parent_name.data;
-    h->hash = ngx_hash_key(ngx_http_once_parent_name.data, ngx_http_once_parent_name.len);
     h->value.data = text;
     h->value.len = ONCE_TRACEPARENT_LEN;
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
 }
 
 /* ---------------------------------------------------------------- a request's spans */
@@ -128,13 +101,13 @@ ngx_http_once_wall_ns(void)
     return (uint64_t) t.tv_sec * 1000000000 + (uint64_t) t.tv_nsec;
 }
 
-/* The client's trace, or a new one. */
+/* Continues the client's trace, or starts a new one. */
 static ngx_int_t
-ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trace)
+ngx_http_once_trace_start(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trace)
 {
     uint8_t              random[32];
     uint32_t             chance;
-    ngx_str_t            value;
+    ngx_table_elt_t     *parent;
     ngx_http_request_t  *r = ctx->request;
 
     static ngx_str_t  context[] = { ngx_string("traceparent"), ngx_string("tracestate") };
@@ -143,8 +116,8 @@ ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trac
         return NGX_ERROR;
     }
 
-    if (ngx_http_once_find_header(r, &ngx_http_once_parent_name, &value) == 1
-        && once_trace_parse(once_span_of(value.data, value.len), &trace->own))
+    if (ngx_http_once_find_header(&r->headers_in.headers, "traceparent", &parent) == 1
+        && once_trace_parse(once_span_of(parent->value.data, parent->value.len), &trace->own))
     {
         ngx_memcpy(trace->report.spans[0].parent, trace->own.span, 8);
         once_trace_name_span(trace->own.span, random);
@@ -156,7 +129,7 @@ ngx_http_once_trace_choose(ngx_http_once_ctx_t *ctx, ngx_http_once_trace_t *trac
     }
 
     ngx_memcpy(&chance, random + 24, sizeof(chance));
-    trace->begun = 1;
+    trace->started_here = 1;
     once_trace_begin(&trace->own, random, chance % NGX_HTTP_ONCE_TRACE_ALL < ctx->conf->trace);
 
     return NGX_OK;
@@ -169,12 +142,12 @@ ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx)
     ngx_http_once_trace_t   *trace;
     struct once_trace_span  *span;
 
-    if (ctx->conf->trace == NGX_HTTP_ONCE_TRACE_OFF || ctx->observed) {
+    if (ctx->conf->trace == NGX_HTTP_ONCE_TRACE_OFF || ngx_http_once_is_observing(ctx)) {
         return;
     }
 
     trace = ngx_pcalloc(r->pool, sizeof(ngx_http_once_trace_t));
-    if (trace == NULL || ngx_http_once_trace_choose(ctx, trace) != NGX_OK) {
+    if (trace == NULL || ngx_http_once_trace_start(ctx, trace) != NGX_OK) {
         return;
     }
 
@@ -191,7 +164,7 @@ ngx_http_once_trace_begin(ngx_http_once_ctx_t *ctx)
 }
 
 static void
-ngx_http_once_trace_close(ngx_http_once_ctx_t *ctx, uint64_t now)
+ngx_http_once_trace_close_span(ngx_http_once_ctx_t *ctx, uint64_t now)
 {
     struct once_trace_span  *span = ctx->trace->open;
 
@@ -203,8 +176,8 @@ ngx_http_once_trace_close(ngx_http_once_ctx_t *ctx, uint64_t now)
     ctx->trace->open = NULL;
 
     if (span->name == ONCE_TRACE_UPSTREAM) {
-        span->status = ctx->status;
-        span->failed = ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->status >= 500;
+        span->status = ctx->answer_status;
+        span->failed = ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->answer_status >= 500;
     }
 }
 
@@ -225,10 +198,10 @@ ngx_http_once_trace_step(ngx_http_once_ctx_t *ctx, ngx_uint_t name)
     report = &trace->report;
     child = trace->own;
     now = trace->own.sampled ? ngx_http_once_wall_ns() : 0;
-    ngx_http_once_trace_close(ctx, now);
+    ngx_http_once_trace_close_span(ctx, now);
 
     if (trace->own.sampled && report->count > 0 && report->spans[report->count - 1].name == name) {
-        trace->open = &report->spans[report->count - 1];  /* the store is asked once more */
+        trace->open = &report->spans[report->count - 1];  /* the outcome is stored a second time */
         ngx_memcpy(child.span, trace->open->id, sizeof(child.span));
 
     } else if (trace->own.sampled && report->count < ONCE_TRACE_SPANS_MAX
@@ -244,7 +217,7 @@ ngx_http_once_trace_step(ngx_http_once_ctx_t *ctx, ngx_uint_t name)
     }
 
     if (name == ONCE_TRACE_UPSTREAM) {
-        if (trace->own.sampled || trace->begun) {
+        if (trace->own.sampled || trace->started_here) {
             ngx_http_once_set_traceparent(ctx->request, &child);
         }
         return;
@@ -266,7 +239,7 @@ ngx_http_once_trace_answered(ngx_http_once_ctx_t *ctx, const ngx_http_once_reply
 
     span->arm = reply->result == ONCE_OK ? reply->arm : ONCE_ARM_NONE;
     span->failed = reply->result != ONCE_OK;
-    ngx_http_once_trace_close(ctx, ngx_http_once_wall_ns());
+    ngx_http_once_trace_close_span(ctx, ngx_http_once_wall_ns());
 }
 
 void
@@ -288,7 +261,7 @@ ngx_http_once_trace_end(ngx_http_once_ctx_t *ctx)
     }
 
     now = ngx_http_once_wall_ns();
-    ngx_http_once_trace_close(ctx, now);
+    ngx_http_once_trace_close_span(ctx, now);
 
     report = &trace->report;
     span = &report->spans[0];
@@ -331,7 +304,7 @@ ngx_http_once_trace_context(struct once_buf *frame, uint32_t id, const void *dat
 }
 
 once_span
-ngx_http_once_trace_skip(once_span frame)
+ngx_http_once_trace_skip_context(once_span frame)
 {
     size_t             used;
     struct wire_frame  first;
@@ -344,16 +317,16 @@ ngx_http_once_trace_skip(once_span frame)
 }
 
 void
-ngx_http_once_trace_gather(ngx_http_once_daemon_t *d)
+ngx_http_once_trace_write(ngx_http_once_daemon_t *d)
 {
-    if (d->spans.len == 0 || d->out.len >= NGX_HTTP_ONCE_ROOM) {
+    if (d->spans.len == 0 || d->out.len >= NGX_HTTP_ONCE_OUT_LEN) {
         return;
     }
 
     once_buf_add(&d->out, once_buf_span(&d->spans));
 
     if (d->out.result != ONCE_OK) {
-        d->out.result = ONCE_OK;  /* it did not fit: next time */
+        d->out.result = ONCE_OK;  /* no room: next time */
         return;
     }
 
@@ -361,7 +334,7 @@ ngx_http_once_trace_gather(ngx_http_once_daemon_t *d)
 }
 
 void
-ngx_http_once_trace_store(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
+ngx_http_once_trace_add_line(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
 {
     char               text[ONCE_TRACEPARENT_LEN + 1];
     struct once_trace  there;
@@ -376,28 +349,8 @@ ngx_http_once_trace_store(ngx_http_once_ctx_t *ctx, struct once_buf *lines)
     once_buf_add(lines, ONCE_LIT("\r\n"));
 }
 
-/* ---------------------------------------------------------------- the variable */
-
-ngx_int_t
-ngx_http_once_trace_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+const uint8_t *
+ngx_http_once_trace_id(const ngx_http_once_ctx_t *ctx)
 {
-    ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r->main);
-
-    v->not_found = 1;
-
-    if (ctx == NULL || ctx->trace == NULL) {
-        return NGX_OK;
-    }
-
-    v->data = ngx_pnalloc(r->pool, 32);
-    if (v->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    v->len = ngx_hex_dump(v->data, ctx->trace->own.trace, 16) - v->data;
-    v->valid = 1;
-    v->no_cacheable = 1;
-    v->not_found = 0;
-
-    return NGX_OK;
+    return ctx->trace != NULL ? ctx->trace->own.trace : NULL;
 }

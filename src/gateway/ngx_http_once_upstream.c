@@ -1,18 +1,18 @@
 /*
- * ngx_http_once_upstream.c - the upstream of a claimed request: one try, and whether its answer is one, and whole.
+ * ngx_http_once_upstream.c - the upstream of a claimed request: it is tried once, and its answer is checked.
  *
- * Model:      every upstream's peers are chosen through us. For a request that is claimed, nginx gets a configuration of its own then: no
- *             other try, no end with the client, no error pages instead of answers. What its protocol lets nginx take for an answer is
- *             looked at once more.
- * Invariants: UPSTREAM-1 nginx sends a claimed request to one upstream server only, whatever is configured.
+ * Model:      the module replaces the function that chooses an upstream's peers. For a claimed request it
+ *             changes a copy of the upstream's configuration: one try, no abort with the client, no error pages instead of
+ *             answers. Then it checks answers that nginx accepts too easily.
+ * Invariants: UPSTREAM-1 nginx sends a claimed request to one upstream server only, whatever is configured (FACT-1).
  * Not here:   what becomes of the answer (ngx_http_once_capture.c).
  */
 #include "ngx_http_once.h"
 
 /* ---------------------------------------------------------------- one try upstream */
 
-/* nginx takes the first head for the answer.  100, 102 and 103 are none, what follows them is; 101 stays one, and a
- * bad one.  They are not passed on (K4).  As many may come as fit into proxy_buffer_size. */
+/* Skips 100, 102 and 103, which nginx takes for the final answer. They are not passed on (K4). Their number is bounded by
+ * proxy_buffer_size. 101 counts as an answer, and is refused later. */
 static ngx_int_t
 ngx_http_once_process_header(ngx_http_request_t *r)
 {
@@ -23,7 +23,7 @@ ngx_http_once_process_header(ngx_http_request_t *r)
     for ( ;; ) {
         rc = ctx->process_header(r);
 
-        if (u->process_header != ngx_http_once_process_header) {  /* the status line was read: the fields */
+        if (u->process_header != ngx_http_once_process_header) {  /* after the status line */
             ctx->process_header = u->process_header;
             u->process_header = ngx_http_once_process_header;
         }
@@ -34,11 +34,11 @@ ngx_http_once_process_header(ngx_http_request_t *r)
             return rc;
         }
 
-        /* as before a first try, but what was read stays */
+        /* resets the parser as for a first try, but keeps the bytes already read */
         ngx_memzero(&u->headers_in, sizeof(ngx_http_upstream_headers_in_t));
         u->headers_in.content_length_n = -1;
         u->headers_in.last_modified_time = -1;
-        u->keepalive = 0;  /* a length of 0 in that head said that all was read */
+        u->keepalive = 0;  /* an interim answer has length 0, after which nginx would take the connection for idle */
         u->upgrade = 0;
         u->state->status = 0;
 
@@ -54,10 +54,10 @@ ngx_http_once_process_header(ngx_http_request_t *r)
     }
 }
 
-/* Before the first try: this request's upstream is not tried twice, does not end with its
- * client, and its errors are not replaced. */
+/* Before the first try: no second try, no abort if the client closes, no error pages instead of the upstream's
+ * errors. */
 static ngx_int_t
-ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
+ngx_http_once_limit_upstream(ngx_http_once_ctx_t *ctx)
 {
     ngx_http_request_t        *r = ctx->request;
     ngx_http_upstream_t       *u = r->upstream;
@@ -78,7 +78,10 @@ ngx_http_once_guard_upstream(ngx_http_once_ctx_t *ctx)
     conf->ignore_client_abort = 1;
     conf->intercept_errors = 0;
     u->conf = conf;
-    ctx->guarded = 1;
+
+    if (ctx->upstream == NGX_HTTP_ONCE_UNLIMITED) {
+        ctx->upstream = NGX_HTTP_ONCE_ONE_TRY;
+    }
 
     if (u->schema.len >= 4 && ngx_strncmp(u->schema.data, "http", 4) == 0) {
         ctx->process_header = u->process_header;
@@ -114,8 +117,12 @@ ngx_http_once_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
 
     ctx = ngx_http_once_get_ctx(r);
 
+    if (ctx != NULL && ngx_http_once_check_state(ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD) {
-        if (ngx_http_once_guard_upstream(ctx) != NGX_OK) {
+        if (ngx_http_once_limit_upstream(ctx) != NGX_OK) {
             return NGX_ERROR;
         }
 
@@ -126,7 +133,7 @@ ngx_http_once_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
 }
 
 ngx_int_t
-ngx_http_once_watch_upstreams(ngx_conf_t *cf)
+ngx_http_once_hook_upstreams(ngx_conf_t *cf)
 {
     ngx_uint_t                       i;
     ngx_http_once_upstream_t        *known;
@@ -156,13 +163,17 @@ ngx_http_once_watch_upstreams(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-/* An upstream that a variable names has peers of its own, or none until it is resolved: it is
- * guarded when the content handler is back. Until that returns, nginx holds the request. */
+/* An upstream named by a variable has no peers, or other ones, before it is resolved: it is limited after the content
+ * handler returned; the request stays valid meanwhile. */
 static ngx_int_t
 ngx_http_once_content_handler(ngx_http_request_t *r)
 {
     ngx_int_t             rc;
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
+
+    if (ngx_http_once_check_state(ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
     rc = ctx->content_handler(r);
 
@@ -173,20 +184,20 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
     ctx = ngx_http_once_get_ctx(r);
 
     if (ctx != NULL && ctx->state == NGX_HTTP_ONCE_HELD && ctx->capture == NGX_HTTP_ONCE_NOTHING
-        && !ctx->guarded && ngx_http_once_guard_upstream(ctx) != NGX_OK)
+        && ctx->upstream == NGX_HTTP_ONCE_UNLIMITED && ngx_http_once_limit_upstream(ctx) != NGX_OK)
     {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: no memory to guard an upstream");
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: no memory to limit an upstream to one try");
     }
 
     return rc;
 }
 
 void
-ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
+ngx_http_once_limit_to_one_try(ngx_http_once_ctx_t *ctx)
 {
     ngx_http_request_t  *r = ctx->request;
 
-    ctx->guarded = 0;  /* after an error_page the upstream is another */
+    ctx->upstream = NGX_HTTP_ONCE_UNLIMITED;  /* after an error_page it is another upstream */
 
     if (r->content_handler != NULL && r->content_handler != ngx_http_once_content_handler) {
         ctx->content_handler = r->content_handler;
@@ -196,9 +207,9 @@ ngx_http_once_guard(ngx_http_once_ctx_t *ctx)
 
 /* ---------------------------------------------------------------- its answer */
 
-/* Is the end of the upstream's answer marked, so that a broken one can be told from a whole one? */
+/* Does the upstream's answer have a marked end, so that a truncated one can be recognised? */
 ngx_uint_t
-ngx_http_once_end_is_certain(ngx_http_request_t *r)
+ngx_http_once_end_is_marked(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u = r->upstream;
 
@@ -212,45 +223,28 @@ ngx_http_once_end_is_certain(ngx_http_request_t *r)
                                   || ngx_strncmp(u->schema.data, "grpc", 4) == 0);
 }
 
-/* Is it one answer, with a status that ends the exchange? nginx takes 1xx for one, and anything
- * without a status line for HTTP/0.9. */
+/* Checks that the status is final (nginx accepts 1xx, and takes an answer without a status line for HTTP/0.9), and that there is
+ * one length. */
 ngx_uint_t
-ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx)
+ngx_http_once_is_valid_answer(ngx_http_once_ctx_t *ctx)
 {
-    ngx_uint_t            i, lengths = 0;
-    ngx_list_part_t      *part;
-    ngx_table_elt_t      *h;
+    ngx_uint_t            lengths;
+    ngx_table_elt_t      *first;
     ngx_http_request_t   *r = ctx->request;
     ngx_http_upstream_t  *u = r->upstream;
 
     r->http_version = ctx->http_version;
 
     if (u->headers_in.status_n < 200 || u->headers_in.status_n != r->headers_out.status) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has status %ui",
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has the invalid status %ui",
                       u->headers_in.status_n);
         return 0;
     }
 
-    part = &u->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */; i++) {
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                break;
-            }
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == 14 && ngx_strncasecmp(h[i].key.data, (u_char *) "Content-Length", 14) == 0) {
-            lengths++;
-        }
-    }
+    lengths = ngx_http_once_find_header(&u->headers_in.headers, "Content-Length", &first);
 
     if (lengths > 1) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %ui lengths", lengths);
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "once: the upstream's answer has %ui Content-Length fields", lengths);
         return 0;
     }
 
@@ -258,24 +252,24 @@ ngx_http_once_is_answer(ngx_http_once_ctx_t *ctx)
 }
 
 /*
- * Did an answer come whole that nginx takes for one? Of HTTP it is sure. A FastCGI server that closes the connection before it
- * said the end is to nginx as good as one that did, unless the connection was to be kept; and so is one that sends less than it announced.
+ * nginx checks that HTTP answers are complete. It does not for FastCGI, unless the connection is kept alive: the
+ * server may close the connection before the end record, or send fewer bytes than it announced.
  */
 static ngx_uint_t
-ngx_http_once_is_whole(ngx_http_once_ctx_t *ctx)
+ngx_http_once_is_complete(ngx_http_once_ctx_t *ctx)
 {
     size_t                     have = ctx->withheld.file != NULL ? ctx->withheld.len : ctx->withheld.memory.len;
     ngx_http_request_t        *r = ctx->request;
     ngx_http_upstream_t       *u = r->upstream;
 
-    if (ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->dropped || r->header_only || u->schema.len < 4
+    if (ctx->capture != NGX_HTTP_ONCE_OUTCOME || ctx->keep != NGX_HTTP_ONCE_KEEP || r->header_only || u->schema.len < 4
         || u->headers_in.status_n == NGX_HTTP_NO_CONTENT || u->headers_in.status_n == NGX_HTTP_NOT_MODIFIED
         || ngx_strncmp(u->schema.data, "http", 4) == 0)
     {
         return 1;
     }
 
-    /* a filter before ours that changes the length takes it out of the answer's header */
+    /* a filter that changes the length removes it from the header */
     if (u->headers_in.content_length_n >= 0 && r->headers_out.content_length_n == u->headers_in.content_length_n
         && (off_t) have != u->headers_in.content_length_n)
     {
@@ -293,12 +287,11 @@ ngx_http_once_is_whole(ngx_http_once_ctx_t *ctx)
 }
 
 /*
- * The upstream is done, well (0) or not. An answer that nginx cannot read any further
- * (NGX_ERROR: bad chunks) would end the client's connection without a word; blocked, the
- * request stays until the failure is stored and told.
+ * The upstream has finished, with NGX_OK or an error. On NGX_ERROR (invalid chunks, for example) nginx would close the
+ * client's connection without an answer: r->blocked keeps the request until the failure is stored and answered.
  */
 void
-ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
+ngx_http_once_upstream_finished(ngx_http_request_t *r, ngx_int_t rc)
 {
     ngx_http_once_ctx_t  *ctx = ngx_http_once_get_ctx(r);
 
@@ -306,22 +299,18 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
         return;
     }
 
-    if (rc == NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD && !ngx_http_once_is_whole(ctx)) {
-        ctx->failed = 1;
-        ctx->status = NGX_HTTP_BAD_GATEWAY;
+    if (rc != NGX_OK || (ctx->state == NGX_HTTP_ONCE_HELD && !ngx_http_once_is_complete(ctx))) {
+        ctx->end = NGX_HTTP_ONCE_TRUNCATED;
     }
 
-    if (rc != NGX_OK) {
-        ctx->failed = 1;
+    if (ctx->end == NGX_HTTP_ONCE_TRUNCATED && ctx->state == NGX_HTTP_ONCE_HELD) {
+        ctx->answer_status = rc == NGX_HTTP_GATEWAY_TIME_OUT ? rc : NGX_HTTP_BAD_GATEWAY;
     }
 
-    if (rc != NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD) {
-        ctx->status = rc == NGX_HTTP_GATEWAY_TIME_OUT ? rc : NGX_HTTP_BAD_GATEWAY;
-    }
-
-    if (rc == NGX_ERROR && ctx->state == NGX_HTTP_ONCE_HELD && !r->connection->error) {
-        ctx->capture = NGX_HTTP_ONCE_FAILURE;
-        ctx->ended = 1;
+    if (rc == NGX_ERROR && ngx_http_once_check_state(ctx) == NGX_OK && ctx->state == NGX_HTTP_ONCE_HELD
+        && !r->connection->error)
+    {
+        ngx_http_once_set_capture(ctx, NGX_HTTP_ONCE_FAILURE);
 
         if (ngx_http_once_store_outcome(ctx) == NGX_OK) {
             r->main->blocked++;
@@ -334,10 +323,9 @@ ngx_http_once_upstream_ended(ngx_http_request_t *r, ngx_int_t rc)
     }
 }
 
-/* Did the upstream say that it is done, and that nginx is to answer with content of its own
- * (X-Accel-Redirect)? Not where that would be another upstream: a claimed request goes to one. */
+/* Not if the redirect leads to another upstream: a claimed request is sent to one only. */
 ngx_uint_t
-ngx_http_once_is_handed(ngx_http_request_t *r)
+ngx_http_once_is_accel_redirect(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u = r->upstream;
 

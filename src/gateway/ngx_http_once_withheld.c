@@ -1,10 +1,10 @@
 /*
- * ngx_http_once_withheld.c - the bytes of an answer for as long as it is withheld.
+ * ngx_http_once_withheld.c - the bytes of a withheld answer.
  *
- * Model:      in memory up to the location's limit; a longer answer is in a temporary file whose name is gone, as
- *             nginx does it with what does not fit its buffers. So neither a slow upstream nor a slow client makes a worker
- *             hold much. Who reads it maps the file: it is one piece of memory either way.
- * Invariants: what was taken in stays whole: where there is no room for more, the bytes before are as they were.
+ * Model:      in memory up to the location's limit; a longer answer goes to an unlinked temporary file, as in nginx's
+ *             own buffering. So a slow upstream or client costs little memory. Readers map the file, and get one piece
+ *             of memory either way.
+ * Invariants: an append that fails leaves the bytes before it unchanged.
  * Not here:   when an answer is complete, and what becomes of it (ngx_http_once_capture.c).
  */
 #include "ngx_http_once.h"
@@ -19,9 +19,9 @@ ngx_http_once_withhold_begin(ngx_http_once_ctx_t *ctx)
     once_buf_init(&ctx->withheld.memory, ctx->conf->response_memory);
 }
 
-/* From memory into a file. */
+/* From memory to a file. */
 static ngx_int_t
-ngx_http_once_spill(ngx_http_once_ctx_t *ctx)
+ngx_http_once_move_to_file(ngx_http_once_ctx_t *ctx)
 {
     ngx_file_t                *file;
     ngx_http_request_t        *r = ctx->request;
@@ -38,7 +38,7 @@ ngx_http_once_spill(ngx_http_once_ctx_t *ctx)
     file->fd = NGX_INVALID_FILE;
     file->log = r->connection->log;
 
-    /* neither to stay nor to be seen: it is closed with the pool, and gone then */
+    /* unlinked at once, closed with the pool */
     if (ngx_create_temp_file(file, clcf->client_body_temp_path, r->pool, 0, 0, 0) != NGX_OK) {
         return NGX_ERROR;
     }
@@ -69,11 +69,11 @@ ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len)
         return w->memory.result == ONCE_OK ? NGX_OK : NGX_ERROR;
     }
 
-    if ((w->file == NULL && ngx_http_once_spill(ctx) != NGX_OK)
+    if ((w->file == NULL && ngx_http_once_move_to_file(ctx) != NGX_OK)
         || ngx_write_file(w->file, bytes, len, w->len) == NGX_ERROR)
     {
         ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
-                      "once: no room to withhold an answer, it is not kept");
+                      "once: no room to withhold an answer; it is not kept");
         return NGX_DECLINED;
     }
 
@@ -82,7 +82,7 @@ ngx_http_once_withhold(ngx_http_once_ctx_t *ctx, u_char *bytes, size_t len)
     return NGX_OK;
 }
 
-/* The file as memory: mapped, and for its own, since filters may write to what they send; copied where it cannot be mapped. */
+/* Private, because filters may change the bytes they send; copied if it cannot be mapped. */
 static ngx_int_t
 ngx_http_once_map(ngx_http_once_ctx_t *ctx)
 {
@@ -99,7 +99,7 @@ ngx_http_once_map(ngx_http_once_ctx_t *ctx)
     w->bytes = ngx_alloc(w->len, log);
 
     if (w->bytes == NULL || ngx_read_file(w->file, w->bytes, w->len, 0) != (ssize_t) w->len) {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "once: an answer of %uz bytes cannot be read back", w->len);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "once: cannot read back an answer of %uz bytes", w->len);
         ngx_free(w->bytes);
         w->bytes = NULL;
         return NGX_ERROR;

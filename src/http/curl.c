@@ -1,7 +1,7 @@
 /* curl.c - see curl.h. */
 #include "http/curl.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <pthread.h>

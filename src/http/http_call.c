@@ -2,9 +2,9 @@
 #include "http/http_call.h"
 
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
+#include "core/http/url.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "http/curl.h"
 
 #include <stdio.h>

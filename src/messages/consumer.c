@@ -17,7 +17,8 @@
 
 enum { BUCKETS = 4096, STORE_WAIT_MS = 200, BUSY_WAIT_MS_MAX = 5000 };
 #define POINT_FAILED                                                                                                   \
-    ONCE_LIT("failed") /* its checkpoint is the number of failures, and a ! if it was refused for good */
+    ONCE_LIT("failed") /* the recovery point of a failed delivery; its checkpoint is the number of failures, and a !   \
+                          after a refusal for good */
 
 struct queue {
     struct delivery *first, *last;
@@ -25,11 +26,11 @@ struct queue {
 
 struct consumer {
     struct consumer_options o;
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work, ended;
     struct queue ready, over;
-    struct delivery *scheduled;       /* in no order */
-    struct delivery *bucket[BUCKETS]; /* the last of each key that is here */
+    struct delivery *scheduled;       /* waiting for their due_ms, in no order */
+    struct delivery *bucket[BUCKETS]; /* hash table by key: the last admitted message of each key */
     size_t busy, working;
     bool stop;
     struct consumer_counts counts;
@@ -70,12 +71,12 @@ static struct delivery **bucket_of(struct consumer *c, once_span key)
     return &c->bucket[(h ^ h >> 32) % BUCKETS];
 }
 
-/* CONSUMER-2. It is the last of its key now; true if it is also the first. */
+/* CONSUMER-2. Queues it behind the last message of its key; true if it is the first. */
 static bool line_up(struct consumer *c, struct delivery *d)
 {
-    struct delivery **at = bucket_of(c, d->message->key);
+    struct delivery **at = bucket_of(c, d->incoming->message.key);
     for (; *at != NULL; at = &(*at)->in_bucket)
-        if (once_span_equal((*at)->message->key, d->message->key)) {
+        if (once_span_equal((*at)->incoming->message.key, d->incoming->message.key)) {
             struct delivery *before = *at;
             before->behind = d;
             d->in_bucket = before->in_bucket;
@@ -90,14 +91,14 @@ static bool line_up(struct consumer *c, struct delivery *d)
 static void leave_line(struct consumer *c, struct delivery *d)
 {
     struct delivery *behind = d->behind;
-    if (!d->message->has_key)
+    if (!d->incoming->message.has_key)
         return;
     d->behind = NULL;
-    if (behind != NULL) { /* then the bucket has one after us */
+    if (behind != NULL) { /* then the bucket contains a later message, not this one */
         push(&c->ready, behind);
         return;
     }
-    for (struct delivery **at = bucket_of(c, d->message->key); *at != NULL; at = &(*at)->in_bucket)
+    for (struct delivery **at = bucket_of(c, d->incoming->message.key); *at != NULL; at = &(*at)->in_bucket)
         if (*at == d) {
             *at = d->in_bucket;
             return;
@@ -133,7 +134,7 @@ static void count_failure(struct delivery *d, struct once_attempt *attempt)
     d->failures++;
     d->refused = d->end == DELIVER_REFUSED;
     int len = snprintf(text, sizeof text, "%" PRId32 "%s", d->failures, d->refused ? "!" : "");
-    /* One that is not stored is counted here all the same, and by a crash forgotten. */
+    /* If it cannot be stored it is counted here, and a crash forgets it. */
     once_result r = once_attempt_advance(attempt, POINT_FAILED, once_span_of(text, (size_t)len), NULL);
     (void)r;
 }
@@ -153,24 +154,26 @@ static void end_span(const struct consumer *c, const struct tracer_span *span, c
     told.span.status = status;
     told.span.failed = d->end != DELIVER_DONE;
     once_trace_text(c->o.name, told.tenant);
-    once_trace_text(d->message->topic, told.topic);
+    once_trace_text(d->incoming->message.topic, told.topic);
     once_trace_text(d->id, told.message);
     tracer_end(c->o.tracer, span, &told);
 }
 
-/* One try, under a span of its own in the trace that the message came with; its receiver is told. */
+/* One attempt, under its own span in the trace of the message; the receiver gets the span in traceparent. */
 static void deliver(struct consumer *c, struct delivery *d, struct once_attempt *attempt,
                     struct delivery_answer *answer)
 {
-    struct delivery_call call = {
-        .message = d->message, .headers = d->message->headers, .consumer = c->o.name, .id = d->id, .attempt = attempt
-    };
+    struct delivery_call call = { .incoming = d->incoming,
+                                  .headers = d->incoming->message.headers,
+                                  .consumer = c->o.name,
+                                  .id = d->id,
+                                  .attempt = attempt };
     struct tracer_span span;
     struct once_buf headers;
-    tracer_begin(c->o.tracer, d->message->headers, &span);
-    once_buf_init(&headers, d->message->headers.len + 128);
+    tracer_begin(c->o.tracer, d->incoming->message.headers, &span);
+    once_buf_init(&headers, d->incoming->message.headers.len + 128);
     if (span.on) {
-        once_trace_replace(d->message->headers, &span.own, &headers);
+        once_trace_replace(d->incoming->message.headers, &span.own, &headers);
         if (headers.result == ONCE_OK)
             call.headers = once_buf_span(&headers);
         else
@@ -187,11 +190,11 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     struct consumer *c = ((struct work *)arg)->c;
     struct delivery *d = ((struct work *)arg)->d;
     struct delivery_answer answer;
-    if (!d->tried && d->message->dead_letter[0] == '\0')
+    if (!d->tried && !d->incoming->is_dead_letter)
         d->failures = failures_before(once_attempt_record(attempt), &d->refused);
     d->tried = true;
     if (d->refused || d->failures >= c->o.attempts_max) {
-        d->exhausted = true; /* it was given up before, and its broker was not told */
+        d->exhausted = true; /* it was exhausted before a crash, and was not acknowledged */
         d->end = DELIVER_REFUSED;
         snprintf(d->reason, sizeof d->reason,
                  d->refused ? "it was refused, after %" PRId32 " attempts" : "%" PRId32 " attempts have failed",
@@ -205,7 +208,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     if (d->end != DELIVER_DONE)
         memcpy(d->reason, answer.reason, sizeof d->reason);
     bool blind =
-        c->o.takeover != ONCE_TAKEOVER_RERUN; /* it must not be tried twice unless it certainly had no effect */
+        c->o.takeover != ONCE_TAKEOVER_RERUN; /* only an attempt that certainly had no effect may be repeated */
     *outcome = (struct once_outcome){ .state = ONCE_STATE_FAILED, .retryable = true, .status = answer.status };
     switch (d->end) {
     case DELIVER_DONE:
@@ -222,7 +225,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
         break;
     case DELIVER_FAILED:
         if (blind && c->o.target.url != NULL && answer.status >= 500)
-            return ONCE_WORK_UNKNOWN; /* as the gateway has it: half of it may have happened */
+            return ONCE_WORK_UNKNOWN; /* as in the gateway: the effect may be partial */
         break;
     case DELIVER_REFUSED:
         break;
@@ -240,7 +243,7 @@ static int64_t backoff(const struct consumer *c, int32_t failures)
                            failures > 0 ? (uint32_t)failures : 0, random);
 }
 
-/* What is to be done after one try; for AGAIN, when. */
+/* The verdict after a failed attempt; for RETRY, also when. */
 static enum consumer_verdict judge_failure(struct consumer *c, struct delivery *d, int64_t *wait_ms)
 {
     switch (d->end) {
@@ -266,22 +269,22 @@ static enum consumer_verdict judge(struct consumer *c, struct delivery *d, bool 
     switch (reply->arm) {
     case ONCE_ARM_REPLAY:
         if (reply->record.state == ONCE_STATE_SUCCEEDED || !reply->record.retryable)
-            return CONSUMER_DONE; /* also where an operator said how it ended */
+            return CONSUMER_DONE; /* also if an operator resolved it */
         if (executed)
             return judge_failure(c, d, wait_ms);
         return CONSUMER_RETRY;
-    case ONCE_ARM_DONE: /* released */
+    case ONCE_ARM_DONE: /* the claim was released */
         return d->exhausted ? CONSUMER_DEAD_LETTER : judge_failure(c, d, wait_ms);
     case ONCE_ARM_IN_PROGRESS:
         *wait_ms = reply->retry_after_ms < BUSY_WAIT_MS_MAX ? reply->retry_after_ms : BUSY_WAIT_MS_MAX;
         return CONSUMER_RETRY;
     case ONCE_ARM_MISMATCH:
-        snprintf(d->reason, sizeof d->reason, "its id was another message's");
+        snprintf(d->reason, sizeof d->reason, "another message had the same id");
         return CONSUMER_DEAD_LETTER;
     case ONCE_ARM_UNKNOWN:
         if (!executed)
             snprintf(d->reason, sizeof d->reason,
-                     "cannot tell whether it was delivered: attempt %" PRIu32 " began and nobody saw its end",
+                     "not known whether it was delivered: attempt %" PRIu32 " began, and its end was not recorded",
                      reply->record.attempt);
         return CONSUMER_DEAD_LETTER;
     default:
@@ -302,7 +305,7 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
     struct once_error err;
     *wait_ms = STORE_WAIT_MS;
     d->retry_after_ms = 0;
-    once_fingerprint_list(c->o.once, c->o.name, &d->message->payload, 1, &claim.fingerprint);
+    once_fingerprint_list(c->o.once, c->o.name, &d->incoming->message.payload, 1, &claim.fingerprint);
     once_result r = once_run(c->o.once, &claim, NULL, work, &w, executed, &reply, &err);
     enum consumer_verdict verdict = CONSUMER_RETRY;
     *store_failed = r != ONCE_OK;
@@ -320,7 +323,7 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
 
 /* ------------------------------------------------------------------ the threads */
 
-/* The earliest of those that wait becomes ready when it is due; else *until is its time. Under the lock. */
+/* Moves the waiting deliveries that are due to `ready`; *until: when the next one is due. Under the lock. */
 static void wake_later(struct consumer *c, once_time now, once_time *until)
 {
     *until = now + 60000;
@@ -398,7 +401,7 @@ void consumer_admit(struct consumer *c, struct delivery *d)
     pthread_mutex_lock(&c->lock);
     assert(c->busy < c->o.window);
     c->busy++;
-    if (!d->message->has_key || line_up(c, d)) {
+    if (!d->incoming->message.has_key || line_up(c, d)) {
         push(&c->ready, d);
         pthread_cond_signal(&c->work);
     }
@@ -453,7 +456,7 @@ void consumer_stop(struct consumer *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* The threads have ended: what they left comes back, each key in its order. */
+/* The threads have ended: the remaining messages are returned, each key in its order. */
 static void return_rest(struct consumer *c)
 {
     pthread_mutex_lock(&c->lock);

@@ -25,7 +25,7 @@ uint64_t once_os_monotonic_ns(void);
 uint64_t once_os_wall_ns(void);
 
 /* CLOCK_BOOTTIME, for leases that this process holds: leases run on while the machine is suspended. CLOCK_MONOTONIC
- * does not, so a holder would trust a lease that is over (F38). */
+ * does not, so a holder would trust a lease that is over (FAULT-38). */
 once_time once_os_lease_ms(void);
 /* That time for a condition variable, on CLOCK_MONOTONIC; late after a suspend, so check the clock again. */
 struct timespec once_os_lease_deadline(once_time at);

@@ -5,9 +5,11 @@
  * before the first byte is sent, and is removed after the answer was printed. The process that sends the request holds
  * the file's lock (flock), which ends with the process; a file without a lock is pending.
  *
- * Invariants: SEND-FOLDER-1 a file with an id is complete: it was written under another name and linked when it was
- * synced. SEND-FOLDER-2 an id is taken once: two processes that begin the same request at the same time do not
- * overwrite each other. SEND-FOLDER-3 mode 0600 in a folder of mode 0700; no symbolic link to a file is followed.
+ * Invariants: SEND-FOLDER-1 a file with an id is complete: it was written under another name and linked when it
+ *                was synced.
+ *             SEND-FOLDER-2 an id is taken once: two processes that begin the same request at the same time do not
+ *                overwrite each other.
+ *             SEND-FOLDER-3 mode 0600 in a folder of mode 0700; no symbolic link to a file is followed.
  */
 #ifndef ONCE_SEND_FOLDER_H
 #define ONCE_SEND_FOLDER_H

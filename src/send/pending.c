@@ -1,5 +1,5 @@
 /* pending.c - finds, lists and forgets the pending requests of `once send`. */
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "program/text.h"

@@ -13,7 +13,7 @@
 #define ONCE_WIRE_WIRE_H
 
 #include "core/buf.h"
-#include "core/trace.h"
+#include "core/http/trace.h"
 #include "once.h"
 
 enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };

@@ -11,40 +11,9 @@ import sys
 import tempfile
 import time
 
-WITHIN = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
-count = failed = 0
-
-
-def ok(good, name, *more):
-    global count, failed
-    count += 1
-    print("%sok %d - %s" % ("" if good else "not ", count, name.replace("#", "")), flush=True)
-    if not good:
-        failed += 1
-        for text in more:
-            for line in str(text)[:2000].splitlines():
-                print("#   " + line)
-    return good
-
-
-def equal(got, wanted, name, *more):
-    return ok(got == wanted, name, "got %r" % (got,), "not %r" % (wanted,), *more)
-
-
-def finish():
-    print("1..%d" % count)
-    sys.exit(1 if failed else 0)
-
-
-def until(condition, what, within=WITHIN):
-    """Polls; what a test waits for must come within a bound."""
-    end = time.monotonic() + within
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise RuntimeError("did not happen within %g s: %s" % (within, what))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.tap import equal, finish, ok  # noqa: F401, for tests that import this
+from lib.wait import SECONDS, wait_for  # noqa: F401
 
 
 class Server:
@@ -56,7 +25,7 @@ class Server:
         self.process = subprocess.Popen(
             [os.environ["ONCE_API_SERVER"], store % self.folder, *options], stdout=subprocess.PIPE,
             stderr=self.errors, env={**os.environ, **(env or {})}, text=True)
-        if not select.select([self.process.stdout], [], [], WITHIN)[0]:
+        if not select.select([self.process.stdout], [], [], SECONDS)[0]:
             raise RuntimeError("the server did not start")
         self.address = self.process.stdout.readline().strip()
         if not self.address:
@@ -70,15 +39,15 @@ class Server:
         return self.errors.read()
 
     def connect(self):
-        return socket.create_connection((self.host, self.port), timeout=WITHIN)
+        return socket.create_connection((self.host, self.port), timeout=SECONDS)
 
     def client(self):
-        return http.client.HTTPConnection(self.host, self.port, timeout=WITHIN)
+        return http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
 
     def ask(self, method, path, body=None, headers=None):
         """(status, headers, body: JSON where it is). A store that took longer than /healthz waits for it says how busy this machine
         is: asked again."""
-        end = time.monotonic() + WITHIN
+        end = time.monotonic() + SECONDS
         while True:
             client = self.client()
             try:
@@ -107,7 +76,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(WITHIN)
+            code = self.process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = "did not end"

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 
-from apitest import WITHIN, Server, ask_on, equal, finish, grant, ok, raw_answer, until
+from apitest import SECONDS, Server, ask_on, equal, finish, grant, ok, raw_answer, wait_for
 
 
 def together(count, work):
@@ -61,7 +61,7 @@ equal(sorted(arms), ["execute"] + ["in progress"] * 49, "one executes")
 def wait_or_work(i):
     answer = server.post("claim", key="two", wait_ms=60000)
     if answer["arm"] == "execute":
-        until(lambda: int(server.metrics()["once_http_connections"]) >= 50, "all are there")
+        wait_for(lambda: int(server.metrics()["once_http_connections"]) >= 50, "all are there")
         server.post("finish", **grant(answer), state="succeeded", body="by %d" % i)
         return "worked"
     return answer["arm"], answer["body"]
@@ -130,25 +130,25 @@ for n in range(1, 16):
     connection = server.connect()
     connection.sendall(head("/v1/claim", 16) + b'{"key":"half"}  '[:n])
     connection.close()
-until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone")
+wait_for(lambda: server.metrics()["once_http_connections"] == "1", "they are gone")
 equal(server.look("half")["arm"], "absent", "a half-sent claim claims nothing")
 slow = [server.connect() for _ in range(200)]
 for connection in slow:
     connection.sendall(head("/v1/claim", 50) + b'{"key":"half"')
-until(lambda: server.metrics()["once_http_connections"] == "201", "200 are sending")
+wait_for(lambda: server.metrics()["once_http_connections"] == "201", "200 are sending")
 equal([server.post("claim", key="among %d" % i)["arm"] for i in range(20)], ["execute"] * 20,
       "200 that do not finish their requests are in nobody's way")
 for connection in slow:
     connection.close()
-until(lambda: server.metrics()["once_http_connections"] == "1", "they are gone, too")
+wait_for(lambda: server.metrics()["once_http_connections"] == "1", "they are gone, too")
 equal(server.look("half")["arm"], "absent", "and have claimed nothing")
 server.post("claim", key="left", lease_ms=600000)
 connection = server.connect()
 body = b'{"key":"left","wait_ms":60000}'
 connection.sendall(head("/v1/claim", len(body)) + body)
-until(lambda: server.metrics()["once_http_connections"] == "2", "it waits")
+wait_for(lambda: server.metrics()["once_http_connections"] == "2", "it waits")
 connection.close()
-until(lambda: server.metrics()["once_http_connections"] == "1", "it is not waited for")
+wait_for(lambda: server.metrics()["once_http_connections"] == "1", "it is not waited for")
 equal(server.look("left")["lease_live"], True, "a wait ends when its client has left")
 server.stop()
 
@@ -181,7 +181,7 @@ def trickles():
     connection = server.connect()
     try:
         connection.sendall(head("/v1/claim", 100000))
-        end = time.monotonic() + WITHIN
+        end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             connection.sendall(b" ")
             time.sleep(0.02)
@@ -214,10 +214,10 @@ def finds_it_as_it_was():
     while True:
         begin = time.monotonic()
         with still.connect() as connection:
-            until(lambda: still.metrics()["once_http_connections"] == "2", "it is accepted")
+            wait_for(lambda: still.metrics()["once_http_connections"] == "2", "it is accepted")
             still.process.send_signal(signal.SIGSTOP)
             over = time.monotonic() + LIMIT + 1
-            until(lambda: time.monotonic() > over, "it is late")
+            wait_for(lambda: time.monotonic() > over, "it is late")
             still.process.send_signal(signal.SIGCONT)
             for _ in range(5):
                 still.metrics()
@@ -244,10 +244,10 @@ def takes_no_answer():
     other.post("finish", **grant(other.post("claim", key="large")), state="succeeded", body_base64=data)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.settimeout(WITHIN)
+    connection.settimeout(SECONDS)
     connection.connect((other.host, other.port))
     connection.sendall(b"GET /v1/records?key=large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    until(lambda: int(other.metrics()["once_http_timeouts_total"]) >= 1, "it is closed")
+    wait_for(lambda: int(other.metrics()["once_http_timeouts_total"]) >= 1, "it is closed")
     received = 0
     try:
         while piece := connection.recv(1 << 20):
@@ -278,7 +278,7 @@ still.stop()
 case("bounds")
 server = Server("connection_max=8", "bytes_max=100K")
 idle = [server.connect() for _ in range(7)]
-until(lambda: server.metrics()["once_http_connections"] == "8", "all are accepted")
+wait_for(lambda: server.metrics()["once_http_connections"] == "8", "all are accepted")
 idle.append(server.connect())
 late = server.connect()
 late.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -288,7 +288,7 @@ try:
     ok(False, "one more is not served")
 except socket.timeout:
     ok(True, "one more than may be is not served")
-late.settimeout(WITHIN)
+late.settimeout(SECONDS)
 for connection in idle:
     connection.close()
 equal(raw_answer(late)[0], 200, "until there is room")
@@ -313,13 +313,13 @@ def has_taken_its_room():
     return server.ask("POST", "/v1/claim", b" " * 80000 + b"{}")[0] == 429
 
 
-until(has_taken_its_room, "it has taken its room")
+wait_for(has_taken_its_room, "it has taken its room")
 half = halves.pop()
 for connection in halves:
     connection.close()
 equal(server.post("claim", key="small")["arm"], "execute", "what is small finds room all the same")
 half.close()
-until(lambda: server.metrics()["once_http_connections"] == "1", "it is gone")
+wait_for(lambda: server.metrics()["once_http_connections"] == "1", "it is gone")
 equal(server.ask("POST", "/v1/claim", b'{"key":"b"}' + b" " * 90000)[2]["arm"], "execute", "less fits, and again")
 equal(server.ask("POST", "/v1/claim", b'{"key":"b"}' + b" " * 90000)[2]["arm"], "in progress", "and again")
 held = server.post("claim", key="c")
@@ -356,7 +356,7 @@ body = b'{"key":"s","wait_ms":60000}'
 waiting.sendall(head("/v1/claim", len(body)) + body)
 half.sendall(head("/v1/claim", 100) + b'{"key":"half"')
 taking.sendall(b"GET /v1/records?key=large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-until(lambda: server.metrics()["once_http_connections"] == "5", "all are there")
+wait_for(lambda: server.metrics()["once_http_connections"] == "5", "all are there")
 server.process.terminate()
 got = raw_answer(waiting)
 equal((got[0], got[2]["arm"], got[1]["Connection"]), (200, "in progress", "close"), "who waits is told to come again")
@@ -405,7 +405,7 @@ for name, value in {"once_store_up": "1", "once_executions_total": "1", "once_re
                     'once_claim_seconds_bucket{le="+Inf"}': "4",
                     'once_http_requests_total{code="404"}': "2", 'once_http_requests_total{code="200"}': "8"}.items():
     equal(metrics.get(name), value, name)
-until(lambda: server.metrics()["once_http_connections"] == "1", "only this one is open")
+wait_for(lambda: server.metrics()["once_http_connections"] == "1", "only this one is open")
 ok(all(name in metrics for name in ("once_operations_total", "once_batches_total", "once_store_bytes",
                                     "once_uptime_seconds", "once_http_timeouts_total")), "and the others", metrics)
 server.stop()

@@ -4,7 +4,7 @@ import base64
 import json
 import os
 
-from apitest import Server, equal, finish, grant, ok, until
+from apitest import Server, equal, finish, grant, ok, wait_for
 
 server = Server()
 post, look = server.post, server.look
@@ -62,7 +62,7 @@ has(post("claim", key="big"), "says so", arm="replay", body_dropped=True, body="
 claim = post("claim", key="tomb", retention_ms="never", body_retention_ms=1)
 has(claim, "a body for a shorter time", arm="execute", body_retention_ms=1, retention_ms=None, body_expired=False)
 post("finish", **grant(claim), state="succeeded", status=201, headers="A: b\r\n", body="paid")
-until(lambda: look("tomb").get("body_expired"), "the body's retention to end")
+wait_for(lambda: look("tomb").get("body_expired"), "the body's retention to end")
 has(post("claim", key="tomb"), "then only that it was done", arm="replay", status=201, body_dropped=True, body_expired=True,
     body="", headers="", expires_at="never")
 has(post("claim", key="as long", body_retention_ms=86400000), "as long is not apart", arm="execute", body_retention_ms=None)
@@ -95,13 +95,13 @@ for takeover, arm, attempt in ("rerun", "execute", 2), ("probe", "probe", 2), ("
     claim = post("claim", key="over-" + takeover, lease_ms=1)
     post("advance", **grant(claim), point="p", checkpoint="so far")
     post("extend", **grant(claim), lease_ms=1)
-    taken = until(lambda: next((a for a in [post("claim", key="over-" + takeover, takeover=takeover)]
+    taken = wait_for(lambda: next((a for a in [post("claim", key="over-" + takeover, takeover=takeover)]
                                 if a["arm"] != "in progress"), None), "the lease is over")
     has(taken, "a lease that is over: " + takeover, arm=arm, attempt=attempt, recovery_point="p", checkpoint="so far")
 has(post("finish", **grant(claim), state="succeeded"), "the late holder of an unknown end is fenced", arm="fenced",
     state="unknown")
 claim = post("claim", key="left", lease_ms=1, takeover="completer")
-has(until(lambda: next((a for a in [post("claim", key="left", takeover="completer")] if a["retry_after_ms"] == 1000), None),
+has(wait_for(lambda: next((a for a in [post("claim", key="left", takeover="completer")] if a["retry_after_ms"] == 1000), None),
           "the lease is over"), "what is left to a completer", arm="in progress", attempt=1)
 
 # taking over what was seen
@@ -110,7 +110,7 @@ for takeover, arm in ("rerun", "execute"), ("probe", "probe"), ("completer", "pr
     post("advance", **grant(claim), point="p", checkpoint="so far")
     has(post("take-over", **grant(claim)), "its holder is alive: " + takeover, arm="fenced", attempt=1)
     post("extend", **grant(claim), lease_ms=1)
-    until(lambda: not look("seen-" + takeover)["lease_live"], "the lease is over")
+    wait_for(lambda: not look("seen-" + takeover)["lease_live"], "the lease is over")
     seen, call = grant(look("seen-" + takeover)), os.urandom(16).hex()
     taken = post("take-over", **seen, lease_ms=30000, nonce=call)
     has(taken, "taken over: " + takeover, arm=arm, recovery_point="p", checkpoint="so far", attempt=1 if arm == "unknown" else 2,

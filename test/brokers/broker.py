@@ -6,35 +6,18 @@
         k.kill()                    # kill -9
 
 `Kafka.missing()` says why there can be none here, or None. The process ends with the one that started it."""
-import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port, free_ports
+from lib.ports import free_ports, is_open  # noqa: F401, for the brokers
+from lib.process import die_with_parent
+from lib.wait import wait_for
 sys.path.append("/usr/lib/python3/dist-packages")  # pika and confluent_kafka are Debian's, also where python3 is another
 
 START_SECONDS = int(os.environ.get("ONCE_TEST_BROKER_SECONDS", "300"))
-_libc = ctypes.CDLL(None)
-
-
-def die_with_parent():
-    """Between fork and exec: a test that is killed must not leave a broker behind. What counts is the thread that
-    started it, so brokers are started from a thread that stays."""
-    PR_SET_PDEATHSIG = 1
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def listens(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        return True
-    except OSError:
-        return False
 
 
 class Broker:
@@ -77,13 +60,15 @@ class Broker:
 
     def wait(self):
         """Until it answers."""
-        end = time.monotonic() + START_SECONDS
-        while not self.answers():
-            if self.p.poll() is not None or time.monotonic() > end:
-                code = self.p.poll()
-                self.kill()
-                raise RuntimeError("%s %s:\n%s" % (type(self).__name__, "does not answer" if code is None else "ended with %d" % code, self.said()))
-            time.sleep(0.05)
+        def answers():
+            if self.p.poll() is not None:
+                raise RuntimeError("%s ended with %d:\n%s" % (type(self).__name__, self.p.poll(), self.said()))
+            return self.answers()
+        try:
+            wait_for(answers, lambda: "%s to answer:\n%s" % (type(self).__name__, self.said()), START_SECONDS)
+        except Exception:
+            self.kill()
+            raise
 
     def said(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:

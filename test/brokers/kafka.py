@@ -4,7 +4,6 @@
 Its jars are not in this repository: Maven fetches them, once, into ~/.cache/once-test (or ONCE_TEST_CACHE).
 `kafka.py fetch` does that ahead of the tests. Topics are not created by themselves."""
 import fcntl
-import glob
 import os
 import shutil
 import socket
@@ -12,9 +11,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
-from broker import Broker, free_ports, listens, START_SECONDS
+from broker import Broker, START_SECONDS, free_ports, is_open, wait_for
 import certificates
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -127,7 +125,7 @@ class Kafka(Broker):
         return self.java("kafka.Kafka", os.path.join(self.folder, "server.properties")), {}
 
     def answers(self):
-        if not listens(self.port):
+        if not is_open(self.port):
             return False
         try:
             admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -142,18 +140,16 @@ class Kafka(Broker):
         error = confluent_kafka.KafkaError
         passing = (error.INVALID_REPLICATION_FACTOR, error.BROKER_NOT_AVAILABLE, error.LEADER_NOT_AVAILABLE, error.NOT_LEADER_FOR_PARTITION,
                    error.COORDINATOR_NOT_AVAILABLE, error.COORDINATOR_LOAD_IN_PROGRESS, error.NOT_COORDINATOR, error._UNKNOWN_PARTITION)
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+
+        def answer():
             try:
-                answer = ask()
+                said = ask()
             except confluent_kafka.KafkaException as e:
                 if e.args[0].code() not in passing:
                     raise
-                answer = None
-            if answer is not None:
-                return answer
-            time.sleep(0.05)
-        raise RuntimeError("Kafka does not come back to itself")
+                said = None
+            return None if said is None else [said]
+        return wait_for(answer, "Kafka to come back to itself", START_SECONDS)[0]
 
     def create_topic(self, name, partitions=3, **config):
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})

@@ -4,10 +4,9 @@ import json
 import os
 import shutil
 import socket
-import time
 import urllib.request
 
-from broker import Broker, free_ports
+from broker import Broker, free_ports, wait_for
 
 SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 
@@ -79,8 +78,7 @@ class Nats(Broker):
 
     def publish_again(self, subject, headers, payload):
         """When the stream has forgotten that it had this id, and with it all that it got before."""
-        while self.publish(subject, headers, payload).get("duplicate"):
-            time.sleep(0.01)
+        wait_for(lambda: not self.publish(subject, headers, payload).get("duplicate"), "the end of a stream's window for duplicates")
 
     def clients(self, name):
         """How many connections it has of those that call themselves so."""

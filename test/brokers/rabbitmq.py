@@ -4,9 +4,8 @@ Users: guest, guest (a vhost /). `channel()` is a channel of pika."""
 import os
 import shutil
 import subprocess
-import time
 
-from broker import Broker, die_with_parent, free_ports, listens
+from broker import Broker, die_with_parent, free_ports, is_open, wait_for
 import certificates
 
 BIN = "/usr/lib/rabbitmq/bin"
@@ -68,8 +67,7 @@ class RabbitMQ(Broker):
             self.epmd = subprocess.Popen([shutil.which("epmd") or "/usr/bin/epmd", "-port", str(self.epmd_port), "-address", "127.0.0.1"],
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                          preexec_fn=die_with_parent)
-            while not listens(self.epmd_port):
-                time.sleep(0.01)
+            wait_for(lambda: is_open(self.epmd_port), "epmd")
 
     def command(self):
         return [os.path.join(BIN, "rabbitmq-server")], self.environment()

@@ -4,7 +4,7 @@ import os
 import subprocess
 import tempfile
 
-from sendtest import BOUND_S, KEYS, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal, honour, new_token
+from sendtest import BOUND_S, KEYS, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal, honour, new_token, skip_all
 
 API = os.environ.get("ONCE_CLIENT_API", "")
 suite = Suite()
@@ -76,7 +76,7 @@ def a_client_for_each_thread():
 
 if __name__ == "__main__":
     if not API:
-        suite.skip("ONCE_CLIENT_API does not name the program")
+        skip_all("ONCE_CLIENT_API does not name the program")
     with tempfile.TemporaryDirectory(prefix="once-api-") as folder:
         service = Upstream(folder)
         suite.run()

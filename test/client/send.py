@@ -15,7 +15,7 @@ import tempfile
 import termios
 
 from sendtest import (BOUND_S, KEYS, ONCE, REQUESTS, Send, Suite, TRIES, Upstream, answer, attempt, behaviour, effects, expect, expect_equal,
-                      honour, problem, upstream, wait_for)
+                      honour, problem, upstream, wait_for, skip_all)
 
 suite = Suite()
 service = None
@@ -669,7 +669,7 @@ def body_from_standard_input():
     with Send() as s:
         status, _, said = s.post(service.port, "well", "-H", "@-", "-d", "-", data=b"X-One: 1\n")
         expect_equal((status, TRIES.get(s.token)), (64, None), "both would be read from it")
-        told(said, "--data: standard input was given to --header already")
+        told(said, "--data: --header reads standard input already")
     with Send() as s:
         expect_equal(s.post(service.port, "well", "-d", "@nowhere")[0], 64, "no such file")
         expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * ((16 << 20) + 1))[0], 64, "too large")
@@ -855,7 +855,7 @@ def half_written_ones_are_removed_when_they_are_old():
 
 if __name__ == "__main__":
     if not ONCE:
-        suite.skip("ONCE_BIN does not name the program")
+        skip_all("ONCE_BIN does not name the program")
     with tempfile.TemporaryDirectory(prefix="once-send-service-") as folder:
         service = Upstream(folder)
         suite.run(width=4)

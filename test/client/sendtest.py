@@ -14,7 +14,7 @@ import threading
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "gateway"))
 import upstream
-from gateway import BOUND_S, Failed, ONCE, Suite, expect, expect_equal, kill, new_token, shorten, wait_for  # noqa: F401
+from gateway import BOUND_S, Failed, ONCE, Suite, expect, expect_equal, kill, new_token, shorten, skip_all, wait_for  # noqa: F401
 from upstream import Upstream, behaviour
 
 # What is synced here is there after a crash of the process, which is what is tested; that it is synced, strace tells.

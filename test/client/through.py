@@ -12,6 +12,7 @@ import threading
 
 from sendtest import BOUND_S, Send, expect, expect_equal, upstream, wait_for
 from gateway import ESCALATE, Gateway, Location, ONCE, RERUN, SINGLE, SIZE, Suite, in_parallel
+from lib.listener import Listener
 
 suite = Suite()
 gateway = None
@@ -36,28 +37,18 @@ class Through(Send):
         os.close(os.open(upstream.gate_path(gateway.folder, self.token), os.O_CREAT | os.O_WRONLY))
 
 
-class Dropper:
+class Dropper(Listener):
     """Between client and gateway. Every second connection is lost: by turns before anything was passed on, and after
     the gateway has answered."""
 
     def __init__(self, port):
         self.port_behind, self.count, self.lock = port, 0, threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        super().__init__(self.serve)
 
-    def accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            with self.lock:
-                self.count += 1
-                number = self.count
-            threading.Thread(target=self.serve, args=(connection, number), daemon=True).start()
-
-    def serve(self, front, number):
+    def serve(self, front):
+        with self.lock:
+            self.count += 1
+            number = self.count
         front.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with front:
             if number % 4 == 1:
@@ -73,9 +64,6 @@ class Dropper:
                 front.sendall(answer)
                 front.shutdown(socket.SHUT_WR)
                 front.recv(1)
-
-    def stop(self):
-        self.listener.close()
 
 
 @suite.case
@@ -164,7 +152,7 @@ def bad_network_one_effect_each():
             expect_equal((status, s.effects(), s.files()), (0, 1, []), "status, effects, files: " + err)
             return "replay" in err
     replays = in_parallel(one, range(16 * SIZE), 4)
-    dropper.stop()
+    dropper.close()
     expect(any(replays) and not all(replays), "some lost their answer, some did not: %s" % replays)
 
 

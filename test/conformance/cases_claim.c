@@ -1,5 +1,5 @@
 /*
- * cases_claim.c - the seven arms of a claim (DESIGN 5), their precedence, nonces, fences.
+ * cases_claim.c - the seven arms of a claim (docs/design.md section 4), their precedence, nonces, fences.
  */
 #include "suite.h"
 

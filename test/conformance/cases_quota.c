@@ -5,7 +5,7 @@
  */
 #include "suite.h"
 
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 
 #include <semaphore.h>
 
@@ -21,7 +21,7 @@ static void set_quota(const char *text)
 /* Counts everything, as a daemon's census does. */
 static void walk(void)
 {
-    struct once_usage tally = { .after = 0 };
+    struct quota_scan tally = { .after = 0 };
     once_result r;
     do
         r = once_usage_step(suite.once, &tally, &suite.err);
@@ -157,7 +157,7 @@ static void quota__waiters_are_refused_and_lookers_are_not(void)
 static bool cannot_be_counted(void)
 {
     set_quota("records=1000");
-    struct once_usage tally = { .after = 0 };
+    struct quota_scan tally = { .after = 0 };
     once_result r = once_usage_step(suite.once, &tally, &suite.err);
     if (r == ONCE_INVALID)
         skip("this store does not tell what each tenant has");

@@ -1,5 +1,5 @@
 /*
- * cases_shared.c - one store, several handles (E4): in other processes they would be the same.
+ * cases_shared.c - one store, several handles (FACT-4): in other processes they would be the same.
  */
 #include "suite.h"
 
@@ -14,7 +14,7 @@ static struct once *open_second(void)
     return second;
 }
 
-static void E4__many_handles_work_together(void)
+static void FACT_4__many_handles_work_together(void)
 {
     struct once *second = open_second();
     if (second == NULL)
@@ -59,7 +59,7 @@ static void wait__hears_of_an_outcome_from_another_handle(void)
 }
 
 const struct suite_case shared_cases[] = {
-    CASE(E4__many_handles_work_together),
+    CASE(FACT_4__many_handles_work_together),
     CASE(wait__hears_of_an_outcome_from_another_handle),
     { NULL, NULL },
 };

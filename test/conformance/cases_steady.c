@@ -1,6 +1,6 @@
 /*
  * cases_steady.c - steady intake over many retention windows: the store stays as large as it is, loses nothing that is
- * not expired, and never takes a running record away (K7, K8; DESIGN 7).
+ * not expired, and never takes a running record away (K7, K8).
  *
  * Time is the suite's. ONCE_STEADY="WINDOWS PER_STEP SEED" makes it larger; what fails prints it.
  */

@@ -1,5 +1,5 @@
 /*
- * cases_time.c - retention and expiry (K8), and what clocks may do (FAULTS F30).
+ * cases_time.c - retention and expiry (K8), and what clocks may do (FAULT-30).
  */
 #include "suite.h"
 
@@ -277,7 +277,7 @@ static void K8__many_keys_are_found_reaped_and_given_again(void)
 
 /* ------------------------------------------------------------------ clocks */
 
-static void F30__wall_clock_set_back_changes_nothing(void)
+static void FAULT_30__wall_clock_set_back_changes_nothing(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -304,7 +304,7 @@ static void F30__wall_clock_set_back_changes_nothing(void)
     EXPECT(do_lookup(ONCE_LIT("done"))->arm == ONCE_ARM_ABSENT);
 }
 
-static void F30__wall_clock_set_forward_changes_nothing(void)
+static void FAULT_30__wall_clock_set_forward_changes_nothing(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -325,7 +325,7 @@ static void F30__wall_clock_set_forward_changes_nothing(void)
     EXPECT(do_claim(.key = ONCE_LIT("running"), .takeover = ONCE_TAKEOVER_RERUN)->arm == ONCE_ARM_EXECUTE);
 }
 
-static void F30__wall_clock_that_jitters_keeps_the_order(void)
+static void FAULT_30__wall_clock_that_jitters_keeps_the_order(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -346,7 +346,7 @@ static void F30__wall_clock_that_jitters_keeps_the_order(void)
         EXPECT(page->records[i].created_at < page->records[i - 1].created_at);
 }
 
-static void F30__lease_does_not_outlive_its_boot(void)
+static void FAULT_30__lease_does_not_outlive_its_boot(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -366,7 +366,7 @@ static void F30__lease_does_not_outlive_its_boot(void)
     EXPECT(do_claim(.key = ONCE_LIT("extended"))->arm == ONCE_ARM_UNKNOWN);
 }
 
-static void F30__retention_goes_on_over_a_boot(void)
+static void FAULT_30__retention_goes_on_over_a_boot(void)
 {
     finish_new(A, 10000);
     clock_advance(1000);
@@ -381,7 +381,7 @@ static void F30__retention_goes_on_over_a_boot(void)
 
 /* A machine that comes up with its clock in the past: time goes on from the last that the
  * store knows of, whichever record that was. */
-static void F30__time_never_goes_back_over_a_boot(void)
+static void FAULT_30__time_never_goes_back_over_a_boot(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -399,7 +399,7 @@ static void F30__time_never_goes_back_over_a_boot(void)
     EXPECT(do_lookup(ONCE_LIT("after"))->record.claimed_at >= known);
 }
 
-static void F30__boot_with_a_clock_far_behind_still_serves(void)
+static void FAULT_30__boot_with_a_clock_far_behind_still_serves(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -414,7 +414,7 @@ static void F30__boot_with_a_clock_far_behind_still_serves(void)
     EXPECT(do_lookup(ONCE_LIT("b"))->record.claimed_at >= known);
 }
 
-static void F30__looking_after_a_boot_writes_nothing_and_shows_leases_over(void)
+static void FAULT_30__looking_after_a_boot_writes_nothing_and_shows_leases_over(void)
 {
     if (sut.foreign_clock) {
         skip("its clock is the database's; the store's own cases show that");
@@ -441,13 +441,13 @@ const struct suite_case time_cases[] = {
     CASE(K8__reaper_takes_the_longest_due_first),
     CASE(K2__after_the_reaper_the_key_comes_back_with_a_larger_fence),
     CASE(K8__many_keys_are_found_reaped_and_given_again),
-    CASE(F30__wall_clock_set_back_changes_nothing),
-    CASE(F30__wall_clock_set_forward_changes_nothing),
-    CASE(F30__wall_clock_that_jitters_keeps_the_order),
-    CASE(F30__lease_does_not_outlive_its_boot),
-    CASE(F30__retention_goes_on_over_a_boot),
-    CASE(F30__time_never_goes_back_over_a_boot),
-    CASE(F30__boot_with_a_clock_far_behind_still_serves),
-    CASE(F30__looking_after_a_boot_writes_nothing_and_shows_leases_over),
+    CASE(FAULT_30__wall_clock_set_back_changes_nothing),
+    CASE(FAULT_30__wall_clock_set_forward_changes_nothing),
+    CASE(FAULT_30__wall_clock_that_jitters_keeps_the_order),
+    CASE(FAULT_30__lease_does_not_outlive_its_boot),
+    CASE(FAULT_30__retention_goes_on_over_a_boot),
+    CASE(FAULT_30__time_never_goes_back_over_a_boot),
+    CASE(FAULT_30__boot_with_a_clock_far_behind_still_serves),
+    CASE(FAULT_30__looking_after_a_boot_writes_nothing_and_shows_leases_over),
     { NULL, NULL },
 };

@@ -473,7 +473,7 @@ static void K5__earlier_turn_does_not_come_back(void)
 
 /* ------------------------------------------------------------------ the database's clock */
 
-static void F30__clock_of_the_database_set_back_is_safe(void)
+static void FAULT_30__clock_of_the_database_set_back_is_safe(void)
 {
     struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
     struct once_grant other = granted(.key = ONCE_LIT("b"), .lease_ms = 1000);
@@ -486,7 +486,7 @@ static void F30__clock_of_the_database_set_back_is_safe(void)
     succeed(other, ONCE_LIT("y"));
 }
 
-static void F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect(void)
+static void FAULT_30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect(void)
 {
     struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
     clock_step_wall(3600 * 1000);
@@ -498,7 +498,7 @@ static void F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effec
 }
 
 /* A caller's setting moves nobody's clock in a store that is not made for tests. */
-static void F30__clock_is_the_databases_own(void)
+static void FAULT_30__clock_is_the_databases_own(void)
 {
     in_store(NULL, 0, "UPDATE once.store SET test_clock = false");
     char value[32];
@@ -517,8 +517,8 @@ const struct suite_case sut_cases[] = {
     CASE(K8__lives_of_a_key_leave_nothing_behind),
     CASE(K8__bodies_do_not_outlive_their_time_and_the_ring),
     CASE(K5__earlier_turn_does_not_come_back),
-    CASE(F30__clock_of_the_database_set_back_is_safe),
-    CASE(F30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect),
-    CASE(F30__clock_is_the_databases_own),
+    CASE(FAULT_30__clock_of_the_database_set_back_is_safe),
+    CASE(FAULT_30__clock_of_the_database_set_forward_costs_a_takeover_not_an_effect),
+    CASE(FAULT_30__clock_is_the_databases_own),
     { NULL, NULL },
 };

@@ -20,19 +20,19 @@ const struct suite_gap sut_gaps[] = {
     { "K8__reaper_works_in_bounded_steps_and_tells_of_more", "K8",
       "Redis removes by itself what expired: no reaper is needed" },
     { "K8__reaper_takes_the_longest_due_first", "K8", "Redis removes by itself what expired: no reaper is needed" },
-    { "F30__wall_clock_set_back_changes_nothing", "clock",
+    { "FAULT_30__wall_clock_set_back_changes_nothing", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__wall_clock_set_forward_changes_nothing", "clock",
+    { "FAULT_30__wall_clock_set_forward_changes_nothing", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__wall_clock_that_jitters_keeps_the_order", "clock",
+    { "FAULT_30__wall_clock_that_jitters_keeps_the_order", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__lease_does_not_outlive_its_boot", "clock",
+    { "FAULT_30__lease_does_not_outlive_its_boot", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__time_never_goes_back_over_a_boot", "clock",
+    { "FAULT_30__time_never_goes_back_over_a_boot", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__boot_with_a_clock_far_behind_still_serves", "clock",
+    { "FAULT_30__boot_with_a_clock_far_behind_still_serves", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
-    { "F30__looking_after_a_boot_writes_nothing_and_shows_leases_over", "clock",
+    { "FAULT_30__looking_after_a_boot_writes_nothing_and_shows_leases_over", "clock",
       "the clock is Redis's, which may be set; it knows nothing of our boots" },
     { "K8__record_for_ever_with_a_body_for_a_day", "K8", "retention 'never' is refused" },
     { "K8__body_kept_for_longer_than_a_generation", "K8", "retention 'never' is refused" },
@@ -63,10 +63,10 @@ const struct suite_gap sut_gaps[] = {
     { "route__of_the_newest_claim_counts_and_others_keep_it", "routes", "the record does not keep it" },
     { "route__there_are_so_many_and_then_other", "routes", "the record does not keep it" },
     { "route__that_is_none_is_refused", "routes", "the record does not keep it" },
-    { "count__sees_what_was_there_before_the_start", "quotas", "what each tenant has is not counted" },
-    { "count__sees_the_bytes", "quotas", "what each tenant has is not counted" },
-    { "count__what_is_past_its_retention_makes_room", "quotas", "what each tenant has is not counted" },
-    { "count__what_is_forgotten_is_no_other_tenants", "quotas", "what each tenant has is not counted" },
+    { "count__sees_what_was_there_before_the_start", "quotas", "usage is not counted by tenant" },
+    { "count__sees_the_bytes", "quotas", "usage is not counted by tenant" },
+    { "count__what_is_past_its_retention_makes_room", "quotas", "usage is not counted by tenant" },
+    { "count__what_is_forgotten_is_no_other_tenants", "quotas", "usage is not counted by tenant" },
     { NULL, NULL, NULL },
 };
 
@@ -197,7 +197,7 @@ static const struct refused_row {
       "CONFIG SET maxmemory-policy noeviction", "", "allkeys-lru" },
     { "a replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "", "replica" },
     { "a store of a newer program", "HSET once:meta version 9", "HSET once:meta version 1", "", "newer" },
-    { "a store that is none", "HSET once:meta secret short", NULL, "", "none of ours" },
+    { "a store that is none", "HSET once:meta secret short", NULL, "", "not made by Once" },
     { "no such database", "PING", "PING", "&db=99", "DB index" },
     { "a password where there is none", "PING", "PING", "&user=nobody", "" },
     { "a prefix with a pattern in it", "PING", "PING", "&prefix=a*", "prefix" },
@@ -433,7 +433,7 @@ static void check__finds_what_was_tampered_with(void)
     in_redis("DEL once:open");
 }
 
-static void F14__changed_outcome_is_not_replayed(void)
+static void FAULT_14__changed_outcome_is_not_replayed(void)
 {
     struct once_grant grant = granted(.key = ONCE_LIT("a"));
     succeed(grant, ONCE_LIT("the answer"));
@@ -528,7 +528,7 @@ static void K4__copies_that_do_not_come_are_not_believed(void)
 
 /* ------------------------------------------------------------------ Redis's clock */
 
-static void F30__clock_set_back_is_safe(void)
+static void FAULT_30__clock_set_back_is_safe(void)
 {
     struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
     struct once_grant other = granted(.key = ONCE_LIT("b"), .lease_ms = 1000);
@@ -541,7 +541,7 @@ static void F30__clock_set_back_is_safe(void)
     succeed(other, ONCE_LIT("y"));
 }
 
-static void F30__clock_set_forward_costs_a_takeover_not_an_effect(void)
+static void FAULT_30__clock_set_forward_costs_a_takeover_not_an_effect(void)
 {
     struct once_grant first = granted(.key = ONCE_LIT("a"), .lease_ms = 1000);
     clock_step_wall(3600 * 1000);
@@ -565,10 +565,10 @@ const struct suite_case sut_cases[] = {
     CASE(K7__only_what_is_finished_has_a_time_to_live),
     CASE(K8__redis_removes_what_expired),
     CASE(check__finds_what_was_tampered_with),
-    CASE(F14__changed_outcome_is_not_replayed),
+    CASE(FAULT_14__changed_outcome_is_not_replayed),
     CASE(errors__are_exact_and_nothing_was_changed),
     CASE(K4__copies_that_do_not_come_are_not_believed),
-    CASE(F30__clock_set_back_is_safe),
-    CASE(F30__clock_set_forward_costs_a_takeover_not_an_effect),
+    CASE(FAULT_30__clock_set_back_is_safe),
+    CASE(FAULT_30__clock_set_forward_costs_a_takeover_not_an_effect),
     { NULL, NULL },
 };

@@ -314,7 +314,7 @@ static void file__reserve_is_as_large_as_asked_for(void)
     EXPECT(stat(path, &st) != 0);
 }
 
-static void E4__second_owner_is_refused(void)
+static void FACT_4__second_owner_is_refused(void)
 {
     if (sut.shared) {
         skip("the handles of a store that is shared work together");
@@ -329,7 +329,7 @@ static void E4__second_owner_is_refused(void)
 }
 
 /* An owner keeps its index in RAM, sharers on disk: each goes on from what the other left. */
-static void E4__owners_and_sharers_take_turns(void)
+static void FACT_4__owners_and_sharers_take_turns(void)
 {
     bool shared = sut.shared;
     uint64_t last = 0;
@@ -430,7 +430,7 @@ static once_result look_in(struct once *once)
 }
 
 /* How it ended is under the seal of what is dropped: a flipped bit there must not get a new one. */
-static void F14__dropping_a_body_does_not_make_damage_look_right(void)
+static void FAULT_14__dropping_a_body_does_not_make_damage_look_right(void)
 {
     char path[300];
     struct once *once = NULL;
@@ -471,9 +471,9 @@ const struct suite_case sut_cases[] = {
     CASE(file__keytext_off_keeps_no_key_anywhere),
     CASE(file__keytext_on_keeps_the_key_but_no_trace_shows_it),
     CASE(file__reserve_is_as_large_as_asked_for),
-    CASE(E4__second_owner_is_refused),
-    CASE(E4__owners_and_sharers_take_turns),
+    CASE(FACT_4__second_owner_is_refused),
+    CASE(FACT_4__owners_and_sharers_take_turns),
     CASE(K8__bodies_give_their_space_back),
-    CASE(F14__dropping_a_body_does_not_make_damage_look_right),
+    CASE(FAULT_14__dropping_a_body_does_not_make_damage_look_right),
     { NULL, NULL },
 };

@@ -4,10 +4,14 @@
 playwright-core comes from npm, into a private folder; without it, node or Chromium this is skipped. SIZE=N: N times
 100,000 keys. ONCE_CONSOLE_SHOTS=FOLDER keeps the pictures that docs/console.md shows."""
 import random
+import signal
+import threading
 import time
 
 from consoletest import *
 sys.path.insert(0, os.path.join(HERE, "../outbox"))
+from lib.npm import install
+from lib.tap import skip_all
 from receiver import Receiver
 
 COUNT = 100000 * int(os.environ.get("SIZE", "1"))
@@ -15,26 +19,6 @@ SHOTS = os.environ.get("ONCE_CONSOLE_SHOTS")
 UNKNOWNS = 5
 TRACES = "http://traces.example/search?tags=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D"
 calm = threading.Event()
-
-
-def skip(why):
-    print("1..0 # skipped: " + why)
-    sys.exit(0)
-
-
-def install(folder):
-    """None, or why not."""
-    for program in ("chromium", "node", "npm"):
-        if not shutil.which(program):
-            return "%s is not installed" % program
-    os.mkdir(folder)
-    shutil.copy(os.path.join(HERE, "browser.mjs"), folder)
-    try:
-        run = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache", "playwright-core@1"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
-    except subprocess.TimeoutExpired:
-        return "the npm registry did not give us 'playwright-core' in time"
-    return "the npm registry did not give us 'playwright-core'" if run.returncode != 0 else None
 
 
 def load(daemon, number):
@@ -66,7 +50,7 @@ def stage(path):
             service.stdin.flush()
             service.stdout.readline()
     do("message orders.paid order-17 <script>document.title='pwned'</script>", "message orders.paid order-18 receipt")
-    subprocess.run([ONCE, "relay", "--store", "sqlite:" + path, "--route", "*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=WITHIN)
+    subprocess.run([ONCE, "relay", "--store", "sqlite:" + path, "--route", "*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=SECONDS)
     do("message orders.shipped order-19 parcel")
     service.stdin.close()
     service.wait()
@@ -102,7 +86,7 @@ def answer(daemon, word, session):
         got = daemon.api("claim", tenant="acme", key=key)
         return "%s %s %s" % (got["arm"], got.get("status"), got.get("body", ""))
     if what == "resolve":
-        done = subprocess.run([ONCE, "keys", "resolve", key, "--tenant", "acme", "--done", "--status", "200", "--reason", "meanwhile", "--store", "once:%s/once.sock" % daemon.folder, "--quiet"], timeout=WITHIN)
+        done = subprocess.run([ONCE, "keys", "resolve", key, "--tenant", "acme", "--done", "--status", "200", "--reason", "meanwhile", "--store", "once:%s/once.sock" % daemon.folder, "--quiet"], timeout=SECONDS)
         return "ok" if done.returncode == 0 else "failed"
     if what == "token":
         return hand_out(daemon)
@@ -121,10 +105,10 @@ def answer(daemon, word, session):
 
 def main():
     folder = tempfile.mkdtemp(prefix="once-console-")
-    why = install(folder + "/npm")
+    why = install(folder + "/npm", "playwright-core@1", os.path.join(HERE, "browser.mjs"), ("chromium", "node", "npm"))
     if why:
         shutil.rmtree(folder)
-        skip(why)
+        skip_all(why)
     fill("sqlite:%s/once.db" % folder, COUNT)
     fill("sqlite:%s/once.db" % folder, "request")
     stage(folder + "/shop.db")
@@ -149,7 +133,7 @@ def main():
         thread.join()
     code = browser.wait()
     daemon.process.send_signal(signal.SIGTERM)
-    ended = daemon.process.wait(WITHIN)
+    ended = daemon.process.wait(SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if code != 0 or ended != 0 else 0)
 

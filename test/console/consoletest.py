@@ -4,20 +4,19 @@ import base64
 import json
 import os
 import re
-import signal
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../api"), os.path.join(HERE, "..")]
-from apitest import WITHIN, ask_on, equal, finish, ok, until  # noqa: F401, for those who import this
+from apitest import SECONDS, ask_on, equal, finish, ok, wait_for  # noqa: F401, for tests that import this
 import http.client
-from ports import free_port, free_ports
+from lib import daemon
+from lib.daemon import ONCE  # noqa: F401
+from lib.ports import free_port, free_ports  # noqa: F401
 
-ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
 TOKEN = re.compile(r"sign in once at \S*#token=([0-9a-f]{64})$", re.M)
 
 HOSTILE = {
@@ -36,50 +35,36 @@ HOSTILE = {
 
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=WITHIN)
+        super().__init__("localhost", timeout=SECONDS)
         self.path = path
 
     def connect(self):
         import socket
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(WITHIN)
+        self.sock.settimeout(SECONDS)
         self.sock.connect(self.path)
 
 
-class Daemon:
+class Daemon(daemon.Daemon):
     """`once daemon --console` on a store of its own."""
 
     def __init__(self, *options, console=None, store=None, folder=None):
-        self.folder = folder or tempfile.mkdtemp(prefix="once-console-")
+        super().__init__(folder or tempfile.mkdtemp(prefix="once-console-"), store)
         first = free_ports(2)
         self.port = first
         self.address = console or "127.0.0.1:%d" % first
         self.origin = "http://127.0.0.1:%d" % first
         self.api_port = first + 1
-        self.store = store or "sqlite:%s/once.db" % self.folder
-        self.log, self.used = "", set()
-        self.process = subprocess.Popen(
-            [ONCE, "daemon", "--store", self.store, "--socket", self.folder + "/once.sock", "--http", "127.0.0.1:%d" % self.api_port,
-             "--console", self.address, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        self.used = set()
+        self.start("--http", "127.0.0.1:%d" % self.api_port, "--console", self.address, *options)
         atexit.register(self.process.kill)  # also where the test itself fails
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        self.ready = self.process.stdout.readline()
-        if not self.ready.startswith("once: ready:"):
-            self.process.wait()
-            self.reader.join()
-            raise RuntimeError("the daemon ended: " + self.log)
-
-    def read(self):
-        for line in self.process.stderr:
-            self.log += line
 
     def token(self):
         """The one that is good now: the last that was printed, and not used yet."""
-        return until(lambda: [t for t in TOKEN.findall(self.log) if t not in self.used], "a token is printed")[-1]
+        return wait_for(lambda: [t for t in TOKEN.findall(self.log()) if t not in self.used], "a token is printed")[-1]
 
     def client(self):
-        return UnixConnection(self.address) if self.address[0] == "/" else http.client.HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
+        return UnixConnection(self.address) if self.address[0] == "/" else http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
 
     def ask(self, method, path, body=None, headers=None):
         client = self.client()
@@ -98,7 +83,7 @@ class Daemon:
 
     def api(self, verb, **members):
         """The JSON API, to make records with."""
-        client = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=WITHIN)
+        client = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=SECONDS)
         try:
             status, _, answer = ask_on(client, "POST", "/v1/" + verb, members)
         finally:
@@ -118,15 +103,8 @@ class Daemon:
         return held
 
     def stop(self, name="the daemon"):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(WITHIN)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = "did not end"
-        self.reader.join()
-        self.process.stdout.close()
-        ok(code == 0 and "Sanitizer" not in self.log and "runtime error" not in self.log, name + " ends well", code, self.log[-3000:])
+        code, log = self.end(), self.log()
+        ok(code == 0 and "Sanitizer" not in log and "runtime error" not in log, name + " ends well", code, log[-3000:])
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """What the console answers its page: lists, one record, what it holds, verdicts, messages; all bytes as they are."""
-import sqlite3
-import time
 
 from consoletest import *
 sys.path.insert(0, os.path.join(HERE, "../outbox"))
@@ -24,7 +22,7 @@ def stage(*steps):
 
 receiver = Receiver(lambda payload: 500)
 stage("message bad.orders k1 <script>poison</script>")
-subprocess.run([ONCE, "relay", "--store", "sqlite:%s/shop.db" % folder, "--route", "bad.*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=WITHIN)
+subprocess.run([ONCE, "relay", "--store", "sqlite:%s/shop.db" % folder, "--route", "bad.*=" + receiver.url(), "--attempts", "1", "--drain", "--quiet"], check=True, timeout=SECONDS)
 stage("message good k2 waits")
 TRACES = "https://traces.example:3000/a/{key_hash}?q=%7B%22once.key_hash%22%3A%22{key_hash}%22%7D&x='$(id)'#{key_hash}"
 daemon = Daemon("--console-outbox", "sqlite:%s/shop.db" % folder, "--console-traces", TRACES, folder=folder)
@@ -44,12 +42,12 @@ for name, key in HOSTILE.items():
     ok(re.fullmatch("[0-9a-f]{32}", one["record"]) and one["traces_url"] == TRACES.replace("{key_hash}", one["record"]), "%s: where its traces are" % name, one)
     shown = ann.post("/api/reveal", key_base64=b64(key), fence=one["fence"], what="response")[2]
     equal((bytes_of(shown, "body"), bytes_of(shown, "headers")), (BODY + key, b"Content-Type: text/html\r\n"), "%s: revealed as stored" % name)
-lines = lambda: [line for line in daemon.log.splitlines() if "revealed the response" in line]
-until(lambda: len(lines()) >= len(HOSTILE), "the log has it")
+lines = lambda: [line for line in daemon.log().splitlines() if "revealed the response" in line]
+wait_for(lambda: len(lines()) >= len(HOSTILE), "the log has it")
 revealed = lines()
 equal(len(revealed), len(HOSTILE), "each look is in the log")
 ok(all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z once daemon: console: ann: revealed the response: record ", line) for line in revealed), "with who and which", revealed[:2])
-ok("script" not in daemon.log and "naïve" not in daemon.log, "without keys or bodies")
+ok("script" not in daemon.log() and "naïve" not in daemon.log(), "without keys or bodies")
 entries = ann.get("/api/activity")[2]["entries"]
 equal([bytes_of(e, "key") for e in entries[:len(HOSTILE)]], list(reversed(HOSTILE.values())), "and on the page")
 
@@ -94,13 +92,13 @@ for key in ("pay-1", "pay-2", "pay-3", "pay-4"):
 daemon.record("at-work", tenant="acme")
 daemon.record("gone", tenant="acme", lease_ms=1)
 daemon.record("again", tenant="acme", finish="failed", retryable=True, status=503)
-until(lambda: not ann.key(b"gone", b"acme")["lease_live"], "its lease is over")
+wait_for(lambda: not ann.key(b"gone", b"acme")["lease_live"], "its lease is over")
 keys = lambda **p: sorted(r["key"] for r in ann.get("/api/keys", tenant="acme", **p)[2]["records"])
 equal(keys(states="unknown"), ["pay-1", "pay-2", "pay-3", "pay-4"], "the unknown ones")
 equal(keys(states="running"), ["at-work", "gone", "resend"], "the running ones")
 equal(keys(states="running,failed"), ["again", "at-work", "gone", "resend"], "two states")
 lost = ["again", "gone", "resend"]
-equal(until(lambda: (lambda k: k == lost and k)(keys(abandoned="1")), "found"), lost, "those that nobody is at")
+equal(wait_for(lambda: (lambda k: k == lost and k)(keys(abandoned="1")), "found"), lost, "those that nobody is at")
 equal(keys(older_ms="3600000"), [], "by age")
 one = ann.key(b"pay-1", b"acme")
 equal((one["state"], one["recovery_point"], one["checkpoint_len"]), ("unknown", "charged", 10), "an unknown one")
@@ -120,7 +118,7 @@ replay = daemon.api("claim", tenant="acme", key="pay-1")
 equal((replay["arm"], replay["status"], replay["body"]), ("replay", 201, "charged"), "a retry gets that")
 last = ann.key(b"pay-1", b"acme")["history"][-1]
 equal((last["what"], last["actor"], last["reason"]), ("resolved done", "ann (console)", word["reason"]), "and the audit trail has it")
-out = subprocess.run([ONCE, "keys", "show", "pay-1", "--tenant", "acme", "--store", "once:%s/once.sock" % folder], stdout=subprocess.PIPE, text=True, timeout=WITHIN).stdout
+out = subprocess.run([ONCE, "keys", "show", "pay-1", "--tenant", "acme", "--store", "once:%s/once.sock" % folder], stdout=subprocess.PIPE, text=True, timeout=SECONDS).stdout
 ok("resolved done  by ann (console): it is in the <b>ledger</b>" in out, "also for once keys show", out)
 
 
@@ -146,7 +144,7 @@ for missing in ("reason", "fence", "key"):
 equal(ann.post("/api/forget", **{**word, "reason": ""})[0], 400, "with an empty reason")
 equal(ann.post("/api/forget", **{**word, "fence": "1"})[2]["arm"], "fenced", "what was not looked at")
 equal(ann.post("/api/forget", tenant="acme", key="at-work", fence=fence, reason="r")[2]["arm"], "in progress", "not what is at work")
-ok(not ann.key(b"pay-1", b"acme")["forgotten"], "none of it changed anything")
+ok(not ann.key(b"pay-1", b"acme").get("forgotten"), "none of it changed anything")
 equal(ann.post("/api/forget", **word)[2]["arm"], "done", "forgotten")
 replay = daemon.api("claim", tenant="acme", key="pay-1")
 equal((replay["arm"], replay["status"], replay["body_dropped"], replay["body"]), ("replay", 201, True, ""), "a retry is told, and not executed")
@@ -168,15 +166,15 @@ def sampled():
     return answer if answer["looked"] and answer["samples"] and answer.get("outbox") and sum(dict(zip(answer["fields"], s))["mismatches"] for s in answer["samples"]) else None
 
 
-answer = until(sampled, "samples")
+answer = wait_for(sampled, "samples")
 total = {name: sum(dict(zip(answer["fields"], s))[name] for s in answer["samples"]) for name in answer["fields"]}
 ok(total["executions"] >= len(HOSTILE) and total["replays"] == 2 and total["mismatches"] == 1 and total["conflicts"] == 0, "what was done is counted", total)
 equal({name: answer["totals"][name] for name in ("replays", "mismatches", "conflicts", "unknowns")}, {"replays": 2, "mismatches": 1, "conflicts": 0, "unknowns": 0}, "in all, too")
 equal((answer["attempts"] > MANY, answer["running_count"], answer["store"]), (True, 3, "SQLite"), "the store, and what is running", answer["running_count"])
 daemon.record("pay-5", tenant="acme", finish="unknown")
 whole = lambda: (lambda a: a if (a["unknown_count"], a["unknown_more"]) == (1, False) else None)(ann.get("/api/overview")[2])
-ok(until(whole, "all records to be walked through"), "what is unknown is counted, among more records than one step looks at")
-equal(answer["outbox"], {"pending": 1, "held": 0, "later": 0, "dead": 1, "lag_ms": answer["outbox"]["lag_ms"]}, "the outbox")
+ok(wait_for(whole, "all records to be walked through"), "what is unknown is counted, among more records than one step looks at")
+equal(answer["outbox"], {"pending": 1, "stalled": 0, "scheduled": 0, "dead": 1, "lag_ms": answer["outbox"]["lag_ms"]}, "the outbox")
 count = ann.get("/api/overview", since=str(answer["count"]))[2]
 equal(len(count["samples"]), count["count"] - answer["count"], "only what is new is told again")
 
@@ -189,7 +187,7 @@ equal([m["topic"] for m in ann.get("/api/outbox", topic="go")[2]["messages"]], [
 equal(ann.get("/api/outbox", states="alive")[0], 400, "of no such state")
 dead = next(m for m in listed if m["state"] == "dead")
 equal(ann.post("/api/outbox/reveal", id=dead["id"])[2]["messages"][0]["body"], "<script>poison</script>", "revealed")
-ok(until(lambda: "ann: revealed message " + dead["id"] in daemon.log, "noted"), "and noted")
+ok(wait_for(lambda: "ann: revealed message " + dead["id"] in daemon.log(), "noted"), "and noted")
 equal(ann.post("/api/outbox/action", id=dead["id"], action="retry")[0], 400, "a word without a reason")
 equal(ann.post("/api/outbox/action", id="x", action="retry", reason="r")[0], 400, "on no message")
 equal(ann.post("/api/outbox/action", id=dead["id"], action="burn", reason="r")[0], 400, "that is none")
@@ -214,9 +212,9 @@ one = ann.key(b"k2")
 equal((one["route"], one["outbox"]), ("orders", True), "the route of a record")
 seen = one["seen"]
 equal((seen["whole"], seen["replays"], seen["renewals"], seen["fenced"]), (True, 3, 3, 0), "replays and renewals, as this daemon has seen them")
-equal([(m["what"], m["fence"], m.get("point")) for m in seen["moments"]],
+equal([(m["what"], m["fence"], m.get("point")) for m in seen["recent_events"]],
       [("extended", one["fence"], None), ("extended", one["fence"], None), ("advanced", one["fence"], "charged")], "when, of which attempt")
-ok(seen["since"] <= seen["moments"][0]["at"] <= seen["first_replay"] <= seen["last_replay"], "in order", seen)
+ok(seen["since"] <= seen["recent_events"][0]["at"] <= seen["first_replay"] <= seen["last_replay"], "in order", seen)
 equal(ann.key(b"resend", b"acme")["seen"]["replays"], 0, "nothing was seen of what was made before it began")
 equal([r["key"] for r in ann.get("/api/keys", route="orders")[2]["records"]], ["k2"], "found by its route")
 equal(ann.get("/api/keys", route="none")[2]["records"], [], "another route")
@@ -224,9 +222,9 @@ equal(ann.get("/api/keys", route="a%20b")[0], 400, "what is no route is refused"
 equal([(m["topic"], m["message_key"]) for m in ann.get("/api/outbox", message_key=b"k2")[2]["messages"]], [("good", "k2"), ("other", "k2")], "messages with this key")
 equal(ann.get("/api/outbox", message_key=b"nobody")[2]["messages"], [], "none")
 claim = daemon.api("claim", key="slow", lease_ms=1, takeover="rerun")
-until(lambda: daemon.api("claim", key="slow", takeover="rerun")["arm"] == "execute", "it is taken over")
+wait_for(lambda: daemon.api("claim", key="slow", takeover="rerun")["arm"] == "execute", "it is taken over")
 equal(daemon.api("extend", record=claim["record"], fence=claim["fence"])["arm"], "fenced", "the first holder is fenced")
-equal([(m["what"], m["fence"]) for m in ann.key(b"slow")["seen"]["moments"]], [("fenced", str(claim["fence"]))], "and that is seen")
+equal([(m["what"], m["fence"]) for m in ann.key(b"slow")["seen"]["recent_events"]], [("fenced", str(claim["fence"]))], "and that is seen")
 
 service.stdin.close()
 service.wait()
@@ -242,9 +240,9 @@ first.record("d", finish="failed", retryable=True, status=503)
 first.stop("the first daemon")
 second = Daemon(store="sqlite:%s/once.db" % again)
 ann = second.login()
-answer = until(lambda: (lambda a: a if a["looked"] else None)(ann.get("/api/overview")[2]), "a look at the store")
+answer = wait_for(lambda: (lambda a: a if a["looked"] else None)(ann.get("/api/overview")[2]), "a look at the store")
 equal((answer["unknown_count"], answer["unknown_more"], answer["escalations"]), (3, False, 0), "what was unknown before a restart is counted, and did not become so since")
-checked = json.loads(subprocess.run([ONCE, "check", "--store", "once:%s/once.sock" % second.folder, "--json"], stdout=subprocess.PIPE, text=True, check=True, timeout=WITHIN).stdout)
+checked = json.loads(subprocess.run([ONCE, "check", "--store", "once:%s/once.sock" % second.folder, "--json"], stdout=subprocess.PIPE, text=True, check=True, timeout=SECONDS).stdout)
 equal((answer["attempts"], checked["attempts"], checked["records"]), (5, 5, 4), "what is called attempts are attempts")
 second.stop("the second daemon")
 shutil.rmtree(again)

@@ -33,12 +33,12 @@ equal((verdict("pay-2", verdict="not done"), daemon.api("claim", tenant="acme", 
 equal((verdict("pay-3", verdict="release"), ann.key(b"pay-3", b"acme")["arm"]), ("done", "absent"), "released")
 last = ann.key(b"pay-1", b"acme")["history"][-1]
 equal((last["what"], last["actor"], last["reason"]), ("resolved done", "ann (console)", "looked"), "the audit trail")
-until(lambda: [r["key"] for r in ann.get("/api/keys", abandoned="1", tenant="acme")[2]["records"]] == ["gone"], "the abandoned one is found")
+wait_for(lambda: [r["key"] for r in ann.get("/api/keys", abandoned="1", tenant="acme")[2]["records"]] == ["gone"], "the abandoned one is found")
 psql("SELECT once.enqueue('orders.paid', 'order-17', '\\x7b7d'::bytea)")
 messages = ann.get("/api/outbox")[2]["messages"]
 equal([(m["topic"], m["message_key"], m["state"]) for m in messages], [("orders.paid", "order-17", "pending")], "the store's own outbox")
 equal(ann.post("/api/outbox/reveal", id=messages[0]["id"])[2]["messages"][0]["body"], "{}", "its payload")
-answer = until(lambda: (lambda a: a if a["looked"] and a.get("outbox") else None)(ann.get("/api/overview")[2]), "the overview")
+answer = wait_for(lambda: (lambda a: a if a["looked"] and a.get("outbox") else None)(ann.get("/api/overview")[2]), "the overview")
 equal((answer["store"], answer["outbox"]["pending"], answer["running_count"]), ("PostgreSQL", 1, 2), "the overview")
 equal(ann.post("/api/outbox/action", id=messages[0]["id"], action="drop", reason="a test")[2]["did"], "dropped", "dropped")
 equal(ann.get("/api/outbox")[2]["messages"], [], "and gone")

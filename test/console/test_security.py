@@ -11,7 +11,7 @@ from consoletest import *
 
 daemon = Daemon()
 first = daemon.token()
-ok("console 127.0.0.1:%d, http" % daemon.port in daemon.ready, "the first line says where", daemon.ready)
+ok("console 127.0.0.1:%d, http" % daemon.port in daemon.line, "the first line says where", daemon.line)
 
 # ---------------------------------------------------------------- headers of everything
 for path in ("/", "/main.js", "/style.css", "/icon.svg", "/api/overview", "/nothing"):
@@ -55,7 +55,7 @@ daemon.used.add(first)
 ok("; HttpOnly" in cookie and "; SameSite=Strict" in cookie and "; Path=/" in cookie and "Domain" not in cookie, "its cookie", cookie)
 ok(answer["csrf"] not in cookie, "the second secret is another one")
 daemon.token()
-ok(first not in daemon.log.split("signed in")[-1], "the next token is printed, the used one not again")
+ok(first not in daemon.log().split("signed in")[-1], "the next token is printed, the used one not again")
 equal(daemon.login(first)[0], 401, "a token is good once")
 session = Session(daemon, cookie.split(";")[0], answer["csrf"])
 other = daemon.login(name="bob")
@@ -109,8 +109,8 @@ for first in range(3, 803, 40):  # ten are free, and there is another one every 
 ok(429 in answers and set(answers) <= {401, 429}, "guessing is slowed down", answers)
 ok(3 + answers.count(401) <= 11 + time.monotonic() - begin, "ten are heard, and one more each second", answers)
 equal(sessions[0].get("/api/keys")[0], 200, "who is in stays in")
-until(lambda: isinstance(daemon.login(), Session), "and the right token works again, a little later")
-ok("a wrong token" in daemon.log and "%064x" % 3 not in daemon.log, "the log tells of it, without the guess")
+wait_for(lambda: isinstance(daemon.login(), Session), "and the right token works again, a little later")
+ok("a wrong token" in daemon.log() and "%064x" % 3 not in daemon.log(), "the log tells of it, without the guess")
 daemon.stop()
 
 # ---------------------------------------------------------------- a token of one's own
@@ -120,7 +120,7 @@ path = folder + "/token"
 
 def refused(*options, console="127.0.0.1:%d" % free_port()):
     run = subprocess.run([ONCE, "daemon", "--store", "sqlite:%s/x.db" % folder, "--socket", folder + "/x.sock", "--http", "off", "--console", console, *options],
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WITHIN)
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
     return run.returncode, run.stdout
 
 
@@ -136,8 +136,8 @@ with open(path, "w", encoding="ascii") as file:
     file.write("correct horse battery\n")
 os.chmod(path, 0o600)
 daemon = Daemon("--console-token-file", path)
-until(lambda: "console:" in daemon.log, "it says where")
-ok("correct horse" not in daemon.log and "#token" not in daemon.log, "a token of one's own is not printed", daemon.log)
+wait_for(lambda: "console:" in daemon.log(), "it says where")
+ok("correct horse" not in daemon.log() and "#token" not in daemon.log(), "a token of one's own is not printed", daemon.log())
 ok(all(isinstance(daemon.login("correct horse battery"), Session) for _ in range(2)), "and is good more than once")
 equal(daemon.login("correct horse batterz")[0], 401, "another is not")
 daemon.stop("with a token file it")
@@ -183,7 +183,7 @@ for origin, name in (("https://console.example", "console.example"), ("https://c
     daemon = Daemon("--console-origin", origin)
     local = daemon.origin
     token = daemon.token()
-    ok("sign in once at %s/#token=" % origin in daemon.log, "the log says where browsers find it", daemon.log)
+    ok("sign in once at %s/#token=" % origin in daemon.log(), "the log says where browsers find it", daemon.log())
     refusals = {"without TLS": ("http://" + name, name), "another name's": ("https://evil.example", name), "a name below": ("https://x.console.example", name), "a longer name's": (origin + ".evil.example", name),
                 "another port's": ("https://console.example:444", name), "null": ("null", name), "a rebound name": (origin, "evil.example"), "a name below as Host": (origin, "x." + name),
                 "the origin with a path": (origin + "/", name), "of this machine, by the proxy's name": (local, name), "another's, Host rewritten": ("https://evil.example", "127.0.0.1:%d" % daemon.port)}

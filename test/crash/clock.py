@@ -1,4 +1,4 @@
-"""The wall clock jumps an hour back and a year ahead (Must show 6; FAULTS F30), by libfaketime.
+"""The wall clock jumps an hour back and a year ahead (FAULT-30), by libfaketime.
 
 Between runs, and during one, in two variants: the wall clock alone jumps, as it does on a
 real machine; and libfaketime's other way, in which the steady clocks are the faked wall

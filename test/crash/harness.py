@@ -3,6 +3,7 @@
 Nothing sleeps in the hope that something has happened by then: wait_for() polls, with a
 bound. Every process that was started is waited for, or killed by its id, in the end.
 """
+import functools
 import json
 import os
 import shutil
@@ -10,30 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-import traceback
-from concurrent.futures import ThreadPoolExecutor
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "240"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import wait
+from lib.tap import Failed, expect, run as run_cases, skip_all  # noqa: F401, for the drivers
+
+BOUND_S = 2 * wait.SECONDS
+wait_for = functools.partial(wait.wait_for, seconds=BOUND_S)
 ONCE = os.path.realpath(os.environ.get("ONCE_BIN") or sys.argv.pop(1))
-
-
-class Failed(Exception):
-    """A case does not hold."""
-
-
-def expect(holds, what):
-    if not holds:
-        raise Failed(what)
-
-
-def wait_for(condition, what):
-    until = time.monotonic() + BOUND_S
-    while not condition():
-        if time.monotonic() > until:
-            raise Failed(f"waited {BOUND_S} s for {what}")
-        time.sleep(0.005)
 
 
 class Case:
@@ -110,38 +95,16 @@ class Case:
 
 def tap(cases):
     """Runs (name, function of a Case that may return a remark), several at a time."""
-    wanted = sys.argv[1:]
-    cases = [c for c in cases if not wanted or any(word in c[0] for word in wanted)]
     root = tempfile.mkdtemp(prefix="once-crash.")
-    lock, count, bad = threading.Lock(), 0, 0
 
     def run(name, function):
-        nonlocal count, bad
         case = Case(root, name)
-        remark, failure = None, None
         try:
-            remark = function(case)
-        except Failed as why:
-            failure = str(why)
-        except Exception:  # a driver that breaks is a failure of the case
-            failure = traceback.format_exc()
+            return function(case)
         finally:
             case.close()
-        with lock:
-            count += 1
-            bad += failure is not None
-            for line in (failure or remark or "").splitlines():
-                print("#", line)
-            print(f"{'not ' if failure else ''}ok {count} - {name}", flush=True)
 
-    with ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1) as pool:
-        for name, function in cases:
-            pool.submit(run, name, function)
-    print(f"1..{count}")
-    shutil.rmtree(root, ignore_errors=True)
-    sys.exit(1 if bad or count == 0 else 0)
-
-
-def skip_all(reason):
-    print(f"1..0 # SKIP {reason}")
-    sys.exit(0)
+    try:
+        run_cases([(name, functools.partial(run, name, function)) for name, function in cases], sys.argv[1:], width=(os.cpu_count() or 2) + 1)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 
 from harness import ONCE, expect, skip_all, tap, wait_for
+from lib.process import is_stopped
 
 COMMAND = 'echo "$ONCE_ATTEMPT" >>effects; sync effects; echo "out $ONCE_ATTEMPT"; echo "err $ONCE_ATTEMPT" >&2'
 LEASES = ("200ms", "2s", "20s", "200s")  # the first one is waited for; the others where a machine is too busy to renew it
@@ -129,11 +130,6 @@ def replayed(point):
     return function
 
 
-def is_stopped(process):
-    with open(f"/proc/{process.pid}/stat", encoding="utf-8") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
 def has_lock(case):
     """Is somebody at the store? A renewal may have been under way when it stopped; then nobody can take over from it."""
     with open(case.path("once.db-lock"), "rb") as file:
@@ -151,7 +147,7 @@ def zombie(point, policy):
             case.anew()
             first = case.start("run", "--key", "k", "--lease", LEASES[min(n, 2)], "--takeover", policy, "--", "sh", "-c", COMMAND,
                                env={"ONCE_CRASH": point + ":1:stop"})
-            wait_for(lambda: is_stopped(first) or first.poll() is not None, f"{point} to stop it")
+            wait_for(lambda: is_stopped(first.pid) or first.poll() is not None, f"{point} to stop it")
             if first.poll() is None and not has_lock(case):
                 break
             if first.poll() is None:

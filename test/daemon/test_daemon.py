@@ -12,63 +12,20 @@ import sys
 import tempfile
 import threading
 import shutil
-import time
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
-import wireclient as w
-
-ONCE = os.environ["ONCE_BIN"]
-_number = _failed = 0
-_lock, _case = threading.Lock(), threading.local()
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
-
-
-def ok(passed, name, *notes):
-    global _number, _failed
-    with _lock:
-        _number += 1
-        if not passed:
-            _failed += 1
-            for note in notes:
-                print("# %s" % (str(note).replace("\n", "\n# "),))
-        print("%sok %d - %s: %s" % ("" if passed else "not ", _number, _case.name, name), flush=True)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import daemon, wireclient as w
+from lib.daemon import ONCE
+from lib.process import is_stopped
+from lib.tap import finish, ok, run_results
+from lib.wait import SECONDS, wait_for
 
 
-def wait_for(condition, what):
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise TimeoutError(what)
-
-
-class Daemon:
-    def __init__(self, folder, *options, env=None):
-        self.folder, self.path = folder, os.path.join(folder, "once.sock")
-        self.store = "sqlite:" + os.path.join(folder, "once.db")
-        self.options = options
-        self.start(env)
-
-    def start(self, env=None):
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.path, "--quiet", "--http", "off", *self.options],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **(env or {})))
-        self.line = self.p.stdout.readline()
-
-    def client(self, **options):
-        return w.Client(self.path, **options)
-
-    def end(self, number=signal.SIGTERM):
-        if self.p.poll() is None:
-            self.p.send_signal(number)
-        self.p.wait()
-        self.said = self.p.stderr.read()
-        self.p.stdout.close()
-        self.p.stderr.close()
-        return self.p.returncode
+class Daemon(daemon.Daemon):
+    def start(self, *options, env=None, **named):
+        return super().start("--quiet", *(options or self.options), env=dict(os.environ, **(env or {})), **named)
 
 
 # ------------------------------------------------------------------ frames
@@ -130,18 +87,16 @@ def peers__others_are_refused(d):
         return
     d.end()
     os.chmod(d.folder, 0o755)
-    verbs = [("keys", "list", "--store", "once:" + d.path), ("run", "--store", "once:" + d.path, "--key", "k", "--", "true"),
-             ("status", "--socket", d.path)]
+    verbs = [("keys", "list", "--store", "once:" + d.socket), ("run", "--store", "once:" + d.socket, "--key", "k", "--", "true"),
+             ("status", "--socket", d.socket)]
     refusal = "user %d is not allowed at this daemon (see its --allow)" % pwd.getpwnam("nobody").pw_uid
-    d.options = ("--allow", "daemon")
-    d.start()
+    d.start("--allow", "daemon")
     for verb in verbs * 5:  # whoever is first, it or the daemon
         said = as_nobody(ONCE, *verb)
         ok(said.returncode == 69 and refusal in said.stderr, "once %s by a user that was not named" % verb[0], said)
     d.end()
-    ok(d.said.count("refused user") == 15, "the log names each", d.said)
-    d.options = ("--allow", "nobody")
-    d.start()
+    ok(d.log().count("refused user") == 15, "the log names each", d.log())
+    d.start("--allow", "nobody")
     for verb in verbs:
         said = as_nobody(ONCE, *verb)
         ok("allowed" not in said.stderr and (said.returncode == 0 or verb[0] == "status"), "once %s by one that was named by --allow" % verb[0], said)
@@ -154,12 +109,11 @@ def peers__the_reason_is_told_also_to_one_who_asks_late(d):
         return
     d.end()
     os.chmod(d.folder, 0o755)
-    d.options = ("--allow", "daemon")
-    d.start()
-    probe = ("import sys, select; sys.path.insert(0, %r); import wireclient as w\n"
+    d.start("--allow", "daemon")
+    probe = ("import sys, select; sys.path.insert(0, %r); from lib import wireclient as w\n"
              "c = w.Client(%r, greet=False); p = select.poll(); p.register(c.s, 0); p.poll()\n"
              "try: c.send(w.hello())\n"
-             "except BrokenPipeError: print('closed', c.get().text)" % (os.path.dirname(os.path.abspath(__file__)), d.path))
+             "except BrokenPipeError: print('closed', c.get().text)" % (os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."), d.socket))
     said = as_nobody("python3", "-c", probe)
     ok(said.stdout.startswith("closed user"), "and can be read", said)
 
@@ -183,15 +137,15 @@ def open__what_is_lost_before_the_welcome_was_never_asked(d):
 
 
 def socket__stale_is_replaced_live_is_not(d):
-    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.path, "--http", "off"],
+    second = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", d.socket, "--http", "off"],
                             capture_output=True, text=True)
     ok(second.returncode == 69 and "listening on" in second.stderr, "a second daemon says that one is there", second.stderr)
     ok(d.client().ask(w.claim("a")).arm == w.EXECUTE, "and has not disturbed it")
     d.end(signal.SIGKILL)
-    ok(os.path.exists(d.path), "kill -9 leaves the socket file behind")
+    ok(os.path.exists(d.socket), "kill -9 leaves the socket file behind")
     d.start()
     ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "the next one replaces it")
-    ok(d.end() == 0 and not os.path.exists(d.path), "SIGTERM removes it")
+    ok(d.end() == 0 and not os.path.exists(d.socket), "SIGTERM removes it")
 
 
 def socket__that_cannot_be_asked_is_left_alone(d):
@@ -230,7 +184,7 @@ def socket__is_taken_by_one_of_many_that_start_at_once(d):
     d.end(signal.SIGKILL)
     wrong = []
     for round_ in range(8):
-        daemons = [subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/many-%d.db" % (d.folder, i), "--socket", d.path,
+        daemons = [subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/many-%d.db" % (d.folder, i), "--socket", d.socket,
                                      "--quiet", "--http", "off"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for i in range(6)]
         ready = [p for p in daemons if p.stdout.readline()]
@@ -253,15 +207,15 @@ def socket__of_the_next_is_not_removed_by_the_last(d):
     """One that stops listens no more, and another takes the path while it still drains."""
     c = d.client()
     grant = c.ask(w.claim("a")).grant
-    d.p.send_signal(signal.SIGSTOP)
+    d.process.send_signal(signal.SIGSTOP)
     c.send(w.finish(grant, b"x"))
-    d.p.send_signal(signal.SIGTERM)
-    os.unlink(d.path)
-    last, d.store = d.p, "sqlite:" + d.folder + "/next.db"
+    d.process.send_signal(signal.SIGTERM)
+    os.unlink(d.socket)
+    last, d.store = d.process, "sqlite:" + d.folder + "/next.db"
     d.start()
     last.send_signal(signal.SIGCONT)
     last.communicate()
-    ok(last.returncode == 0 and os.path.exists(d.path) and d.client().ask(w.claim("b")).arm == w.EXECUTE,
+    ok(last.returncode == 0 and os.path.exists(d.socket) and d.client().ask(w.claim("b")).arm == w.EXECUTE,
        "the next one is reached after the last one's end")
 
 
@@ -292,7 +246,7 @@ def backpressure__one_who_does_not_read_holds_up_nobody(d):
     except OSError:
         pass
     ok(sent < 100000, "he is not read from any more")
-    rss = int([l for l in open("/proc/%d/status" % d.p.pid) if l.startswith("VmRSS")][0].split()[1]) >> 10
+    rss = int([l for l in open("/proc/%d/status" % d.process.pid) if l.startswith("VmRSS")][0].split()[1]) >> 10
     ok(rss < 1300, "what waits for him is bounded", "%d MiB" % rss)
     ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "others are served")
 
@@ -338,16 +292,16 @@ def holder__gone_changes_nothing_under_escalate(d):
 def stopped_with_a_claim_in_hand(d, data):
     """A daemon that has read a claim and stops before it is durable; the claim's client."""
     d.end()
-    d.start({"ONCE_CRASH": "engine.taken:1:stop"})
+    d.start(env={"ONCE_CRASH": "engine.taken:1:stop"})
     client = d.client()
     client.send(data)
-    wait_for(lambda: open("/proc/%d/stat" % d.p.pid).read().rsplit(")", 1)[1].split()[0] in "Tt", "the daemon to stop")
+    wait_for(lambda: is_stopped(d.process.pid), "the daemon to stop")
     return client
 
 
 def holder__gone_before_its_grant_was_sent_has_executed_nothing(d):
     stopped_with_a_claim_in_hand(d, w.claim("g", lease_ms=3600000)).close()
-    d.p.send_signal(signal.SIGCONT)
+    d.process.send_signal(signal.SIGCONT)
     b = d.client()
     answer = b.ask(w.claim("g", wait_ms=int(SECONDS * 1000)))
     ok(answer.arm == w.EXECUTE and answer.attempt() == 1, "its claim is given back, also under escalate (K7)", answer.arm)
@@ -358,7 +312,7 @@ def holder__gone_with_claims_that_have_no_nonce_has_executed_nothing(d):
     """They are not one claim that was sent twice, though both say zeros."""
     keys = ["u", "v"]
     stopped_with_a_claim_in_hand(d, b"".join(w.claim(key, lease_ms=3600000, nonce=bytes(16)) for key in keys)).close()
-    d.p.send_signal(signal.SIGCONT)
+    d.process.send_signal(signal.SIGCONT)
     b = d.client()
     arms = [b.ask(w.claim(key, wait_ms=int(SECONDS * 1000))).arm for key in keys]
     ok(arms == [w.EXECUTE] * 2, "each is given back (K7)", arms)
@@ -371,14 +325,14 @@ def holder__gone_after_it_handed_in_its_finishes_has_finished(d):
     a, b = d.client(), d.client()
     a.send(b"".join(w.claim("f%d" % i, i, lease_ms=3600000) for i in range(count)))
     grants = {answer.number: answer.grant for answer in (a.get() for _ in range(count))}
-    d.p.send_signal(signal.SIGSTOP)
+    d.process.send_signal(signal.SIGSTOP)
     a.s.setsockopt(w.socket.SOL_SOCKET, w.socket.SO_SNDBUF, 1 << 20)
     a.s.setblocking(False)
     data = b"".join(w.finish(grant, b"f%d" % i, i) for i, grant in grants.items())
     sent = a.s.send(data)
     taken = sent // (len(data) // count + 1)
     a.close()
-    d.p.send_signal(signal.SIGCONT)
+    d.process.send_signal(signal.SIGCONT)
     answers = [b.ask(w.claim("f%d" % i)) for i in list(grants)[:taken]]
     ok(taken > 1024 and all(x.arm == w.REPLAY for x in answers), "its outcomes are stored (K4)", taken, [x.arm for x in answers].count(w.REPLAY))
     ok([x.body() for x in answers] == [b"f%d" % i for i in list(grants)[:taken]], "each its own")
@@ -390,7 +344,7 @@ def holder__that_asks_again_keeps_its_grant(d):
     b = d.client(greet=False)  # it is read when the daemon goes on
     b.send(w.hello() + data)
     a.close()
-    d.p.send_signal(signal.SIGCONT)
+    d.process.send_signal(signal.SIGCONT)
     b.get()
     answer = b.get()
     ok(answer.arm == w.EXECUTE, "the same claim over another connection")
@@ -461,7 +415,7 @@ def holder__that_asked_again_keeps_its_lease(d):
 def client__of_libonce_is_not_told_that_nothing_happened(d):
     """Its claim is done and the answer lost; asked again the daemon is busy. That says nothing about
     the claim (K10): it asks until it knows."""
-    real, front = d.path, d.folder + "/front.sock"
+    real, front = d.socket, d.folder + "/front.sock"
     listener = w.socket.socket(w.socket.AF_UNIX, w.socket.SOCK_STREAM)
     listener.bind(front)
     listener.listen()
@@ -507,11 +461,11 @@ def questions__of_one_who_is_gone_are_not_asked(d):
     """As many as may wait: others would have to come again, for answers that nobody reads."""
     gone, c = d.client(), d.client()
     question = w.frame(w.LIST, struct.pack("!IB", 0, 0) + w.text("") * 3 + struct.pack("!qBBQI", 0, 0, 0, 0, 10))
-    d.p.send_signal(signal.SIGSTOP)
+    d.process.send_signal(signal.SIGSTOP)
     gone.send(question * 256 + w.claim("a"))
     gone.close()
     c.send(question)
-    d.p.send_signal(signal.SIGCONT)
+    d.process.send_signal(signal.SIGCONT)
     answer = c.get()
     ok(answer.kind == w.PAGE, "another is answered", answer.text)
     answer = c.ask(w.claim("a", wait_ms=int(SECONDS * 1000)))
@@ -520,16 +474,11 @@ def questions__of_one_who_is_gone_are_not_asked(d):
 
 def descriptors__that_run_out_are_waited_for(d):
     d.end()
-    limited = "ulimit -n 24; exec \"$0\" \"$@\""
-    d.p = subprocess.Popen(["sh", "-c", limited, ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet",
-                            "--http", "off"],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    d.p.stdout.readline()
+    d.start(before=("sh", "-c", "ulimit -n 24; exec \"$0\" \"$@\""))
     waiting = [d.client(greet=False) for _ in range(30)]
-    while "cannot accept" not in d.p.stderr.readline():
-        pass
-    spent = lambda: sum(map(int, open("/proc/%d/stat" % d.p.pid).read().split(") ")[1].split()[11:13]))
-    switches = lambda: int(open("/proc/%d/status" % d.p.pid).read().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    wait_for(lambda: "cannot accept" in d.log(), "it to say so")
+    spent = lambda: sum(map(int, open("/proc/%d/stat" % d.process.pid).read().split(") ")[1].split()[11:13]))
+    switches = lambda: int(open("/proc/%d/status" % d.process.pid).read().split("\nvoluntary_ctxt_switches:")[1].split()[0])
     first, turns = spent(), switches()
     wait_for(lambda: switches() > turns + 20, "it to try on, a few times a second")
     ok(spent() - first < 20, "it does not go round and round", spent() - first)
@@ -539,15 +488,13 @@ def descriptors__that_run_out_are_waited_for(d):
     for c in waiting[20:]:
         c.close()
     d.end()
-    ok("cannot accept" not in d.said and d.said.count("accepts connections again") == 1, "and neither is said more than once", d.said)
+    ok(d.log().count("cannot accept") == d.log().count("accepts connections again") == 1, "and neither is said more than once", d.log())
 
 
 def descriptors__are_had_for_all_clients_whatever_a_shell_allows(d):
     """As many as are let in need more than a soft limit may allow: it is raised."""
     d.end()
-    d.p = subprocess.Popen(["sh", "-c", "ulimit -Sn 256; exec \"$0\" \"$@\"", ONCE, "daemon", "--store", d.store, "--socket", d.path, "--quiet",
-                            "--http", "off"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    d.p.stdout.readline()
+    d.start(before=("sh", "-c", "ulimit -Sn 256; exec \"$0\" \"$@\""))
     clients = [d.client() for _ in range(300)]
     ok({c.welcome.kind for c in clients} == {w.WELCOME}, "300 are served where the shell said 256")
     for c in clients:
@@ -606,15 +553,15 @@ def file__that_was_replaced_is_the_successors(d):
     for name in os.listdir(d.folder):
         if name.startswith("once.db"):
             os.rename(os.path.join(d.folder, name), os.path.join(d.folder, "old-" + name))
-    first = d.p
-    d.path = d.folder + "/next.sock"
+    first = d.process
+    d.socket = d.folder + "/next.sock"
     d.start()
     successor = d.client()
     grant = successor.ask(w.claim("new")).grant
     ok(is_displaced(c.ask(w.claim("more"))), "the old one takes nothing more")
     first.send_signal(signal.SIGTERM)
-    said = first.communicate()[1]
-    ok(first.returncode == 0 and os.path.exists(db + "-wal"), "and when it ends the log stays", said)
+    first.communicate()
+    ok(first.returncode == 0 and os.path.exists(db + "-wal"), "and when it ends the log stays", d.log())
     ok(successor.ask(w.finish(grant, b"x")).arm == w.DONE, "the new one goes on")
     d.end(signal.SIGKILL)
     d.start()
@@ -625,7 +572,7 @@ def file__whose_lock_was_removed_has_one_owner(d):
     c = d.client()
     c.ask(w.claim("a"))
     os.unlink(d.folder + "/once.db-lock")
-    first, d.path = d.p, d.folder + "/next.sock"
+    first, d.socket = d.process, d.folder + "/next.sock"
     d.start()
     ok(d.client().ask(w.claim("b")).arm == w.EXECUTE, "another takes it")
     ok(is_displaced(c.ask(w.claim("b"))), "the first one grants nothing more (K1)")
@@ -641,7 +588,7 @@ def end__sigterm_answers_what_was_taken(d):
     for i in range(500):
         c.send(w.claim("k%d" % i, i))
     first = c.get()
-    d.p.send_signal(signal.SIGTERM)
+    d.process.send_signal(signal.SIGTERM)
     answered = {first.number}
     while True:
         answer = c.get()
@@ -662,7 +609,7 @@ def end__sigterm_does_not_wait_for_those_who_wait(d):
     waiter.send(w.claim("b", 2))
     waiter.get()  # the second: the first is in
     waiter.s.settimeout(SECONDS)
-    d.p.send_signal(signal.SIGTERM)
+    d.process.send_signal(signal.SIGTERM)
     answer = waiter.get()
     # Before that it went away unanswered, after the ten seconds of a drain.
     ok(answer is not None and answer.arm == w.IN_PROGRESS, "a claim that waits is told in progress", answer)
@@ -686,7 +633,7 @@ def end__kill_loses_nothing_acknowledged(d):
             acknowledged.append(("r%d-%d" % (round_, answer.number), answer.grant))
             if len(acknowledged) == 300 and not killed:
                 killed = True
-                d.p.send_signal(signal.SIGKILL)
+                d.process.send_signal(signal.SIGKILL)
         d.end(signal.SIGKILL)
         d.start()
         c = d.client()
@@ -699,7 +646,7 @@ def end__kill_loses_nothing_acknowledged(d):
 
 
 def client__of_libonce_goes_on_after_a_restart(d):
-    url = "once:" + d.path
+    url = "once:" + d.socket
     script = "; ".join(["echo $ONCE_ATTEMPT >>%s/ran" % d.folder, "touch %s/started" % d.folder,
                         "while [ ! -e %s/go ]; do sleep 0.02; done" % d.folder, "echo over"])
     p = subprocess.Popen([ONCE, "run", "--store", url, "--key", "k", "--", "sh", "-c", script], stdout=subprocess.PIPE,
@@ -716,7 +663,7 @@ def client__of_libonce_goes_on_after_a_restart(d):
 
 def client__without_a_daemon_is_told(d):
     d.end()
-    said = subprocess.run([ONCE, "run", "--store", "once:" + d.path, "--key", "k", "--", "true"], capture_output=True, text=True)
+    said = subprocess.run([ONCE, "run", "--store", "once:" + d.socket, "--key", "k", "--", "true"], capture_output=True, text=True)
     ok(said.returncode == 69 and "cannot reach the daemon" in said.stderr, "which daemon", said.stderr)
 
 
@@ -730,9 +677,7 @@ def is_healthy(address):
 
 def http__is_served_beside_the_socket(d):
     d.end()
-    d.options = ("--http", "127.0.0.1:0")
-    d.start()
-    address = d.line.split("http ")[1].strip()
+    address = d.start("--http", "127.0.0.1:0").http
     claim = urllib.request.Request("http://%s/v1/claim" % address, b'{"key": "h"}', {"Content-Type": "application/json"})
     said = json.load(urllib.request.urlopen(claim, timeout=SECONDS))
     ok(said["arm"] == "execute", "a claim over HTTP", said)
@@ -765,26 +710,18 @@ CASES = [f for name, f in sorted(globals().items()) if "__" in name and callable
 
 
 def run_case(case):
-    _case.name = case.__name__
     folder = tempfile.mkdtemp(prefix="once-daemon-")
     d = Daemon(folder)
+    d.start()
     try:
         case(d)
-    except Exception as e:  # the others go on
-        ok(False, "it came to its end", repr(e))
-    d.end(signal.SIGTERM if d.p.poll() is None else signal.SIGKILL) if d.p.returncode is None else None
-    if "Sanitizer" in getattr(d, "said", ""):
-        ok(False, "no sanitizer had anything to say", d.said)
-    shutil.rmtree(folder)
+    finally:
+        d.end()
+        if "Sanitizer" in d.log():
+            ok(False, "no sanitizer had anything to say", d.log())
+        shutil.rmtree(folder)
 
 
-def main():
-    """Half of the time they wait for a clock, so some wait together."""
-    wanted = [c for c in CASES if not sys.argv[1:] or any(a in c.__name__ for a in sys.argv[1:])]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(run_case, wanted))
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
-
-
-main()
+# Half of the time they wait for a clock, so some wait together.
+run_results([(case.__name__, lambda case=case: run_case(case)) for case in CASES], sys.argv[1:], width=4)
+finish()

@@ -6,7 +6,6 @@ Each case has a daemon, a folder and a store of its own."""
 import ctypes
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -15,79 +14,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
-import wireclient as w
-
-ONCE = os.environ["ONCE_BIN"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
-_number = _failed = 0
-_lock, _case = threading.Lock(), threading.local()
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import daemon, http, wireclient as w
+from lib.daemon import ONCE
+from lib.tap import finish, ok, run_results
+from lib.wait import SECONDS, wait_for
 
 
-def ok(passed, name, *notes):
-    global _number, _failed
-    with _lock:
-        _number += 1
-        if not passed:
-            _failed += 1
-            for note in notes:
-                print("# %s" % (str(note).replace("\n", "\n# "),))
-        print("%sok %d - %s: %s" % ("" if passed else "not ", _number, _case.name, name), flush=True)
+class Daemon(daemon.Daemon):
+    def begin(self, *options):
+        """A client of it."""
+        return self.start("--quiet", "--http", "127.0.0.1:0", *options).client()
 
-
-def wait_for(condition, what):
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise TimeoutError(what)
-
-
-class Daemon:
-    def __init__(self, folder):
-        self.folder, self.path = folder, os.path.join(folder, "once.sock")
-        self.file = os.path.join(folder, "once.db")
-        self.p, self.said, self.options = None, "", ()
-
-    def start(self, *options):
-        self.options = options or self.options
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", "sqlite:" + self.file, "--socket", self.path, "--quiet",
-                                   "--http", "127.0.0.1:0", *self.options],
-                                  stdout=subprocess.PIPE, stderr=open(os.path.join(self.folder, "log"), "a"), text=True)
-        line = self.p.stdout.readline()
-        if not line:
-            self.p.wait()
-            raise RuntimeError("it did not start: " + self.log())
-        self.http = line.split("http ")[1].strip()
-        return self.client()
-
-    def log(self):
-        with open(os.path.join(self.folder, "log")) as file:
-            return file.read()
-
-    def client(self):
-        return w.Client(self.path)
-
-    def end(self, number=signal.SIGTERM):
-        if self.p and self.p.poll() is None:
-            self.p.send_signal(number)
-        if self.p:
-            self.p.wait()
-            self.p.stdout.close()
-
-    def again(self, number=signal.SIGTERM):
+    def again(self, *options, number=signal.SIGTERM):
+        """Ended by a signal, and started as before, or with these options."""
         self.end(number)
-        return self.start()
-
-    def metrics(self):
-        text = urllib.request.urlopen("http://%s/metrics" % self.http, timeout=SECONDS).read().decode()
-        return {name: float(value) for name, value in re.findall(r"^(once_\S+) (\S+)$", text, re.M)}
+        return self.begin(*options) if options else self.start().client()
 
 
 def claim(key, tenant="ann", retention_ms=0, lease_ms=60000, wait_ms=0, number=1, seed=0):
@@ -109,7 +52,7 @@ def done(c, key, **named):
 # ------------------------------------------------------------------ what is refused
 
 def records__new_ones_are_refused_and_what_is_there_is_not(d):
-    c = d.start("--quota", "records=3")
+    c = d.begin("--quota", "records=3")
     a = c.ask(claim("a")).grant
     ok(done(c, "b") and done(c, "c"), "three")
     answer = c.ask(claim("d"))
@@ -124,22 +67,21 @@ def records__new_ones_are_refused_and_what_is_there_is_not(d):
 
 
 def records__are_counted_again_after_a_restart(d):
-    c = d.start("--quota", "records=3")
+    c = d.begin("--quota", "records=3")
     grants = [c.ask(claim(key)).grant for key in "abc"]
-    c = d.again(signal.SIGKILL)
+    c = d.again(number=signal.SIGKILL)
     ok(is_refused(c.ask(claim("d")), "records"), "after kill -9")
     ok(c.ask(w.finish(grants[0], b"x")).arm == w.DONE and c.ask(claim("a")).arm == w.REPLAY, "what was begun is finished")
     ok(c.ask(w.call(w.RELEASE, b"", *grants[1])).arm == w.DONE, "one is given back")
     ok(wait_for(lambda: c.ask(claim("d")).arm == w.EXECUTE, "room"), "which is noticed")
     ok(is_refused(c.ask(claim("e")), "records"), "and no more than that")
-    d.options = ("--quota", "records=5")
-    c = d.again()
+    c = d.again("--quota", "records=5")
     ok(c.ask(claim("e")).arm == w.EXECUTE and c.ask(claim("f")).arm == w.EXECUTE and is_refused(c.ask(claim("g")), "records"),
        "another limit is that of all there is")
 
 
 def records__past_their_retention_make_room(d):
-    c = d.start("--quota", "records=2")
+    c = d.begin("--quota", "records=2")
     done(c, "a", retention_ms=1)
     done(c, "b")
     ok(is_refused(c.ask(claim("c")), "records") or c.ask(claim("c")).arm == w.IN_PROGRESS, "full, or counted again already")
@@ -148,7 +90,7 @@ def records__past_their_retention_make_room(d):
 
 
 def bytes__are_those_of_what_is_kept(d):
-    c = d.start("--quota", "bytes=4K")
+    c = d.begin("--quota", "bytes=4K")
     a, b = c.ask(claim("a")).grant, c.ask(claim("b")).grant
     ok(c.ask(w.finish(a, os.urandom(5000))).arm == w.DONE, "an answer of 5000 bytes")
     ok(is_refused(c.ask(claim("c")), "bytes"), "then nothing new")
@@ -159,7 +101,7 @@ def bytes__are_those_of_what_is_kept(d):
 
 
 def in_flight__is_until_the_finish_or_the_end_of_the_lease(d):
-    c = d.start("--quota", "in-flight=2")
+    c = d.begin("--quota", "in-flight=2")
     a = c.ask(claim("a")).grant
     c.ask(claim("b", lease_ms=1))
     ok(wait_for(lambda: c.ask(claim("c")).arm in (w.EXECUTE, w.IN_PROGRESS), "the lease to end"), "a lease that is over does not count")
@@ -170,7 +112,7 @@ def in_flight__is_until_the_finish_or_the_end_of_the_lease(d):
 
 
 def waiters__have_a_limit(d):
-    c = d.start("--quota", "waiters=1")
+    c = d.begin("--quota", "waiters=1")
     grant = c.ask(claim("a")).grant
     first, second = d.client(), d.client()
     first.send(claim("a", wait_ms=60000))
@@ -183,7 +125,7 @@ def waiters__have_a_limit(d):
 
 
 def tenants__may_have_limits_of_their_own(d):
-    c = d.start("--quota", "records=1", "--quota-tenant", "urn:bob:records=2", "--quota-tenant", "eve:records=none")
+    c = d.begin("--quota", "records=1", "--quota-tenant", "urn:bob:records=2", "--quota-tenant", "eve:records=none")
     ok(c.ask(claim("a")).arm == w.EXECUTE and is_refused(c.ask(claim("b")), "records"), "as all")
     ok([c.ask(claim(k, tenant="urn:bob")).arm for k in "ab"] == [w.EXECUTE] * 2 and
        is_refused(c.ask(claim("c", tenant="urn:bob")), "records"), "one has more")
@@ -191,19 +133,14 @@ def tenants__may_have_limits_of_their_own(d):
 
 
 def http__is_429_with_a_problem(d):
-    d.start("--quota", "records=1")
+    d.begin("--quota", "records=1")
     def post(key):
-        ask = urllib.request.Request("http://%s/v1/claim" % d.http, json.dumps({"key": key, "tenant": "ann"}).encode(),
-                                     {"Content-Type": "application/json"})
-        try:
-            return urllib.request.urlopen(ask, timeout=SECONDS)
-        except urllib.error.HTTPError as e:
-            return e
-    ok(post("a").status == 200, "the first")
-    answer = post("b")
-    body = json.load(answer)
-    ok(answer.status == 429 and answer.headers["Content-Type"].startswith("application/problem+json") and
-       int(answer.headers["Retry-After"]) > 0, "the second is 429", answer.status, answer.headers)
+        return http.request(d.http, "/v1/claim", json.dumps({"key": key, "tenant": "ann"}), {"Content-Type": "application/json"})
+    ok(post("a")[0] == 200, "the first")
+    status, headers, body = post("b")
+    body = json.loads(body)
+    ok(status == 429 and headers["Content-Type"].startswith("application/problem+json") and int(headers["Retry-After"]) > 0,
+       "the second is 429", status, headers)
     ok(body["type"] == "urn:once:problem:quota-exceeded" and body["code"] == "quota-exceeded" and body["retryable"] is True and
        "records" in body["detail"], "says why", body)
     numbers = d.metrics()
@@ -213,8 +150,8 @@ def http__is_429_with_a_problem(d):
 
 
 def run__ends_with_75_and_says_why(d):
-    d.start("--quota", "records=1")
-    run = lambda key: subprocess.run([ONCE, "run", "--store", "once:" + d.path, "--key", key, "--", "echo", "ran"],
+    d.begin("--quota", "records=1")
+    run = lambda key: subprocess.run([ONCE, "run", "--store", "once:" + d.socket, "--key", key, "--", "echo", "ran"],
                                      capture_output=True, text=True, timeout=SECONDS)
     ok(run("a").stdout == "ran\n", "the first runs")
     second = run("b")
@@ -227,7 +164,7 @@ def run__ends_with_75_and_says_why(d):
 
 def others__are_not_disturbed_by_a_greedy_one(d):
     """It claims without end, thousands at a time; somebody else works as always."""
-    c = d.start("--quota", "records=100,in-flight=50")
+    c = d.begin("--quota", "records=100,in-flight=50")
     stop, counts = threading.Event(), {"execute": 0, "refused": 0, "else": 0}
 
     def be_greedy():
@@ -267,7 +204,7 @@ def others__are_not_disturbed_by_a_greedy_one(d):
 
 def others__who_are_invented_cost_little(d):
     """A claim that is refused, and a record that goes, leave nothing behind in the table."""
-    c = d.start("--quota", "records=0,in-flight=10")
+    c = d.begin("--quota", "records=0,in-flight=10")
     for i in range(500):
         c.send(claim("k", tenant="t%d" % i, number=i))
     ok(all(is_refused(c.get(), "records") for _ in range(500)), "500 tenants are refused")
@@ -284,7 +221,7 @@ def set_ahead(d, ms):
     """The store's clock, as if this machine had come up with a clock in the future and was corrected since."""
     xxh64 = ctypes.CDLL("libxxhash.so.0").XXH64
     xxh64.restype, xxh64.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
-    with sqlite3.connect(d.file) as db:
+    with sqlite3.connect(d.folder + "/once.db") as db:
         seq, boot, wall, steady, was = db.execute("SELECT seq, boot_id, wall_ms, steady_ms, sum FROM once_boot").fetchone()
         total = lambda wall_ms: ctypes.c_int64(xxh64(struct.pack("<qqq", seq, wall_ms, steady) + boot, 40, 0)).value
         assert total(wall) == was, "this is not how the anchor is summed up"
@@ -292,19 +229,19 @@ def set_ahead(d, ms):
 
 
 def reaper__does_not_delete_by_a_clock_that_is_ahead(d):
-    c = d.start()
+    c = d.begin()
     done(c, "kept", retention_ms=3600000)
     c.ask(claim("running", retention_ms=1))
     d.end()
     set_ahead(d, 2 * 3600 * 1000)
-    c = d.start()
+    c = d.begin()
     ok(c.ask(claim("kept")).arm == w.EXECUTE, "by that clock its retention is over (K8)")
     held = wait_for(lambda: d.metrics()["once_reaper_suspended"], "the reaper to look")
     numbers = d.metrics()
     ok(held == 1 and numbers['once_reaper_suspensions_total{reason="ahead"}'] == 1 and numbers["once_expired_total"] == 0 and rows(c) == 3,
        "but nothing is deleted", numbers, rows(c))
     ok("is ahead of this machine's by 2h" in d.log() and d.log().count("ahead of") == 1, "it is said, once", d.log())
-    expire = subprocess.run([ONCE, "expire", "--store", "once:" + d.path], capture_output=True, text=True, timeout=SECONDS)
+    expire = subprocess.run([ONCE, "expire", "--store", "once:" + d.socket], capture_output=True, text=True, timeout=SECONDS)
     ok(expire.returncode == 0 and expire.stdout.startswith("1 removed"), "an operator who looked goes on", expire.stdout, expire.stderr)
     wait_for(lambda: d.metrics()["once_reaper_suspended"] == 0, "the reaper to go on")
     done(c, "short", retention_ms=1)
@@ -313,7 +250,7 @@ def reaper__does_not_delete_by_a_clock_that_is_ahead(d):
 
 
 def reaper__counts_what_it_does(d):
-    c = d.start()
+    c = d.begin()
     for i in range(2500):
         c.send(claim("k%d" % i, retention_ms=1, number=i))
     for answer in [c.get() for _ in range(2500)]:
@@ -332,7 +269,7 @@ def usage__mistakes_are_told(d):
              (["--quota-tenant", "records=1"], "is not TENANT"), (["--quota-tenant", "a:records=x"], "is not a size"),
              (["--quota-tenant", "a:records=1", "--quota-tenant", "a:bytes=1"], "given twice")]
     for options, said in rows_:
-        p = subprocess.run([ONCE, "daemon", "--http", "off", "--store", "sqlite:" + d.file, *options], capture_output=True,
+        p = subprocess.run([ONCE, "daemon", "--http", "off", "--store", d.store, *options], capture_output=True,
                            text=True, timeout=SECONDS)
         ok(p.returncode == 64 and said in p.stderr and options[0] in p.stderr, " ".join(options), p.returncode, p.stderr)
 
@@ -341,26 +278,17 @@ CASES = [f for name, f in sorted(globals().items()) if "__" in name and callable
 
 
 def run_case(case):
-    _case.name = case.__name__
     folder = tempfile.mkdtemp(prefix="once-quota-")
     d = Daemon(folder)
     try:
         case(d)
-    except Exception as e:  # the others go on
-        ok(False, "it came to its end", repr(e), d.log() if d.p else "")
-    d.end()
-    if d.p and "Sanitizer" in d.log():
-        ok(False, "no sanitizer had anything to say", d.log())
-    shutil.rmtree(folder)
+    finally:
+        d.end()
+        if "Sanitizer" in d.log():
+            ok(False, "no sanitizer had anything to say", d.log())
+        shutil.rmtree(folder)
 
 
-def main():
-    """Most of the time they wait for a clock, so they wait together."""
-    wanted = [c for c in CASES if not sys.argv[1:] or any(a in c.__name__ for a in sys.argv[1:])]
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(run_case, wanted))
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
-
-
-main()
+# Most of the time they wait for a clock, so they wait together.
+run_results([(case.__name__, lambda case=case: run_case(case)) for case in CASES], sys.argv[1:], width=6)
+finish()

@@ -4,25 +4,20 @@ own clock is wrong.
 
 usage: test_shared.py WITH_POSTGRES SHIFT_CLOCK    (which runs this again, beside a server with a clock that can be set)"""
 import os
-import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from threading import Lock
 
-import wireclient as w
-
-ONCE = os.environ["ONCE_BIN"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
-_number = _failed = 0
-_lock = Lock()
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import daemon, http, wireclient as w
+from lib.daemon import ONCE
+from lib.tap import finish, ok
+from lib.wait import wait_for
 
 
 def outer():
@@ -39,55 +34,20 @@ def set_ahead(clock, seconds):
         file.write(struct.pack("l", seconds))
 
 
-def ok(passed, name, *notes):
-    global _number, _failed
-    with _lock:
-        _number += 1
-        if not passed:
-            _failed += 1
-            for note in notes:
-                print("# %s" % (str(note).replace("\n", "\n# "),))
-        print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise TimeoutError(what)
-
-
 def sql(text):
     psql = os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "psql")
     subprocess.run([psql, "-XqAt", "-d", os.environ["ONCE_TEST_POSTGRES"], "-c", text], check=True)
 
 
-class Daemon:
+class Daemon(daemon.Daemon):
     def __init__(self, folder, name, *options, clock=None):
         """Its clock is right, or ahead by what a file says."""
-        self.path, self.file = os.path.join(folder, name + ".sock"), os.path.join(folder, name + ".log")
+        super().__init__(folder, os.environ["ONCE_TEST_POSTGRES"], name)
         environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "SHIFT_CLOCK")}
         if clock:
             environment.update(LD_PRELOAD=os.environ["LD_PRELOAD"], SHIFT_CLOCK=clock)
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", os.environ["ONCE_TEST_POSTGRES"], "--socket", self.path, "--quiet",
-                                   "--http", "127.0.0.1:0", *options],
-                                  stdout=subprocess.PIPE, stderr=open(self.file, "a"), env=environment, text=True)
-        line = self.p.stdout.readline()
-        if not line:
-            raise RuntimeError("it did not start: " + self.log())
-        self.http = line.split("http ")[1].strip()
-        self.client = w.Client(self.path)
-
-    def log(self):
-        with open(self.file) as file:
-            return file.read()
-
-    def metrics(self):
-        text = urllib.request.urlopen("http://%s/metrics" % self.http, timeout=SECONDS).read().decode()
-        return {name: float(value) for name, value in re.findall(r"^(once_\S+) (\S+)$", text, re.M)}
+        self.start("--quiet", "--http", "127.0.0.1:0", *options, env=environment)
+        self.client = w.Client(self.socket)
 
     def walk(self):
         """Until all was counted that is there now."""
@@ -96,19 +56,8 @@ class Daemon:
 
     def wall(self):
         """The time that it takes it to be."""
-        answer = urllib.request.urlopen("http://%s/metrics" % self.http, timeout=SECONDS)
-        return parsedate_to_datetime(answer.headers["Date"]).timestamp()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end()
-
-    def end(self):
-        self.p.send_signal(signal.SIGTERM)
-        self.p.wait()
-        self.p.stdout.close()
+        headers = wait_for(lambda: http.request(self.http, "/metrics"), "its metrics")[1]
+        return parsedate_to_datetime(headers["Date"]).timestamp()
 
 
 SHORT_MS = 200
@@ -215,8 +164,7 @@ def main():
     for case in what_becomes_unknown_is_told_by_the_stores_clock, a_clock_that_is_set_is_noticed:
         run_case(case, folder)  # by themselves: the server's clock is everybody's
     shutil.rmtree(folder)
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
+    finish()
 
 
 main()

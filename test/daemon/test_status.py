@@ -8,47 +8,20 @@ import re
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import wireclient as w
-from ports import free_port
+from lib import daemon, wireclient as w
+from lib.daemon import ONCE
+from lib.ports import free_port
+from lib.tap import equal, finish, ok
+from lib.wait import SECONDS, wait_for
 
-ONCE = os.environ["ONCE_BIN"]
 SOURCE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..")
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
-_number = _failed = 0
-
-
-def ok(passed, name, *notes):
-    global _number, _failed
-    _number += 1
-    if not passed:
-        _failed += 1
-        for note in notes:
-            print("# %s" % (note,))
-    print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
-
-
-def equal(got, wanted, name):
-    ok(got == wanted, name, "got %r" % (got,), "wanted %r" % (wanted,))
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise TimeoutError(what)
 
 
 class Manager:
@@ -81,37 +54,20 @@ class Manager:
         return wait_for(lambda: line in self.listen(), "%r, heard %r" % (line, self.heard))
 
 
-class Daemon:
-    def __init__(self, *options, env=None, store=None, stderr=subprocess.PIPE):
-        self.folder = tempfile.mkdtemp(prefix="once-status-")
-        self.path, self.port = os.path.join(self.folder, "once.sock"), free_port()
-        self.file = os.path.join(self.folder, "once.db")
+class Daemon(daemon.Daemon):
+    def __init__(self, *options, env=None, store=None, stderr=None):
+        super().__init__(tempfile.mkdtemp(prefix="once-status-"), store)
         self.manager = Manager(self.folder)
         own = {k: v for k, v in os.environ.items() if not k.startswith(("ONCE_", "NOTIFY", "WATCHDOG"))}
         own.update(NOTIFY_SOCKET=self.manager.path, **(env or {}))
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", store or "sqlite:" + self.file, "--socket", self.path, "--http", "127.0.0.1:%d" % self.port, *options],
-                                  stdout=subprocess.PIPE, stderr=stderr, text=True, env=own)
-        self.line = self.p.stdout.readline()
-
-    def get(self, path):
-        try:
-            with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=SECONDS) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as problem:
-            return problem.code, problem.read().decode()
+        self.start("--http", "127.0.0.1:%d" % free_port(), *options, env=own, stderr=stderr)
 
     def status(self, *options):
-        run = subprocess.run([ONCE, "status", "--socket", self.path, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.run([ONCE, "status", "--socket", self.socket, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return run.returncode, run.stdout, run.stderr
 
     def end(self):
-        if self.p.poll() is None:
-            self.p.send_signal(signal.SIGTERM)
-            try:
-                self.p.wait(SECONDS)
-            except subprocess.TimeoutExpired:
-                self.p.kill()
-                self.p.wait()
+        super().end()
         self.manager.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -124,12 +80,12 @@ def test_ready():
     equal(json.loads(d.get("/readyz")[1]), {"status": "ready"}, "/readyz says so")
     ok(d.manager.wait("READY=1") and d.manager.wait("STATUS=ready"), "the manager was told")
     ok("WATCHDOG=1" not in d.manager.heard, "nobody wanted a watchdog")
-    c = w.Client(d.path)
+    c = d.client()
     equal(c.ask(w.claim("a", route="orders")).arm, w.EXECUTE, "a claim with a route")
     code, out, err = wait_for(lambda: (s := d.status("--json"))[0] == 0 and s, "it to be ready still, or again")
     said = json.loads(out)
     equal((code, err, said["ready"], said["reason"], said["store"], said["store_up"], said["queue_max"]), (0, "", True, "", "SQLite", 1, 32768), "once status --json")
-    ok(said["pid"] == d.p.pid and said["uptime_ms"] >= 0 and said["clients"] == 1, "pid, uptime, clients", said)
+    ok(said["pid"] == d.process.pid and said["uptime_ms"] >= 0 and said["clients"] == 1, "pid, uptime, clients", said)
     code, out, err = wait_for(lambda: (s := d.status())[0] == 0 and s, "it to be ready still, or again")
     ok(code == 0 and re.search(r"^state +ready$", out, re.M) and re.search(r"^uptime +\S+$", out, re.M), "as text", out, err)
     equal(wait_for(lambda: (s := d.status("--quiet"))[0] == 0 and s, "it to be ready still, or again")[:2], (0, ""), "quiet")
@@ -163,13 +119,13 @@ def drained():
     d = Daemon()
     try:
         wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
-        c = w.Client(d.path)
+        c = d.client()
         # A client that does not take its answers, more than a socket holds, keeps the daemon from ending.
         for n in range(3000):
             c.send(w.claim("big-%d" % n, number=n + 1))
         wait_for(lambda: json.loads(d.status("--json")[1])["executions"] >= 3000, "the claims")
         begin = time.monotonic()
-        d.p.send_signal(signal.SIGTERM)
+        d.process.send_signal(signal.SIGTERM)
         d.manager.wait("STOPPING=1")
         try:
             return d.get("/readyz"), d.get("/metrics")[1]
@@ -196,7 +152,7 @@ def test_watchdog():
     d.manager.wait("WATCHDOG=1")
     wait_for(lambda: d.get("/readyz")[0] == 200, "it to be ready")
     # The writer's thread alone is stopped: with a debugger's means, so that all others go on.
-    thread = next(t for t in os.listdir("/proc/%d/task" % d.p.pid) if open("/proc/%d/task/%s/comm" % (d.p.pid, t)).read().strip() == "once-writer")
+    thread = next(t for t in os.listdir("/proc/%d/task" % d.process.pid) if open("/proc/%d/task/%s/comm" % (d.process.pid, t)).read().strip() == "once-writer")
     tracer = Tracer(int(thread))
     if not tracer.attached:
         ok(True, "skipped: tracing is not allowed here # SKIP")
@@ -247,7 +203,7 @@ def test_log_says_what_clients_are_told():
     """That the store cannot do its work, and why: whoever gets a 503 cannot free a disk."""
     with tempfile.TemporaryFile() as log:
         d = Daemon(env={"ONCE_FAULT": "refuse:1+"}, store="fault+sqlite:" + os.path.join(tempfile.mkdtemp(prefix="once-status-"), "once.db"), stderr=log)
-        c = w.Client(d.path)
+        c = d.client()
         equal([c.ask(w.claim("k%d" % n)).result for n in range(3)], [w.UNAVAILABLE] * 3, "three claims are refused")
         c.s.close()
 
@@ -266,7 +222,7 @@ def gauge(d, name):
 
 
 def make_unknown(d, count, others=0):
-    c = w.Client(d.path)
+    c = d.client()
     for n in range(count + others):
         c.send(w.claim("k%d" % n, number=n + 1))
     grants = [c.get().grant for _ in range(count + others)]
@@ -292,7 +248,7 @@ def test_log_that_nobody_reads():
     equal(d.status("--quiet")[0], 0, "it is well")
     while filled > 0:
         filled -= len(os.read(reader, filled))
-    c = w.Client(d.path)
+    c = d.client()
     with os.fdopen(reader, encoding="utf-8") as log:
         c.ask(w.finish(c.ask(w.claim("later")).grant, state=w.UNKNOWN_STATE))
         line = log.readline()
@@ -306,9 +262,9 @@ def test_log_that_nobody_reads():
                 os.write(writer, b"." * 4095 + b"\n")
         except BlockingIOError:
             os.set_blocking(writer, True)
-        d.p.send_signal(signal.SIGTERM)
+        d.process.send_signal(signal.SIGTERM)
         try:
-            equal(d.p.wait(SECONDS), 0, "it ends, though it cannot say so")
+            equal(d.process.wait(SECONDS), 0, "it ends, though it cannot say so")
         except subprocess.TimeoutExpired:
             ok(False, "it ends, though it cannot say so")
     os.close(writer)
@@ -323,8 +279,8 @@ def test_log_has_what_waited_at_the_end():
         d = Daemon("--escalate-webhook", "http://127.0.0.1:%d/" % webhook.getsockname()[1], stderr=log)
         make_unknown(d, count)
         held = webhook.accept()[0]
-        d.p.send_signal(signal.SIGTERM)
-        equal(d.p.wait(SECONDS), 0, "it ends")
+        d.process.send_signal(signal.SIGTERM)
+        equal(d.process.wait(SECONDS), 0, "it ends")
         held.close()
         log.seek(0)
         said = log.read().decode()
@@ -343,14 +299,13 @@ def test_unknown_now():
     ok(gauge(d, "once_unknown_records_age_seconds") >= 0, "and how old it is")
     make_unknown(d, many, others=10)
     ok(wait_for(lambda: gauge(d, "once_unknown_records") == many, "all of them to be counted"), "they are counted, others are not")
-    d.p.send_signal(signal.SIGTERM)
-    equal(d.p.wait(SECONDS), 0, "it ends")
-    d.p = subprocess.Popen(d.p.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "NOTIFY_SOCKET": d.manager.path})
-    d.p.stdout.readline()
+    d.process.send_signal(signal.SIGTERM)
+    equal(d.process.wait(SECONDS), 0, "it ends")
+    d.start(env={**os.environ, "NOTIFY_SOCKET": d.manager.path})
     ok(wait_for(lambda: gauge(d, "once_unknown_records") == many, "them to be counted again"), "so they are after a restart")
     equal(gauge(d, "once_escalations_total"), 0, "which the counter of escalations has forgotten")
     for n in range(2):
-        subprocess.run([ONCE, "keys", "resolve", "k%d" % n, "--not-done", "--reason", "looked", "--quiet", "--store", "once:" + d.path], check=True)
+        subprocess.run([ONCE, "keys", "resolve", "k%d" % n, "--not-done", "--reason", "looked", "--quiet", "--store", "once:" + d.socket], check=True)
     ok(wait_for(lambda: gauge(d, "once_unknown_records") == many - 2, "two less"), "what was resolved is not counted any more")
     d.end()
 
@@ -365,7 +320,7 @@ def test_dashboard():
     outbox = "sqlite:" + os.path.join(folder, "outbox.db")
     subprocess.run([ONCE, "migrate", "--store", outbox], check=True, stdout=subprocess.DEVNULL)
     d = Daemon("--relay", "a.*=http://127.0.0.1:9/", "--relay-store", outbox, "--complete", "app=http://127.0.0.1:9/")
-    c = w.Client(d.path)
+    c = d.client()
     for n in range(3):
         c.send(w.claim("k%d" % n, number=n + 1, route="orders"))
     wait_for(lambda: json.loads(d.status("--json")[1])["executions"] >= 3, "claims")
@@ -410,8 +365,7 @@ def main():
         if name.startswith("test_") and (len(sys.argv) < 2 or any(word in name for word in sys.argv[1:])):
             print("# %s" % name, flush=True)
             function()
-    print("1..%d" % _number)
-    sys.exit(_failed > 0)
+    finish()
 
 
 main()

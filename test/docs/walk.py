@@ -27,13 +27,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.join(HERE, "../..")
 sys.path.insert(0, os.path.join(HERE, ".."))
-from ports import free_ports
+from lib.http import request
+from lib.ports import free_ports
+from lib.tap import finish, ok
+from lib.wait import wait_for
 
 MARK = "=== end of command ==="
 LANGUAGES = ("sh", "console", "c", "nginx", "sql")
@@ -53,17 +54,9 @@ VARIES = [
     (r" $", ""),
 ]
 
-results = 0
-failed = False
-
 
 def tell(good, what, why=""):
-    global results, failed
-    results += 1
-    failed |= not good
-    if not good and why:
-        print("# " + why.replace("\n", "\n# "))
-    print("%sok %d - %s" % ("" if good else "not ", results, what.replace("#", "").replace("\n", " ")[:110]), flush=True)
+    ok(good, what.replace("#", "").replace("\n", " ")[:110], why)
 
 
 class Block:
@@ -149,21 +142,19 @@ class Demo:
 
     def __init__(self, ports, folder):
         listen, service, shop, _, http, console = ports
-        self.url = "http://127.0.0.1:%d/" % listen
+        self.port = listen
         self.process = subprocess.Popen(
             [sys.executable, "-B", os.path.join(ROOT, "demo/run"), os.environ["ONCE_BIN"], folder, "--listen", "127.0.0.1:%d" % listen, "--service",
              str(service), "--shop", str(shop), "--http", "127.0.0.1:%d" % http, "--console", "127.0.0.1:%d" % console],
             stdout=subprocess.DEVNULL, stderr=open(os.path.join(folder, "demo.log"), "w"), start_new_session=True)
-        end = time.monotonic() + 180
-        while time.monotonic() < end:
-            try:
-                urllib.request.urlopen(self.url + ".well-known/idempotency", timeout=60).close()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.05)
-        sys.exit("the demo does not come up:\n" + open(os.path.join(folder, "demo.log")).read())
+        self.log = os.path.join(folder, "demo.log")
+        wait_for(self.is_up, "the demo to come up", 180)
+
+    def is_up(self):
+        if self.process.poll() is not None:
+            sys.exit("the demo does not come up:\n" + open(self.log).read())
+        answer = request(self.port, "/.well-known/idempotency")
+        return answer is not None and answer[0] == 200
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
@@ -291,5 +282,4 @@ try:
     walk.run()
 finally:
     walk.end()
-print("1..%d" % results)
-sys.exit(failed)
+finish()

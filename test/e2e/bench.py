@@ -5,17 +5,11 @@ busy, so it may be asserted; what it is worth in time is for bench/store to tell
 import json
 import os
 import subprocess
+import sys
 import tempfile
 
-number = 0
-
-
-def ok(good, what, said=""):
-    global number
-    number += 1
-    if not good:
-        print("# %s" % (said,))
-    print("%sok %d - %s" % ("" if good else "not ", number, what), flush=True)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.tap import finish, ok
 
 
 def bench(*arguments, **env):
@@ -41,4 +35,4 @@ each = [line["operations_per_commit"] for line in lines if line["what"] == "comm
 ok(run.returncode == 0 and each and each[0] >= 15, "fsync of 50 ms: 64 callers share a commit, 15 and more", each or run)
 run, lines, left = bench("--callers", "none")
 ok(run.returncode == 64 and "--callers" in run.stderr and left == [], "what is no number of callers is refused", run)
-print("1..%d" % number)
+finish()

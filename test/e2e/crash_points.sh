@@ -1,5 +1,5 @@
 #!/bin/bash
-# kill -9 at every crash point of `once run`, then try again (Must show 3): the command's effect
+# kill -9 at every crash point of `once run`, then try again (FAULT-1 to FAULT-4): the command's effect
 # happened at most once under `escalate`; what was acknowledged replays.
 . "$(dirname "$0")/lib.sh"
 

@@ -15,7 +15,7 @@ in_progress__is_75_and_says_what_to_do() {
     hold k
     run once run --key k -- sh -c "$holding"
     is "$status" 75 'exit status'
-    like "$err" 'k is in progress: attempt 1 .*lease renewed while it runs.*--wait' 'message'
+    like "$err" 'k is in progress: attempt 1 .*renews its lease.*--wait' 'message'
     unlike "$err" '[0-9][smh]' 'no time that is none'
     run once run --wait 50ms --key k -- sh -c "$holding"
     is "$status" 75 'exit status after a wait that was too short'
@@ -92,7 +92,7 @@ lease__is_renewed_while_the_command_runs() {
     is "$(lines effects)" 1 'executions'
 }
 
-# Must show 4. Starts COUNT processes, number $i running COMMAND with $i in it, all let go at
+# Starts COUNT processes, number $i running COMMAND with $i in it, all let go at
 # the same moment; then waits for them: $statuses is like "1x0 49x75 ". Who is told that others were at the store for as long
 # as he would wait for his turn, as on a busy machine, asks again.
 fire() { # COUNT COMMAND

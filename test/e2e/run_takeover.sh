@@ -163,7 +163,7 @@ halted() { # PID
     return 1
 }
 
-# Must show 5.
+# FAULT-6.
 zombie__is_fenced_and_reports_the_stored_outcome() {
     command='echo "$ONCE_ATTEMPT" >>attempts; echo "from $ONCE_ATTEMPT"; : >ready.$ONCE_ATTEMPT
         until [ -e go.$ONCE_ATTEMPT ]; do sleep 0.02; done; echo "end $ONCE_ATTEMPT"; echo "err $ONCE_ATTEMPT" >&2'
@@ -233,7 +233,7 @@ zombie__under_escalate_is_unknown() {
     : >go
     kill -CONT $first
     expect_exit $first 70 'the first'
-    like "$(cat err.1)" 'it ended here, with status 0, after its lease was over' 'what it says'
+    like "$(cat err.1)" 'it ended in this run with status 0, after its lease was over' 'what it says'
     is "$(lines effects)" 1 'executions'
 }
 

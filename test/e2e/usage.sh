@@ -252,7 +252,7 @@ mistake__is_named() {
     run once run --quiet=yes -- true; said "option '--quiet=yes' takes no value"
     run once run --key; said "option '--key' needs a value"
     run once run --key k --lease 5 -- true; said "--lease: .*5"
-    run once run --key k; said 'which COMMAND'
+    run once run --key k; said 'COMMAND is missing'
     run once run true; said '--key KEY is missing'
     run once run --key '' -- true; said '--key: it is empty'
     run once run --key a --key b -- true; said '--key: it was given already'

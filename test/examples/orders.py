@@ -129,7 +129,7 @@ class Shop(Case):
         if self.kind == "gateway":
             try:
                 serving.need_module()
-            except serving.Skip as why:
+            except Skipped as why:
                 raise Skipped(str(why)) from why
             self.world = serving.World("examples")
             self.api = free_port()
@@ -228,7 +228,7 @@ def die(case, shop, place):
     wait_for(lambda: gate.has_somebody() if gate else case.held() == 1, "somebody at " + place)
     if place in ("booked", "paid"):
         shop.send_signal(signal.SIGSTOP)
-        wait_for(lambda: is_stopped(shop), "the service to stop")
+        wait_for(lambda: is_stopped(shop.pid), "the service to stop")
         gate.open()
         wanted = {"booked": "new", "paid": "paid"}[place]
         wait_for(lambda: [row[1] for row in case.orders_in_books()] == [wanted], "the commit")
@@ -378,7 +378,7 @@ def zombie(case):
     client, answers = asked(case, first)
     wait_for(lambda: case.held() == 1, "the call")
     first.send_signal(signal.SIGSTOP)
-    wait_for(lambda: is_stopped(first), "the service to stop")
+    wait_for(lambda: is_stopped(first.pid), "the service to stop")
     case.mode("ok")
     case.end_leases()
     answer = case.ask_until_final(port=second.port)

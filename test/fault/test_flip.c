@@ -1,5 +1,5 @@
 /*
- * test_flip.c - one bit of the stored file changes (FAULTS F14).
+ * test_flip.c - one bit of the stored file changes (FAULT-14).
  *
  * A store with records in every state, at rest. Many times: one bit of a copy is flipped,
  * anywhere; `once check` looks at it, then every key is looked up and claimed. Each answer

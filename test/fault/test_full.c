@@ -1,5 +1,5 @@
 /*
- * test_full.c - a real disk that is full (FAULTS E5, F13).
+ * test_full.c - a real disk that is full (FACT-5, FAULT-13).
  *
  * On a tmpfs of 3 MiB in a mount namespace of its own: the store is filled until it says
  * that there is no room. Then: that was said in words, nothing acknowledged is lost,

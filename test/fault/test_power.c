@@ -1,5 +1,5 @@
 /*
- * test_power.c - what a loss of power leaves (FAULTS F10, F11, F12).
+ * test_power.c - what a loss of power leaves (FAULT-10, FAULT-11, FAULT-12).
  *
  * A worker on a store is recorded: every write, change of size and sync of the store's
  * files, in order, and after how much of that each answer came. From that the files are

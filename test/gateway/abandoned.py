@@ -137,7 +137,7 @@ class Completing:
 
     def wait_said(self, *words):
         """A line of the daemon's log that has all of these: it is written after what it is about is stored."""
-        log = os.path.basename(self.gateway.daemon.log)
+        log = os.path.basename(self.gateway.daemon.log_path)
         wait_for(lambda: any(all(word in line for word in words) for line in self.gateway.text(log).splitlines()),
                  lambda: "a line with %s: %s" % (words, self.gateway.daemon.said()))
 

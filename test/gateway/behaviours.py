@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the gateway makes of everything an upstream may do (F45): each behaviour of upstream.py,
+"""What the gateway makes of everything an upstream may do (FAULT-45): each behaviour of upstream.py,
 under takeover `escalate` and `rerun`, asked twice with one key.
 
 The table says per behaviour which of these it is:
@@ -298,7 +298,7 @@ def stale_connection(policy):
 
 
 def next_upstream(method, name):
-    """E1: nginx repeats PUT and DELETE on the next peer by itself. Not with a claim."""
+    """FACT-1: nginx repeats PUT and DELETE on the next peer by itself. Not with a claim."""
     token = new_token(method)
     answer = gateway.ask("/pair/" + name, token, token, method=method)
     expect_equal(gateway.effects(token), 1, "effects; the answer was %s" % answer)

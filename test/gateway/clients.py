@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that go away, are slow, or speak otherwise (F40 to F44, F47): a request that did not arrive
+"""Clients that go away, are slow, or speak otherwise (FAULT-40 to FAULT-44, FAULT-47): a request that did not arrive
 whole claims nothing, one that did is finished and stored whether or not anybody waits for it.
 """
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The module together with the rest of nginx (F46): limits, rewrites, error pages, mirrors, filters.
+"""The module together with the rest of nginx (FAULT-46): limits, rewrites, error pages, mirrors, filters.
 However a request gets to its upstream, it gets there once. What does not combine is refused by
 `nginx -t`, with file and line; so are wrong values.
 """
@@ -212,7 +212,7 @@ def error_page__not_sent_is_released(path):
 
 
 def error_page__to_another_upstream(path):
-    """E1: nothing was sent, so it goes there as the one try that it has, under its claim."""
+    """FACT-1: nothing was sent, so it goes there as the one try that it has, under its claim."""
     first, _ = once_and_replayed(path + "normal")
     expect_equal(first.get("Idempotency-Expires") is None, False, "it has no record: %s" % first)
     sent_once_whatever_the_error_page(path + "reset_after_reading")
@@ -577,7 +577,7 @@ def conf__credentials_are_no_tenant():
     for value in ("$http_authorization", "$http_proxy_authorization", "$http_cookie", "$cookie_session", "$http_x_api_key", "a-${HTTP_Authorization}", "$remote_user$cookie_s",
                   "$http_x_session_token"):
         accepted, said, lines = tested(gateway, Location("/a/", "once on;", 'once_tenant "%s";' % value))
-        expect(not accepted and "credentials would be stored as a tenant's name" in said, "%s: %s" % (value, said))
+        expect(not accepted and "credentials would be stored and shown as a tenant's name" in said, "%s: %s" % (value, said))
         number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])
         expect("once_tenant" in lines[number - 1], "line %d: %s" % (number, said))
     for value in ("$http_x_account", "$remote_user", "http_authorization", "$http_authorization_of"):
@@ -606,10 +606,10 @@ NOT_COMBINED = {
     "once_pass to nowhere, in a server without names": ((Location("/a/", *ON, "once_pass @b;"),), "names a location that this server does not have"),
     "grpc_pass": ((Location("/a/", *ON, to=None, more=("grpc_pass grpc://app;",)),), '"grpc_pass" does not combine'),
     "grpc_pass where once_pass goes": ((Location("/a/", *ON, "once_pass @b;", to=None), Location("@b", to=None, more=("grpc_pass app;",))), '"grpc_pass" does not combine'),
-    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
-    "error pages that hide, of a location without once": ((Location("/a/", "once off;", more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
-    "error pages that hide, of files": ((Location("/a/", *ON, to=None, more=("error_page 502 403 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
-    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")), Location("@b", *ON)), "could not be told here"),
+    "error pages that hide": ((Location("/a/", *ON, more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "would look like an allowed one"),
+    "error pages that hide, of a location without once": ((Location("/a/", "once off;", more=("error_page 401 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "would look like an allowed one"),
+    "error pages that hide, of files": ((Location("/a/", *ON, to=None, more=("error_page 502 403 = @b;", "recursive_error_pages on;")), Location("@b", *ON)), "would look like an allowed one"),
+    "error pages that hide, by a variable": ((Location("/a/", *ON, more=("error_page 404 /x;", "error_page 401 = $http_x;", "recursive_error_pages on;")), Location("@b", *ON)), "would look like an allowed one"),
 }
 COMBINED = {
     "grpc_pass without keys": (Location("/a/", "once off;", to=None, more=("grpc_pass grpc://app;",)), Location("/b/", *ON)),
@@ -622,7 +622,7 @@ COMBINED = {
 
 
 def not_combined(locations, why):
-    """F46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
+    """FAULT-46, K9: what cannot be kept, or would be given to the wrong one, is refused before anything runs."""
     accepted, said, lines = tested(gateway, *locations, http="proxy_cache_path cache keys_zone=c:1m;")
     expect(not accepted and why in said, "it said: %s" % said)
     number = int(re.findall(r"nginx\.conf:(\d+)", said)[0])

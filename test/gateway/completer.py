@@ -9,7 +9,6 @@ SIZE=10 abandons 1000 keys for two completers on one store, with a client that r
 import base64
 import hashlib
 import hmac
-import http.server
 import json
 import os
 import signal
@@ -22,7 +21,8 @@ from gateway import (BOUND_S, Daemon, Location, ONCE, SINGLE, SIZE, Suite, expec
 from abandoned import Completing
 from leases import LEASE, end_leases
 import upstream
-import wireclient as w
+from lib import wireclient as w
+from lib.http import Handler, Server
 from way import Way, is_call
 
 STORED = "once_complete app header=X-Test;"
@@ -87,32 +87,23 @@ def held_503(c):
     c.answer(503, [], b"never")
 
 
-class Hook(http.server.ThreadingHTTPServer):
+class Hook(Server):
     """A webhook that keeps what it is told; refuses the first `refuse` times."""
 
     def __init__(self, refuse=0):
         self.told, self.refused, self.refuse = [], 0, refuse
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Told(Handler):
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.body()
                 refuse = outer.refused < outer.refuse
                 outer.refused += refuse
                 if not refuse:
                     outer.told.append((dict(self.headers), body))
-                self.send_response(503 if refuse else 204)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return "http://127.0.0.1:%d/hook" % self.server_port
+                self.answer(503 if refuse else 204)
+        super().__init__(Told)
+        self.url += "/hook"
 
 
 class Case(Completing):
@@ -441,7 +432,7 @@ def escalated_and_told_and_resolved():
         expect("the provider does not have it" in shown, "the audit trail: %s" % shown)
     finally:
         c.end()
-        hook.shutdown()
+        hook.stop()
 
 
 @case
@@ -464,7 +455,7 @@ def a_finish_as_unknown_is_told_too():
         expect_equal(c.gateway.effects(token), 2, "effects")
     finally:
         c.end()
-        hook.shutdown()
+        hook.stop()
 
 
 @case
@@ -487,7 +478,7 @@ def what_a_service_says_over_http_is_told_too():
         expect_equal(told, [("shop", "by-json"), ("shop", "gone")], "what was told")
     finally:
         c.end()
-        hook.shutdown()
+        hook.stop()
 
 
 @case
@@ -526,7 +517,7 @@ def attempts_have_a_limit():
 
 @case
 def a_request_that_kills_whoever_sends_it_is_not_sent_for_ever():
-    """F9: the daemon dies each time, just when it sends."""
+    """FAULT-9: the daemon dies each time, just when it sends."""
     c = Case()
     try:
         token, = leave(c, ["/rerun/held"])
@@ -612,7 +603,7 @@ def two_completers_and_a_retrying_client():
         c.complete()
         answers.update(zip(asked[3:], in_parallel(ask, asked[3:], width=8)))
         wait_for(lambda: (lambda all_of: all(all_of[("", token)]["state"] == "succeeded" for token in keys))(c.gateway.records()),
-                 "all to be done", bound=BOUND_S * 2)
+                 "all to be done", seconds=BOUND_S * 2)
         effects = {}
         with open(c.gateway.upstream.ledger.path, encoding="utf-8") as file:
             for line in file:

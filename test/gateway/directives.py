@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What docs/nginx.md says of single directives, each against its default: what counts in the fingerprint, which methods, which
-statuses are final, which headers a replay has, what the upstream is told. What never is replayed (DESIGN 9) is refused by name."""
+statuses are final, which headers a replay has, what the upstream is told. The gateway refuses the names of headers that are never replayed."""
 import json
 
 from gateway import Gateway, Location, SINGLE, Suite, expect, expect_equal, new_token, tested

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """draft-ietf-httpapi-idempotency-key-header-07, statement by statement (M1 to M6 are its MUSTs, S1 to
-S7 its SHOULDs), and what it leaves open, as Once decided it (DESIGN 9)."""
+S7 its SHOULDs), and what it leaves open, as Once decided it."""
 import glob
 import json
 import os
@@ -334,7 +334,7 @@ def m3_m4_m5_s1__the_policy_says_what_is_configured():
     default = next(place for place in said["locations"] if place["location"] == "/on/")
     expect_equal((default["mode"], default["methods"], default["scope"], default["takeover"]), ("on", ["POST", "PATCH"], "all callers", "escalate"), "the defaults")
     expect_equal(default["final_statuses"], [[200, 400], [402, 402], [404, 407], [410, 424], [426, 428], [430, 499]], "the final statuses")
-    expect_equal(default["fingerprint"], {"body": "json where the type says so, else exact", "headers": [], "credentials": [], "excluded_members": []}, "the fingerprint")
+    expect_equal(default["fingerprint"], {"body": "json if the Content-Type is JSON, otherwise exact", "headers": [], "credentials": [], "excluded_members": []}, "the fingerprint")
     expect_equal((default["retention_seconds"], default["max_response_bytes"], default["key_time"]), (86400, 1 << 20, True), "the defaults")
 
 
@@ -354,7 +354,7 @@ def m4__the_errors_that_are_published_are_those_that_come():
 def m4__every_code_has_its_line_in_the_documentation():
     """Of the problem documents that the module makes, in the reference and in the failure guide."""
     codes = set()
-    for path in glob.glob(os.path.join(HERE, "../../nginx/*.c")):
+    for path in glob.glob(os.path.join(HERE, "../../src/gateway/*.c")):
         with open(path, encoding="utf-8") as file:
             codes |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)",\s*(?:"[A-Z]|record)', file.read()))  # a title follows
     expect(len(codes) > 15, "codes in the module: %s" % codes)

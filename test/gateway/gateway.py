@@ -23,16 +23,17 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
 from upstream import Upstream
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port
+from lib import daemon, sanitized, tap
+from lib.ports import free_port, is_open  # noqa: F401, for suites that import this
+from lib.process import children as children_of, is_alive, is_stopped, kill  # noqa: F401
+from lib.tap import Failed, expect, expect_equal, shorten, skip_all  # noqa: F401
+from lib.wait import SECONDS as BOUND_S, wait_for
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))
 TRIES = 20
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -45,10 +46,6 @@ ALARMING = re.compile(r"\[(alert|emerg|crit)\]|leak|open socket|AddressSanitizer
                       r"ThreadSanitizer|Assertion|stack smashing", re.I)
 
 
-class Failed(Exception):
-    """A case does not hold."""
-
-
 class Late(Exception):
     """The daemon was late, so that there was more to count than was asked for: the case is done again."""
 
@@ -58,33 +55,6 @@ def in_time(answer):
     if answer.code() == "store-unavailable":
         raise Late()
     return answer
-
-
-def expect(holds, what):
-    if not holds:
-        raise Failed(what)
-
-
-def expect_equal(got, wanted, what):
-    if got != wanted:
-        raise Failed("%s: got %s, wanted %s" % (what, shorten(got), shorten(wanted)))
-
-
-def shorten(value):
-    text = repr(value)
-    return text if len(text) < 600 else text[:400] + " ... " + text[-150:]
-
-
-def wait_for(condition, what, bound=None):
-    """Its value, as soon as that is true. What is waited for may be a function that tells it."""
-    until = time.monotonic() + (bound or BOUND_S)
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > until:
-            raise Failed("waited %g s for %s" % (bound or BOUND_S, what() if callable(what) else what))
-        time.sleep(0.005)
 
 
 def in_parallel(function, arguments, width=16):
@@ -265,12 +235,6 @@ RERUN = Location("/rerun/", "once on;", SINGLE, "once_takeover rerun;")
 
 
 @functools.lru_cache
-def without_http():
-    """Several daemons at once must not meet on one port; and HTTP may not be built in."""
-    text = subprocess.run([ONCE, "daemon", "--help"], stdout=subprocess.PIPE, text=True).stdout
-    return ["--http", "off"] if "--http" in text else []
-
-
 def nginx_environment(folder=None):
     """NGINX would be sockets to inherit. What a sanitizer finds is written into the folder."""
     environment = {k: v for k, v in os.environ.items() if k != "NGINX"}
@@ -278,51 +242,21 @@ def nginx_environment(folder=None):
     return environment
 
 
-class Daemon:
-    """`once daemon` on a store, with its socket in a folder."""
+class Daemon(daemon.Daemon):
+    """With nothing of the test's own environment, and with `arguments`."""
 
     def __init__(self, folder, store, name="once"):
-        self.folder, self.store, self.arguments = folder, store, []
-        self.socket = os.path.join(folder, name + ".sock")
-        self.log = os.path.join(folder, name + ".daemon.log")
-        self.process = None
+        super().__init__(folder, store, name)
+        self.arguments = []
 
     def start(self, env=None, ready=True):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ONCE_")}
         environment.update(env or {})
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([ONCE, "daemon", "--store", self.store, "--socket", self.socket, *self.arguments,
-                                             *(without_http() if "--http" not in self.arguments else [])],
-                                            cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=log, text=True)
-        if not ready:
-            return
-        line = self.process.stdout.readline()
-        if not line.startswith("once: ready: socket %s" % self.socket):
-            self.process.wait()
-            raise Failed("the daemon did not start: %r, %s" % (line, self.said()))
+        self.options = ()
+        return super().start(*self.arguments, env=environment, ready=ready)
 
     def said(self):
-        with open(self.log, encoding="utf-8", errors="replace") as file:
-            return file.read()[-20000:]
-
-    def end(self, number=signal.SIGTERM):
-        """Its exit status."""
-        if self.process is None:
-            return None
-        self.process.send_signal(number)
-        return self.reap()
-
-    def reap(self):
-        try:
-            code = self.process.wait(BOUND_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise Failed("the daemon did not end")
-        self.process.stdout.close()
-        self.process = None
-        return code
+        return self.log()[-20000:]
 
 
 class Master:
@@ -332,11 +266,7 @@ class Master:
         self.pid = pid
 
     def poll(self):
-        try:
-            with open("/proc/%d/stat" % self.pid, encoding="ascii", errors="replace") as file:
-                return 0 if file.read().rsplit(") ", 1)[1][0] in "ZX" else None
-        except OSError:
-            return 0
+        return None if is_alive(self.pid) else 0
 
     def wait(self, timeout=BOUND_S):
         try:
@@ -452,7 +382,7 @@ http {
             if not self.foreground and self.nginx.wait(BOUND_S) == 0:
                 self.nginx = Master(wait_for(self.master_pid, "the master's id"))
             try:
-                wait_for(lambda: self.accepts() or self.nginx.poll() is not None, "nginx to listen")
+                wait_for(lambda: is_open(self.port) or self.nginx.poll() is not None, "nginx to listen")
             except Failed:
                 self.nginx.kill()
                 raise
@@ -470,13 +400,6 @@ http {
     def master_pid(self):
         text = self.text("nginx.pid").strip()
         return int(text) if text.isdigit() else None
-
-    def accepts(self):
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            return True
-        except OSError:
-            return False
 
     def wait_for_workers(self):
         wait_for(lambda: len(self.worker_pids()) >= self.workers, "the workers")
@@ -519,7 +442,7 @@ http {
             return ""
 
     def alarms(self):
-        text = self.text("error.log") + self.text("nginx.stderr") + (self.daemon.said() if os.path.exists(self.daemon.log) else "")
+        text = self.text("error.log") + self.text("nginx.stderr") + self.daemon.said()
         return [line for line in text.splitlines()
                 if ALARMING.search(line) and not (self.tolerate and re.search(self.tolerate, line))] + sanitized.findings(self.folder)
 
@@ -626,27 +549,8 @@ def temporary_folder():
     return base if len(base) < 60 else "/tmp"  # a socket's path has 107 bytes
 
 
-def children_of(pid):
-    try:
-        with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
 def is_answered(client):
     return bool(select.select([client.connection], [], [], 0)[0])
-
-
-def alive(pid):
-    return os.path.exists("/proc/%d" % pid)
-
-
-def kill(pid, number=signal.SIGKILL):
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def tested(gateway, *locations, http="", server=""):
@@ -677,38 +581,18 @@ class Suite:
     def add(self, name, function, *arguments):
         self.cases.append((name, function, arguments))
 
-    def skip(self, reason):
-        print("1..0 # SKIP %s" % reason)
-        sys.exit(0)
-
     def require(self):
         """Without the pieces there is nothing to test."""
         if not ONCE or not os.access(ONCE, os.X_OK):
-            self.skip("ONCE_BIN does not name the program")
+            skip_all("ONCE_BIN does not name the program")
         if not NGINX:
-            self.skip("nginx is not installed")
+            skip_all("nginx is not installed")
         if not MODULE or not os.path.exists(MODULE):
-            self.skip("the nginx module is not built")
+            skip_all("the nginx module is not built")
 
     def run(self, width=1, gateways=()):
-        words = sys.argv[1:]
-        chosen = [c for c in self.cases if not words or any(word in c[0] for word in words)]
-        print("1..%d" % (len(chosen) + len(gateways)), flush=True)
-        failed = 0
-        with ThreadPoolExecutor(width) as pool:
-            running = [(case[0], pool.submit(attempt, case[1], case[2])) for case in chosen]
-            for number, (name, future) in enumerate(running, 1):
-                failed += self.report(number, name, future.result())
-        for number, (name, gateway) in enumerate(gateways, len(chosen) + 1):
-            failed += self.report(number, "%s ends well, its log has no alarm" % name, attempt(quiet_end, (gateway,)))
-        sys.exit(1 if failed else 0)
-
-    def report(self, number, name, problem):
-        if problem:
-            for line in problem.splitlines():
-                print("# " + line)
-        print("%s %d - %s" % ("not ok" if problem else "ok", number, name), flush=True)
-        return 1 if problem else 0
+        tap.run([(name, functools.partial(attempt, function, arguments)) for name, function, arguments in self.cases], sys.argv[1:], width,
+                [("%s ends well, its log has no alarm" % name, functools.partial(attempt, quiet_end, (gateway,))) for name, gateway in gateways])
 
 
 def quiet_end(gateway):
@@ -720,20 +604,12 @@ def quiet_end(gateway):
 
 
 def attempt(function, arguments):
-    """What was wrong, or None."""
-    try:
-        for _ in range(TRIES):
-            try:
-                function(*arguments)
-                return None
-            except Late:
-                print("# the daemon was late: once more")
-        return "the daemon was late %d times" % TRIES
-    except Failed as failure:
-        first = failure.__context__  # what ending it in spite of that brought to light is not the cause
-        return str(failure) + ("\nafter: %r" % first if first else "")
-    except Exception:  # whatever it is, it is this case's
-        return traceback.format_exc()
+    for _ in range(TRIES):
+        try:
+            return function(*arguments)
+        except Late:
+            tap.remark("the daemon was late: once more")
+    raise Failed("the daemon was late %d times" % TRIES)
 
 
 @atexit.register

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""kill -9 of everything, at every moment (G0 to G12): never two effects under `escalate`, never an
+"""kill -9 of everything, at every moment (FAULT-1 to FAULT-4): never two effects under `escalate`, never an
 acknowledged answer lost, replays byte-equal.
 
-The moments: the upstream holds the request where its behaviour's name says (G3 to G8), the daemon
-dies at a crash point of its own (G0 to G2, G9, G10), or all is done (G11, G12). Then what was killed
+The moments: the upstream holds the request where its behaviour's name says (from "nothing sent" to "response
+complete"), the daemon dies at a crash point of its own (around the claim and the finish), or all is done. Then what was killed
 is started again and the client, which lost its answer, asks until it is told something definite.
 
 Leases are long, and the test ends what nobody is to hold any more (leases.py). A crash point that is passed by what the daemon
@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from gateway import (Client, Closed, Failed, Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal, free_port,
-                     in_parallel, is_answered, kill, new_token, request_bytes, wait_for)
+                     in_parallel, is_answered, kill, new_token, request_bytes, wait_for, is_open, is_stopped)
 from abandoned import VIOLENCE
 from leases import LEASE, end_leases, look, state_of
 from upstream import Ledger, gate_path
@@ -168,7 +168,7 @@ def master(attempt):
     gateway.nginx.wait()
     for pid in workers:
         kill(pid)
-    wait_for(lambda: not gateway.accepts(), "the end of the listening socket")
+    wait_for(lambda: not is_open(gateway.port), "the end of the listening socket")
     gateway.start_nginx()
 
 
@@ -226,7 +226,7 @@ def upstream_killed(moment, policy):
         attempt.end()
 
 
-# ------------------------------------------------------------------ stopped, not dead (F6)
+# ------------------------------------------------------------------ stopped, not dead (FAULT-6)
 
 def worker_of(gateway, token):
     """The worker that holds the connection to the upstream on which the request arrived."""
@@ -326,11 +326,6 @@ def push(attempt, is_there, what):
                 pass
         return is_there()
     wait_for(there, what)
-
-
-def is_stopped(pid):
-    with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] in "Tt"
 
 
 def daemon_crashes(name, count, policy):

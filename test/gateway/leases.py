@@ -6,13 +6,10 @@ record, it ends that lease as the holder could (EXTEND by its fence) instead of 
 not spoken for; one that was fenced meanwhile has none.
 """
 import collections
-import os
 import struct
-import sys
 
-from gateway import BOUND_S, HERE, expect, wait_for
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from gateway import BOUND_S, expect, wait_for
+from lib import wireclient as w
 
 LEASE = "once_lease 600s;"
 STATES = ("absent", "running", "succeeded", "failed", "unknown")

@@ -9,12 +9,12 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 import urllib.request
 
 from gateway import (BOUND_S, COUNTED, Client, Failed, Gateway, Late, Location, Suite, expect, expect_equal, in_parallel, is_answered, new_token,
                      quiet_end, request_bytes, wait_for, SIZE, ONCE)
+from lib.listener import Listener, in_thread
 
 suite = Suite()
 SINGLE = "once_tenant -;"
@@ -239,32 +239,20 @@ def records_are_found_by_their_route():
 
 # ------------------------------------------------------------------ connections that break
 
-class Relay:
-    """Between nginx and the daemon: passes everything on, and cuts when told to, after it passed on `n` more bytes to
-    the daemon and none of the answers."""
+class Relay(Listener):
+    """Between nginx and the daemon: passes everything on, and cuts when told to, after it passed on a request to the daemon,
+    and before its answer."""
 
     def __init__(self, path, to):
         self.to, self.cutting, self.lock = to, False, threading.Lock()
-        self.pairs = []
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(path)
+        super().__init__(self.connect, path)
         os.chmod(path, 0o666)
-        self.listener.listen(64)
-        self.ended = False
-        threading.Thread(target=self.accept, daemon=True).start()
 
-    def accept(self):
-        while not self.ended:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self.to)
-            with self.lock:
-                self.pairs.append((near, far))
-            threading.Thread(target=self.carry, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self.carry, args=(far, near, True), daemon=True).start()
+    def connect(self, near):
+        far = socket.socket(socket.AF_UNIX)
+        far.connect(self.to)
+        in_thread(self.carry, near, far, False)
+        self.carry(far, near, True)
 
     def carry(self, source, target, answers):
         try:
@@ -287,10 +275,6 @@ class Relay:
     def cut_next_answer(self):
         with self.lock:
             self.cutting = True
-
-    def close(self):
-        self.ended = True
-        self.listener.close()
 
 
 @suite.case
@@ -335,7 +319,7 @@ def what_is_sent_again_is_counted_once():
 
 def free_http(of):
     """The daemon's HTTP port: chosen before, so that it is known."""
-    from ports import free_port
+    from lib.ports import free_port
     port = free_port()
     of.daemon.arguments = ["--http", "127.0.0.1:%d" % port]
     return port

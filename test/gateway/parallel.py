@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many at once with one key (F33): one execution; the others are told that it is in progress, or
+"""Many at once with one key (FAULT-33): one execution; the others are told that it is in progress, or
 wait for it and get the same bytes. Through two workers, and through two gateways on one PostgreSQL.
 
 SIZE=100 makes it 1000 requests at once.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reloads, exits and restarts with claims in flight (F5) lose nothing and repeat nothing. While the
+"""Reloads, exits and restarts with claims in flight (FAULT-5) lose nothing and repeat nothing. While the
 daemon is away keyed requests get 503 + Retry-After and are not forwarded (fail closed), and
 afterwards the workers are connected again by themselves.
 
@@ -13,10 +13,10 @@ import socket
 import threading
 import time
 
-from gateway import (BOUND_S, Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, alive, children_of, expect, expect_equal,
-                     new_token, request_bytes, wait_for)
+from gateway import (BOUND_S, Client, Closed, Gateway, Location, SINGLE, SIZE, Suite, children_of, expect, expect_equal,
+                     new_token, request_bytes, wait_for, is_alive, is_open)
 from abandoned import hold
-import wireclient as w
+from lib import wireclient as w
 from way import Way, is_call
 
 LOCATIONS = (Location("/on/", "once on;", SINGLE, "once_lease 1s;"),
@@ -156,7 +156,7 @@ def reload__what_is_in_flight_is_finished():
         expect_equal({gateway.effects(token) for token in tokens}, {1}, "effects")
         for client in clients:
             client.close()
-        wait_for(lambda: not any(alive(pid) for pid in old), "the end of the old workers")
+        wait_for(lambda: not any(is_alive(pid) for pid in old), "the end of the old workers")
 
 
 @suite.case
@@ -207,7 +207,7 @@ def upgrade__what_is_in_flight_is_finished():
             expect_equal(told(gateway, client, "/wait/held", token).lasting(), answers[tokens.index(token)].lasting(), "an answer after waiting")
         for client in clients:
             client.close()
-        wait_for(lambda: not any(alive(pid) for pid in workers), "the end of the old master's workers")
+        wait_for(lambda: not any(is_alive(pid) for pid in workers), "the end of the old master's workers")
         old.send_signal(signal.SIGQUIT)
         old.wait()
         for token, answer in zip(tokens, answers):
@@ -247,7 +247,7 @@ def quit__finishes_what_is_in_flight():
         tokens = [new_token() for _ in range(6)]
         clients = begin_held(gateway, "/on/held", tokens)
         gateway.nginx.send_signal(signal.SIGQUIT)
-        wait_for(lambda: not gateway.accepts(), "the end of the listening socket")
+        wait_for(lambda: not is_open(gateway.port), "the end of the listening socket")
         for token in tokens:
             gateway.upstream.open_gate(token)
         expect_equal({client.read().status for client in clients}, {201}, "the statuses")
@@ -514,7 +514,7 @@ def a_daemon_that_refuses():
             peer.close()
         wait_for(lambda: "user 33" in gateway.text("error.log"), "the reason")
         log = gateway.text("error.log")
-        expect_equal((log.count("refuses: user 33 is not allowed"), log.count("is away")), (1, 0), "how often it was said: %s" % log)
+        expect_equal((log.count("refuses the connection: user 33 is not allowed"), log.count("is down")), (1, 0), "how often it was said: %s" % log)
         listener.close()
         gateway.daemon.start()
         token = new_token()

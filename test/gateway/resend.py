@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""The completer makes the same of everything an upstream may do as the gateway does (F45): each behaviour of upstream.py is asked
+"""The completer makes the same of everything an upstream may do as the gateway does (FAULT-45): each behaviour of upstream.py is asked
 for through nginx, and as a stored request that was abandoned before it was sent; the records must be alike."""
 import json
 import os
 import struct
 import subprocess
-import sys
 
-from gateway import Closed, Gateway, HERE, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
+from gateway import Closed, Gateway, Location, ONCE, SINGLE, SIZE, Suite, expect, expect_equal, in_parallel, new_token, wait_for
 from leases import LEASE, state_of
 import upstream
-sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
-import wireclient as w
+from lib import wireclient as w
 
 LOCATION = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;")
 IMPATIENT = Location("/escalate/", "once on;", SINGLE, LEASE, "once_takeover escalate;", more=("proxy_read_timeout 3s;",))
@@ -37,7 +35,7 @@ def final_statuses():
 
 
 def stored(name, token, body):
-    """src/core/resend.h"""
+    """src/core/http/resend.h"""
     headers = "Content-Type: application/json\r\nX-Test: %s\r\n" % token
     return (b"OR1\0" + struct.pack("!I", 1 << 20) + final_statuses() + w.text("app") + w.text("POST") +
             w.text("/escalate/" + name) + w.text(headers) + w.text("".join(name + "\n" for name in KEPT)) + w.text(body))

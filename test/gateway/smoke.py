@@ -7,6 +7,7 @@ environment: ONCE_BIN, ONCE_NGINX_MODULE, ONCE_TEST_KEEP=1, ONCE_NGINX_PRELOAD (
 Each case has its own keys; nginx, daemon and upstream are shared. Prints TAP.
 """
 import datetime
+import functools
 import http.client
 import json
 import os
@@ -18,45 +19,28 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port
+from lib import daemon, sanitized, tap
+from lib.daemon import ONCE
+from lib.listener import Listener
+from lib.ports import free_port, is_open
+from lib.wait import SECONDS, wait_for
 
-ONCE = os.environ["ONCE_BIN"]
 MODULE = os.environ["ONCE_NGINX_MODULE"]
-SECONDS = 120
 BAD_LOG = re.compile(r"\[(alert|emerg|crit)\]|Sanitizer|runtime error|exited on signal")
-
-
-def until(condition, what):
-    """Polls; a condition that never holds is a failure, not a hang."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("never: " + what)
 
 
 # ---------------------------------------------------------------- the upstream
 
-class Upstream:
+class Upstream(Listener):
     """Counts requests by path and does what the path says."""
 
     def __init__(self):
         self.lock = threading.Lock()
         self.seen = []
         self.gate = threading.Event()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            s, _ = self.listener.accept()
-            threading.Thread(target=self.serve, args=(s,), daemon=True).start()
+        super().__init__(self.serve)
 
     def count(self, path):
         with self.lock:
@@ -132,7 +116,7 @@ class Gateway:
         self.port = free_port()
         self.dead_port = free_port()
         self.upstream = Upstream()
-        self.daemon = None
+        self.daemon = daemon.Daemon(self.dir)
         self.nginx = None
 
     def conf(self):
@@ -182,16 +166,10 @@ http {{
 """
 
     def start_daemon(self):
-        self.daemon = subprocess.Popen(
-            [ONCE, "daemon", "--store", f"sqlite:{self.dir}/once.db", "--socket", f"{self.dir}/once.sock", "--http", "off"],
-            stdout=subprocess.PIPE, stderr=open(f"{self.dir}/daemon.log", "a"), text=True)
-        line = self.daemon.stdout.readline()
-        assert "ready" in line, line
+        self.daemon.start()
 
     def stop_daemon(self, how=signal.SIGTERM):
-        self.daemon.send_signal(how)
-        self.daemon.wait(SECONDS)
-        self.daemon.stdout.close()
+        self.daemon.end(how)
 
     def start_nginx(self):
         with open(f"{self.dir}/nginx.conf", "w") as f:
@@ -201,19 +179,15 @@ http {{
         self.env = env
         self.nginx = subprocess.Popen(["nginx", "-p", self.dir, "-c", f"{self.dir}/nginx.conf", "-e", "stderr"],
                                       env=env, stderr=open(f"{self.dir}/stderr.log", "a"))
-        until(self.listens, "nginx listens: " + self.log())
+        wait_for(self.listens, "nginx listens: " + self.log())
 
     def listens(self):
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-            return True
-        except OSError:
-            assert self.nginx.poll() is None, self.log()
-            return False
+        assert self.nginx.poll() is None, self.log()
+        return is_open(self.port)
 
     def log(self):
         text = ""
-        for name in ("error.log", "stderr.log", "daemon.log"):
+        for name in ("error.log", "stderr.log", "once.log"):
             if os.path.exists(f"{self.dir}/{name}"):
                 text += open(f"{self.dir}/{name}", errors="replace").read()
         return text
@@ -227,8 +201,7 @@ http {{
                 self.nginx.kill()
                 self.nginx.wait()
                 raise AssertionError("nginx does not quit")
-        if self.daemon and self.daemon.poll() is None:
-            self.stop_daemon()
+        self.stop_daemon()
 
     def ask(self, path, key=None, body=b"{}", method="POST", headers=None, timeout=SECONDS):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -259,12 +232,7 @@ class Answer:
         return p["code"]
 
 
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = tap.Cases()
 
 
 def is_replay(first, again):
@@ -313,7 +281,7 @@ def in_progress(g):
     answers = []
     t = threading.Thread(target=lambda: answers.append(g.ask("/gate-p", "k-progress")))
     t.start()
-    until(lambda: g.upstream.count("/gate-p") == 1, "the upstream is asked")
+    wait_for(lambda: g.upstream.count("/gate-p") == 1, "the upstream is asked")
     a = g.ask("/gate-p", "k-progress")
     assert a.status == 409 and a.code == "in-progress" and int(a.headers["Retry-After"]) >= 1, a
     g.upstream.gate.set()
@@ -365,11 +333,11 @@ def client_abort(g):
         s = socket.create_connection(("127.0.0.1", g.port))
         s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {key}\r\nContent-Type: application/json\r\n"
                   "Content-Length: 2\r\n\r\n{}".encode())
-        until(lambda: g.upstream.count(path) == 1, "the upstream is asked")
+        wait_for(lambda: g.upstream.count(path) == 1, "the upstream is asked")
         s.close()
         assert g.ask(path, key).status == 409  # and nginx had the time to see the client go
         g.upstream.gate.set()
-        a = until(lambda: (lambda a: a if a.status != 409 else None)(g.ask(path, key)), "stored")
+        a = wait_for(lambda: (lambda a: a if a.status != 409 else None)(g.ask(path, key)), "stored")
         assert a.status == 201 and a.headers["Idempotency-Replayed"] == "true" and g.upstream.count(path) == 1, a
 
 
@@ -444,11 +412,11 @@ def the_lease_is_renewed(g):
     answers = []
     t = threading.Thread(target=lambda: answers.append(g.ask("/lease/gate-l", "k-lease")))
     t.start()
-    until(lambda: g.upstream.count("/lease/gate-l") == 1, "the upstream is asked")
+    wait_for(lambda: g.upstream.count("/lease/gate-l") == 1, "the upstream is asked")
     # Until it was renewed for five leases' time. By its record: somebody who asks would take over, rightly, in a moment
     # when a busy machine has not renewed it in time.
-    first = until(lambda: lease_until(g, "k-lease"), "a lease")
-    until(lambda: lease_until(g, "k-lease") >= first + datetime.timedelta(milliseconds=5 * 300), "the lease is renewed")
+    first = wait_for(lambda: lease_until(g, "k-lease"), "a lease")
+    wait_for(lambda: lease_until(g, "k-lease") >= first + datetime.timedelta(milliseconds=5 * 300), "the lease is renewed")
     g.upstream.gate.set()
     t.join()
     assert answers[0].status == 201, answers
@@ -529,19 +497,19 @@ def bad_configurations(g):
 def daemon_down(g):
     a = g.ask("/down", "k-down")
     g.stop_daemon()
-    b = until(lambda: (lambda b: b if b.status == 503 else None)(g.ask("/down", "k-down")), "503")
+    b = wait_for(lambda: (lambda b: b if b.status == 503 else None)(g.ask("/down", "k-down")), "503")
     assert b.code == "store-unavailable" and b.headers["Retry-After"] == "1", b
     assert g.ask("/down", "k-down2").status == 503 and g.upstream.count("/down") == 1
     assert g.ask("/down").status == 201
     assert g.ask("/pass/x", "k-pass").status == 201
     g.start_daemon()
-    again = until(lambda: (lambda b: b if b.status != 503 else None)(g.ask("/down", "k-down")), "it is back")
+    again = wait_for(lambda: (lambda b: b if b.status != 503 else None)(g.ask("/down", "k-down")), "it is back")
     is_replay(a, again)
 
 
 def until_served(ask):
     """Asks again while the store is away."""
-    return until(lambda: (lambda answer: answer if answer.status != 503 else None)(ask()), "the store is there")
+    return wait_for(lambda: (lambda answer: answer if answer.status != 503 else None)(ask()), "the store is there")
 
 
 @case
@@ -551,7 +519,7 @@ def daemon_killed_while_the_upstream_works(g):
     # The case before had no daemon: a worker may not have found the new one yet.
     t = threading.Thread(target=lambda: answers.append(until_served(lambda: g.ask("/gate-k", "k-kill"))))
     t.start()
-    until(lambda: g.upstream.count("/gate-k") == 1, "the upstream is asked")
+    wait_for(lambda: g.upstream.count("/gate-k") == 1, "the upstream is asked")
     g.stop_daemon(signal.SIGKILL)
     g.upstream.gate.set()
     g.start_daemon()
@@ -566,46 +534,41 @@ def reload_while_the_upstream_works(g):
     answers = []
     t = threading.Thread(target=lambda: answers.append(until_served(lambda: g.ask("/gate-r", "k-reload"))))
     t.start()
-    until(lambda: g.upstream.count("/gate-r") == 1, "the upstream is asked")
+    wait_for(lambda: g.upstream.count("/gate-r") == 1, "the upstream is asked")
     g.nginx.send_signal(signal.SIGHUP)
-    until(lambda: "gracefully shutting down" in g.log(), "old workers quit")
+    wait_for(lambda: "gracefully shutting down" in g.log(), "old workers quit")
     assert until_served(lambda: g.ask("/gate-r", "k-reload")).status == 409
     g.upstream.gate.set()
     t.join()
     is_replay(answers[0], until_served(lambda: g.ask("/gate-r", "k-reload")))
 
 
-def main():
-    words = sys.argv[1:]
-    chosen = [c for c in CASES if not words or any(w in c.__name__ for w in words)]
-    print(f"1..{len(chosen) + 1}", flush=True)
-    g = Gateway()
-    failed = 0
+def quiet_end(g):
     try:
-        g.start_daemon()
-        g.start_nginx()
-        for n, c in enumerate(chosen, 1):
-            try:
-                c(g)
-                print(f"ok {n} - {c.__name__}", flush=True)
-            except Exception as e:
-                failed += 1
-                g.upstream.gate.set()
-                print(f"# {type(e).__name__}: {e}".replace("\n", "\n# "))
-                print(f"not ok {n} - {c.__name__}", flush=True)
+        g.stop()
     finally:
-        try:
-            g.stop()
-        finally:
-            bad = [line for line in g.log().splitlines() if BAD_LOG.search(line)] + sanitized.findings(g.dir)
-            for line in bad:
-                print("#", line)
-            print(f"{'not ' if bad else ''}ok {len(chosen) + 1} - nothing to complain about in the logs")
-            if os.environ.get("ONCE_TEST_KEEP"):
-                print("#", g.dir)
-            else:
-                shutil.rmtree(g.dir, ignore_errors=True)
-    sys.exit(1 if failed or bad else 0)
+        bad = [line for line in g.log().splitlines() if BAD_LOG.search(line)] + sanitized.findings(g.dir)
+        if os.environ.get("ONCE_TEST_KEEP"):
+            tap.remark(g.dir)
+        else:
+            shutil.rmtree(g.dir, ignore_errors=True)
+    tap.expect(not bad, "\n".join(bad))
+
+
+def attempt(g, case):
+    try:
+        case(g)
+    except Exception:
+        g.upstream.gate.set()  # for the others
+        raise
+
+
+def main():
+    g = Gateway()
+    g.start_daemon()
+    g.start_nginx()
+    tap.run([(name, functools.partial(attempt, g, function)) for name, function in case], sys.argv[1:], 1,
+            [("nothing to complain about in the logs", functools.partial(quiet_end, g))])
 
 
 main()

@@ -15,6 +15,8 @@ import urllib.parse
 
 from gateway import Gateway, HERE, Location, SINGLE, SIZE, Suite, expect, expect_equal
 import upstream
+from lib.npm import install
+from lib.tap import skip_if
 
 COUNT = 20 * SIZE
 suite = Suite()
@@ -69,28 +71,11 @@ def one_charge_each():
     expect_equal(len(records), COUNT + 1, "records")
 
 
-def install(folder):
-    """None, or why not."""
-    for program in ("node", "npm"):
-        if not shutil.which(program):
-            return "%s is not installed" % program
-    os.mkdir(folder)
-    shutil.copy(os.path.join(HERE, "stripe.mjs"), folder)
-    try:
-        run = subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", "cache", "stripe@17"],
-                             cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
-    except subprocess.TimeoutExpired:
-        return "the npm registry did not give us 'stripe' in time"
-    return "the npm registry did not give us 'stripe'" if run.returncode != 0 else None
-
-
 def main():
     global gateway
     suite.require()
     gateway = Gateway([Location("/v1/", "once required;", SINGLE, "once_takeover rerun;", "once_wait 10s;", "once_forward on;")], workers=2)
-    reason = install(gateway.path("npm"))
-    if reason:
-        suite.skip(reason)
+    skip_if(install(gateway.path("npm"), "stripe@17", os.path.join(HERE, "stripe.mjs")))
     gateway.start()
     suite.run(gateways=[("the gateway", gateway)])
 

@@ -1,34 +1,30 @@
 """nginx's way to the daemon, on which a test sees what is asked, and may keep it."""
 import socket
-import threading
 
-import wireclient as w
+from lib import wireclient as w
+from lib.listener import Listener, in_thread
 
 
-class Way:
+class Way(Listener):
     """A socket that nginx connects to (gateway.front) in front of the daemon's. What is asked goes on where passes() says so."""
 
     def __init__(self, gateway):
         self.path, self.inner = gateway.path("way.sock"), gateway.daemon.socket
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen(64)
-        threading.Thread(target=self.run, daemon=True).start()
+        super().__init__(self.connect, self.path)
 
     def passes(self, frame):
         """Does it go on? If not, nothing does any more on its connection."""
         raise NotImplementedError
 
-    def run(self):
-        while True:
-            outer, inner = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
-            try:
-                inner.connect(self.inner)
-            except OSError:  # the daemon is away
-                outer.close()
-                continue
-            for one, other, passes in ((outer, inner, self.passes), (inner, outer, lambda frame: True)):
-                threading.Thread(target=self.pass_on, args=(one, other, passes), daemon=True).start()
+    def connect(self, outer):
+        inner = socket.socket(socket.AF_UNIX)
+        try:
+            inner.connect(self.inner)
+        except OSError:  # the daemon is away
+            outer.close()
+            return
+        in_thread(self.pass_on, inner, outer, lambda frame: True)
+        self.pass_on(outer, inner, self.passes)
 
     @staticmethod
     def pass_on(one, other, passes):

@@ -7,15 +7,11 @@ import random
 import shutil
 
 from inboxtest import *
+from lib.tap import Cases, chosen, remark
 
 SIZE, SEED = int(os.environ.get("SIZE", "1")), int(os.environ.get("SEED", "1"))
 RELAY = ["--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "60s", "--lease", "120s"]
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 def publish(topic):
@@ -25,13 +21,13 @@ def publish(topic):
     expire()
     broker.forget_ids(topic)
     relay = Relay(url("test"), "--route", "%s=%s" % (topic, broker.sink(topic)), *RELAY)
-    until(outbox_is_empty, "everything published")
+    wait_for(outbox_is_empty, "everything published")
     relay.stop()
 
 
 @case
 def killed_at_each_point():
-    """kill -9 at I1 to I4, several times each, with duplicates from the relay."""
+    """kill -9 at each crash point of the consumer, several times each, with duplicates from the relay."""
     topic = "chain.points"
     broker.create(topic)
     set_up()
@@ -96,7 +92,7 @@ def killed_while_one_is_held_up():
     expected = enqueue(topic, 0, 40, 7)
     publish(topic)
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--window", "1000", "--timeout", "1000s")
-    until(lambda: held.is_set() and len(effects()) == 40 - 6, "all but those of its key")
+    wait_for(lambda: held.is_set() and len(effects()) == 40 - 6, "all but those of its key")
     for _ in range(3):  # reports: what is done was told the broker in between
         consumer.p.stdout.readline()
     consumer.kill()
@@ -122,12 +118,12 @@ def killed_while_others_work():
     consumers = [start(), start()]
     for n in range(4 * SIZE):
         expected += enqueue(topic, 1000 * n, 30, 5)
-        until(lambda: len(effects()) > len(expected) - 60, "some progress", 300)
+        wait_for(lambda: len(effects()) > len(expected) - 60, "some progress", 300)
         victim = rng.randrange(2)
         consumers[victim].kill()
         consumers[victim] = start()
-    until(lambda: len(effects()) >= len(expected), "everything done", 300)
-    until(lambda: broker.unacknowledged(topic, "billing") == 0, "everything acknowledged", 300)
+    wait_for(lambda: len(effects()) >= len(expected), "everything done", 300)
+    wait_for(lambda: broker.unacknowledged(topic, "billing") == 0, "everything acknowledged", 300)
     for consumer in consumers:
         equal(consumer.stop()[0], 0, "a consumer ends in order")
     relay.stop()
@@ -151,7 +147,7 @@ def poison():
     for crash in ("consume.dead_lettered:1", None):  # also killed between burying and acknowledging
         _, said = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "3", "--retention", "1d", crash=crash, drained=True).wait()
         end_of(broker, topic)
-    ok("delivered twice (--retention" in said, "F59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)
+    ok("delivered twice (--retention" in said, "FAULT-59: a retention that may be too short is warned about: the broker keeps for ever, or does not tell", said)
     dead = [json.loads(line) for line in once("inbox", "list", "--store", url("test"), "--json")[1].splitlines()]
     payloads = sorted(once("inbox", "show", d["id"], "--raw", "--store", url("test"))[1] for d in dead)
     equal(payloads, sorted(filter(sick, expected)), "the dead letters are those that fail, and only those")
@@ -165,11 +161,11 @@ def poison():
     equal(broker.unacknowledged(topic, "billing"), 0, "everything is acknowledged")
     consumer = Consumer(broker.source(topic), "--to", endpoint.url(), "--attempts", "2")
     once("inbox", "retry", dead[0]["id"], "--reason", "to see it fail", "--store", url("test"))
-    until(lambda: psql("SELECT attempts FROM once.inbox_dead WHERE id = '%s' AND NOT retry" % dead[0]["id"]) == "2", "its second death")
+    wait_for(lambda: psql("SELECT attempts FROM once.inbox_dead WHERE id = '%s' AND NOT retry" % dead[0]["id"]) == "2", "its second death")
     broken[0] = False
     code, said = once("inbox", "retry", "--all-dead", "--consumer", "billing", "--reason", "repaired", "--store", url("test"))
     equal(code, 0, "retried")
-    until(lambda: psql("SELECT count(*) FROM once.inbox_dead") == "0", "the dead letters are delivered")
+    wait_for(lambda: psql("SELECT count(*) FROM once.inbox_dead") == "0", "the dead letters are delivered")
     consumer.stop()
     equal(sorted(effects()), sorted(expected), "and then each effect happened exactly once")
     endpoint.close()
@@ -200,10 +196,9 @@ def poison_to_a_topic():
 broker = side(sys.argv[1])
 try:
     migrated()
-    for f in CASES:
-        if len(sys.argv) == 2 or any(word in f.__name__ for word in sys.argv[2:]):
-            print("# " + f.__name__)
-            f()
+    for name, function in chosen(case, sys.argv[2:]):
+        remark(name)
+        function()
 finally:
     broker.broker.__exit__()
     shutil.rmtree(broker.broker.folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 """`once consume` by itself: commands and endpoints, ids, refusals, stopping, retention; on NATS and an SQLite store.
 
 usage: consume.py [SUBSTRING...]"""
-import http.server
 import shutil
 import signal
 import socket
@@ -11,30 +10,28 @@ import threading
 import time
 
 from consumetest import *
+from lib.http import Handler, Server
+from lib.tap import Cases
+from lib.listener import Listener, in_thread
 
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 @case
 def usage():
     rows = [
-        ([], 64, "which SOURCE?"),
+        ([], 64, "SOURCE is missing"),
         (["ftp://x"], 64, "there is no such source"),
         (["nats://h"], 64, "nats://HOST[:PORT]/STREAM"),
         (["nats://u:p@h/S"], 64, "--nats-creds"),
         (["amqp://h"], 64, "amqp://HOST[:PORT][/VHOST]?queue=NAME"),
-        (["kafka://h"], 64, "names no topic"),
+        (["kafka://h"], 64, "it has no topic"),
         (["nats://h/S"], 64, "--consumer"),
         (["nats://h/S", "--consumer", "c"], 64, "--to URL or --exec COMMAND"),
         (["nats://h/S", "--consumer", "c", "--to", "ftp://x"], 64, "--to"),
         (["nats://h/S", "--consumer", "c", "--to", "http://x", "--exec", "y"], 64, "one --to or --exec"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "x"], 64, "header, header:NAME, position, json:POINTER"),
-        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "json:x"], 64, "no JSON Pointer"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "json:x"], 64, "not a JSON Pointer"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--takeover", "probe"], 64, "neither 'rerun' nor 'escalate'"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--parallel", "257"], 64, "--parallel"),
         (["nats://127.0.0.1:1/S", "--consumer", "c", "--exec", "y"], 69, "cannot connect"),
@@ -100,31 +97,25 @@ def http_statuses():
     answers = {"200": [200], "422": [422], "429": [429, 429, 204], "503": [503, 204], "404": [404, 404, 404], "cut": ["cut", 204]}
     got = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Service(Handler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            body = self.body().decode()
             got.append((body, self.headers["Idempotency-Key"], self.headers["Once-Attempt"], self.headers["X-Own"], self.headers["Authorization"]))
             status = answers[body].pop(0)
             if status == "cut":
+                self.drop()
                 return
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(status)
 
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    server = Server(Service)
     for body in answers:
         send("http", body.encode(), {"Nats-Msg-Id": "h" + body, "X-Own": "1", "Authorization": "evil"})
-    equal(consume(source, "--to", "http://127.0.0.1:%d/in" % server.server_port, "--attempts", "3")[0], 0, "drained")
+    equal(consume(source, "--to", server.url + "/in", "--attempts", "3")[0], 0, "drained")
     equal({body: left for body, left in answers.items() if left}, {}, "each was tried as often as it takes")
     equal(sorted((d["message_id"], d["reason"]) for d in letters()), [("h404", "status 404"), ("h422", "status 422")], "422 at once, 404 after 3")
     equal({key for body, key, *_ in got if body == "429"}, {'"h429"'}, "the same Idempotency-Key every time")
     equal({(own, authorization) for *_, own, authorization in got}, {("1", None)}, "a message's own headers, but none that authenticate")
-    server.shutdown()
-    server.server_close()
+    server.stop()
 
 
 @case
@@ -138,13 +129,13 @@ def ids():
     out = os.path.join(folder, "ids")
     consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "json:/order/id", "--id-from", "header:My-Id")
     equal(sorted(open(out).read().split()), ["17", "a/b", "m"], "natural keys, and a header; a repeat is one")
-    equal([(d["reason"], d["message_id"]) for d in letters()], [("it has no id (--id-from)", "ids/5")], "one without an id is a dead letter")
+    equal([(d["reason"], d["message_id"]) for d in letters()], [("the message has no id (--id-from)", "ids/5")], "one without an id is a dead letter")
     os.remove(out)
     consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "position", name="p")
     equal(sorted(open(out).read().split()), ["ids/%d" % i for i in range(1, 6)], "by position all are different")
     send("ids", b"other", {"My-Id": "m"})
     consume(source, "--exec", "true", "--id-from", "json:/order/id", "--id-from", "header:My-Id")
-    ok("its id was another message's" in [d["reason"] for d in letters()], "another payload under a known id is a dead letter")
+    ok("another message had the same id" in [d["reason"] for d in letters()], "another payload under a known id is a dead letter")
 
 
 @case
@@ -154,7 +145,7 @@ def stops_in_order():
         send("stop", b"%d" % i, {"Nats-Msg-Id": "s%d" % i, "Once-Message-Key": "k%d" % (i % 3)})
     out, go = os.path.join(folder, "stop"), os.path.join(folder, "go")
     p = start(source, "--exec", "echo $(cat) >> %s; while [ ! -e %s ]; do sleep 0.05; done" % (out, go), "--parallel", "2")
-    until(lambda: os.path.exists(out) and len(open(out).read().split()) == 2, "two under way")
+    wait_for(lambda: os.path.exists(out) and len(open(out).read().split()) == 2, "two under way")
     p.send_signal(signal.SIGTERM)
     said = ""
     while "ending after" not in said:
@@ -206,14 +197,14 @@ def bounded():
     go, began, progress = os.path.join(folder, "go2"), time.monotonic(), Progress("window", "c")
     p = start(source, "--exec", "while [ ! -e %s ]; do sleep 0.05; done" % go, "--parallel", "3", "--window", "5", lease="1500ms")
     info = lambda: nats.ask("CONSUMER.INFO.window.c", {})
-    until(lambda: len([t for t in dict(progress.told).values() if len(t) >= 4]) >= 5, "word that they are in progress, for longer than their lease")
+    wait_for(lambda: len([t for t in dict(progress.told).values() if len(t) >= 4]) >= 5, "word that they are in progress, for longer than their lease")
     out, again = info()["num_ack_pending"], info()["num_redelivered"]
     # On a busy machine a fetch may be over before what the server had sent for it came: that waits in the client.
     ok(5 <= out < 50, "five are out, or what was asked for, and not more", (out, again))
     if out == 5 and progress.longest_gap(began) < 1.0:  # it was heard in time
         equal(again, 0, "and none was delivered again")
     open(go, "w").close()
-    until(lambda: info()["num_pending"] + info()["num_ack_pending"] == 0, "the rest")
+    wait_for(lambda: info()["num_pending"] + info()["num_ack_pending"] == 0, "the rest")
     p.send_signal(signal.SIGTERM)
     p.communicate()
     equal(p.returncode, 0, "ended well")
@@ -231,11 +222,11 @@ def escalates():
     equal(len(open(out).readlines()), 1, "delivered once")
     dead = letters()
     equal([(d["message_id"], d["reason"]) for d in dead],
-          [("x", "cannot tell whether it was delivered: attempt 1 began and nobody saw its end")], "it is a dead letter, with its reason")
+          [("x", "not known whether it was delivered: attempt 1 began, and its end was not recorded")], "it is a dead letter, with its reason")
     equal(once("keys", "resolve", "x", "--tenant", "c", "--not-done", "--reason", "looked", "--store", store())[0], 0, "somebody looks, and says so")
     once("inbox", "retry", dead[0]["id"], "--reason", "looked", "--store", store())
     p = start(source, "--exec", "echo >> " + out)
-    until(lambda: letters() == [], "its delivery")
+    wait_for(lambda: letters() == [], "its delivery")
     p.terminate()
     p.communicate()
     equal(len(open(out).readlines()), 2, "and then it is delivered")
@@ -247,7 +238,7 @@ def retention_and_horizon():
     for arguments, code, text in ((["--retention", "59m"], 64, "is shorter than"), (["--retention", "61m"], 0, ""), (["--retention", "never"], 0, ""),
                                   (["--retention", "1m", "--redelivery-window", "30s"], 0, ""), (["--retention", "1m", "--redelivery-window", "2m"], 64, "is shorter than")):
         got = consume(source, "--exec", "true", *arguments)
-        ok(got[0] == code and text in got[1], "F59: %s" % " ".join(arguments), got)
+        ok(got[0] == code and text in got[1], "FAULT-59: %s" % " ".join(arguments), got)
     got = consume(stream("endless"), "--exec", "true", "--retention", "1h")
     ok(got[0] == 0 and "keeps messages without end" in got[1], "a stream that keeps for ever is warned about", got)
 
@@ -277,13 +268,13 @@ def a_letter_without_an_id():
     retry = lambda: once("inbox", "retry", letter["id"], "--reason", "r", "--store", store())
     retry()
     p = start(source, "--exec", "exit 65", "--attempts", "7")
-    until(lambda: [d["reason"] for d in letters() if d["state"] == "dead"] == ["exit status 65"], "its delivery")
+    wait_for(lambda: [d["reason"] for d in letters() if d["state"] == "dead"] == ["exit status 65"], "its delivery")
     equal([(d["id"], d["failures"]) for d in letters()], [(letter["id"], 1)], "tried, and the same letter still")
     p.terminate()
     p.communicate()
     retry()
     p = start(source, "--exec", "true")
-    until(lambda: letters() == [], "its delivery")
+    wait_for(lambda: letters() == [], "its delivery")
     p.terminate()
     p.communicate()
     equal(p.returncode, 0, "delivered")
@@ -297,23 +288,16 @@ def break_off(*connections):
             pass
 
 
-class Cut(threading.Thread):
+class Cut(Listener):
     """A proxy to the server that lets through only the first messages of its first connection, and then breaks it."""
     def __init__(self, messages):
-        super().__init__(daemon=True)
-        self.left, self.listener = messages, socket.create_server(("127.0.0.1", 0))
-        self.port, self.cut = self.listener.getsockname()[1], threading.Event()
-        self.start()
+        self.left, self.cut = messages, threading.Event()
+        super().__init__(self.connect)
 
-    def run(self):
-        while True:
-            try:
-                ours = self.listener.accept()[0]
-            except OSError:
-                return
-            theirs = socket.create_connection(("127.0.0.1", nats.port))
-            threading.Thread(target=self.pump, args=(ours, theirs, None), daemon=True).start()
-            threading.Thread(target=self.pump, args=(theirs, ours, None if self.cut.is_set() else self.left), daemon=True).start()
+    def connect(self, ours):
+        theirs = socket.create_connection(("127.0.0.1", nats.port))
+        in_thread(self.pump, ours, theirs, None)
+        self.pump(theirs, ours, None if self.cut.is_set() else self.left)
 
     def pump(self, source, target, left):
         try:
@@ -338,7 +322,7 @@ def order_over_a_lost_connection():
     out = os.path.join(folder, "lost")
     proxy = Cut(5)
     code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16", lease="2s")
-    proxy.listener.close()
+    proxy.close()
     ok(proxy.cut.is_set(), "the connection was broken")
     equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
 
@@ -380,7 +364,7 @@ def late_messages():
     out = os.path.join(folder, "late")
     proxy = Late()
     code, said = consume(source.replace(str(nats.port), str(proxy.port)), "--exec", "echo $(cat) >> " + out, "--window", "16")
-    proxy.listener.close()
+    proxy.close()
     ok(proxy.cut.is_set(), "they came late")
     equal((code, open(out).read().split()), (0, [str(i) for i in range(40)]), "each once, in order")
 
@@ -391,14 +375,14 @@ def the_broker_goes_away():
     out = os.path.join(folder, "away")
     p = start(source, "--exec", "echo $(cat) >> %s" % out, lease="2s")  # what was out when it died is waited for
     send("away", b"1", {"Nats-Msg-Id": "a1", "Once-Message-Key": "k"})
-    until(lambda: os.path.exists(out), "the first")
+    wait_for(lambda: os.path.exists(out), "the first")
     nats.kill()
     nats.start()
     send("away", b"2", {"Nats-Msg-Id": "a2", "Once-Message-Key": "k"})
-    until(lambda: sorted(set(open(out).read().split())) == ["1", "2"], "the second")
+    wait_for(lambda: sorted(set(open(out).read().split())) == ["1", "2"], "the second")
     p.terminate()
     p.communicate()
     equal(open(out).read().split(), ["1", "2"], "each once")
 
 
-main(CASES)
+main(case)

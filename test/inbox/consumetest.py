@@ -10,11 +10,10 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../sql"), os.path.join(HERE, "../brokers"), os.path.join(HERE, "..")]
 from nats import Nats
-from sqltest import equal, finish, ok, once, until
+from sqltest import equal, finish, ok, once, skip_if, wait_for
+from lib.tap import chosen, remark
 
-if Nats.missing():
-    print("1..0 # SKIP " + Nats.missing())
-    sys.exit(0)
+skip_if(Nats.missing())
 folder = tempfile.mkdtemp(prefix="once-consume-")
 nats = Nats(os.path.join(folder, "nats"))
 _store = [0]
@@ -72,10 +71,9 @@ def letters():
 def main(cases):
     try:
         nats.start()
-        for f in cases:
-            if len(sys.argv) == 1 or any(word in f.__name__ for word in sys.argv[1:]):
-                print("# " + f.__name__)
-                f()
+        for name, function in chosen(cases, sys.argv[1:]):
+            remark(name)
+            function()
     finally:
         nats.kill()
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,8 @@
 """What the tests of `once consume` share: brokers by one name each, consumers that are started and killed, and an endpoint whose
 effects are rows of a database."""
 import collections
-import http.server
 import json
 import os
-import socketserver
 import subprocess
 import sys
 import tempfile
@@ -13,8 +11,9 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../outbox")]
-from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, terminate, until, url
-from ports import free_port
+from outboxtest import drain, equal, expire, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Relay, Session, skip_if, terminate, wait_for, url
+from lib.http import Handler, Server
+from lib.ports import free_port
 
 
 class NatsSide:
@@ -45,7 +44,7 @@ class NatsSide:
         return [(headers, payload) for _, headers, payload in self.broker.messages(topic.replace(".", "-"))]
 
     def give_back(self, topic, consumer):
-        until(lambda: self.broker.clients("once-consume") == 0, "the end of a connection")
+        wait_for(lambda: self.broker.clients("once-consume") == 0, "the end of a connection")
         self.broker.give_back(topic.replace(".", "-"), consumer)
 
     def forget_ids(self, topic):
@@ -102,7 +101,7 @@ class RabbitSide:
 
     def give_back(self, topic, consumer):
         """The broker does so with the connection that is gone; when it has seen that, the queue has no consumer any more."""
-        until(lambda: self.queue(topic).consumer_count == 0, "the end of a connection")
+        wait_for(lambda: self.queue(topic).consumer_count == 0, "the end of a connection")
 
     def forget_ids(self, topic):
         pass
@@ -204,36 +203,18 @@ class Endpoint:
         self.consumer = consumer
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Effect(Handler):
             def do_POST(self):
-                payload = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                how = outer.behave(payload.decode())
+                payload = self.body().decode()
+                how = outer.behave(payload)
                 with outer.lock:
-                    outer.requests[payload.decode()] += 1
-                    outer.headers[payload.decode()] = {k.lower(): v for k, v in self.headers.items()}
+                    outer.requests[payload] += 1
+                    outer.headers[payload] = self.lower_headers()
                     if how in (None, "after"):
-                        outer.effect(self.headers["Idempotency-Key"].strip('"'), payload.decode())
-                status = how if isinstance(how, int) else 500 if how == "after" else 204
-                self.send_response(status)
-                if status != 204:
-                    self.send_header("Content-Length", "0")
-                self.end_headers()
+                        outer.effect(self.headers["Idempotency-Key"].strip('"'), payload)
+                self.answer(how if isinstance(how, int) else 500 if how == "after" else 204)
 
-            def log_message(self, *_):
-                pass
-
-        class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-            allow_reuse_address = True
-
-            def handle_error(self, *_):
-                pass  # a consumer that is killed leaves broken connections
-
-        self.server = Server(("127.0.0.1", self.port), Handler)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.server = Server(Effect, self.port)
 
     def url(self):
         return "http://127.0.0.1:%d/in" % self.port
@@ -244,14 +225,13 @@ class Endpoint:
         assert answer == "", answer
 
     def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.stop()
         self.session.close()
 
 
 def end_of(side, topic, consumer="billing"):
     """All consumers are dead: their leases are over, and the broker knows. What they had asked for last may still be under way at the server."""
-    until(lambda: psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'once%'") == "0",
+    wait_for(lambda: psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'once%'") == "0",
           "the end of their sessions")
     psql("UPDATE once.claim SET lease_ms = 1; UPDATE once.progress SET lease_until = 1")
     side.give_back(topic, consumer)

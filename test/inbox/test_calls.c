@@ -87,7 +87,7 @@ static void sqlite__retention(void)
     struct once_consumer c = { .name = ONCE_LIT("c"), .retention_ms = 1000, .redelivery_window_ms = 1001 };
     sqlite_open();
     CHECK(run("BEGIN IMMEDIATE"));
-    CHECK(once_sqlite_consumer(bound, &c, &err) == ONCE_INVALID); /* F59 */
+    CHECK(once_sqlite_consumer(bound, &c, &err) == ONCE_INVALID); /* FAULT-59 */
     CHECK(strstr(err.text, "shorter than the redelivery window") != NULL);
     c.redelivery_window_ms = 1000;
     CHECK(once_sqlite_consumer(bound, &c, NULL) == ONCE_OK);

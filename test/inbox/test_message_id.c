@@ -40,9 +40,9 @@ static void json__is_not_nested_without_end(void)
     char id[ONCE_KEY_LEN_MAX + 1];
     memset(text, '[', DEEP);
     memset(text + DEEP, ']', DEEP);
-    EXPECT(!find("json:/0", &(struct incoming){ .payload = once_span_of(text, sizeof text) }, id));
+    EXPECT(!find("json:/0", &(struct incoming){ .message.payload = once_span_of(text, sizeof text) }, id));
     static const char brackets[] = "{\"a\": \"[[[[\\\"[[[[\", \"b\": 7}";
-    EXPECT(find("json:/b", &(struct incoming){ .payload = ONCE_LIT(brackets) }, id) && strcmp(id, "7") == 0);
+    EXPECT(find("json:/b", &(struct incoming){ .message.payload = ONCE_LIT(brackets) }, id) && strcmp(id, "7") == 0);
 }
 
 static void json__finds_strings_and_numbers(void)
@@ -70,7 +70,7 @@ static void json__finds_strings_and_numbers(void)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char id[ONCE_KEY_LEN_MAX + 1] = "";
-        struct incoming m = { .payload = once_span_str(rows[i].payload) };
+        struct incoming m = { .message.payload = once_span_str(rows[i].payload) };
         bool found = find(rows[i].pointer, &m, id);
         EXPECT_ROW(rows[i].name, found == (rows[i].id != NULL) && (!found || strcmp(id, rows[i].id) == 0));
     }
@@ -79,19 +79,19 @@ static void json__finds_strings_and_numbers(void)
 static void headers__and_the_rest(void)
 {
     char id[ONCE_KEY_LEN_MAX + 1], other[ONCE_KEY_LEN_MAX + 1], text[600];
-    struct incoming m = { .headers = ONCE_LIT("A: 1\r\nx-id:  two\r\nEmpty: \r\n"),
-                          .id = ONCE_LIT("own"),
+    struct incoming m = { .message.headers = ONCE_LIT("A: 1\r\nx-id:  two\r\nEmpty: \r\n"),
+                          .broker_id = ONCE_LIT("own"),
                           .position = "t/0/1" };
     CHECK(find("header:X-Id", &m, id) && strcmp(id, "two") == 0);
     CHECK(find("header", &m, id) && strcmp(id, "own") == 0);
     CHECK(find("position", &m, id) && strcmp(id, "t/0/1") == 0);
     CHECK(!find("header:Empty", &m, id) && !find("header:None", &m, id));
     memset(text, 'x', sizeof text);
-    m.id = once_span_of(text, 255);
+    m.broker_id = once_span_of(text, 255);
     CHECK(find("header", &m, id) && strlen(id) == 255);
-    m.id = once_span_of(text, 256); /* too long: by its digest, and two that differ stay two */
+    m.broker_id = once_span_of(text, 256); /* too long: by its digest, and two that differ stay two */
     CHECK(find("header", &m, id) && strlen(id) == 7 + 64);
-    m.id = once_span_of(text, 257);
+    m.broker_id = once_span_of(text, 257);
     CHECK(find("header", &m, other) && strcmp(id, other) != 0);
 }
 
@@ -101,10 +101,10 @@ static void dead_letters__keep_their_ids(void)
     char id[ONCE_KEY_LEN_MAX + 1];
     size_t len;
     bool dead;
-    struct incoming m = { .headers = ONCE_LIT("dead-letter-id: a%20b%25%4\r\n"), .id = ONCE_LIT("own") };
+    struct incoming m = { .message.headers = ONCE_LIT("dead-letter-id: a%20b%25%4\r\n"), .broker_id = ONCE_LIT("own") };
     CHECK(message_id_parse("header", &rule) == NULL);
     CHECK(message_id_find(&rule, 1, &m, id, &len, &dead) && dead && strcmp(id, "a b%%4") == 0);
-    m.headers = ONCE_LIT("A: 1\r\n");
+    m.message.headers = ONCE_LIT("A: 1\r\n");
     CHECK(message_id_find(&rule, 1, &m, id, &len, &dead) && !dead && strcmp(id, "own") == 0);
 }
 

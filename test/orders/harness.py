@@ -6,7 +6,7 @@ PostgreSQL, killed and stopped where a test wants it, and what the books say aft
 Nothing sleeps in the hope that something has happened by then: wait_for() polls, with a bound. Every process
 that was started is waited for, or killed by its id.
 """
-import http.client
+import functools
 import json
 import os
 import shutil
@@ -16,14 +16,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port  # noqa: E402
+from lib import http
+from lib.ports import free_port
+from lib.process import is_stopped  # noqa: F401, for tests that import this
+from lib.tap import Failed, Skipped, expect, run as run_cases, skip_all  # noqa: F401
+from lib.wait import SECONDS as BOUND_S, wait_for
 
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE") or 1)
 ORDERS, PROVIDER, ONCE = (os.environ[name] for name in ("ONCE_ORDERS", "ONCE_PROVIDER", "ONCE_BIN"))
 KIND = sys.argv[1] if len(sys.argv) > 1 else "sqlite"
@@ -31,42 +32,11 @@ ORDER = {"item": "tea", "cents": 2500}
 _lock = threading.Lock()
 
 
-class Failed(Exception):
-    """A case does not hold."""
-
-
-class Skipped(Exception):
-    """A case cannot run here; why is its text."""
-
-
-def expect(holds, what):
-    if not holds:
-        raise Failed(what)
-
-
-def wait_for(condition, what):
-    until = time.monotonic() + BOUND_S
-    while True:
-        began = time.monotonic()
-        value = condition()
-        if value:
-            return value
-        now = time.monotonic()
-        if now > until:
-            raise Failed("waited %d s for %s" % (BOUND_S, what))
-        time.sleep(min(max(0.005, now - began), 0.2))  # what is dear to ask is not asked all the time
-
-
-def is_stopped(process):
-    with open("/proc/%d/stat" % process.pid, encoding="utf-8") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
 class Answer:
-    def __init__(self, response):
-        self.status, self.body = response.status, response.read()
-        self.replayed = response.getheader("Idempotency-Replayed") == "true"
-        self.unknown = response.getheader("Idempotency-Outcome") == "unknown"
+    def __init__(self, status, headers, body):
+        self.status, self.body = status, body
+        self.replayed = headers.get("Idempotency-Replayed") == "true"
+        self.unknown = headers.get("Idempotency-Outcome") == "unknown"
 
     def __repr__(self):
         return "%d %r%s" % (self.status, self.body, " replayed" if self.replayed else "")
@@ -74,14 +44,8 @@ class Answer:
 
 def request(port, method, path, body=None, key=None):
     """None: no answer came."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND_S)
-    try:
-        connection.request(method, path, body, {"Idempotency-Key": '"%s"' % key} if key else {})
-        return Answer(connection.getresponse())
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
+    answer = http.request(port, path, body, {"Idempotency-Key": '"%s"' % key} if key else {}, method)
+    return Answer(*answer) if answer else None
 
 
 # ---------------------------------------------------------------- the books
@@ -329,56 +293,34 @@ class Case:
 
 def tap(cases, at_a_time=12 if KIND == "sqlite" else 6, conclude=None, world=Case):
     """Runs (name, function of a Case that may return a remark), several at a time. `conclude` is one more case,
-    about all of them; `world` is what the functions are given instead."""
-    wanted = sys.argv[2:]
-    cases = [c for c in cases if not wanted or any(word in c[0] for word in wanted)]
+    about all of them; `world` is made for each function instead of a Case."""
     root = tempfile.mkdtemp(prefix="once-orders.")
-    count, bad = 0, 0
-
-    def report(name, remark, failure, skipped=None):
-        nonlocal count, bad
-        with _lock:
-            count += 1
-            bad += failure is not None
-            for line in (failure or remark or "").splitlines():
-                print("#", line)
-            print("%sok %d - %s%s" % ("not " if failure else "", count, name, " # SKIP " + skipped if skipped else ""), flush=True)
 
     def run(name, function):
-        case, remark, failure, skipped = None, None, None, None
+        case, remark, failure, skipped = world(root, name), None, "", None
         try:
-            case = world(root, name)
             remark = function(case)
         except Skipped as why:
-            skipped = str(why)
-        except Failed as why:
-            failure = str(why) or "failed"
-        except Exception:  # a driver that breaks is a failure of the case
-            failure = traceback.format_exc()
-        try:
-            if case is not None:
-                failure = ((failure or "") + case.end_all()) or None
-                if failure:
-                    failure += "".join("\n%s: %s" % (os.path.basename(p.args[0]), case.said(p)) for p in case.started)
-                case.close()
-        except Exception:
-            failure = (failure or "") + traceback.format_exc()
-        report(name, remark, failure, skipped)
+            skipped = why
+        except Exception as error:  # a driver that breaks is a failure of the case
+            failure = (str(error) or "failed") if isinstance(error, Failed) else traceback.format_exc()
+        failure += case.end_all()
+        if failure:
+            failure += "".join("\n%s: %s" % (os.path.basename(p.args[0]), case.said(p)) for p in case.started)
+        case.close()
+        if failure:
+            raise Failed(failure)
+        if skipped:
+            raise skipped
+        return remark
 
-    with ThreadPoolExecutor(max_workers=at_a_time) as pool:
-        for name, function in cases:
-            pool.submit(run, name, function)
-    if conclude is not None and not wanted:
-        try:
-            report(conclude[0], conclude[1](), None)
-        except Failed as why:
-            report(conclude[0], None, str(why))
-    print("1..%d" % count)
-    shutil.rmtree(root, ignore_errors=True)
-    sys.exit(1 if bad or count == 0 else 0)
+    last = [conclude] if conclude is not None and not sys.argv[2:] else []
+    try:
+        run_cases([(name, functools.partial(run, name, function)) for name, function in cases], sys.argv[2:], at_a_time, last)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def skip_without_points():
     if not subprocess.run([ONCE, "run", "--list-points"], capture_output=True, text=True, check=True).stdout:
-        print("1..0 # SKIP built without crash points")
-        sys.exit(0)
+        skip_all("built without crash points")

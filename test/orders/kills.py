@@ -2,7 +2,7 @@
 """kill -9 of the shop at every boundary of a phase and inside its call; then a client that asks again, or a
 completer instead. One order, one charge, one receipt, and the same answer ever after; with a provider that
 ignores keys at most one charge, and `unknown` exactly where the rule says that something may have been
-sent (FAULTS F1 to F4).
+sent (FAULT-1 to FAULT-4).
 
 A flow without intent commits claim, order, receipt; with intent, one more before the call.
 """
@@ -110,7 +110,7 @@ def resolved(verdict):
 
 
 def crashing(case):
-    """F9: a request that kills whoever works on it is not tried for ever, by clients and completers alike."""
+    """FAULT-9: a request that kills whoever works on it is not tried for ever, by clients and completers alike."""
     case.provider()
     for _ in range(3):
         shop = case.orders("--lease", "50", "--crashes", "3", env={"ONCE_CRASH": "flow.worked:1"})

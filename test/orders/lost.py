@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The answer to a COMMIT is lost, for every commit of a flow, at every moment (K10, FAULTS F18, F19): what became of
+"""The answer to a COMMIT is lost, for every commit of a flow, at every moment (K10, FAULT-18, FAULT-19): what became of
 it is looked up, never guessed. Where that settles it the flow goes on, and the client gets its 201 as if
 nothing had happened; where it does not, nothing is answered but "ask again". One order, one charge, one
 receipt, whatever happens. PostgreSQL, through test/pg/pgproxy.py.

@@ -3,7 +3,7 @@
  *
  * Whatever the attempt says then: after the database was opened anew, a later one comes to an end; each phase's
  * writes are there once, or not and nothing after them either; an opaque callee was called once at most; and
- * what was acknowledged is what is replayed (K4, K5, K10, FAULTS E2, F7, F12, F13).
+ * what was acknowledged is what is replayed (K4, K5, K10, FACT-2, FAULT-7, FAULT-12, FAULT-13).
  */
 #include "once_flow.h"
 

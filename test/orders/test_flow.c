@@ -505,7 +505,7 @@ static void run__to_its_end_and_replayed(void)
     EXPECT(reply.record.status == 201 && reply.record.body.len == 7);
     once_reply_release(&reply);
     EXPECT(strcmp(world.answer, "answer 1") == 0 && strcmp(world.state, "state 1") == 0);
-    EXPECT(world.held && !world.held_after_sleep); /* F38 */
+    EXPECT(world.held && !world.held_after_sleep); /* FAULT-38 */
     EXPECT(run_once(&flow) == ONCE_ARM_REPLAY);
     EXPECT(!report.executed && world.calls == 1 && count("SELECT count(*) FROM effect") == 2);
     struct once_flow_input other = { .key = ONCE_LIT("k"), .request = ONCE_LIT("another") };
@@ -635,8 +635,8 @@ static void crashes__have_a_limit(void)
     tear_down();
 }
 
-/* F7: the n-th allocation fails, n = 1, 2, 3 ... Whatever an attempt does then, the next one comes to an end, and the
- * call was made once. */
+/* FAULT-7: the n-th allocation fails, n = 1, 2, 3 ... Whatever an attempt does then, the next one comes to an end, and
+ * the call was made once. */
 static void memory__fails_at_every_place(void)
 {
     long n = 1, replays = 0, unknowns = 0;

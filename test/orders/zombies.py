@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A shop stopped past its lease at every point, and continued after another has taken over (FAULTS F6, F38).
+"""A shop stopped past its lease at every point, and continued after another has taken over (FAULT-6, FAULT-38).
 
 Whatever it goes on to do is fenced: its phase is refused by the guard, its call is not even made where it can
 know, and its client gets the stored outcome. Where it holds the database itself (inside a transaction that
@@ -9,7 +9,7 @@ how often it was fenced and fails if it never was.
 import signal
 import threading
 
-from harness import KIND, Failed, expect, is_stopped, skip_without_points, tap, wait_for
+from harness import KIND, expect, is_stopped, skip_without_points, tap, wait_for
 
 fenced, lock = [0], threading.Lock()
 
@@ -20,8 +20,8 @@ def stop_at(case, point, options):
     answers = []
     client = threading.Thread(target=lambda: answers.append(case.post(first)))
     client.start()
-    wait_for(lambda: is_stopped(first) or first.poll() is not None or answers, point + " to stop it")
-    expect(is_stopped(first), "%s was not passed: %s" % (point, answers))
+    wait_for(lambda: is_stopped(first.pid) or first.poll() is not None or answers, point + " to stop it")
+    expect(is_stopped(first.pid), "%s was not passed: %s" % (point, answers))
     return first, client, answers
 
 

@@ -6,65 +6,41 @@ import re
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
-import metrics
 from outboxtest import *
+from lib import daemon, http, metrics
+from lib.ports import is_refused
+from lib.tap import Cases, chosen, remark
 
-CASES = []
+case = Cases()
 RELAY = ["--relay-backoff", "10ms", "--relay-backoff-max", "100ms", "--relay-timeout", "60s", "--relay-lease", "120s"]
 
 
-def case(f):
-    CASES.append(f)
-    return f
-
-
 def ask(address, path, body=None):
-    """Status and answer; (None, why): there was none."""
-    request = urllib.request.Request("http://%s%s" % (address, path), body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-    except OSError as error:
-        return None, repr(error)
+    """Status and answer; (None, None): there was none."""
+    answer = http.request(address, path, body, {"Content-Type": "application/json"})
+    return (answer[0], json.loads(answer[2])) if answer else (None, None)
 
 
 def until_status(address, path, wanted, what):
     """Its answer."""
-    last = []
-    until(lambda: last.append(ask(address, path)) or last[-1][0] == wanted, what)
-    return last[-1][1]
+    return wait_for(lambda: (lambda status, answer: status == wanted and [answer])(*ask(address, path)), what)[0]
 
 
 def numbers(address):
-    """Its metrics, however late."""
-    last = []
-
-    def fetched():
-        try:
-            return last.append(metrics.fetch(address)) or True
-        except OSError:
-            return False
-    until(fetched, "its metrics")
-    return last[-1]
+    """The metrics of a relay by itself."""
+    return metrics.parse(wait_for(lambda: http.request(address, "/metrics"), "its metrics")[2].decode())
 
 
-class Daemon:
+class Daemon(daemon.Daemon):
     """With a store of its own in SQLite; the outbox is in PostgreSQL, or where `outbox` says."""
     def __init__(self, folder, *options, outbox=None, crash=None):
-        self.folder = folder
+        super().__init__(folder)
         env = dict(os.environ, ONCE_RELAY_STORE=outbox or url("test"), **({"ONCE_CRASH": crash} if crash else {}))
-        self.p = subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/once.db" % folder, "--socket", folder + "/once.sock",
-                                   "--http", "127.0.0.1:0", *options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.p.stdout.readline()
-        self.address = re.search("http (.*)", line).group(1) if "http" in line else None
+        self.start("--http", "127.0.0.1:0", *options, env=env)
 
     def metrics(self):
-        return numbers(self.address)
+        return numbers(self.http)
 
     def up(self):
         return self.metrics()("once_relay_up") == 1
@@ -72,18 +48,12 @@ class Daemon:
     def claim(self, key):
         """With a nonce: who asks again because the answer was late or lost gets the same grant."""
         body = json.dumps({"tenant": "t", "key": key, "nonce": os.urandom(16).hex(), "request": {"method": "POST", "path": "/", "body": ""}}).encode()
-        last = []
-        until(lambda: last.append(ask(self.address, "/v1/claim", body)) or last[-1][0] not in (None, 429, 500, 503), "an answer to a claim")
-        return last[-1][1].get("arm", last[-1])
+        status, answer = wait_for(lambda: (lambda a: a[0] not in (None, 429, 500, 503) and a)(ask(self.http, "/v1/claim", body)), "an answer to a claim")
+        return answer.get("arm", (status, answer))
 
-    def end(self, number=signal.SIGTERM):
+    def finish(self, number=signal.SIGTERM):
         """Its exit status, and what it said."""
-        if self.p.poll() is None:
-            self.p.send_signal(number)
-        said = self.p.stderr.read()
-        self.p.stdout.close()
-        self.p.stderr.close()
-        return self.p.wait(), said
+        return self.end(number), self.log()
 
 
 @case
@@ -99,9 +69,9 @@ def numbers_agree_with_what_happened(folder):
     psql("SELECT once.enqueue('b', NULL, 'x', not_before => now() + interval '1 hour')")
     d = Daemon(folder, "--relay", "a.*=" + hook.url(), "--relay", "b=" + away.url(), "--relay", 'with "quotes"\\=' + hook.url(),
                "--relay-attempts", "3", *RELAY)
-    until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "5" and psql("SELECT pending FROM once.outbox_counts()") == "0" and
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "5" and psql("SELECT pending FROM once.outbox_counts()") == "0" and
           len(hook.confirmed) == 495, "all published, dead or held")
-    until(lambda: d.metrics().get(("once_outbox_messages", "state", "dead")) == 5 and
+    wait_for(lambda: d.metrics().get(("once_outbox_messages", "state", "dead")) == 5 and
           d.metrics()("once_outbox_messages", state="stalled") == 5, "the outbox counted")
     m = d.metrics()
     refused = len(hook.got) - len(hook.confirmed)
@@ -117,16 +87,16 @@ def numbers_agree_with_what_happened(folder):
     ok(m("once_relay_unreached_total", route="no route") > 0, "topics without a route have a row of their own")
     equal(m("once_relay_published_total", route='with \\"quotes\\"\\\\'), 0, "labels are escaped")
     equal([m("once_outbox_messages", state=s) for s in ("pending", "stalled", "scheduled", "dead")],
-          [float(x) for x in psql("SELECT pending, held, later, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
+          [float(x) for x in psql("SELECT pending, stalled, scheduled, dead FROM once.outbox_counts()").split("|")], "the gauges are what the outbox says")
     ok(m("once_outbox_oldest_seconds", state="stalled") > 0 and m("once_outbox_oldest_seconds", state="pending") == 0, "and the oldest of them")
     ok(0 < m("once_relay_publish_seconds_sum", route="a.*") <= m("once_relay_delay_seconds_sum", route="a.*") < 495 * (time.monotonic() - began),
        "times are seconds, and not more than have passed")
     equal(len({key for key in m if key[0] == "once_relay_published_total"}), 4, "50 topics and 40 keys, and a series per route")
     equal((m("once_relay_up"), m("once_relay_outages_total"), m("once_relay_unsettled_total")), (1, 0, 0), "it is up")
     away.start()
-    until(lambda: d.metrics()("once_relay_published_total", route="b") == 3, "those of a sink that is back")
+    wait_for(lambda: d.metrics()("once_relay_published_total", route="b") == 3, "those of a sink that is back")
     equal(len(away.confirmed), 3, "each once")
-    equal(d.end()[0], 0, "it ends well")
+    equal(d.end(), 0, "it ends well")
     hook.stop(), away.stop()
 
 
@@ -135,16 +105,16 @@ def crashes_are_counted(folder):
     hook = Receiver()
     psql("SELECT once.enqueue('t', 'key' || n, convert_to('m' || n, 'UTF8')) FROM generate_series(1, 20) n")
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY, crash="relay.confirmed:3")
-    equal(d.p.wait(), -9, "a daemon is killed in the middle of a batch")
+    equal(d.process.wait(), -9, "a daemon is killed in the middle of a batch")
     d.end()
     flight = int(psql("SELECT sum(cardinality(flight)) FROM once.outbox_lane"))
     expire()
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY)
-    until(outbox_is_empty, "everything published")
+    wait_for(outbox_is_empty, "everything published")
     equal((d.metrics()("once_relay_crashed_total", route="t"), flight > 0), (flight, True),
           "what it had under way, %d messages, is tried again, and counted" % flight)
     ok({m["payload"] for m in hook.confirmed} == {b"m%d" % n for n in range(1, 21)}, "nothing is lost")
-    equal(d.end()[0], 0, "it ends well")
+    equal(d.end(), 0, "it ends well")
     hook.stop()
 
 
@@ -154,20 +124,20 @@ def claims_do_not_wait_for_it(folder):
     hook = Receiver(lambda payload: gate.wait(600) and 200)
     psql("SELECT once.enqueue('t', 'key' || n, 'x') FROM generate_series(1, 100) n")
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "600s", "--relay-lease", "1200s")
-    until(lambda: psql("SELECT count(*) FROM once.outbox_lane WHERE cardinality(flight) > 0") != "0", "messages under way")
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_lane WHERE cardinality(flight) > 0") != "0", "messages under way")
     equal({d.claim("k%d" % n) for n in range(50)}, {"execute"}, "with a receiver that does not answer, 50 claims are answered")
     # The database of the outbox stops in the middle; the daemon's store is another.
     server("stop", "-m", "immediate")
     equal({d.claim("l%d" % n) for n in range(50)}, {"execute"}, "with its outbox gone, too")
     gate.set()
-    until(lambda: not d.up(), "its notice")
+    wait_for(lambda: not d.up(), "its notice")
     start()
-    until(lambda: d.up(), "its return")
-    until(outbox_is_empty, "everything published")
+    wait_for(lambda: d.up(), "its return")
+    wait_for(outbox_is_empty, "everything published")
     m = d.metrics()
     ok(m("once_relay_outages_total") >= 1, "the outage is counted")
     ok(len({x["id"] for x in hook.confirmed}) == 100, "all 100 arrived")
-    code, said = d.end()
+    code, said = d.finish()
     ok(code == 0 and "trying again" in said and "reached again" in said, "the log tells of it", said)
     hook.stop()
 
@@ -179,20 +149,14 @@ def it_drains_when_the_daemon_ends(folder):
     psql("SELECT once.enqueue('t', 'k', convert_to('k/' || n, 'UTF8')) FROM generate_series(1, 3) n")
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY[:4], "--relay-timeout", "600s", "--relay-lease", "1200s")
     seen.wait(120)
-    d.p.send_signal(signal.SIGTERM)
-    until(lambda: not os.path.exists(folder + "/once.sock") or is_closed(d.address), "its end to begin")
-    ok(d.p.poll() is None, "it waits for what is under way")
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: not os.path.exists(folder + "/once.sock") or is_refused(int(d.http.rsplit(":", 1)[1])), "its end to begin")
+    ok(d.process.poll() is None, "it waits for what is under way")
     gate.set()
-    equal(d.end()[0], 0, "and ends")
+    equal(d.end(), 0, "and ends")
     equal((len(hook.got), psql("SELECT pending FROM once.outbox_counts()")), (1, "2"), "the one under way is settled, no other was started")
     equal(psql("SELECT count(*) FROM once.outbox_lane WHERE lease_until > 0 OR cardinality(flight) > 0"), "0", "its lanes are given back")
     hook.stop()
-
-
-def is_closed(address):
-    """Refused: late, or closed in between, is not enough."""
-    status, said = ask(address, "/healthz")
-    return status is None and "ConnectionRefusedError" in said
 
 
 @case
@@ -201,12 +165,12 @@ def an_outbox_that_is_away_at_the_start(folder):
     psql("SELECT once.enqueue('t', 'k', 'x')")
     server("stop", "-m", "fast")
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY)
-    until(lambda: d.metrics()("once_relay_outages_total") == 1, "its notice")
+    wait_for(lambda: d.metrics()("once_relay_outages_total") == 1, "its notice")
     equal(d.claim("k"), "execute", "the daemon serves nevertheless")
     ok(("once_outbox_messages", "state", "pending") not in d.metrics(), "what nobody can count is left out")
     start()
-    until(lambda: d.up() and outbox_is_empty(), "the message")
-    equal((len(hook.got), d.end()[0]), (1, 0), "published when the database is there")
+    wait_for(lambda: d.up() and outbox_is_empty(), "the message")
+    equal((len(hook.got), d.end()), (1, 0), "published when the database is there")
     hook.stop()
 
 
@@ -224,13 +188,13 @@ def on_sqlite(folder):
 
     do("begin", *["message t k%d k%d/%d" % (n % 5, n % 5, n) for n in range(100)], "commit")
     d = Daemon(folder, "--relay", "t=" + hook.url(), *RELAY, outbox="sqlite:" + path)
-    until(lambda: len(hook.confirmed) == 100, "all of them")
+    wait_for(lambda: len(hook.confirmed) == 100, "all of them")
     do("begin", "message t - x")
     equal(d.claim("k"), "execute", "a service in a transaction holds up no claim")
     do("commit")
-    until(lambda: d.metrics()("once_relay_published_total", route="t") == 101 and
+    wait_for(lambda: d.metrics()("once_relay_published_total", route="t") == 101 and
           d.metrics()("once_outbox_messages", state="pending") == 0, "the last")
-    equal((per_key_in_order_of(hook, 100), d.end()[0]), ([], 0), "each key in order")
+    equal((per_key_in_order_of(hook, 100), d.end()), ([], 0), "each key in order")
     service.stdin.close()
     service.wait()
     service.stdout.close()
@@ -253,16 +217,16 @@ def the_relay_by_itself_has_the_same(folder):
     psql("SELECT once.enqueue('t', 'k' || n, 'x') FROM generate_series(1, 30) n")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--metrics", "127.0.0.1:0", *QUICK)
     address = re.search("http://([^/]*)/metrics", relay.p.stdout.readline()).group(1)
-    until(lambda: numbers(address)("once_relay_published_total", route="t") == 30, "30 in its metrics")
+    wait_for(lambda: numbers(address)("once_relay_published_total", route="t") == 30, "30 in its metrics")
     m = numbers(address)
     equal((len(hook.got), ("once_store_up",) in m, m("once_relay_up")), (30, False, 1), "as many as arrived; of a store it knows nothing")
     equal(until_status(address, "/healthz", 200, "it to be healthy"), {"status": "ok"}, "/healthz")
-    equal(until_status(address, "/v1/claim", 404, "its word about claims")["code"], "not_found", "there is nothing to claim")
+    equal(until_status(address, "/v1/claim", 404, "its word about claims")["code"], "not-found", "there is nothing to claim")
     server("stop", "-m", "fast")
-    until(lambda: numbers(address)("once_relay_up") == 0, "its notice")
+    wait_for(lambda: numbers(address)("once_relay_up") == 0, "its notice")
     ok("detail" in until_status(address, "/healthz", 503, "its word"), "/healthz says that the outbox is away")
     start()
-    until(lambda: numbers(address)("once_relay_up") == 1, "its return")
+    wait_for(lambda: numbers(address)("once_relay_up") == 1, "its return")
     equal(relay.stop()[0], 0, "it ends well")
     hook.stop()
 
@@ -287,10 +251,9 @@ def what_is_wrong_is_said(folder):
 
 
 migrated()
-for f in CASES:
-    if all(word in f.__name__ for word in sys.argv[1:]):
-        psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
-        print("# " + f.__name__, flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            f(folder)
+for name, function in chosen(case, sys.argv[1:]):
+    psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    remark(name)
+    with tempfile.TemporaryDirectory() as folder:
+        function(folder)
 finish()

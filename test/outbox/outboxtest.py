@@ -9,19 +9,12 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../sql"), os.path.join(HERE, "../broke
 from receiver import Receiver
 from standing import forget, psql
 import sqltest
-from sqltest import equal, finish, migrated, ok, once, Session, terminate, until, url
+from sqltest import SECONDS, Session, equal, finish, migrated, ok, once, skip_if, terminate, url, wait_for  # noqa: F401, for tests that import this
 
 ONCE = os.environ["ONCE_BIN"]
 # Times that do not run out, however busy the machine is: a receiver that is slow has not refused, a relay that is slow is not dead.
 # Where a relay was killed, expire() is the end of its lease.
 QUICK = ["--backoff", "10ms", "--backoff-max", "100ms", "--timeout", "60s", "--lease", "120s"]
-
-
-def skip_if(reason):
-    """`reason`: why this whole program cannot be run here; false: it can."""
-    if reason:
-        print("1..0 # SKIP " + reason)
-        sys.exit(0)
 
 
 class Relay:
@@ -63,7 +56,7 @@ def drain(store, *arguments, **environment):
 
 
 def expire():
-    """Every lease is over: of relays that are dead, and of those that are alive, which then only repeat what others do too (F6)."""
+    """Every lease is over: of relays that are dead, and of those that are alive, which then only repeat what others do too (FAULT-6)."""
     return psql("UPDATE once.outbox_lane SET lease_until = least(lease_until, 1)")
 
 
@@ -83,7 +76,7 @@ def restart(how="immediate"):
 
 
 def outbox_is_empty():
-    return psql("SELECT pending + held + later FROM once.outbox_counts()") == "0"
+    return psql("SELECT pending + stalled + scheduled FROM once.outbox_counts()") == "0"
 
 
 def per_key_in_order(receiver):

@@ -2,16 +2,15 @@
 
 It is one process with its own threads, in the test itself; the relay sees a real HTTP server. `behave` is called
 with the message's payload, and returns a status, or (status, headers); "hang" answers nothing, "cut" closes."""
-import http.server
 import os
 import socket
-import socketserver
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port
+from lib.http import Handler, Server
+from lib.ports import free_port
+from lib.wait import wait_for
 
 
 class Receiver:
@@ -30,11 +29,7 @@ class Receiver:
     def start(self):
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            wbufsize = -1
-
+        class Hook(Handler):
             def setup(self):
                 super().setup()
                 with outer.lock:
@@ -43,15 +38,12 @@ class Receiver:
             def finish(self):
                 with outer.lock:
                     outer.connections.discard(self.connection)
-                try:
-                    super().finish()
-                except OSError:
-                    pass
+                super().finish()
 
             def do_POST(self):
-                payload = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                payload = self.body()
                 message = {"id": self.headers["webhook-id"], "key": self.headers.get("Once-Message-Key"), "payload": payload,
-                           "path": self.path, "headers": dict((k.lower(), v) for k, v in self.headers.items())}
+                           "path": self.path, "headers": self.lower_headers()}
                 how = outer.behave(payload)
                 status, headers = how if isinstance(how, tuple) else (how, {})
                 with outer.lock:
@@ -59,36 +51,17 @@ class Receiver:
                     if isinstance(status, int) and 200 <= status < 300:
                         outer.confirmed.append(message)
                 if status == "cut":
-                    self.close_connection = True
+                    self.drop()
                     return
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.answer(status, headers=headers.items())
 
-            def log_message(self, *_):
-                pass
-
-        class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-            allow_reuse_address = True
-
-            def handle_error(self, *_):
-                pass  # a relay that is killed leaves broken connections
-
-        end = time.monotonic() + 120
-        while self.server is None:
+        def listen():
             try:
-                self.server = Server(("127.0.0.1", self.port), Handler)
+                return Server(Hook, self.port, self.tls)
             except OSError:  # a process that is being started by another thread has the old socket until it is
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-        if self.tls:
-            self.server.socket = self.tls.wrap_socket(self.server.socket, server_side=True)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+                return None
+
+        self.server = wait_for(listen, "the port of a receiver")
 
     def stop(self):
         self.server.shutdown()

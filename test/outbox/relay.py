@@ -9,13 +9,9 @@ import tempfile
 import threading
 
 from outboxtest import *
+from lib.tap import Cases, chosen, remark
 
-CASES = []
-
-
-def case(f):
-    CASES.append(f)
-    return f
+case = Cases()
 
 
 def enqueue(topic, key, payload, more=""):
@@ -61,7 +57,7 @@ def committed_and_only_committed():
     gone.run("ROLLBACK")
     late.run("COMMIT")
     drain(url("test"), "--route", "*=" + hook.url())
-    equal(hook.firsts(), ["early", "late"], "what commits late is not skipped, what is rolled back never published (F55)")
+    equal(hook.firsts(), ["early", "late"], "what commits late is not skipped, what is rolled back never published (FAULT-55)")
     equal(len(hook.got), 2, "each once")
     late.close(), gone.close(), hook.stop()
 
@@ -73,13 +69,13 @@ def poison_goes_to_the_dead_letters_and_back():
     psql("SELECT once.enqueue('t', 'key' || n % 20, convert_to(CASE WHEN n % 100 = 7 THEN 'bad' ELSE 'good' END || n, 'UTF8')) "
          "FROM generate_series(1, 400) n")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--attempts", "4", *QUICK)
-    until(outbox_is_empty, "everything published or given up")
+    wait_for(outbox_is_empty, "everything published or given up")
     relay.stop()
     bad = sorted("bad%d" % n for n in (7, 107, 207, 307))
     equal(sorted(m["payload"].decode() for m in hook.confirmed), sorted("good%d" % n for n in range(1, 401) if n % 100 != 7),
           "all others arrived, once")
     dead = [json.loads(line) for line in once("outbox", "list", "--store", url("test"), "--state", "dead", "--json")[1].splitlines()]
-    equal(sorted(psql("SELECT convert_from(payload, 'UTF8') FROM once.outbox_dead").split()), bad, "only the poison is dead (F57)")
+    equal(sorted(psql("SELECT convert_from(payload, 'UTF8') FROM once.outbox_dead").split()), bad, "only the poison is dead (FAULT-57)")
     equal({(d["refusals"], d["crashes"], d["reason"]) for d in dead}, {(4, 0, "status 500")}, "with its reason, after 4 refusals")
     equal({len([m for m in hook.got if m["payload"].decode() == b]) for b in bad},
           {4}, "and was tried 4 times")
@@ -104,10 +100,10 @@ def a_failing_key_holds_itself_only():
     psql("SELECT once.enqueue('t', 'a', convert_to('a/' || n, 'UTF8')) FROM generate_series(1, 300) n")
     psql("SELECT once.enqueue('t', 'b' || n % 90, convert_to('b' || n % 90 || '/' || n, 'UTF8')) FROM generate_series(1, 300) n")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--batch", "64", *QUICK)
-    until(lambda: len(hook.firsts()) == 300, "the other keys")
+    wait_for(lambda: len(hook.firsts()) == 300, "the other keys")
     equal([p for p in hook.firsts() if p.startswith("a")], [], "its later messages wait")
     open_now[0] = True
-    until(outbox_is_empty, "the rest")
+    wait_for(outbox_is_empty, "the rest")
     equal([p for p in hook.firsts() if p.startswith("a")], ["a/%d" % n for n in range(1, 301)], "and come in order then")
     equal(per_key_in_order(hook), [], "every key in order")
     equal(psql("SELECT count(*) FROM once.outbox_stalled"), "0", "no key is held any more")
@@ -121,10 +117,10 @@ def a_sink_that_is_away_is_no_refusal():
     hook.stop()
     enqueue("t", "k", "x")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--attempts", "1", *QUICK)
-    until(lambda: psql("SELECT max(delays) FROM once.outbox_stalled") not in ("", "0", "1"), "two tries")
+    wait_for(lambda: psql("SELECT max(delays) FROM once.outbox_stalled") not in ("", "0", "1"), "two tries")
     equal(psql("SELECT refusals FROM once.outbox_stalled"), "0", "not reached is not refused")
     hook.start()
-    until(outbox_is_empty, "its return")
+    wait_for(outbox_is_empty, "its return")
     equal((hook.firsts(), psql("SELECT count(*) FROM once.outbox_dead")), (["x"], "0"), "published when it is back, not dead")
     relay.stop()
     hook.stop()
@@ -138,13 +134,13 @@ def answers_of_all_kinds():
         enqueue("t", payload, payload)
     enqueue("nobody", None, "unrouted")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), "--attempts", "3", *QUICK)
-    until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "2", "two dead letters")
-    until(lambda: psql("SELECT refusals FROM once.outbox_stalled WHERE line = 'klater'") == "1", "an answer to the third")
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "2", "two dead letters")
+    wait_for(lambda: psql("SELECT refusals FROM once.outbox_stalled WHERE ordering_key = 'klater'") == "1", "an answer to the third")
     reasons = dict(r.split("|") for r in psql("SELECT message_key, reason FROM once.outbox_dead").splitlines())
     equal(reasons["redirect"], "status 307 (redirects are not followed)", "a redirect is not followed")
     ok(reasons["cut"].startswith("no complete answer: "), "a cut connection after sending is a refusal", reasons)
     equal(len([m for m in hook.got if m["payload"] == b"later"]), 1, "Retry-After is honoured")
-    until(lambda: psql("SELECT reason FROM once.outbox_stalled WHERE line LIKE 'm%'") == "no route for its topic", "the unrouted one held")
+    wait_for(lambda: psql("SELECT reason FROM once.outbox_stalled WHERE ordering_key LIKE 'm%'") == "no route for its topic", "the unrouted one held")
     relay.stop()
     code, listed = once("outbox", "list", "--store", url("test"))
     equal((code, listed.count("retrying"), listed.count(" dead ")), (0, 2, 2), "once outbox list")
@@ -153,7 +149,7 @@ def answers_of_all_kinds():
     equal(once("outbox", "show", "--store", url("test"), message, "--raw"), (0, "later"), "once outbox show --raw")
     equal(once("outbox", "drop", "--store", url("test"), message, "--reason", "no")[0], 0, "dropped")
     equal(once("outbox", "show", "--store", url("test"), message)[0], 1, "and gone")
-    equal(psql("SELECT count(*) FROM once.outbox_stalled WHERE line = 'klater'"), "0", "its key is not held any more")
+    equal(psql("SELECT count(*) FROM once.outbox_stalled WHERE ordering_key = 'klater'"), "0", "its key is not held any more")
     equal(once("outbox", "drop", "--store", url("test"), message, "--reason", "no")[0], 1, "dropping twice says so")
     hook.stop()
     psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead")
@@ -193,10 +189,10 @@ def a_sleeping_relay_is_woken():
     enqueue("t", "k", "1")
     ok("notification" not in listener.run("SELECT 1"), "nobody sleeps: commits do not wait for a notification")
     relay = Relay(url("test"), "--route", "t=" + hook.url(), *QUICK)
-    until(lambda: idle() and outbox_is_empty(), "its sleep")
+    wait_for(lambda: idle() and outbox_is_empty(), "its sleep")
     enqueue("t", "k", "2")
-    until(lambda: "notification" in listener.run("SELECT 1"), "a notification")
-    until(outbox_is_empty, "the message")
+    wait_for(lambda: "notification" in listener.run("SELECT 1"), "a notification")
+    wait_for(outbox_is_empty, "the message")
     equal(hook.firsts(), ["1", "2"], "a relay that sleeps is woken by NOTIFY")
     relay.stop(), listener.close(), hook.stop()
 
@@ -212,7 +208,7 @@ def tls_is_verified():
         hook = Receiver(tls=tls)
         enqueue("t", "k", "x")
         relay = Relay(url("test"), "--route", "t=" + hook.url(), *QUICK)
-        until(lambda: psql("SELECT count(*) FROM once.outbox_stalled") == "1", "a try")
+        wait_for(lambda: psql("SELECT count(*) FROM once.outbox_stalled") == "1", "a try")
         relay.stop()
         equal(hook.got, [], "nothing is sent to whom is not trusted")
         ok("certificate" in psql("SELECT reason FROM once.outbox_stalled"), "and the reason says so")
@@ -238,7 +234,7 @@ def a_poisoned_relay():
         with known:
             relay = Relay(url("test"), "--route", "t=" + hook.url(), "--crashes", "2", *QUICK)
             victims.append(relay)
-        until(lambda: outbox_is_empty() or not relay.alive(), "a relay's end")
+        wait_for(lambda: outbox_is_empty() or not relay.alive(), "a relay's end")
         relay.stop()
         expire()
     equal(psql("SELECT convert_from(payload, 'UTF8'), crashes, refusals FROM once.outbox_dead"), "m7|2|0", "dead for its crashes, only it")
@@ -256,7 +252,7 @@ def a_high_rate_leaves_no_bloat():
     largest = 0
     for n in range(8):
         psql("SELECT count(once.enqueue('t', NULL, convert_to(repeat('x', 300), 'UTF8'))) FROM generate_series(1, 250)")
-        until(outbox_is_empty, "a part published")
+        wait_for(outbox_is_empty, "a part published")
         slots = psql("SELECT current FROM once.outbox_ring")
         psql("SELECT once.outbox_upkeep()")
         largest = max(largest, int(psql("SELECT sum(pg_total_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")))
@@ -266,16 +262,15 @@ def a_high_rate_leaves_no_bloat():
     equal(len(set(m["id"] for m in hook.confirmed)), 2000, "all arrived")
     left = lambda: (psql("SELECT once.outbox_upkeep()"),
                     int(psql("SELECT sum(pg_relation_size(('once.outbox_' || n)::regclass)) FROM generate_series(1, 4) n")))[1]
-    until(lambda: left() <= 2 * 65536 + 200000, "tables that are given back")  # not while a vacuum looks at one
+    wait_for(lambda: left() <= 2 * 65536 + 200000, "tables that are given back")  # not while a vacuum looks at one
     ok(True, "and are given back")
     psql("UPDATE once.outbox_ring SET turn_bytes = 8388608")
     hook.stop()
 
 
 migrated()
-for f in CASES:
-    if all(word in f.__name__ for word in sys.argv[1:]):
-        psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
-        print("# " + f.__name__)
-        f()
+for name, function in chosen(case, sys.argv[1:]):
+    psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead, once.outbox_scheduled; UPDATE once.outbox_lane SET lease_until = 0, flight = '{}'")
+    remark(name)
+    function()
 finish()

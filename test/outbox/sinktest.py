@@ -2,7 +2,7 @@
 import tempfile
 
 from outboxtest import *
-from ports import free_port
+from lib.ports import free_port
 
 SHORT = ["--timeout", "3s", "--lease", "6s"]  # where its end is awaited
 PATIENT = ["--timeout", "60s", "--lease", "120s"]  # a busy machine is no broker that is away
@@ -22,7 +22,7 @@ def verdicts(routes, *arguments):
                   "--backoff-max", "1h", "--quiet", *PATIENT, *arguments)
     held = lambda: psql("SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_stalled h ON h.head = o.seq "
                         "WHERE h.refusals + h.delays > 0").splitlines()
-    until(lambda: len(held()) == int(psql("SELECT count(*) FROM once.outbox")) or not relay.alive(), "a verdict")
+    wait_for(lambda: len(held()) == int(psql("SELECT count(*) FROM once.outbox")) or not relay.alive(), "a verdict")
     found = {line.split("|", 1)[0]: tuple(line.split("|", 3)[1:]) for line in held()}
     code, said = relay.stop()
     clear()
@@ -43,7 +43,7 @@ def unreached(routes, *arguments):
                   "--backoff", "10ms", "--backoff-max", "100ms", "--quiet", *SHORT, *arguments)
     found = lambda: {line.split("|", 1)[0]: tuple(line.split("|", 3)[1:]) for line in psql(
         "SELECT o.topic, h.refusals, h.delays > 0, h.reason FROM once.outbox o JOIN once.outbox_stalled h ON h.head = o.seq").splitlines()}
-    until(lambda: all(why in found().get(topic, ("",))[-1] for topic, (_, why) in routes.items()), "why it is not reached: %s" % (routes,))
+    wait_for(lambda: all(why in found().get(topic, ("",))[-1] for topic, (_, why) in routes.items()), "why it is not reached: %s" % (routes,))
     last = found()
     equal(relay.stop()[0], 0, "the relay ends well")
     clear()
@@ -63,7 +63,7 @@ def poison(route, arrived, bytes_of_poison, why):
          "convert_to('p' || i || '/1', 'UTF8') END)) FROM generate_series(1, 100) i" % bytes_of_poison)
     psql("SELECT once.enqueue('orders.created', 'p50', 'p50/2')")
     relay = Relay(url("test"), "--route", "*=" + route, "--attempts", "4", "--backoff", "1ms", "--backoff-max", "10ms", "--quiet", *PATIENT)
-    until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and outbox_is_empty(), "a dead letter")
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and outbox_is_empty(), "a dead letter")
     equal(relay.stop()[0], 0, "the relay ends well")
     dead = psql("SELECT message_key, refusals, reason FROM once.outbox_dead")
     ok(dead.startswith("p50|4|") and why in dead, "too large: a dead letter after 4 refusals, with what the broker said: " + dead)
@@ -85,16 +85,16 @@ def kills(route, arrived, broker):
     equal(relay.stop_by_itself(), -9, "a relay is killed after a confirmation, before its mark")
     expire()
     relay = Relay(url("test"), *route, *quick, crash="relay.sent:60:stop")
-    until(lambda: open("/proc/%d/stat" % relay.p.pid).read().rsplit(")", 1)[1].split()[0] == "T", "messages under way")
+    wait_for(lambda: open("/proc/%d/stat" % relay.p.pid).read().rsplit(")", 1)[1].split()[0] == "T", "messages under way")
     broker.kill()
     committed += enqueue(101, 150)
     relay.p.send_signal(signal.SIGCONT)
-    until(lambda: psql("SELECT count(*) FROM once.outbox_stalled WHERE refusals + delays > 0") != "0", "failures")
+    wait_for(lambda: psql("SELECT count(*) FROM once.outbox_stalled WHERE refusals + delays > 0") != "0", "failures")
     ok(relay.alive(), "the broker is killed under way, and the relay goes on")
     equal(psql("SELECT count(*) FROM once.outbox_dead"), "0", "nobody is dead for that")
     broker.start()
     committed += enqueue(151, 200)
-    until(outbox_is_empty, "everything published", 240)
+    wait_for(outbox_is_empty, "everything published", 240)
     equal(relay.stop()[0], 0, "the relay ends well")
     messages = arrived()
     first = {}

@@ -66,7 +66,7 @@ def poison(store, path, service):
     sick = [True]
     service.do("begin", *["message t k%d k%d/%d" % (n % 5, n % 5, n) for n in range(1, 51)], "commit")
     relay = Relay(store, "--route", "t=" + hook.url(), "--attempts", "3", *QUICK)
-    until(lambda: count(path) == 0, "all published or dead")
+    wait_for(lambda: count(path) == 0, "all published or dead")
     relay.stop()
     equal(per_key_in_order(hook), [], "each key in order")
     dead = [json.loads(x) for x in once("outbox", "list", "--store", store, "--state", "dead", "--json")[1].splitlines()]
@@ -102,7 +102,7 @@ def two_relays(store, path, service):
     ids = set()
     for n in range(20):
         ids.update(service.do("begin", *["message t k%d k%d/%d" % (i, i, n) for i in range(10)], "commit")[1:-1])
-    until(lambda: count(path) == 0, "all published")
+    wait_for(lambda: count(path) == 0, "all published")
     for relay in relays:
         equal(relay.stop()[0], 0, "a relay ends when asked")
     equal({m["id"] for m in hook.got} == ids, True, "two relays, and a service that writes: all arrived")

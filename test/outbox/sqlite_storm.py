@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """K12 in a storm, on SQLite. A service commits, rolls back and commits late; it is killed in the middle of its transactions, and so
 are the relays, at points and at random, the receiver, and all of them at once. Then: the set that was published is the set that was
-committed (H13, F54, F55), first arrivals of each key are in the order of commits, nobody is dead who was not refused (F57).
+committed (HISTORY-13, FAULT-54, FAULT-55), first arrivals of each key are in the order of commits, nobody is dead who was not refused (FAULT-57).
 
     sqlite_storm.py [points|storm]     SIZE=N: N times as much; SEED=N
 
@@ -112,7 +112,7 @@ def judge(hook, path, what):
 
 
 def end_leases(path):
-    """Of a relay that is dead, or of one that is alive, which then only repeats what another does too (F6)."""
+    """Of a relay that is dead, or of one that is alive, which then only repeats what another does too (FAULT-6)."""
     ask(path, "UPDATE once_outbox_relay SET lease_until = 0")
 
 
@@ -121,7 +121,7 @@ def stands(relay):
 
 
 def points(folder):
-    """kill -9 of the relay at R1 to R5; and while it stands there, of the service in a transaction, and of the receiver."""
+    """kill -9 of the relay at each crash point; and while it stands there, of the service in a transaction, and of the receiver."""
     for point in POINTS:
         path = "%s/%s.db" % (folder, point)
         store, hook, service = "sqlite:" + path, Receiver(), Service(path, random.Random(SEED))
@@ -135,7 +135,7 @@ def points(folder):
         judge(hook, path, "killed at relay." + point)
         service.write(5, 5)
         relay = Relay(store, "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
-        until(lambda: stands(relay), "its stop")
+        wait_for(lambda: stands(relay), "its stop")
         if point != "marked":  # where the relay itself has the lock
             service.do("begin")
             message = service.do("message t k1 k1/%d" % next(service.numbers))
@@ -147,7 +147,7 @@ def points(folder):
         relay.p.send_signal(signal.SIGCONT)
         hook.start()
         service.write(5, 5)
-        until(lambda: is_empty(path), "everything published")
+        wait_for(lambda: is_empty(path), "everything published")
         equal(relay.stop()[0], 0, "the relay ends well")
         judge(hook, path, "service and receiver killed at relay." + point)
         service.end()
@@ -182,7 +182,7 @@ def storm(folder):
         if victims:
             end_leases(path)
     writer.join()
-    until(lambda: is_empty(path), "everything published", 180 + 60 * SIZE)
+    wait_for(lambda: is_empty(path), "everything published", 180 + 60 * SIZE)
     for relay in relays:
         relay.stop()
     judge(hook, path, "storm, %s" % ", ".join("%d %s" % (n, what) for what, n in kills.items()))

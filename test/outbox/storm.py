@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """K12 in a storm. Transactions commit, roll back and commit late; relays and receiver are killed, the server crashes. Then: the set that
-was published is the set that was committed (H13, F54, F55), each key's messages first arrived in the order of their commits,
-and no message is dead that its receiver did not refuse (F57).
+was published is the set that was committed (HISTORY-13, FAULT-54, FAULT-55), each key's messages first arrived in the order of their commits,
+and no message is dead that its receiver did not refuse (FAULT-57).
 
     storm.py [SINK] [points|storm|many]     SINK: webhook, kafka, rabbitmq, nats; SIZE=N: N times as much; SEED=N
 
@@ -66,7 +66,7 @@ def settled():
 
 def publish_all(hook):
     """Also what was tried in vain, and waits for another try: one that drains does not wait for that."""
-    until(lambda: (drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay), settled())[1], "everything published", 240)
+    wait_for(lambda: (drain(url("test"), "--route", "t=" + hook.url(), *SINK.relay), settled())[1], "everything published", 240)
 
 
 def judge(hook, what):
@@ -82,7 +82,7 @@ def judge(hook, what):
 
 
 def points():
-    """kill -9 at R1 to R5: fetched, sent, confirmed, marked, committed."""
+    """kill -9 at each crash point of the relay: fetched, sent, confirmed, marked, committed."""
     with_log = os.path.join(os.path.dirname(os.environ["ONCE_TEST_POSTGRES_DATA"]), "points")
     reached = set()
     for point in POINTS:
@@ -116,7 +116,7 @@ def others():
             set_up(5)
             write(random.Random(SEED), 10, 5)
             relay = Relay(url("test"), "--route", "t=" + hook.url(), *RELAY, crash="relay.%s:1:stop" % point)
-            until(lambda: stands(relay), "its stop")
+            wait_for(lambda: stands(relay), "its stop")
             if victim == "database":
                 restart("immediate")
             else:
@@ -125,20 +125,20 @@ def others():
             if victim == "receiver":
                 hook.start()
             write(random.Random(SEED + 1), 5, 5)
-            until(settled, "everything published", 240)
+            wait_for(settled, "everything published", 240)
             equal(relay.stop()[0], 0, "%s killed at relay.%s: the relay ends well" % (victim, point))
             judge(hook, "%s killed at relay.%s" % (victim, point))
             hook.stop()
 
 
 def zombie():
-    """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (F6)."""
+    """A relay that is stopped at each point until its lease is over and others have done its work, then goes on (FAULT-6)."""
     for point in ("taken", "sent", "confirmed", "marked"):
         hook = SINK()
         set_up(5)
         write(random.Random(SEED), 10, 5)
         relay = Relay(url("test"), "--route", "t=" + hook.url(), "--drain", *RELAY, crash="relay.%s:1:stop" % point)
-        until(lambda: stands(relay), "its stop")
+        wait_for(lambda: stands(relay), "its stop")
         if point == "marked":  # in the middle of its COMMIT it holds its rows
             relay.p.send_signal(signal.SIGCONT)
         expire()
@@ -188,7 +188,7 @@ def storm():
                 relay.kill()
                 relays[i] = start_relay()
     expire()
-    until(lambda: (revive(), settled())[1], "everything published", 180 + 60 * SIZE)
+    wait_for(lambda: (revive(), settled())[1], "everything published", 180 + 60 * SIZE)
     for relay in relays:
         relay.stop()
     judge(hook, "storm, %d kills, %d crashes of the server, %d of the receiver" % (kills, crashes, cuts))
@@ -208,13 +208,13 @@ def many():
     writer.start()
     busy = lambda: psql("SELECT relay IS NOT NULL FROM once.outbox_lane WHERE cardinality(flight) > 0 LIMIT 1") == "t"
     for _ in range(12):
-        until(lambda: busy() or not writer.is_alive(), "messages under way")
+        wait_for(lambda: busy() or not writer.is_alive(), "messages under way")
         victim = rng.randrange(3)
         (relays[victim].kill if rng.random() < 0.7 else relays[victim].stop)()
         relays[victim] = start_relay()
         time.sleep(rng.random() * 0.5)
     writer.join()
-    until(settled, "everything published", 1200)
+    wait_for(settled, "everything published", 1200)
     for relay in relays:
         relay.stop()
     judge(hook, "%d messages on %d keys" % (1000 * SIZE, 10 * SIZE))

@@ -202,13 +202,13 @@ static void headers__what_is_no_line_is_left_out(void)
 /* ------------------------------------------------------------------ messages under way */
 
 struct verdict {
-    struct outbox_message *message;
+    const struct message *message;
     enum sink_result result;
 };
 static struct verdict said[8];
 static size_t said_count;
 
-static void note(void *arg, struct outbox_message *message, enum sink_result result, int64_t retry_after_ms,
+static void note(void *arg, const struct message *message, enum sink_result result, int64_t retry_after_ms,
                  const char *reason)
 {
     (void)arg, (void)retry_after_ms, (void)reason;
@@ -218,7 +218,7 @@ static void note(void *arg, struct outbox_message *message, enum sink_result res
 /* Three are sent together and refused together: each goes again alone, and only one that is refused alone is. */
 static void flights__an_innocent_is_not_refused(void)
 {
-    struct outbox_message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
+    struct message m[3] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
     struct sink sink = { .options = { .done = note }, .busy = 3 };
     struct flights f;
     struct flight *slots[3];
@@ -254,7 +254,7 @@ static void flights__an_innocent_is_not_refused(void)
 
 static void flights__everything_ends_in_time(void)
 {
-    struct outbox_message m[3] = { { .id = "a" }, { .id = "b", .refusals = 3 }, { .id = "c" } };
+    struct message m[3] = { { .id = "a" }, { .id = "b", .refusals = 3 }, { .id = "c" } };
     struct sink sink = { .options = { .done = note }, .busy = 2 };
     struct flights f;
     said_count = 0;
@@ -278,7 +278,7 @@ static void flights__everything_ends_in_time(void)
  */
 static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
 {
-    struct outbox_message m[4] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 }, { .id = "d" } };
+    struct message m[4] = { { .id = "a" }, { .id = "b" }, { .id = "c", .refusals = 3 }, { .id = "d" } };
     struct sink sink = { .options = { .done = note }, .busy = 4 };
     struct flights f;
     struct flight *slots[2];
@@ -314,8 +314,7 @@ static void flights__what_was_sent_is_not_guessed_at_after_a_standstill(void)
 static void flights__bytes_have_a_bound_but_one_always_goes(void)
 {
     static const uint8_t bytes[100];
-    struct outbox_message large = { .id = "a", .payload = { bytes, 100 } },
-                          small = { .id = "b", .payload = { bytes, 5 } };
+    struct message large = { .id = "a", .payload = { bytes, 100 } }, small = { .id = "b", .payload = { bytes, 5 } };
     struct flights f;
     CHECK(flights_init(&f, 4, 10));
     EXPECT(flights_have_room(&f, &large));

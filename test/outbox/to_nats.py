@@ -27,9 +27,9 @@ equal((h.get("Nats-Msg-Id"), h.get("Content-Type"), h.get("Once-Message-Key"), h
 psql("SELECT once.enqueue('elsewhere', 'x', 'x')")
 psql("SELECT once.enqueue('orders.*', 'y', 'y')")
 relay = Relay(url("test"), "--route", "*=" + server.url, "--attempts", "2", *QUICK)
-until(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and psql("SELECT max(delays) FROM once.outbox_stalled") not in ("", "0"), "both answers")
+wait_for(lambda: psql("SELECT count(*) FROM once.outbox_dead") == "1" and psql("SELECT max(delays) FROM once.outbox_stalled") not in ("", "0"), "both answers")
 relay.stop()
-equal(psql("SELECT reason FROM once.outbox_stalled"), "no stream takes this subject", "without a stream it waits: plain NATS confirms nothing")
+equal(psql("SELECT reason FROM once.outbox_stalled"), "no stream has this subject", "without a stream it waits: plain NATS confirms nothing")
 ok("no subject of NATS" in psql("SELECT reason FROM once.outbox_dead"), "a topic that is no subject is refused")
 psql("TRUNCATE once.outbox, once.outbox_stalled, once.outbox_dead")
 
@@ -49,7 +49,7 @@ for n in range(6):
         relays[0].kill()
         relays[0] = start_relay()
         expire()
-until(outbox_is_empty, "everything published", 240)
+wait_for(outbox_is_empty, "everything published", 240)
 for relay in relays:
     relay.stop()
 storm = [p.decode() for s, _, p in server.messages("ORDERS") if s == "orders.storm"]

@@ -11,16 +11,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 
 sys.path.append("/usr/lib/python3/dist-packages")  # where another python3 comes first
 import yaml
-from tap import case, equal, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.daemon import ONCE, Daemon
+from lib.tap import Cases, expect_equal, run
+from lib.wait import wait_for
 
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ONCE = os.environ["ONCE_BIN"]
+case = Cases()
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 MANIFESTS = sorted(glob.glob(os.path.join(HERE, "packaging/kubernetes/*.yaml")))
 
@@ -68,16 +68,16 @@ def unit(path):
 def library__exports_what_the_headers_declare():
     done = subprocess.run([os.path.join(HERE, "tools/symbols"), os.environ["ONCE_LIBRARY"]], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
-    equal(done.returncode, 0, done.stdout)
+    expect_equal(done.returncode, 0, done.stdout)
 
 
 @case
 def version__is_the_same_everywhere():
     project = re.search(r"version: '([\d.]+)'", text_of("meson.build")).group(1)
-    equal(re.match(r"once \(([^)-]+)-\d+\)", text_of("debian/changelog")).group(1), project, "debian/changelog")
+    expect_equal(re.match(r"once \(([^)-]+)-\d+\)", text_of("debian/changelog")).group(1), project, "debian/changelog")
     header = [re.search(r"ONCE_VERSION_%s (\d+)" % part, text_of("include/once.h")).group(1)
               for part in ("MAJOR", "MINOR", "PATCH")]
-    equal(".".join(header), project, "include/once.h")
+    expect_equal(".".join(header), project, "include/once.h")
 
 
 # ---------------------------------------------------------------- options
@@ -88,7 +88,7 @@ def units__use_options_that_there_are():
                                   ("once-consume@.service", "consume", None)):
         (command,) = unit("packaging/systemd/" + path)["ExecStart"]
         words = shlex.split(command)
-        equal(words[:2], ["/usr/bin/once", verb], path)
+        expect_equal(words[:2], ["/usr/bin/once", verb], path)
         # also those that comments propose; systemctl's and adduser's are not among them
         for name in (path, companion):
             if name is not None:
@@ -99,7 +99,7 @@ def units__use_options_that_there_are():
 @case
 def dockerfile__uses_options_that_there_are():
     lines = text_of("packaging/docker/Dockerfile").replace("\\\n", " ").splitlines()
-    equal([l for l in lines if l.startswith("ENTRYPOINT")], ['ENTRYPOINT ["once"]'], "the program")
+    expect_equal([l for l in lines if l.startswith("ENTRYPOINT")], ['ENTRYPOINT ["once"]'], "the program")
     (command,) = [json.loads(l[4:]) for l in lines if l.startswith("CMD ")]
     check_words(command, "CMD")
     (example,) = [l.split(" once serve ")[1] for l in lines if l.startswith("#     docker run")]
@@ -149,35 +149,22 @@ def manifests__fit_together():
     for path, workload, pod, container in gateways():
         (service,) = [d for d in documents(os.path.join(HERE, "packaging/kubernetes", path)) if d["kind"] == "Service"]
         labels = workload["spec"]["template"]["metadata"]["labels"]
-        equal(workload["spec"]["selector"]["matchLabels"], labels, path + ": selector")
-        equal(service["spec"]["selector"], labels, path + ": the service's selector")
+        expect_equal(workload["spec"]["selector"]["matchLabels"], labels, path + ": selector")
+        expect_equal(service["spec"]["selector"], labels, path + ": the service's selector")
         ports = {p["name"]: p["containerPort"] for p in container["ports"]}
         assert service["spec"]["ports"][0]["targetPort"] in ports, path
-        equal(container["args"][container["args"].index("--listen") + 1], "*:%d" % ports["gateway"], path + ": port")
+        expect_equal(container["args"][container["args"].index("--listen") + 1], "*:%d" % ports["gateway"], path + ": port")
         volumes = {v["name"] for v in pod["volumes"]}
         volumes |= {c["metadata"]["name"] for c in workload["spec"].get("volumeClaimTemplates", [])}
-        equal({m["name"] for m in container["volumeMounts"]}, volumes, path + ": volumes")
-        equal({m["mountPath"] for m in container["volumeMounts"]}, {"/var/lib/once", "/run/once", "/tmp"}, path)
+        expect_equal({m["name"] for m in container["volumeMounts"]}, volumes, path + ": volumes")
+        expect_equal({m["mountPath"] for m in container["volumeMounts"]}, {"/var/lib/once", "/run/once", "/tmp"}, path)
         context = container["securityContext"]
-        equal((context["runAsUser"], context["runAsGroup"], pod["securityContext"]["fsGroup"]), (user,) * 3, path + ": user")
-        equal((pod["securityContext"]["runAsNonRoot"], context["allowPrivilegeEscalation"],
-               context["readOnlyRootFilesystem"], context["capabilities"]), (True, False, True, {"drop": ["ALL"]}), path)
+        expect_equal((context["runAsUser"], context["runAsGroup"], pod["securityContext"]["fsGroup"]), (user,) * 3, path + ": user")
+        expect_equal((pod["securityContext"]["runAsNonRoot"], context["allowPrivilegeEscalation"],
+                      context["readOnlyRootFilesystem"], context["capabilities"]), (True, False, True, {"drop": ["ALL"]}), path)
         # a store in a file cannot be shared; one in a database needs no volume that stays
         single = "volumeClaimTemplates" in workload["spec"]
-        equal((workload["spec"]["replicas"] == 1, "env" not in container), (single, single), path + ": replicas and store")
-
-
-def status_of(url):
-    """Of its answer; 503 is not one yet, where the machine may have stood still."""
-    until = time.monotonic() + 120
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                return answer.status
-        except urllib.error.HTTPError as problem:
-            if problem.code != 503 or time.monotonic() > until:
-                return problem.code
-            time.sleep(0.05)
+        expect_equal((workload["spec"]["replicas"] == 1, "env" not in container), (single, single), path + ": replicas and store")
 
 
 @case
@@ -190,18 +177,12 @@ def probes__are_answered():
             if "exec" in probe:
                 urls.add(re.fullmatch(r"http://127\.0\.0\.1:7411(/\w+)", probe["exec"]["command"][-1]).group(1))
             else:
-                equal(probe["httpGet"], {"path": "/.well-known/idempotency", "port": "gateway"}, path)
+                expect_equal(probe["httpGet"], {"path": "/.well-known/idempotency", "port": "gateway"}, path)
     assert urls
     with tempfile.TemporaryDirectory() as folder:
-        daemon = subprocess.Popen([ONCE, "daemon", "--store", "sqlite:%s/x.db" % folder, "--socket", folder + "/sock",
-                                   "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
-        try:
-            address = re.search(r"http (127\S+)", daemon.stdout.readline()).group(1)
-            for url in sorted(urls):
-                equal(status_of("http://%s%s" % (address, url)), 200, url)
-        finally:
-            daemon.terminate()
-            daemon.wait()
+        with Daemon(folder).start("--http", "127.0.0.1:0") as daemon:
+            for url in sorted(urls):  # 503 is not an answer yet, where the machine may have stood still
+                expect_equal(wait_for(lambda: (lambda status: status != 503 and status)(daemon.get(url)[0]), url), 200, url)
 
 
 # ---------------------------------------------------------------- the units
@@ -213,10 +194,10 @@ def units__are_confined_alike():
     names = [n for n in confined[0] if re.match(r"Protect|Private|Restrict[A-Z]|SystemCall|NoNew|Lock|Memory|Capab|Remove|UMask", n)]
     assert len(names) > 20, names
     for settings in confined:
-        equal({n: settings.get(n) for n in names}, {n: confined[0][n] for n in names}, "confinement")
+        expect_equal({n: settings.get(n) for n in names}, {n: confined[0][n] for n in names}, "confinement")
         # boot_id tells the store's clock of a reboot; --allow knows users by their numbers.
-        equal([n for n in ("ProcSubset", "PrivateUsers") if n in settings], [], "would break the daemon")
+        expect_equal([n for n in ("ProcSubset", "PrivateUsers") if n in settings], [], "would break the daemon")
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run(case, sys.argv[1:])

@@ -9,6 +9,7 @@ what the unit says, as the user it says, with nginx before it; then upgrades, re
 purges and installs anew. That is without systemd, whose unit is read here. Then the root is booted, in
 namespaces, and the same is done by systemd; skipped where that cannot be.
 """
+import functools
 import glob
 import os
 import re
@@ -23,7 +24,9 @@ import time
 sys.path.append("/usr/lib/python3/dist-packages")  # where another python3 comes first
 import yaml
 from root import Booted, ENV, Inside, Root, archive, output
-from tap import case, equal, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import wait
+from lib.tap import Cases, chained, expect_equal, run
 
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGES = ("once", "libonce0", "libonce-dev", "libnginx-mod-http-once")
@@ -54,11 +57,13 @@ int main(void)
 }
 """
 folder = root = version = first_answer = None
+case = Cases()
+wait_for = functools.partial(wait.wait_for, seconds=300)
 
 
 def packages(where, which=PACKAGES):
     found = [p for name in which for p in glob.glob("%s/%s_*.deb" % (where, name))]
-    equal(len(found), len(which), "packages in %s" % where)
+    expect_equal(len(found), len(which), "packages in %s" % where)
     return found
 
 
@@ -121,14 +126,7 @@ class Service:
     def stop(self, inside):
         inside.run("sh", "-c", "kill -TERM $(cat /proc/[0-9]*/status | awk '/^Name:/ { n = $2 } /^Pid:/ { p = $2 } "
                                "/^PPid:/ && n == \"once\" { print p }')")
-        equal(self.process.wait(timeout=300), 0, "exit status of the daemon")
-
-
-def wait_until(what, condition):
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain for " + what
-        time.sleep(0.1)
+        expect_equal(self.process.wait(timeout=300), 0, "exit status of the daemon")
 
 
 def start_nginx(inside):
@@ -167,11 +165,11 @@ def built__without_touching_the_tree():
     else:
         output(os.path.join(HERE, "tools/make-deb"), folder + "/deb")
     after = output("git", "-C", HERE, "status", "--porcelain") if before else ""
-    equal(after, before, "git status")
+    expect_equal(after, before, "git status")
     global version
     version = output("dpkg-deb", "-f", packages(folder + "/deb")[0], "Version").strip()
     names = [os.path.basename(p).split("_")[0] for p in glob.glob(folder + "/deb/*.deb")]
-    equal(sorted(n for n in names if n.endswith("-dbgsym")),
+    expect_equal(sorted(n for n in names if n.endswith("-dbgsym")),
           ["libnginx-mod-http-once-dbgsym", "libonce0-dbgsym", "once-dbgsym"], "debug symbols")
 
 
@@ -190,13 +188,13 @@ def installed__with_what_they_depend_on():
     root = Root(folder + "/root")
     root.install(packages(folder + "/deb"))
     status = root.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n")
-    equal([p for p in PACKAGES if p + " installed" not in status.splitlines()], [], "not installed")
+    expect_equal([p for p in PACKAGES if p + " installed" not in status.splitlines()], [], "not installed")
     depends = root.run("dpkg-query", "-W", "-f", "${Depends}", "libnginx-mod-http-once")
     assert re.search(r"\bnginx-abi-[\d.]+-\d+", depends), depends
     (user,) = [l.split(":") for l in root.read("/etc/passwd").splitlines() if l.startswith("once:")]
-    equal((user[5], user[6]), ("/var/lib/once", "/usr/sbin/nologin"), "the user")
+    expect_equal((user[5], user[6]), ("/var/lib/once", "/usr/sbin/nologin"), "the user")
     store = os.stat(root.at("/var/lib/once"))
-    equal((store.st_uid, stat.S_IMODE(store.st_mode)), (int(user[2]), 0o700), "the store's directory")
+    expect_equal((store.st_uid, stat.S_IMODE(store.st_mode)), (int(user[2]), 0o700), "the store's directory")
     assert root.exists("/etc/nginx/modules-enabled/50-mod-http-once.conf")
     root.run("once", "--version")
 
@@ -209,7 +207,7 @@ def units__are_good_ones():
         if "@" in name:
             root.write("/etc/once/%s.conf" % name.replace("once-", "").replace("@", "-").replace(".service", ""), "")
         said = output("systemd-analyze", "--root=" + root.path, "--man=no", "--recursive-errors=no", "verify", name)
-        equal([l for l in said.splitlines() if "once" in l], [], name)
+        expect_equal([l for l in said.splitlines() if "once" in l], [], name)
         out = output("systemd-analyze", "--root=" + root.path, "--offline=true", "--no-pager", "security", name)
         score = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", out).group(1))
         print("# %s: exposure %.1f" % (name, score))
@@ -230,7 +228,7 @@ def library__links_and_runs():
     flags = shlex.split(output("pkg-config", "--cflags", "--libs", "once", env=env))
     output("cc", "--sysroot=" + root.path, "-B%s/usr/lib/%s" % (root.path, triplet), "-std=c17", source, *flags, "-o", program)
     expected = re.match(r"[\d.]+\d", version).group(0)
-    equal(root.run("/tmp/charge"), expected + " execute\n", "the program")
+    expect_equal(root.run("/tmp/charge"), expected + " execute\n", "the program")
     assert "libonce.so.0" in output("objdump", "-p", program)
     os.unlink(program)
 
@@ -245,12 +243,12 @@ def gateway__as_the_units_say():
         service = Service(inside)
         start_nginx(inside)
         first_answer = ask(inside, "order-1")
-        equal(first_answer[:2], (201, False), "the first time")
-        equal(ask(inside, "order-1"), (201, True, first_answer[2]), "the second time")
+        expect_equal(first_answer[:2], (201, False), "the first time")
+        expect_equal(ask(inside, "order-1"), (201, True, first_answer[2]), "the second time")
         assert ask(inside, "order-2")[2] != first_answer[2], "another key, the same answer"
-        wait_until("health", lambda: inside.run("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:7411/healthz") == "200")
+        wait_for(lambda: inside.run("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:7411/healthz") == "200", "health")
         store = os.stat(root.at("/var/lib/once/once.db"))
-        equal(stat.S_IMODE(store.st_mode), 0o600, "mode of the store")
+        expect_equal(stat.S_IMODE(store.st_mode), 0o600, "mode of the store")
         # an operator, by the socket; and a gateway by hand beside the service
         assert "order-1" in inside.run("once", "keys", "list", "--store", "once:/run/once/once.sock")
         gateway = inside.start("once", "serve", "--store", "once:/run/once/once.sock", "--upstream", "http://127.0.0.1:9000",
@@ -259,13 +257,13 @@ def gateway__as_the_units_say():
         while not lines or "once serve: ready:" not in lines[-1]:
             lines.append(gateway.stdout.readline())
             assert lines[-1] != "", "".join(lines)
-        equal(ask(inside, "order-1", 8081), (201, True, first_answer[2]), "through `once serve`: the same store, key and tenant")
+        expect_equal(ask(inside, "order-1", 8081), (201, True, first_answer[2]), "through `once serve`: the same store, key and tenant")
         # others may not
         done = subprocess.run(inside.command("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "once", "keys", "list",
                                              "--store", "once:/run/once/once.sock"), env=ENV, capture_output=True, text=True, check=False)
         assert done.returncode in (69, 70) and done.stdout == "", "a stranger: %d %s%s" % (done.returncode, done.stdout, done.stderr)
         service.stop(inside)  # and the gateway with it, which has its folder to remove
-        equal(gateway.wait(timeout=300), 0, "exit status of the gateway")
+        expect_equal(gateway.wait(timeout=300), 0, "exit status of the gateway")
         assert not glob.glob(root.at("/run/once-serve-*"))
 
 
@@ -295,15 +293,15 @@ def upgrade__keeps_the_store_and_what_was_edited():
     edited = root.read("/etc/default/once") + 'ONCE_OPTIONS="--allow daemon --http 127.0.0.1:7499"\n'
     root.write("/etc/default/once", edited)
     root.install(next_version())
-    equal(root.run("dpkg-query", "-W", "-f", "${Version}", "once"), version + "+1", "version")
-    equal(root.read("/etc/default/once"), edited, "/etc/default/once")
+    expect_equal(root.run("dpkg-query", "-W", "-f", "${Version}", "once"), version + "+1", "version")
+    expect_equal(root.read("/etc/default/once"), edited, "/etc/default/once")
     assert "a line of the next version" in root.read("/etc/default/once.dpkg-dist")
     with Inside(root) as inside:
         service = Service(inside)
         assert "http 127.0.0.1:7499" in service.ready, service.ready
         start_nginx(inside)
-        equal(ask(inside, "order-1"), (201, True, first_answer[2]), "after the upgrade")
-        equal(inside.run("once", "check", "--store", "once:/run/once/once.sock").split(",")[-1].strip(), "0 problems", "check")
+        expect_equal(ask(inside, "order-1"), (201, True, first_answer[2]), "after the upgrade")
+        expect_equal(inside.run("once", "check", "--store", "once:/run/once/once.sock").split(",")[-1].strip(), "0 problems", "check")
         service.stop(inside)
 
 
@@ -327,7 +325,7 @@ def installed_again__finds_the_data():
     with Inside(root) as inside:
         service = Service(inside)
         start_nginx(inside)
-        equal(ask(inside, "order-1"), (201, True, first_answer[2]), "after it was installed again")
+        expect_equal(ask(inside, "order-1"), (201, True, first_answer[2]), "after it was installed again")
         service.stop(inside)
     os.unlink(root.at("/etc/nginx/sites-enabled/shop"))
 
@@ -363,10 +361,10 @@ def container__as_the_dockerfile_and_the_manifest_say():
             inside.run(*container[kind]["exec"]["command"])
         inside.run("curl", "-fsS", "-o", "/dev/null", "http://127.0.0.1:8080" + container["livenessProbe"]["httpGet"]["path"])
         # nginx may be a moment behind: what was not sent leaves the key free
-        wait_until("the service", lambda: ask(inside, "order-0")[0] == 201)
+        wait_for(lambda: ask(inside, "order-0")[0] == 201, "the service")
         answer = ask(inside, "order-1")
-        equal(answer[:2], (201, False), "the first time")
-        equal(ask(inside, "order-1"), (201, True, answer[2]), "the second time")
+        expect_equal(answer[:2], (201, False), "the first time")
+        expect_equal(ask(inside, "order-1"), (201, True, answer[2]), "the second time")
 
 
 def leftovers():
@@ -381,10 +379,10 @@ def purged__leaves_nothing_but_the_user():
     root.apt("purge", *PACKAGES)
     root.apt("autoremove", "--purge")
     status = root.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n")
-    equal([l for l in status.splitlines() if "once" in l], [], "packages")
-    equal(leftovers(), [], "files")
+    expect_equal([l for l in status.splitlines() if "once" in l], [], "packages")
+    expect_equal(leftovers(), [], "files")
     assert "once:" in root.read("/etc/passwd")
-    equal(os.path.exists(root.at("/usr/lib/x86_64-linux-gnu/libnats.so.3.4")), False, "what only they needed")
+    expect_equal(os.path.exists(root.at("/usr/lib/x86_64-linux-gnu/libnats.so.3.4")), False, "what only they needed")
 
 
 @case
@@ -396,11 +394,11 @@ def installed_anew__begins_anew():
         service = Service(inside)
         start_nginx(inside)
         answer = ask(inside, "order-1")
-        equal(answer[:2], (201, False), "a key of the store that was purged")
+        expect_equal(answer[:2], (201, False), "a key of the store that was purged")
         assert answer[2] != first_answer[2]
         service.stop(inside)
     root.apt("purge", *PACKAGES)
-    equal(leftovers(), [], "files")
+    expect_equal(leftovers(), [], "files")
 
 
 # ---------------------------------------------------------------- with systemd
@@ -422,36 +420,36 @@ def systemd__runs_and_confines_it():
     root.write("/etc/nginx/conf.d/service.conf", SERVICE)
     shutil.copy(root.at("/usr/share/doc/libnginx-mod-http-once/examples/once-site.conf"), root.at("/etc/nginx/sites-enabled/shop"))
     with Booted(root) as booted:
-        equal((property_of(booted, "ActiveState"), property_of(booted, "ActiveState", "nginx")), ("active", "active"), "at the start")
-        wait_until("the daemon", lambda: root_has_socket(booted))
+        expect_equal((property_of(booted, "ActiveState"), property_of(booted, "ActiveState", "nginx")), ("active", "active"), "at the start")
+        wait_for(lambda: root_has_socket(booted), "the daemon")
         first = ask(booted, "order-1")
-        equal(first[:2], (201, False), "the first time")
-        equal(ask(booted, "order-1"), (201, True, first[2]), "the second time")
+        expect_equal(first[:2], (201, False), "the first time")
+        expect_equal(ask(booted, "order-1"), (201, True, first[2]), "the second time")
         pid = property_of(booted, "MainPID")
         status = booted.run("cat", "/proc/%s/status" % pid)
-        equal([re.search(r"^%s:\s*(\S+)" % f, status, re.M).group(1) for f in ("CapBnd", "NoNewPrivs", "Seccomp")],
+        expect_equal([re.search(r"^%s:\s*(\S+)" % f, status, re.M).group(1) for f in ("CapBnd", "NoNewPrivs", "Seccomp")],
               ["0" * 16, "1", "2"], "capabilities, privileges, system calls")
         # killed, it comes back
         booted.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", "once")
-        wait_until("a new daemon", lambda: property_of(booted, "MainPID") not in ("0", pid) and root_has_socket(booted))
-        wait_until("an answer", lambda: ask(booted, "order-1") == (201, True, first[2]))
+        wait_for(lambda: property_of(booted, "MainPID") not in ("0", pid) and root_has_socket(booted), "a new daemon")
+        wait_for(lambda: ask(booted, "order-1") == (201, True, first[2]), "an answer")
         # the next version
         pid = property_of(booted, "MainPID")
         booted.install(packages(folder + "/next"))
         assert property_of(booted, "MainPID") not in ("0", pid), "it was not restarted"
-        wait_until("an answer", lambda: ask(booted, "order-1") == (201, True, first[2]))
-        wait_until("the old module to be gone", lambda: mapped_modules(booted) == {"ngx_http_once_module.so"})
+        wait_for(lambda: ask(booted, "order-1") == (201, True, first[2]), "an answer")
+        wait_for(lambda: mapped_modules(booted) == {"ngx_http_once_module.so"}, "the old module to be gone")
         # the end
         booted.run("systemctl", "stop", "once")
-        equal((property_of(booted, "Result"), property_of(booted, "ExecMainStatus")), ("success", "0"), "the end")
-        equal(ask(booted, "order-1")[0], 503, "without a daemon")
-        equal(boots(), 1, "boots that the store knows, with an id")
+        expect_equal((property_of(booted, "Result"), property_of(booted, "ExecMainStatus")), ("success", "0"), "the end")
+        expect_equal(ask(booted, "order-1")[0], 503, "without a daemon")
+        expect_equal(boots(), 1, "boots that the store knows, with an id")
         booted.run("systemctl", "start", "once")
         # purged while it runs
         os.unlink(root.at("/etc/nginx/sites-enabled/shop"))
         booted.apt("purge", "once")
-        equal((root.exists("/var/lib/once"), root.exists("/etc/default/once")), (False, False), "after the purge")
-        equal(booted.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -cx once || true").strip(), "0", "processes")
+        expect_equal((root.exists("/var/lib/once"), root.exists("/etc/default/once")), (False, False), "after the purge")
+        expect_equal(booted.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -cx once || true").strip(), "0", "processes")
 
 
 @case
@@ -461,7 +459,7 @@ def lintian__has_nothing_to_say():
     out = output("lintian", "--allow-root", "--fail-on", "error,warning", "--display-info", "--tag-display-limit", "0",
                  "--suppress-tags", "initial-upload-closes-no-bugs", changes)
     said = [l for l in out.splitlines() if l[:2] in ("E:", "W:", "I:")]
-    equal(said, [], "lintian")
+    expect_equal(said, [], "lintian")
 
 
 def root_has_socket(booted):
@@ -474,7 +472,7 @@ def boots():
         shutil.copy(path, folder)
     out = output("sqlite3", folder + "/once.db", "SELECT count(*), count(*) FILTER (WHERE boot_id = zeroblob(16)) FROM once_boot")
     known, without = out.strip().split("|")
-    equal(without, "0", "boots without an id")
+    expect_equal(without, "0", "boots without an id")
     return int(known)
 
 
@@ -484,7 +482,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     try:
-        return run(chain=True)
+        run(chained(case), sys.argv[1:])
     finally:
         if "ONCE_TEST_KEEP" not in os.environ:
             shutil.rmtree(folder + "/root", ignore_errors=True)
@@ -492,4 +490,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

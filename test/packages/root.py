@@ -9,10 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
-from tap import Skip
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.process import children
+from lib.tap import Skipped
+from lib.wait import wait_for
 
 CACHE = os.path.expanduser(os.environ.get("ONCE_TEST_CACHE", "~/.cache/once-test"))
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
@@ -44,16 +48,16 @@ def sources():
 def archive():
     """The path of the kept root; made if there is none, and every week anew: mirrors move on."""
     if os.geteuid() != 0:
-        raise Skip("not root: a root of its own needs chroot")
+        raise Skipped("not root: a root of its own needs chroot")
     for program in ("mmdebstrap", "lintian", "dpkg-buildpackage"):
         if shutil.which(program) is None:
-            raise Skip("%s is not installed" % program)
+            raise Skipped("%s is not installed" % program)
     path = os.path.join(CACHE, "debian-%s.tar" % codename())
     if os.path.exists(path) and time.time() - os.path.getmtime(path) < 7 * 86400:
         return path
     lines = sources()
     if not lines:
-        raise Skip("apt here knows no mirror of Debian")
+        raise Skipped("apt here knows no mirror of Debian")
     os.makedirs(CACHE, exist_ok=True)
     proxies = re.findall(r"^Acquire::https?::Proxy .*;$", output("apt-config", "dump"), re.M)
     part = path + ".part"
@@ -143,6 +147,14 @@ class Inside:
         self.holder.kill()  # and with it the first process of the namespace, and with that all others
         self.holder.wait()
 
+    def is_empty(self):
+        try:
+            for where, _, _ in os.walk(self.group, topdown=False):
+                os.rmdir(where)
+        except OSError:
+            return False
+        return True
+
     def command(self, *words):
         return ["nsenter", "--target", self.pid, "--mount", "--net", "--pid", "chroot", self.root.path, *words]
 
@@ -159,13 +171,13 @@ class Booted(Inside):
 
     def __enter__(self):
         if not os.path.exists("/proc/self/ns/cgroup"):
-            raise Skip("no namespaces of control groups here")
+            raise Skipped("no namespaces of control groups here")
         # A control group of its own, which is the root of what it sees.
         self.groups = tempfile.mkdtemp(prefix="once-cgroup.")
         done = subprocess.run(["mount", "-t", "cgroup2", "none", self.groups], stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             os.rmdir(self.groups)
-            raise Skip("cannot mount control groups: " + done.stderr.strip())
+            raise Skipped("cannot mount control groups: " + done.stderr.strip())
         self.group = "%s/once-test-%d" % (self.groups, os.getpid())
         os.mkdir(self.group)
         # Not only a chroot: services get mounts of their own, and for that the root has to be one.
@@ -178,22 +190,22 @@ class Booted(Inside):
         self.log = open(path + "/../systemd.log", "w+", encoding="utf-8")
         self.holder = subprocess.Popen(["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", script],
                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 300
         try:
-            while True:
-                assert self.holder.poll() is None and time.monotonic() < deadline, self.said()
-                with open("/proc/%d/task/%d/children" % (self.holder.pid, self.holder.pid), encoding="ascii") as file:
-                    children = file.read().split()
-                if children:
-                    self.pid = children[0]
-                    done = subprocess.run(self.command("systemctl", "is-system-running"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                          env=ENV, text=True, check=False)
-                    if done.stdout.strip() in ("running", "degraded"):
-                        return self
-                time.sleep(0.1)
+            wait_for(self.is_up, "the system to be up", 300)
+            return self
         except BaseException:
             self.__exit__()
             raise
+
+    def is_up(self):
+        assert self.holder.poll() is None, self.said()
+        found = children(self.holder.pid)
+        if not found:
+            return False
+        self.pid = str(found[0])
+        done = subprocess.run(self.command("systemctl", "is-system-running"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              env=ENV, text=True, check=False)
+        return done.stdout.strip() in ("running", "degraded")
 
     def said(self):
         self.log.seek(0)
@@ -202,16 +214,17 @@ class Booted(Inside):
     def __exit__(self, *_):
         super().__exit__()
         self.log.close()
-        deadline = time.monotonic() + 300
-        while os.path.exists(self.group):  # until the last process is gone
-            try:
-                for where, _, _ in os.walk(self.group, topdown=False):
-                    os.rmdir(where)
-            except OSError:
-                assert time.monotonic() < deadline, "processes are left in " + self.group
-                time.sleep(0.05)
+        wait_for(self.is_empty, "the last process in " + self.group, 300)
         subprocess.run(["umount", self.groups], check=True)
         os.rmdir(self.groups)
+
+    def is_empty(self):
+        try:
+            for where, _, _ in os.walk(self.group, topdown=False):
+                os.rmdir(where)
+        except OSError:
+            return False
+        return True
 
     def command(self, *words):
         return ["nsenter", "--target", self.pid, "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", *words]

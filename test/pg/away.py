@@ -1,8 +1,8 @@
 """The server cannot be reached, for a while or without a word.
 
-F20  a connection that is half open: nothing comes and nobody closes it. It is given up after
+FAULT-20  a connection that is half open: nothing comes and nobody closes it. It is given up after
      a bounded time and settled on a new one.
-F21  new connections are refused: tried again with pauses; then UNKNOWN for what was under
+FAULT-21  new connections are refused: tried again with pauses; then UNKNOWN for what was under
      way, UNAVAILABLE (nothing was changed) for what comes after it, until the server is back.
      The server is killed and comes back by itself.
 K1, K4, K10  as in cuts.py: nothing happens twice, and nothing acknowledged is lost.
@@ -19,7 +19,8 @@ import sqltest
 from cutcase import Case, says
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, until, value
+from steps import Step
+from lib.wait import SECONDS, becomes_true
 
 PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
 TRIES = 5
@@ -44,7 +45,7 @@ def nobody_closes(b, db):
 def opened(url):
     """A client; that it was silent for too long while it was opened is not what this is about."""
     client = Step(url)
-    until(lambda: client.opened == "OK" or setattr(client, "opened", client.ask("open " + url)))
+    becomes_true(lambda: client.opened == "OK" or setattr(client, "opened", client.ask("open " + url)))
     return client
 
 
@@ -63,7 +64,7 @@ def in_silence(todo, b, db, last):
         case.a.send(case.does())
     problems = {case: [] for _, _, case, _ in running}
     for (_, _, case, _), plan in zip(running, plans):
-        if not plan.done.wait(BOUND):
+        if not plan.done.wait(SECONDS):
             problems[case].append("nothing was cut")
     open_ones = {str(c.pid): (case, proxy) for _, point, case, proxy in running if point == "before"
                  for c in proxy.connections if c.hole}
@@ -79,7 +80,7 @@ def in_silence(todo, b, db, last):
                 del open_ones[pid]
         return not open_ones
 
-    if not until(close_those_that_are_waited_for):
+    if not becomes_true(close_those_that_are_waited_for):
         print("# nobody waits for", open_ones)
     for name, point, case, proxy in running:
         proxy.close(holes_only=True)
@@ -88,7 +89,7 @@ def in_silence(todo, b, db, last):
             again.append((name, point))
             continue
         wrong = problems[case] + case.judge(said)
-        ok(not wrong, "K1 K10 F20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *wrong)
+        ok(not wrong, "K1 K10 FAULT-20: %s, silence when COMMIT is %s" % (name, WHERE[point]), *wrong)
     for _, _, case, _ in running:
         case.a.close()
     return again
@@ -103,7 +104,7 @@ def refused_for_a_moment(proxy, a, b, db):
         problems = case.judge(a.ask(case.does()))
         if proxy.refused != 2:
             problems.append("%d connections were refused" % proxy.refused)
-        ok(not problems, "K10 F21: %s is settled at the third connection" % name, *problems)
+        ok(not problems, "K10 FAULT-21: %s is settled at the third connection" % name, *problems)
 
 
 # row, line, what it answers when it is repeated
@@ -130,7 +131,7 @@ def refused_for_long(proxy, a, b, db):
         problems = [text for text, expected in
                     ((first, "UNKNOWN"), (other, "UNAVAILABLE"), (listing, "UNAVAILABLE"), (stats, "UNAVAILABLE"),
                      (free, "OK execute"), (repeated, again)) if not says(text, expected)]
-        ok(not problems, "K10 F21: %s without a server is unknown, what follows is not begun" % name, *problems)
+        ok(not problems, "K10 FAULT-21: %s without a server is unknown, what follows is not begun" % name, *problems)
 
 
 def asked_while_away(proxy, a):
@@ -141,7 +142,7 @@ def asked_while_away(proxy, a):
     proxy.refusing = 0
     answer = a.ask("claim asked")
     ok(says(first, "UNAVAILABLE") and says(second, "UNAVAILABLE") and says(answer, "OK execute"),
-       "F21: a question that failed does not keep operations from connecting", first, second, answer)
+       "FAULT-21: a question that failed does not keep operations from connecting", first, second, answer)
 
 
 def killed(a, b):
@@ -153,14 +154,14 @@ def killed(a, b):
         command = ["runuser", "-u", "postgres", "--"] + command
     restart = subprocess.Popen(command, cwd="/")
     answers = []
-    until(lambda: answers.append(a.ask("finish crash body")) or answers[-1].startswith("OK"))
+    becomes_true(lambda: answers.append(a.ask("finish crash body")) or answers[-1].startswith("OK"))
     equal(restart.wait(), 0, "the server was restarted")
     replays = []
-    until(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
+    becomes_true(lambda: replays.append(b.ask("claim crash")) or replays[-1].startswith("OK"))
     ok(says(claimed, "OK execute") and says(answers[-1], "OK done") and says(replays[-1], "OK replay body=body"),
-       "K4 F21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
+       "K4 FAULT-21: a claim outlives the server's crash", claimed, answers[-1], replays[-1])
     equal([x for x in answers[:-1] if not says(x, "UNKNOWN") and not says(x, "UNAVAILABLE")], [],
-          "K10 F21: while the server is down, a finish is unknown or not begun")
+          "K10 FAULT-21: while the server is down, a finish is unknown or not begun")
 
 
 sqltest.migrated()

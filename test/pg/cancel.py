@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A commit whose wait for the standby was cut short is not a commit to anybody (FAULTS E6, F24, K4).
+"""A commit whose wait for the standby was cut short is not a commit to anybody (FACT-6, FAULT-24, K4).
 
 The primary has committed, everybody on it sees the row, and a failover forgets it. So nobody may
 be told of it before it is on the standby: not the caller whose COMMIT ended with no more than a
@@ -72,15 +72,15 @@ def finish_is_cancelled(how, key):
     silent([a], "K4: a finish is not answered before the standby has it")
     cancel([a], how)
     wait_for(lambda: shows(key), "the primary to show what it alone has")
-    silent([a], "E6: a finish whose wait was ended by %s is not answered; its caller waits behind the barrier" % how)
+    silent([a], "FACT-6: a finish whose wait was ended by %s is not answered; its caller waits behind the barrier" % how)
     b.send("claim " + key)
-    silent([a, b], "E6: nor is it replayed to one who was connected all the time")
+    silent([a, b], "FACT-6: nor is it replayed to one who was connected all the time")
     c.send("lookup " + key)
-    silent([a, b, c], "E6: nor shown to another")
+    silent([a, b, c], "FACT-6: nor shown to another")
     followed()
     ok(a.get().startswith("OK done"), "K10: with the standby back the finish is done")
-    ok(b.get().endswith("succeeded 200 first"), "H3: and everybody gets its outcome")
-    ok(c.get().endswith("succeeded 200 first"), "H3: however he asks")
+    ok(b.get().endswith("succeeded 200 first"), "HISTORY-3: and everybody gets its outcome")
+    ok(c.get().endswith("succeeded 200 first"), "HISTORY-3: however he asks")
     end(a, b, c)
 
 
@@ -92,7 +92,7 @@ def claim_is_cancelled():
     while not a.has_answered():  # the barriers after it too, until the engine gives up
         cancel([a])
     said = a.get()
-    ok(said.startswith("UNKNOWN"), "E6 K10: a claim whose every wait was cancelled is unknown", said)
+    ok(said.startswith("UNKNOWN"), "FACT-6 K10: a claim whose every wait was cancelled is unknown", said)
     followed()
     said = a.call("claim k2")
     ok(said.startswith("OK execute"), "K10: repeated with its nonce it is granted", said)
@@ -107,10 +107,10 @@ def claim_in_a_crash():
     silent([a], "K4: a claim is not answered before the standby has it")
     primary.restart()
     wait_for(lambda: a.has_answered() or primary.waiting(), "the caller's reconnect")
-    ok(a.peek().startswith(("(no answer", "UNKNOWN")), "F19 K10: after a crash in the wait it is in doubt", a.peek())
+    ok(a.peek().startswith(("(no answer", "UNKNOWN")), "FAULT-19 K10: after a crash in the wait it is in doubt", a.peek())
     followed()
     said = persist(a, "claim k3")
-    ok(said.startswith("OK execute"), "F19 K10: applied again with its nonce it is granted", said)
+    ok(said.startswith("OK execute"), "FAULT-19 K10: applied again with its nonce it is granted", said)
     ok(rows(primary, "k3") == "1", "K1: by the one row there is")
     end(a)
 
@@ -123,21 +123,21 @@ def finish_in_a_crash():
     a.send("finish k4 fourth")
     silent([a], "K4: a finish is not answered before the standby has it")
     primary.restart()
-    ok(shows("k4"), "E6: after its crash the primary shows what it alone has")
+    ok(shows("k4"), "FACT-6: after its crash the primary shows what it alone has")
     if wait_for(lambda: a.has_answered() or primary.waiting(), "the caller's reconnect") is True:
         said = a.get()
         ok(said.startswith("UNKNOWN"), "K10: the server was away for too long, and the caller asks again", said)
         a.send("finish k4 fourth")
     b = Ask(URL)
-    silent([a, b], "E6 F24: neither its caller nor who connects now is told of it")
+    silent([a, b], "FACT-6 FAULT-24: neither its caller nor who connects now is told of it")
     primary.stop()
     standby.start()
     standby.cluster.promote()
     said = persist(a, "finish k4 fourth")
-    ok(said.startswith("OK done"), "F23 K10: the finish is done where the standby took over, by its fence", said)
+    ok(said.startswith("OK done"), "FAULT-23 K10: the finish is done where the standby took over, by its fence", said)
     said = caller().call("claim k4")
-    ok(said.endswith("succeeded 200 fourth"), "H2: what was acknowledged is there", said)
-    ok(rows(standby, "k4") == "1", "H1: it was granted once")
+    ok(said.endswith("succeeded 200 fourth"), "HISTORY-2: what was acknowledged is there", said)
+    ok(rows(standby, "k4") == "1", "HISTORY-1: it was granted once")
 
 
 finish_is_cancelled("pg_cancel_backend", "k1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two processes on one database, fifty callers on every key (F25, F33, K1).
+"""Two processes on one database, fifty callers on every key (FAULT-25, FAULT-33, K1).
 
 Each key is executed once, everybody gets its answer. 100 keys; SIZE=10 makes it 1000. Then the
 same with holders that are slower than their lease, so that finishes and takeovers cross each
@@ -32,8 +32,8 @@ def contend():
            "K1 %s: every key was answered to every caller" % kind)
         ok(not [t for t in h.troubles() if "BUSY" not in t], "K10 %s: without a fault no call fails" % kind, h.troubles())
         deadlocks = [note[-1] for note in h.notes if "deadlock" in note[-1]]
-        ok(not deadlocks, "F25 %s: no deadlock reaches a caller" % kind, *deadlocks)
-    ok(histories["rerun"].fenced, "H19 K3 rerun: somebody came too late")
+        ok(not deadlocks, "FAULT-25 %s: no deadlock reaches a caller" % kind, *deadlocks)
+    ok(histories["rerun"].fenced, "HISTORY-19 K3 rerun: somebody came too late")
 
 
 # A gate in the store's own transaction, between the ring and the key; and there it has all the time it needs.
@@ -87,10 +87,10 @@ def deadlocks():
         if not said[1].startswith("BUSY"):
             break
         before = found
-    ok(found > before, "H19 F25: there was a deadlock")
+    ok(found > before, "HISTORY-19 FAULT-25: there was a deadlock")
     ok(not early, "K1: the store waits for the key again", said)
     ok(said[0] == "open" and "deadlock" not in said[1] and said[1].startswith("OK in progress"),
-       "F25: a caller whose transaction lost a deadlock does not hear of it", *said)
+       "FAULT-25: a caller whose transaction lost a deadlock does not hear of it", *said)
 
 
 contend()

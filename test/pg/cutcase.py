@@ -1,6 +1,7 @@
 """Runs a row of operations.py while its connection is cut, and says what is wrong after it."""
 from operations import ROWS
-from steps import until, value
+from steps import value
+from lib.wait import becomes_true
 
 
 def says(answer, expected):
@@ -40,7 +41,7 @@ class Case:
 
     def until_over(self, key):
         """until its lease is over"""
-        until(lambda: " live" not in self.b.ask("lookup " + key))
+        becomes_true(lambda: " live" not in self.b.ask("lookup " + key))
 
     def does(self):
         return self.line(self.row["does"])

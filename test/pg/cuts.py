@@ -4,7 +4,7 @@ K1   a key has one holder: what was cut is made, or found to be made, not made t
 K4   an answer is given after its commit; the outcome in the store is the acknowledged one.
 K10  a lost answer is settled on a new connection by a conflicting write: the claim that
      committed is answered to its own caller as execute, with its own fence.
-F18  cut before COMMIT   F19  cut after it   F20  half open: nobody closes   F21  refused for a while
+FAULT-18 cut before COMMIT, FAULT-19 cut after it, FAULT-20 half open: nobody closes, FAULT-21 refused for a while
 
 usage: with-postgres --tcp cuts.py
 """
@@ -20,7 +20,7 @@ from pgproxy import Proxy
 from sqltest import equal, ok
 from steps import Step, value
 
-FAULTS = {"before": "F18", "executed": "F18 K4", "sent": "F19", "answered": "F19 K4", "ready": "F19"}
+FAULTS = {"before": "FAULT-18", "executed": "FAULT-18 K4", "sent": "FAULT-19", "answered": "FAULT-19 K4", "ready": "FAULT-19"}
 
 WHERE = {"before": "not sent", "executed": "not sent, the rest answered", "sent": "sent", "answered": "answered",
          "ready": "answered and heard"}

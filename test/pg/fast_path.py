@@ -8,7 +8,8 @@ import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sql"))
 from sqltest import equal, finish, migrated, ok, psql, url
-from steps import Step, until
+from steps import Step
+from lib.wait import becomes_true
 
 migrated()
 psql("ALTER DATABASE test SET track_functions = 'all'")
@@ -61,7 +62,7 @@ equal(arms(["finish %s body" % held[8]] + ["finish %s body" % k for k in held[16
 
 held += usual(66)
 psql("UPDATE once.ring SET period_ms = 1")
-until(lambda: psql("SELECT once.expire(10000)") and psql("SELECT max(slot) FROM once.claim WHERE key = '%s'" % held[24]) == "0")
+becomes_true(lambda: psql("SELECT once.expire(10000)") and psql("SELECT max(slot) FROM once.claim WHERE key = '%s'" % held[24]) == "0")
 psql("UPDATE once.ring SET period_ms = 86400000, opened_at = once.now_ms()")
 equal(arms(["finish %s body" % k for k in held[24:40]]), ["done"] * 16, "K3 K7: what was moved meanwhile is found")
 equal(psql("SELECT count(*) FROM once.check_orphans()"), "0", "nothing is left over")
@@ -131,7 +132,7 @@ for _ in range(4):
     equal(batch(replays), alone, "K4: and in batches, each is told the same")
 equal(batch([*replays, replays[6], replays[0]]), [*alone, alone[6], alone[0]], "also twice in one")
 d.close()
-ok(until(lambda: short() == 3), "the last three of them as replays only", short())
+ok(becomes_true(lambda: short() == 3), "the last three of them as replays only", short())
 d = Step(url("test"))
 for _ in range(3):
     batch(replays)
@@ -143,7 +144,7 @@ b.ask("claim r10")
 equal([line.split()[1] for line in batch([*replays, "claim r10", "claim r11"])], ["in"] + ["replay"] * 10 + ["in", "execute"],
       "K1: two are in progress, one is fresh")
 d.close()
-ok(until(lambda: short() >= 3 + 3), "they were asked for as replays only", short())
+ok(becomes_true(lambda: short() >= 3 + 3), "they were asked for as replays only", short())
 equal(psql("SELECT count(*) FROM once.fast_replays(ARRAY[once.record_id('', 'r3')], ARRAY[decode(repeat('01', 32), 'hex')])"), "0",
       "another request is no replay")
 equal(c.close(), 0, "it closed")

@@ -1,4 +1,4 @@
-"""F19: the server commits late. Its process is stopped (SIGSTOP) while the connection is lost,
+"""FAULT-19: the server commits late. Its process is stopped (SIGSTOP) while the connection is lost,
 and goes on when the library is already settling on another one.
 
 K10  the settling write waits for the transaction in doubt; it does not read a snapshot in
@@ -19,7 +19,8 @@ from cutcase import Case, is_waited_for, says
 from operations import ROWS
 from pgproxy import Proxy
 from sqltest import equal, ok
-from steps import BOUND, Step, until, value
+from steps import Step, value
+from lib.wait import SECONDS, becomes_true
 
 READS = ("replay", "lookup")  # these change nothing, so nothing waits for them
 TRIES = 5
@@ -29,7 +30,7 @@ PORT = int(os.environ["ONCE_TEST_POSTGRES_PORT"])
 def let_go_on(db, pid):
     """It reads what is in its socket, answers to nobody, and ends."""
     os.kill(pid, signal.SIGCONT)
-    return until(lambda: db.run("SELECT count(*) FROM pg_stat_activity WHERE pid = %d" % pid) == "0")
+    return becomes_true(lambda: db.run("SELECT count(*) FROM pg_stat_activity WHERE pid = %d" % pid) == "0")
 
 
 def commits_while_settling(proxy, a, b, db):
@@ -40,7 +41,7 @@ def commits_while_settling(proxy, a, b, db):
             said, problems = commits_late(name, proxy, a, b, db)
             if "UNKNOWN" not in said:
                 break
-        ok(not problems, "K10 F19: %s waits for the transaction in doubt" % name, *problems)
+        ok(not problems, "K10 FAULT-19: %s waits for the transaction in doubt" % name, *problems)
 
 
 def commits_late(name, proxy, a, b, db):
@@ -48,9 +49,9 @@ def commits_late(name, proxy, a, b, db):
     case.prepare()
     plan = proxy.cut("late", "fin", case.nth())
     a.send(case.does())
-    cut = plan.done.wait(BOUND)
+    cut = plan.done.wait(SECONDS)
     waits = name not in READS
-    waited = cut and waits and until(lambda: a.has_answered() or is_waited_for(db, plan.pid))
+    waited = cut and waits and becomes_true(lambda: a.has_answered() or is_waited_for(db, plan.pid))
     early = waits and a.has_answered()
     gone = cut and let_go_on(db, plan.pid)
     said = a.get()
@@ -76,7 +77,7 @@ def begins_after_all_is_over(proxy, a, b, db):
             found = case.facts(case.keys[letter])
             if found != facts:
                 problems.append("the late process made %s of %s" % (found, facts))
-        ok(not problems, "K1 K5 F19: %s, sent long ago, adds nothing" % name, *problems)
+        ok(not problems, "K1 K5 FAULT-19: %s, sent long ago, adds nothing" % name, *problems)
 
 
 # row, the line (with a nonce of its own where it is a claim), what it answers when repeated
@@ -101,12 +102,12 @@ def stays_longer_than_anybody_waits(b, db):
         plan = proxy.cut("late")
         a.send(case.line(line))
         running.append((name, line, again, case, a, plan))
-        plan.done.wait(BOUND)
+        plan.done.wait(SECONDS)
     busy = b.ask(running[0][3].line("claim {k}"))
-    ok(busy.startswith("BUSY"), "K1 F25: a key that is claimed or not is nobody else's meanwhile", busy)
+    ok(busy.startswith("BUSY"), "K1 FAULT-25: a key that is claimed or not is nobody else's meanwhile", busy)
     for name, line, again, case, a, plan in running:
         answer = a.get()
-        ok(answer.startswith("UNKNOWN"), "K10 F19: %s that nobody could settle is unknown" % name, answer)
+        ok(answer.startswith("UNKNOWN"), "K10 FAULT-19: %s that nobody could settle is unknown" % name, answer)
         other = a.ask(case.line("claim {n}"))
         ok(says(other, "OK execute"), "K10: after %s in doubt the client does other work" % name, other)
     for name, line, again, case, a, plan in running:
@@ -152,7 +153,7 @@ def comes_after_what_followed(rows, proxy, a, b, db):
         answer = b.ask(case.line(look))
         if not says(answer, expected):
             problems.append("'%s' instead of '%s'" % (answer, expected))
-        ok(not problems, "K1 K11 F19: a late %s changes nothing" % name, *problems)
+        ok(not problems, "K1 K11 FAULT-19: a late %s changes nothing" % name, *problems)
 
 
 def as_one_who_cannot_end_sessions(proxy, b, db):

@@ -1,8 +1,9 @@
 """What the tests under load are written with: the servers that with-postgres made, worker
 processes, callers on a string (ask.c), TAP. Nothing sleeps in the hope that something has
 happened by then: wait_for() polls, with a bound. Every process started here is waited for, or
-killed by its id, in the end. SEED and SIZE come from the environment (HACKING.md)."""
+killed by its id, in the end. SEED and SIZE come from the environment (docs/internals/testing.md)."""
 import atexit
+import functools
 import os
 import re
 import select
@@ -11,55 +12,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from cluster import Cluster
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import wait
+from lib.tap import bail, finish, ok, remark  # noqa: F401, for tests that import this
 
 SEED = int(os.environ.get("SEED") or "1")
 SIZE = int(os.environ.get("SIZE") or "1")
-BOUND_S = float(os.environ.get("ONCE_TEST_SECONDS", "240")) * SIZE
+BOUND_S = 2 * wait.SECONDS * SIZE
+wait_for = functools.partial(wait.wait_for, seconds=BOUND_S)
 ONCE, WORKER, ASK = (os.environ.get(name, "") for name in ("ONCE_BIN", "ONCE_TEST_WORKER", "ONCE_TEST_ASK"))
 BIN = os.environ.get("ONCE_TEST_POSTGRES_BIN", "")
 LEASE_LONG = 24 * 3600 * 1000  # of holders that are never given up
-_number = _failed = 0
 signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # through atexit
-
-
-def ok(passed, name, *notes):
-    global _number, _failed
-    _number += 1
-    if not passed:
-        _failed += 1
-        for note in notes:
-            for line in str(note).splitlines():
-                print("# " + line)
-    print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
-
-
-def remark(text):
-    for line in str(text).splitlines():
-        print("# " + line, flush=True)
-
-
-def finish():
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
-
-
-def bail(why):
-    print("Bail out! " + why, flush=True)
-    sys.exit(1)
-
-
-def wait_for(condition, what):
-    until = time.monotonic() + BOUND_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > until:
-            bail("waited %g s for %s" % (BOUND_S, what))
-        time.sleep(0.005)
 
 
 class Server:

@@ -5,33 +5,26 @@ usage: pgbouncer.py COMMAND [ARGUMENT]...
 runs COMMAND with ONCE_TEST_POOLED, the URL of the superuser through the pooler. It ends with
 this process, whatever happens. Without the program it prints a TAP skip and exits 0.
 """
-import ctypes
 import os
 import pwd
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port
+from lib.ports import free_port, is_open
+from lib.process import die_with_parent
+from lib.tap import skip_all
+from lib.wait import wait_for
 
-PR_SET_PDEATHSIG = 1
 USERS = ("postgres", "stranger")
-
-
-def end_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def program():
     found = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
     if not found:
-        print("1..0 # SKIP pgbouncer is not installed")
-        sys.exit(0)
+        skip_all("pgbouncer is not installed")
     return found
 
 
@@ -78,23 +71,17 @@ class Pooler:
     def start(self):
         log = open(os.path.join(self.folder, "log"), "ab")
         self.p = subprocess.Popen([self.program, os.path.join(self.folder, "ini")], cwd="/", stdin=subprocess.DEVNULL,
-                                  stdout=log, stderr=log, user=self.account, preexec_fn=end_with_parent,
+                                  stdout=log, stderr=log, user=self.account, preexec_fn=die_with_parent,
                                   group=pwd.getpwnam(self.account).pw_gid if self.account else None,
                                   extra_groups=[] if self.account else None)
         log.close()
-        end = time.monotonic() + 120
-        while not self.answers():
-            if self.p.poll() is not None or time.monotonic() > end:
-                with open(os.path.join(self.folder, "log"), errors="replace") as f:
-                    sys.exit("pgbouncer did not start:\n" + f.read())
-            time.sleep(0.01)
+        wait_for(self.answers, "pgbouncer")
 
     def answers(self):
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 120).close()
-            return True
-        except OSError:
-            return False
+        if self.p.poll() is not None:
+            with open(os.path.join(self.folder, "log"), errors="replace") as f:
+                sys.exit("pgbouncer did not start:\n" + f.read())
+        return is_open(self.port)
 
     def url(self, database, user="postgres"):
         return "postgresql:///%s?host=%s&port=%d&user=%s&connect_timeout=300" % (database, self.folder, self.port, user)

@@ -3,10 +3,10 @@
 It knows the wire format well enough to find, in a pipeline, the COMMIT that the client sends
 and the server's answer to it. A cut is made at one POINT
 
-    before     of the COMMIT nothing is passed on: the server rolls back (F18)
+    before     of the COMMIT nothing is passed on: the server rolls back (FAULT-18)
     executed   the same, but the client gets the statements' answers: all but the COMMIT's
-    sent       it was passed on, its answer is not waited for (F19)
-    answered   the server said that it committed; the client does not hear it (F19)
+    sent       it was passed on, its answer is not waited for (FAULT-19)
+    answered   the server said that it committed; the client does not hear it (FAULT-19)
     ready      the client heard it, but not that the server is ready for more
     late       the statements were executed, then the server process is stopped (SIGSTOP), the
                COMMIT passed on and the connection closed: it commits when it is continued
@@ -15,20 +15,19 @@ and the server's answer to it. A cut is made at one POINT
 and in one WAY
     fin        both connections are closed
     rst        both are reset
-    hole       both stay open, and nothing is passed on any more (F20)
+    hole       both stay open, and nothing is passed on any more (FAULT-20)
 """
 import os
 import select
 import signal
 import socket
 import struct
+import sys
 import threading
-import time
 
-
-def is_stopped(pid):
-    with open("/proc/%d/stat" % pid) as f:
-        return f.read().rsplit(")", 1)[1].split()[0] in "Tt"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.process import is_stopped
+from lib.wait import becomes_true
 
 
 class Plan:
@@ -163,9 +162,7 @@ class Connection(threading.Thread):
     def stop_server(self):
         self.plan.pid = self.pid
         os.kill(self.pid, signal.SIGSTOP)
-        until = time.monotonic() + 120
-        while not is_stopped(self.pid) and time.monotonic() < until:
-            time.sleep(0.001)
+        becomes_true(lambda: is_stopped(self.pid))
 
     def cut(self):
         if self.plan.way == "hole":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The server is stopped in the middle of everything, again and again, under load (F18, F19, F21).
+"""The server is stopped in the middle of everything, again and again, under load (FAULT-18, FAULT-19, FAULT-21).
 
 Workers of three kinds go on while the server is stopped with -m immediate, which is a crash, and
 started again; at every other time one worker is killed too and another takes its place. The
@@ -29,9 +29,9 @@ for crash in range(6 * SIZE):
         load.start(victim.name.rstrip("0123456789"), server.url)
     server.restart()
 load.wait_for_acks(50)
-ok(not load.end(), "H9: every worker comes to its end")
+ok(not load.end(), "HISTORY-9: every worker comes to its end")
 histories = check_all(load, server, KINDS)
 ends = [end for h in histories.values() for end in h.troubles()]
-ok(any("UNKNOWN" in end for end in ends) or load.settled() > 0, "H19 F19: answers were lost", ends)
+ok(any("UNKNOWN" in end for end in ends) or load.settled() > 0, "HISTORY-19 FAULT-19: answers were lost", ends)
 remark("%d came too late (K3)" % sum(len(h.fenced) for h in histories.values()))
 finish()

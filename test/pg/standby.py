@@ -1,7 +1,7 @@
-"""Commits that wait for a standby which does not exist, so for as long as a test likes (E6)."""
+"""Commits that wait for a standby which does not exist, so for as long as a test likes (FACT-6)."""
 import sqltest
 from sqltest import psql
-from steps import until
+from lib.wait import becomes_true
 
 
 def waiting(user="%"):
@@ -16,16 +16,16 @@ def standby(name):
     it. So one waits here first."""
     psql("ALTER SYSTEM SET synchronous_standby_names = '%s'" % name)
     psql("SELECT pg_reload_conf()")
-    if not until(lambda: psql("SHOW synchronous_standby_names") == name):
+    if not becomes_true(lambda: psql("SHOW synchronous_standby_names") == name):
         return False
-    return not name or until(_commit_waits)
+    return not name or becomes_true(_commit_waits)
 
 
 def _commit_waits():
     """Does a commit wait? It is cancelled if it does."""
     session = sqltest.Session()
     session.send("SELECT pg_logical_emit_message(true, 'test', '')")
-    waits = until(lambda: session.poll(0.001) or session.pid in waiting()) and not session.poll(0.001)
+    waits = becomes_true(lambda: session.poll(0.001) or session.pid in waiting()) and not session.poll(0.001)
     if not session.poll(0.001):
         psql("SELECT pg_cancel_backend(%s)" % session.pid)
         session.get()

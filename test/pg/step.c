@@ -16,7 +16,7 @@
  * "OK execute fence=3 attempt=1 state=running ...", or "BUSY text". With ONCE_STEP_WHOLE it has all that there is of a
  * record.
  */
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "once.h"
 
 #include <semaphore.h>

@@ -2,19 +2,10 @@
 import os
 import select
 import subprocess
-import time
+import sys
 
-BOUND = 120  # seconds that no answer takes, however busy the machine
-
-
-def until(condition):
-    """Asks until it holds; False if that takes too long."""
-    end = time.monotonic() + BOUND
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.002)
-    return True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.wait import SECONDS
 
 
 class Step:
@@ -37,7 +28,7 @@ class Step:
         return b"\n" in self.seen
 
     def get(self):
-        if not self.has_answered(BOUND):
+        if not self.has_answered(SECONDS):
             return "(no answer)"
         line, self.seen = self.seen.split(b"\n", 1)
         return line.decode()
@@ -49,7 +40,7 @@ class Step:
     def close(self):
         self.p.stdin.close()
         try:
-            self.p.wait(BOUND)
+            self.p.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self.p.kill()
             self.p.wait()

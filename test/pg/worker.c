@@ -17,7 +17,7 @@
  * call, with a nonce of its own, and a store that lied leaves a grant that nobody holds. A
  * finish is repeated until it is answered. FENCED is answered from the record (K3).
  *
- * Checked here, because only the caller knows the order: H4, what was acknowledged to a thread
+ * Checked here, because only the caller knows the order: HISTORY-4, what was acknowledged to a thread
  * is what it is told when it asks again.
  *
  * usage: worker --store URL --folder DIR --name PROCESS [--prefix P] [--threads N] [--keys N]
@@ -300,7 +300,7 @@ static bool execute(struct caller *c, const struct once_record *held)
         note(c, grant.fence, "fenced", once_state_name(reply.record.state));
         final = answer_from(c, &reply.record, "fenced");
     } else if (reply.arm != ONCE_ARM_DONE) {
-        note_broken(c, "H4", once_arm_name(reply.arm));
+        note_broken(c, "HISTORY-4", once_arm_name(reply.arm));
     }
     once_reply_release(&reply);
     return final;
@@ -332,7 +332,7 @@ static void want(struct caller *c)
     }
 }
 
-/* H4: ask for something again that was answered before. */
+/* HISTORY-4: ask for something again that was answered before. */
 static void ask_again(struct caller *c)
 {
     size_t known = c->recent_count < RECENT_LEN ? c->recent_count : RECENT_LEN;
@@ -346,7 +346,7 @@ static void ask_again(struct caller *c)
     struct answer a = answer_of(&reply.record);
     bool same = (reply.arm == ONCE_ARM_REPLAY || reply.arm == ONCE_ARM_UNKNOWN) && answer_equal(&a, &r->answer);
     if (!same)
-        note_broken(c, "H4", once_arm_name(reply.arm));
+        note_broken(c, "HISTORY-4", once_arm_name(reply.arm));
     once_reply_release(&reply);
 }
 

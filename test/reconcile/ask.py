@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """once reconcile that asks: a command per key, a URL per key."""
-import http.server
 import os
 import signal
 import sys
-import threading
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-from ports import free_port
+from lib.http import Handler, Server
 from reconciletest import equal, ok, run, wait_for
 
 
@@ -37,13 +35,13 @@ esac
 
 
 def exec__only_answers_are_answers(store):
-    rows = [("a failure", "exit 1", "the command exited with 1"), ("silence", ":", "the command said nothing"),
+    rows = [("a failure", "exit 1", "the command exited with 1"), ("silence", ":", "the command printed nothing"),
             ("an answer, then a failure", "echo done; exit 3", "the command exited with 3"),
-            ("a signal", "kill -9 $$", "the command was ended by signal 9"), ("nonsense", "echo yes; :", "it is no JSON object"),
+            ("a signal", "kill -9 $$", "the command was killed by signal 9"), ("nonsense", "echo yes; :", "it is not a JSON object"),
             ("no such command", "./missing", "the command exited with 127"), ("too slow", "sleep 100; :", "the command took too long"),
-            ("a child that stays", "sleep 100 & echo; :", "it is no JSON object"),
-            ("too much", "head -c 2000000 /dev/zero; :", "the command said more than 1 MiB"),
-            ("a word in no list", "echo '{\"s\":\"odd\"}'; :", "in none of"), ("no outcome", "echo '{}'; :", "there is no 's'")]
+            ("a child that stays", "sleep 100 & echo; :", "it is not a JSON object"),
+            ("too much", "head -c 2000000 /dev/zero; :", "the command printed more than 1 MiB"),
+            ("a word in no list", "echo '{\"s\":\"odd\"}'; :", "is not in --done"), ("no outcome", "echo '{}'; :", "'s' is missing")]
     store.have(("unknown", "k"))
     for name, command, said in rows:
         timeout = "300ms" if name == "too slow" else "60s"
@@ -98,7 +96,7 @@ def exec__interrupt_ends_the_commands(store):
             os.unlink(store.path("pid." + key))
 
 
-class Side(http.server.BaseHTTPRequestHandler):
+class Side(Handler):
     """The other side. What it answers is in `answers`, by path."""
     answers, asked = {}, []
 
@@ -107,30 +105,15 @@ class Side(http.server.BaseHTTPRequestHandler):
         status, body, *header = Side.answers.get(self.path, (404, b""))
         if status == 0:  # says nothing until we are gone
             self.rfile.read()
+            self.drop()
             return
-        self.send_response(status)
-        for line in header:
-            self.send_header(*line)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        pass
+        self.answer(status, body, header)
 
 
 def serve(answers):
     Side.answers, Side.asked = answers, []
-    server = Server(("127.0.0.1", free_port()), Side)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, "http://127.0.0.1:%d" % server.server_address[1]
+    server = Server(Side)
+    return server, server.url
 
 
 def url__answers(store):
@@ -146,8 +129,7 @@ def url__answers(store):
     done = store.reconcile(*terms, "--resolve", "done,not-done", "--status", "200", "--answer", "*", "--apply", "--json")
     equal((done.objects()[1]["resolved"], store.show("u")["body"], store.show("v")["retryable"]), (2, '{"status":"ok","id":"ch_1"}', True),
           "resolved with its answer; and not done", done.said)
-    server.shutdown()
-    server.server_close()
+    server.stop()
 
 
 def url__only_answers_are_answers(store):
@@ -156,8 +138,8 @@ def url__only_answers_are_answers(store):
     elsewhere, other = serve({})
     rows = [("an error", (500, b"{}"), "it answered with status 500"), ("not allowed", (403, b"{}"), "it answered with status 403"),
             ("a redirect", (302, b"", ("Location", other + "/there")), "it answered with status 302"),
-            ("no JSON", (200, b"<html>"), "it is no JSON object"), ("silence", (0, b""), "time"),
-            ("too much", (200, b"{" + b" " * 1100000 + b"}"), "longer than 1 MiB"), ("no outcome", (200, b"{}"), "there is no 's'")]
+            ("no JSON", (200, b"<html>"), "it is not a JSON object"), ("silence", (0, b""), "time"),
+            ("too much", (200, b"{" + b" " * 1100000 + b"}"), "longer than 1 MiB"), ("no outcome", (200, b"{}"), "'s' is missing")]
     for number, (name, answer, said) in enumerate(rows):  # each with a place of its own: what comes late is not the next one's
         Side.answers, Side.asked = {"/%d/k" % number: answer}, []
         timeout = "500ms" if name == "silence" else "60s"
@@ -169,8 +151,7 @@ def url__only_answers_are_answers(store):
         # Who has half a second may have given up before the other side heard anything, or even before it was asked.
         ok(len(asked) == 1 or (name == "silence" and not asked), name + ": it is asked once", Side.asked)
         ok(said in findings[0]["remark"], name + ": said", findings[0])
-    server.shutdown()
-    server.server_close()
+    server.stop()
     done = store.reconcile("--url", base + "/{key}")
     equal(done.code, 66, "nobody is there", done.said)
     equal(store.show("k")["state"], "unknown", "nothing was resolved")
@@ -193,8 +174,7 @@ def url__keys_stay_in_their_place(store):
         quoted = urllib.parse.quote(key, safe="")
         want.add("/v1/%s/charge?again=%s" % (quoted, quoted))
     equal({path for path, _ in Side.asked}, want, "percent-encoded, dots as they are")
-    server.shutdown()
-    server.server_close()
+    server.stop()
 
 
 run("sqlite", [exec__answers, exec__only_answers_are_answers, exec__keys_are_no_code, exec__some_at_a_time,

@@ -1,6 +1,7 @@
 """What the tests of `once reconcile` are written with: a store of each kind, records in each
 state, TAP. Every case has a folder and a store of its own."""
 import csv
+import functools
 import io
 import json
 import os
@@ -11,35 +12,14 @@ import sys
 import tempfile
 import time
 
-ONCE = os.environ["ONCE_BIN"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.daemon import ONCE, Daemon
+from lib.process import is_stopped
+from lib.tap import equal, finish, ok, run_results  # noqa: F401, for tests that import this
+from lib.wait import SECONDS, wait_for
+
 MAKER = os.environ["ONCE_TEST_MAKER"]
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 SIZE = int(os.environ.get("SIZE", "1"))
-_number = _failed = 0
-_case = ""
-
-
-def ok(passed, name, *notes):
-    global _number, _failed
-    _number += 1
-    if not passed:
-        _failed += 1
-        for note in notes:
-            for line in str(note).splitlines():
-                print("# " + line)
-    print("%sok %d - %s: %s" % ("" if passed else "not ", _number, _case, name), flush=True)
-
-
-def equal(got, expected, name, *notes):
-    ok(got == expected, name, "got:      %r" % (got,), "expected: %r" % (expected,), *notes)
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(what)
-        time.sleep(0.01)
 
 
 class Done:
@@ -66,11 +46,8 @@ class Store:
         if kind == "sqlite":
             self.url = file
         elif kind == "remote":
-            path = os.path.join(folder, "s")
-            self.daemon = subprocess.Popen([ONCE, "daemon", "--store", file, "--socket", path, "--quiet", "--http", "off"],
-                                           stdout=subprocess.PIPE)
-            self.daemon.stdout.readline()
-            self.url = "once:" + path
+            self.daemon = Daemon(folder).start("--quiet")
+            self.url = "once:" + self.daemon.socket
         else:
             name = "case%d" % time.monotonic_ns()
             psql = os.path.join(os.environ["ONCE_TEST_POSTGRES_BIN"], "psql")
@@ -81,9 +58,7 @@ class Store:
 
     def close(self):
         if self.daemon:
-            self.daemon.terminate()
-            self.daemon.wait()
-            self.daemon.stdout.close()
+            self.daemon.end()
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -135,29 +110,22 @@ class Store:
 
 def run(kind, cases):
     """Cases whose names have one of the arguments in them, or all."""
-    global _case
-    wanted = sys.argv[2:]
-    for case in cases:
-        _case = case.__name__
-        if wanted and not any(word in _case for word in wanted):
-            continue
+    def run_one(case):
         folder = tempfile.mkdtemp(prefix="once-rec.")
         store = Store(kind, folder)
         try:
             case(store)
-        except Exception as error:  # the other cases still count
-            ok(False, "goes through", repr(error))
         finally:
             store.close()
             if not os.environ.get("ONCE_TEST_KEEP"):
                 shutil.rmtree(folder)
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
+
+    run_results([(case.__name__, functools.partial(run_one, case)) for case in cases], sys.argv[2:])
+    finish()
 
 
 def stopped(process):
-    with open("/proc/%d/stat" % process.pid, encoding="ascii", errors="replace") as file:
-        return ") T " in file.read()
+    return is_stopped(process.pid)
 
 
 def go_on(process):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""F29: what is lost when Redis fails is what docs/redis.md says, and it is counted.
+"""FAULT-29: what is lost when Redis fails is what docs/redis.md says, and it is counted.
 
 Each case has servers of its own, and a worker (worker.c) that stays while they are killed, evict, or fail over.
 It counts the writes that were acknowledged to it: a key that is claimed and finished is two.
@@ -11,31 +11,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 import redisserver
-from ports import free_port
-from redisserver import SECONDS, Redis
+from lib.ports import free_port
+from lib.tap import finish, ok, skip_all
+from lib.wait import becomes_true
+from redisserver import Redis
 
 SIZE = int(os.environ.get("SIZE", "1"))
 N = 40 * SIZE
-count = failed = 0
-
-
-def ok(right, what, *more):
-    global count, failed
-    count += 1
-    failed += not right
-    print("%sok %d - %s" % ("" if right else "not ", count, what))
-    if not right:
-        for line in more:
-            print("# %s" % (line,))
-    sys.stdout.flush()
-
-
 class Worker:
     def __init__(self, url):
         self.p = subprocess.Popen([os.environ["ONCE_REDIS_WORKER"], url], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -72,19 +59,10 @@ class Worker:
         self.p.wait()
 
 
-def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def written(server):
     """Everything is in the file. With everysec, Redis puts off writing for up to two seconds while a sync is under way."""
     client = server.client()
-    done = until(lambda: b"aof_buffer_length:0\r\n" in client("INFO", "persistence"))
+    done = becomes_true(lambda: b"aof_buffer_length:0\r\n" in client("INFO", "persistence"))
     client.close()
     return done
 
@@ -116,7 +94,7 @@ def pressed(folder):
         client = server.client()
         before = client("DBSIZE")
         worker.begin("press %d round%d-" % (3 * N, number))
-        ok(until(lambda: client("DBSIZE") >= before + N), "round %d is under way" % number)
+        ok(becomes_true(lambda: client("DBSIZE") >= before + N), "round %d is under way" % number)
         client.close()
         server.kill()
         server.start()
@@ -176,7 +154,7 @@ def power(folder):
     ok(worker("look %d old" % N) == [str(N), "0"], "what was synced is there")
     ok(worker("look %d new" % (N // 2)) == ["0", str(N // 2)], "what was not is gone")
     ok(worker.stats() == [N, 0, 1], "and counted, write by write", worker.stats(), N)
-    ok(worker.heard("LOST: %d writes" % N), "and told", worker.told)
+    ok(worker.heard("LOST: %d acknowledged writes" % N), "and told", worker.told)
     ok(worker("again %d new" % (N // 2)) == ["0", str(N // 2), "grown"], "it is executed again, under larger fences")
     worker.close()
     server.stop()
@@ -219,7 +197,7 @@ def pair(folder):
     def flows():  # "online" is said before the stream does
         at_master("SET", "first", "1")
         return at_master("WAIT", 1, 100) == 1 and client("GET", "first") == b"1"
-    if not until(flows):
+    if not becomes_true(flows):
         sys.exit("the replica does not come: " + replica.said())
     at_master.close()
     return master, replica, client, name
@@ -237,7 +215,7 @@ def failover(folder):
     at_master = master.client()
     worker("fill %d old" % N)
     at_master("SET", "mark", "1")
-    ok(until(lambda: client("GET", "mark") == b"1"), "failover: the replica has the first ones")
+    ok(becomes_true(lambda: client("GET", "mark") == b"1"), "failover: the replica has the first ones")
     client("REPLICAOF", "127.0.0.1", "1")  # a network that parts them
     ok(worker("fill %d new" % (N // 2)) == [str(N // 2)], "the master acknowledges more, which the replica never has")
     master.kill()
@@ -276,7 +254,7 @@ def waited(folder):
     ok("replicas" in said, "who waits for a replica of the new master gets no answer without", said)
     hasty.close()
     third = Redis(os.path.join(folder, "t"), port=free_port(), settings=["--replicaof", "127.0.0.1 %d" % replica.port]).start()
-    ok(until(lambda: worker("look %d k" % (N // 2)) == [str(N // 2), "0"]), "and with one again, what was acknowledged", third.said())
+    ok(becomes_true(lambda: worker("look %d k" % (N // 2)) == [str(N // 2), "0"]), "and with one again, what was acknowledged", third.said())
     ok(worker.heard("another process") and not worker.heard("LOST"), "and nothing is counted as lost", worker.told)
     worker.close()
     client.close()
@@ -289,8 +267,7 @@ CASES = [pressed, always, everysec, no_file, power, eviction, failover, waited]
 
 def main():
     if not redisserver.available():
-        print("1..0 # SKIP no redis-server is installed")
-        return 0
+        skip_all("no redis-server is installed")
     for case in CASES:
         if len(sys.argv) > 1 and sys.argv[1] not in case.__name__:
             continue
@@ -299,8 +276,7 @@ def main():
             case(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    print("1..%d" % count)
-    return failed != 0
+    finish()
 
 
-sys.exit(main())
+main()

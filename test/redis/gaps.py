@@ -10,6 +10,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.tap import equal, finish, ok
+
 
 def rows(text, title):
     """The rows of the table under a heading, as lists of cells without quotes."""
@@ -29,20 +32,12 @@ def main():
     documented = {row[0]: row[1] for row in rows(text, "What it does not promise")}
     cases = [line.split("\t") for line in left_out.splitlines()]
     documented_cases = rows(text, "What the conformance suite leaves out")
-    results = [
-        (said["tier"] == "best-effort" and len(promised_not) > 5, "once check tells", said),
-        (promised_not == documented, "once check and docs/redis.md agree",
-         sorted(set(promised_not.items()) ^ set(documented.items()))),
-        (cases == documented_cases, "the suite and docs/redis.md agree", cases, documented_cases),
-        (all(c[1] in promised_not for c in cases), "every case that is left out has its invariant", cases),
-        (all(re.fullmatch(r"[A-Za-z0-9_]+", c[0]) for c in cases) and len(cases) > 0, "and a name", cases),
-    ]
-    print("1..%d" % len(results))
-    for number, (right, what, *more) in enumerate(results, 1):
-        print("%sok %d - %s" % ("" if right else "not ", number, what))
-        for line in [] if right else more:
-            print("# %s" % (line,))
-    return 0 if all(r[0] for r in results) else 1
+    ok(said["tier"] == "best-effort" and len(promised_not) > 5, "once check tells", said)
+    ok(promised_not == documented, "once check and docs/redis.md agree", sorted(set(promised_not.items()) ^ set(documented.items())))
+    equal(cases, documented_cases, "the suite and docs/redis.md agree")
+    ok(all(c[1] in promised_not for c in cases), "every case that is left out has its invariant", cases)
+    ok(all(re.fullmatch(r"[A-Za-z0-9_]+", c[0]) for c in cases) and len(cases) > 0, "and a name", cases)
+    finish()
 
 
-sys.exit(main())
+main()

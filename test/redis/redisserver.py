@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.wait import SECONDS, wait_for
 
 PROGRAM = shutil.which("redis-server") or "/usr/bin/redis-server"
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 
 
 def available():
@@ -64,18 +65,19 @@ class Redis:
     def start(self):
         self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
-        until = time.monotonic() + SECONDS
-        while True:
-            try:
-                client = Client(self.path)
-                if client("PING") == "PONG":
-                    client.close()
-                    return self
-            except (OSError, RuntimeError):  # not there yet, or loading
-                pass
-            if self.process.poll() is not None or time.monotonic() > until:
-                sys.exit("redis-server does not start:\n" + self.said())
-            time.sleep(0.01)
+        wait_for(self.answers, lambda: "redis-server: " + self.said())
+        return self
+
+    def answers(self):
+        if self.process.poll() is not None:
+            sys.exit("redis-server does not start:\n" + self.said())
+        try:
+            client = Client(self.path)
+            answer = client("PING")
+            client.close()
+            return answer == "PONG"
+        except (OSError, RuntimeError):  # not there yet, or loading
+            return False
 
     def said(self):
         try:

@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "gateway"), os.path.join(HERE, "..")]
 import redisserver
 from gateway import BOUND_S, ONCE, SINGLE, Gateway, Location, Suite, expect, expect_equal, new_token, wait_for
-from ports import free_port
+from lib.ports import free_port
 
 LOCATIONS = (Location("/plain/", "once on;", SINGLE),
              Location("/required/", "once required;", SINGLE),

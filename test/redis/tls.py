@@ -13,20 +13,9 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 import redisserver
-from ports import free_port
+from lib.ports import free_port
+from lib.tap import finish, ok, skip_all
 from redisserver import Redis
-
-count = failed = 0
-
-
-def ok(right, what, *more):
-    global count, failed
-    count += 1
-    failed += not right
-    print("%sok %d - %s" % ("" if right else "not ", count, what))
-    for line in [] if right else more:
-        print("# %s" % (line,))
-
 
 def openssl(folder, *words):
     subprocess.run(["openssl", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -51,8 +40,7 @@ def run(url, text):
 
 def main():
     if not redisserver.available() or not shutil.which("openssl"):
-        print("1..0 # SKIP redis-server or openssl is not installed")
-        return 0
+        skip_all("redis-server or openssl is not installed")
     folder = tempfile.mkdtemp(prefix="once-rt-", dir="/tmp")
     port, server = free_port(), None
     try:
@@ -78,8 +66,7 @@ def main():
         if server:
             server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print("1..%d" % count)
-    return failed != 0
+    finish()
 
 
-sys.exit(main())
+main()

@@ -8,89 +8,40 @@ Where the module was built with a sanitizer, ONCE_NGINX_PRELOAD is the sanitizer
 nginx alone, so the nginx on a case's PATH is a script that adds it. What nginx or a sanitizer found
 alarming fails the case.
 """
-import http.client
-import http.server
+import functools
 import inspect
 import os
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-import sanitized
-from ports import free_port, free_ports
 
-ONCE = os.path.realpath(os.environ.get("ONCE_BIN", "build/src/cli/once"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib import http, sanitized, tap
+from lib.daemon import ONCE
+from lib.http import Handler, Server
+from lib.ports import free_port, free_ports, is_refused  # noqa: F401, for tests that import this
+from lib.process import children, descendants, is_alive, kill
+from lib.tap import Failed, Skipped, expect_equal
+from lib.wait import SECONDS, wait_for
+
 MODULE = os.environ.get("ONCE_MODULE")
-SECONDS = float(os.environ.get("ONCE_TEST_SECONDS", "120"))
 WIDTH = 4  # cases at a time: mostly they wait for processes to come and go
 ROOT = os.getuid() == 0
 ALARMING = re.compile(r"\[(alert|emerg|crit)\]|open socket|Sanitizer|runtime error|Assertion|stack smashing")
-
-
-class Skip(Exception):
-    """The case cannot run here; why is its text."""
-
-
-def wait_for(what, condition):
-    until = time.monotonic() + SECONDS
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > until:
-            raise AssertionError("waited %g s for: %s" % (SECONDS, what))
-        time.sleep(0.01)
-
-
-def equal(actual, expected, what):
-    assert actual == expected, "%s: got %r, expected %r" % (what, actual, expected)
 
 
 def contains(text, part, what):
     assert part in text, "%s: %r is not in %r" % (what, part, text)
 
 
-def is_refused(port):
-    with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", port)) != 0
-
-
 # ---------------------------------------------------------------- processes
-
-def is_alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
-            return f.read().rsplit(") ", 1)[1][0] not in "ZX"
-    except (OSError, IndexError):
-        return False
-
-
-def children(pid):
-    found = []
-    try:
-        for task in os.listdir("/proc/%d/task" % pid):
-            with open("/proc/%d/task/%s/children" % (pid, task), encoding="ascii") as f:
-                found += [int(word) for word in f.read().split()]
-    except OSError:
-        pass
-    return found
-
-
-def descendants(pid):
-    found = []
-    for child in children(pid):
-        found += [child] + descendants(child)
-    return found
-
 
 def title(pid):
     try:
@@ -117,17 +68,15 @@ class Service:
         self.keys = set()
         self.accounts = {"Bearer of-alice": "alice", "Bearer of-bob": "bob"}
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handle(Handler):
             def do_POST(self):
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.body()
                 if self.path.startswith("/by-key/"):
-                    self.answer(*((200, b"it is done\n") if self.path[8:] in service.keys else (404, b"no\n")))
+                    self.reply(*((200, b"it is done\n") if self.path[8:] in service.keys else (404, b"no\n")))
                     return
                 account = service.accounts.get(self.headers.get("Authorization"))
                 if self.path == "/account" and account is None:
-                    self.answer(401, b"who are you?\n")
+                    self.reply(401, b"who are you?\n")
                     return
                 service.keys.add(self.headers.get("Once-Key"))
                 with service.lock:
@@ -139,62 +88,33 @@ class Service:
                 body = b"number %d host %s\n" % (number, self.headers["Host"].encode())
                 if self.path == "/account":
                     body = b"number %d account %s\n" % (number, account.encode())
-                self.answer(500 if self.path == "/broken" else 201, body)
+                self.reply(500 if self.path == "/broken" else 201, body)
 
-            def answer(self, status, body):
-                self.send_response(status)
-                self.send_header("X-Incident", "i-17")
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Content-Type", "text/plain")
-                self.end_headers()
-                self.wfile.write(body)
+            def reply(self, status, body):
+                self.answer(status, body, [("X-Incident", "i-17"), ("Content-Type", "text/plain")])
 
             do_GET = do_POST
 
-            def log_message(self, *_):
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *_):  # a gateway that was killed
-                pass
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = "http://127.0.0.1:%d" % self.server.server_port
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.server = Server(Handle)
+        self.url = self.server.url
 
     def close(self):
         self.go_on.set()
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.stop()
 
 
 def request(port, path="/", key=None, body=b"x", method="POST", timeout=None, **headers):
     """Returns (status, headers, body); None if there was no answer. A daemon that is late makes the gateway say 503, and nothing was
     executed: asked again, until the claim that came too late was given back."""
+    if key is not None:
+        headers["Idempotency-Key"] = '"%s"' % key
     due, until = (b'"store-unavailable"',), time.monotonic() + SECONDS
     while True:
-        answer = request_once(port, path, key, body, method, timeout, headers)
+        answer = http.request(port, path, body, headers, method, timeout or SECONDS)
         if not answer or not any(code in answer[2] for code in due) or time.monotonic() > until:
             return answer
         due = (b'"store-unavailable"', b'"in-progress"')
         time.sleep(0.1)
-
-
-def request_once(port, path, key, body, method, timeout, headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout or SECONDS)
-    try:
-        if key is not None:
-            headers = {**headers, "Idempotency-Key": '"%s"' % key}
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
 
 
 # ---------------------------------------------------------------- a case's world
@@ -316,10 +236,10 @@ class Gateway:
         return [p for p in self.all() if title(p) == "nginx: worker process"]
 
     def ready(self):
-        wait_for("once serve to be ready", lambda: "once serve: ready: " in self.log() or self.process.poll() is not None)
+        wait_for(lambda: "once serve: ready: " in self.log() or self.process.poll() is not None, "once serve to be ready")
         assert self.process.poll() is None, "once serve ended with %s: %s" % (self.process.returncode, self.log())
-        wait_for("two workers", lambda: len(self.workers()) == 2)
-        equal((len(self.daemon()), len(self.master())), (0 if "once:" in self.log_store() else 1, 1), "processes")
+        wait_for(lambda: len(self.workers()) == 2, "two workers")
+        expect_equal((len(self.daemon()), len(self.master())), (0 if "once:" in self.log_store() else 1, 1), "processes")
         return self
 
     def has_new_workers(self, old):
@@ -339,12 +259,12 @@ class Gateway:
         os.kill(self.pid(), number)
 
     def ended(self, what="once serve to end"):
-        wait_for(what, lambda: self.process.poll() is not None)
+        wait_for(lambda: self.process.poll() is not None, what)
         return self.process.returncode
 
     def nothing_left(self):
-        wait_for("all processes to be gone: %s" % {p: title(p) for p in self.seen if is_alive(p)},
-                 lambda: not any(is_alive(p) for p in self.seen))
+        wait_for(lambda: not any(is_alive(p) for p in self.seen),
+                 "all processes to be gone: %s" % {p: title(p) for p in self.seen if is_alive(p)})
 
     def end(self, number=signal.SIGTERM):
         """Ends it well, and checks that nothing is left."""
@@ -352,17 +272,14 @@ class Gateway:
         self.all()
         self.send(number)
         status = self.ended()
-        equal(status, 0, "exit status; " + self.log())
+        expect_equal(status, 0, "exit status; " + self.log())
         self.nothing_left()
         assert not os.path.exists(folder), "%s is still there: %s" % (folder, os.listdir(folder))
 
     def kill(self):
         for pid in [self.process.pid, *self.all(), *self.seen]:
             if is_alive(pid):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
+                kill(pid)
         self.process.wait()
         if ROOT:  # a case that failed, or killed it
             for place in ("/run/once-", "/var/cache/once/"):
@@ -382,9 +299,9 @@ def need_module():
                           check=False)
     path = done.stdout.split('load_module "')[1].split('"')[0]
     if not os.path.exists(path):
-        raise Skip("the nginx module is not built")
+        raise Skipped("the nginx module is not built")
     if not shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-        raise Skip("there is no nginx")
+        raise Skipped("there is no nginx")
     return path
 
 
@@ -394,37 +311,27 @@ def need_plain_user():
         return None
     done = subprocess.run(["runuser", "-u", "nobody", "--", "test", "-x", ONCE, "-a", "-r", need_module()], check=False)
     if done.returncode != 0:
-        raise Skip("user nobody cannot reach this build")
+        raise Skipped("user nobody cannot reach this build")
     return "nobody"
 
 
 def main(module):
-    cases = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
-    cases = [(n, f) for n, f in cases if not sys.argv[1:] or any(word in n for word in sys.argv[1:])]
-    bad = 0
-    with ThreadPoolExecutor(WIDTH) as pool:
-        running = [(name, pool.submit(attempt, name, function)) for name, function in cases]
-        for number, (name, future) in enumerate(running, 1):
-            good, said = future.result()
-            bad += not good
-            print("%s%sok %d - %s%s" % (*(("", "") if good else (said, "not ")), number, name, said if good else ""), flush=True)
-    print("1..%d" % len(cases))
-    return 1 if bad else 0
+    cases = [(n, functools.partial(attempt, n, f)) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
+    tap.run(cases, sys.argv[1:], WIDTH)
 
 
 def attempt(name, function):
-    """A case in a world of its own: whether it holds, and what is to be said about it."""
+    """A case in a world of its own."""
     world = World(name)
     try:
         function(world)
         assert not world.alarms(), "in the log: %s" % world.alarms()[:10]
-        return True, ""
-    except Skip as why:
-        return True, " # SKIP %s" % why
+    except Skipped:
+        raise
     except Exception:  # pylint: disable=broad-except
         lines = traceback.format_exc().splitlines()
         for gateway in world.started:
             lines += ["log: " + line for line in gateway.log().splitlines()[-30:]]
-        return False, "".join("# %s\n" % line for line in lines)
+        raise Failed("\n".join(lines)) from None
     finally:
         world.close()

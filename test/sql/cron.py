@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from sqltest import equal, finish, ok, once, psql, until, url
+from sqltest import equal, finish, ok, once, psql, url, wait_for
 
 JOBS = "SELECT count(*), min(username), min(database) FROM cron.job WHERE jobname = 'once.expire'"
 
@@ -85,16 +85,16 @@ def it_runs():
     record, fence = psql("SELECT record, fence FROM once.claim('', 'k', retention => '1 ms')", "postgres").split("|")
     slot = psql("SELECT slot FROM once.claim WHERE record = '%s'" % record, "postgres")
     psql("SELECT once.finish('%s', %s, 200)" % (record, fence), "postgres")
-    until(lambda: psql("SELECT more FROM once.expire()", "postgres") == "t", "the ring to turn")
+    wait_for(lambda: psql("SELECT more FROM once.expire()", "postgres") == "t", "the ring to turn")
     before = int(psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres"))
     equal(migrate("--pg-cron", user="keeper"), (0, ""), "on again")
     was = float(psql("SELECT extract(epoch FROM clock_timestamp())", "postgres"))
     set_ahead(os.environ["SHIFT_CLOCK"], 60 + int(58 - time.time()) % 60)
     ok(float(psql("SELECT extract(epoch FROM clock_timestamp())", "postgres")) > was + 59, "the server's clock is ours")
     psql("SELECT pg_reload_conf()", "postgres")  # pg_cron sleeps until the minute that it saw; a signal wakes it
-    until(lambda: psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres") == "0", "pg_cron to empty the slot", 300, 0.1)
+    wait_for(lambda: psql("SELECT count(*) FROM once.claim_%s" % slot, "postgres") == "0", "pg_cron to empty the slot", 300)
     ok(before == 1, "pg_cron has emptied the slot of an expired record")
-    until(lambda: psql("SELECT count(*) FROM cron.job_run_details WHERE end_time IS NOT NULL", "postgres") > "0",
+    wait_for(lambda: psql("SELECT count(*) FROM cron.job_run_details WHERE end_time IS NOT NULL", "postgres") > "0",
           "the run's end")
     equal(psql("SELECT DISTINCT status, username FROM cron.job_run_details WHERE end_time IS NOT NULL", "postgres"),
           "succeeded|keeper", "its run succeeded")

@@ -3,7 +3,7 @@
 answer when the other has committed or rolled back? Both orders, both endings (K1, K3, K5, K7, K13)."""
 import itertools
 
-from sqltest import BOUND, Session, equal, finish, migrated, ok, psql, until
+from sqltest import SECONDS, Session, equal, finish, migrated, ok, psql, wait_for
 
 OTHER = {"COMMIT": 0, "ROLLBACK": 1}
 _keys = itertools.count()
@@ -102,12 +102,12 @@ def expired():
 
 def expire_due():
     """As far as there is something to do now."""
-    until(lambda: psql("SELECT more FROM once.expire()") == "f", "nothing more to be due")
+    wait_for(lambda: psql("SELECT more FROM once.expire()") == "f", "nothing more to be due")
 
 
 def expire_all():
     """A slot that was closed this moment is out of use only after some periods: till then nothing more is due."""
-    until(lambda: psql("SELECT more FROM once.expire(); SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL")
+    wait_for(lambda: psql("SELECT more FROM once.expire(); SELECT count(*) FROM once.slot WHERE slot > 0 AND closed_at IS NOT NULL")
           == "f\n0", "all closed slots to be emptied")
 
 
@@ -125,7 +125,7 @@ def run_expiry():
             a.run("BEGIN")
             equal(a.run(first.format(k=key, r=record, f=fence)), said, "%s: the first" % name)
             b.send("SELECT removed FROM once.expire()")
-            ok(b.poll(BOUND), "%s: expire gives way" % name)   # while the first holds on
+            ok(b.poll(SECONDS), "%s: expire gives way" % name)   # while the first holds on
             b.get()
             a.run(end)
             expire_all()
@@ -378,7 +378,7 @@ def run_gaps():
 
 def run_at_the_end_of_retention():
     """A retryable failure gets its next turn just before its retention ends, by who holds its row while
-    its slot is gone through, or by a clock that was set back: that turn stays (K7, F30)."""
+    its slot is gone through, or by a clock that was set back: that turn stays (K7, FAULT-30)."""
     psql("UPDATE once.ring SET period_ms = 1; UPDATE once.store SET test_clock = true")
     now = int(psql("SELECT once.now_ms()")) + 86400000
     at = lambda ms, sql: psql("SET once.now_ms = '%d'; " % ms + sql)

@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 import sqltest
-from sqltest import Session, equal, finish, ok, once, psql, restart, until, url
+from sqltest import Session, equal, finish, ok, once, psql, restart, skip_all, url, wait_for
+from lib.process import is_stopped
 
 NEXT, BROKEN, EDITED = sys.argv[1:4]
 STEP = max(1, 24 // int(os.environ.get("SIZE") or 1))
@@ -68,13 +69,8 @@ def start(database, program=None, **environment):
 
 
 def end(process):
-    said = process.communicate(timeout=sqltest.BOUND)[0]
+    said = process.communicate(timeout=sqltest.SECONDS)[0]
     return process.returncode, said
-
-
-def is_stopped(process):
-    with open("/proc/%d/stat" % process.pid) as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def waiting(database):
@@ -106,9 +102,9 @@ def roles():
     equal(state("r1"), NOTHING, "without rights: nothing is left behind")
     # Two databases at once: the one waits for the other's roles, and finds them made.
     first = start("r2", ONCE_CRASH="migrate.statement:4:stop")
-    until(lambda: is_stopped(first), "the first to stop before COMMIT")
+    wait_for(lambda: is_stopped(first.pid), "the first to stop before COMMIT")
     second = start("r3")
-    until(lambda: waiting("r3"), "the second to wait for the roles")
+    wait_for(lambda: waiting("r3"), "the second to wait for the roles")
     first.send_signal(signal.SIGCONT)
     equal([end(first), end(second)], [(0, VERSION_1)] * 2, "two databases at once: both succeed")
     equal(once("migrate", "--store", url("r1", "plain")), (0, VERSION_1), "where the roles are, CREATE is enough")
@@ -128,7 +124,7 @@ def walk_points(reference):
             status, said = once("migrate", "--store", url("points"), ONCE_CRASH="%s:%d" % (point, n))
             if status == 0:
                 break
-            until(lambda: gone("points"), "the server to notice")
+            wait_for(lambda: gone("points"), "the server to notice")
             equal((status, state("points")), (-signal.SIGKILL, left),
                   "killed at %s:%d: %s" % (point, n, "nothing" if left == NOTHING else "everything"))
             before = left and secret("points")
@@ -157,7 +153,7 @@ def caught(database, holder, n, **environment):
     """A migrator whose server process waits after its n-th command."""
     holder.run("SELECT pg_advisory_lock(1); SELECT setval('public.passed', 1, false); UPDATE public.trap SET at = %d" % n)
     process = start(database, **environment)
-    until(lambda: holder.run("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == "1",
+    wait_for(lambda: holder.run("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == "1",
           "a migrator at its command %d" % n)
     return process
 
@@ -182,7 +178,7 @@ def walk_commands(reference):
         status, _ = end(process)
         others = holder.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'once'")
         release(holder)
-        until(lambda: holder.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'commands' AND application_name NOT IN "
+        wait_for(lambda: holder.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'commands' AND application_name NOT IN "
                                  "('%s', current_setting('application_name'))" % sqltest.OURS) == "0",
               "the killed one's server process to end")
         left = holder.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'once'")
@@ -195,7 +191,7 @@ def walk_commands(reference):
     process.kill()
     end(process)
     second = start("commands")
-    until(lambda: waiting("commands") == 2, "the next one to wait")
+    wait_for(lambda: waiting("commands") == 2, "the next one to wait")
     release(holder)
     equal(end(second), (0, VERSION_1), "the next one waits for the dead one's end, and succeeds")
     equal(state("commands"), reference, "its store is complete")
@@ -214,7 +210,7 @@ def server_dies(reference):
         ok(status == 69, "the server dies at command %d: the migrator says so" % n, status, said)
         equal(state("dying"), NOTHING, "the server dies at command %d: nothing is left" % n)
     process = start("dying", ONCE_CRASH="migrate.statement:4:stop")
-    until(lambda: is_stopped(process), "it to stop before COMMIT")
+    wait_for(lambda: is_stopped(process.pid), "it to stop before COMMIT")
     restart()
     process.send_signal(signal.SIGCONT)
     status, said = end(process)
@@ -236,7 +232,7 @@ def many(reference):
         holder = Session(database)
         holder.run("SELECT pg_advisory_lock(8031155)")
         migrators = [start(database) for _ in range(count)]
-        until(lambda: waiting(database) == count, "all migrators to wait")
+        wait_for(lambda: waiting(database) == count, "all migrators to wait")
         holder.run("SELECT pg_advisory_unlock(8031155)")
         holder.close()
         equal([end(m) for m in migrators], [(0, VERSION_1)] * count, "%d at once: all succeed" % count)
@@ -301,7 +297,7 @@ def second(reference):
         done = end(start("walked", NEXT, ONCE_CRASH="migrate.statement:%d" % n))
         if done[0] == 0:
             break
-        until(lambda: gone("walked"), "the server to notice")
+        wait_for(lambda: gone("walked"), "the server to notice")
         equal((done[0], state("walked")), (-signal.SIGKILL, reference), "killed at statement %d of the second: version 1" % n)
     equal((n > 3, state("walked")), (True, state("fresh")), "not killed: version 2")
 
@@ -319,8 +315,7 @@ def second(reference):
 
 
 if once("run", "--list-points")[1] == "":
-    print("1..0 # SKIP built without crash points")
-    sys.exit(0)
+    skip_all("built without crash points")
 roles()
 create("first")
 equal(once("migrate", "--store", url("first")), (0, VERSION_1), "an empty database is migrated")

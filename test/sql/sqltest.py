@@ -4,36 +4,19 @@ import collections
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
 
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+from lib.process import terminate  # noqa: F401, for tests that import this
+from lib.tap import equal, finish, ok, skip_all, skip_if  # noqa: F401
+from lib.wait import SECONDS, wait_for  # noqa: F401
+
 PSQL = os.path.join(os.environ.get("ONCE_TEST_POSTGRES_BIN", ""), "psql")
 ENV = dict(os.environ, PGCONNECT_TIMEOUT="120", PGOPTIONS="-c client_min_messages=error")
 OURS = "sqltest"  # the application_name of what psql() below keeps connected
-BOUND = 120  # seconds that no answer takes, however busy the machine
-_number = _failed = 0
-
-
-def ok(passed, name, *notes):
-    global _number, _failed
-    _number += 1
-    if not passed:
-        _failed += 1
-        for note in notes:
-            for line in str(note).splitlines():
-                print("# " + line)
-    print("%sok %d - %s" % ("" if passed else "not ", _number, name), flush=True)
-
-
-def equal(got, expected, name):
-    ok(got == expected, name, "got:      %r" % (got,), "expected: %r" % (expected,))
-
-
-def finish():
-    print("1..%d" % _number)
-    sys.exit(_failed != 0)
 
 
 def url(database, user="postgres"):
@@ -148,7 +131,7 @@ class Session:
         return mark in self.seen
 
     def get(self):
-        if not self.poll(BOUND):
+        if not self.poll(SECONDS):
             return "(no answer)"
         answer, self.seen = self.seen.split("--end %d\n" % self.count, 1)
         answer = re.sub(r"(?m)^(LINE|DETAIL|CONTEXT|HINT|SQL |PL/pgSQL|at )[^\n]*\n?", "", answer)
@@ -160,7 +143,7 @@ class Session:
 
     def blocks(self):
         """Does what was sent wait for a lock? Or it is answered."""
-        end = time.monotonic() + BOUND
+        end = time.monotonic() + SECONDS
         while not self.poll(0.001):
             if psql("SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted" % self.pid) == "1":
                 return True
@@ -181,33 +164,10 @@ def once(*arguments, **environment):
     return done.returncode, done.stdout
 
 
-def until(condition, what, seconds=BOUND, pause=0.005):
-    """Waits for it. No answer in all that time ends the test. `what` may be a function: of what there is then."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            print("Bail out! waited %d s for %s" % (seconds, what() if callable(what) else what))
-            sys.exit(1)
-        time.sleep(pause)
-
-
-def terminate(process):
-    """SIGTERM, as soon as it is not just the end of it: who was started a moment ago may not have come so far as to take it as a wish."""
-    def takes_it():
-        if process.poll() is not None:
-            return True
-        with open("/proc/%d/status" % process.pid, encoding="ascii", errors="replace") as status:
-            masks = re.findall(r"^Sig(?:Blk|Cgt):\s*([0-9a-f]+)", status.read(), re.M)
-        return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
-    until(takes_it, "a process that can be asked to end")
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-
-
 def server(*action):
     """pg_ctl with this cluster. The server refuses to run as root."""
     command = [os.path.join(os.path.dirname(PSQL), "pg_ctl"), "-D", os.environ["ONCE_TEST_POSTGRES_DATA"], "-s", "-w",
-               "-t", str(BOUND), *action]
+               "-t", "%d" % SECONDS, *action]
     if os.geteuid() == 0:
         command = ["runuser", "-u", "postgres", "--"] + command
     subprocess.run(command, check=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

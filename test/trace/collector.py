@@ -1,10 +1,13 @@
 """A receiver of spans: OTLP over HTTP, as JSON. It refuses what the protocol's JSON mapping does not allow, and keeps the rest."""
 import contextlib
-import http.server
 import json
+import os
 import re
-import socketserver
+import sys
 import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+from lib.http import Handler, Server
 
 HEX = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
 KINDS = {"once.request": 2, "once.claim": 1, "once.wait": 1, "once.upstream": 3, "once.finish": 1, "once.complete": 3, "once.publish": 4,
@@ -57,27 +60,13 @@ class Collector:
         self.lock, self.all, self.bad, self.requests, self.answer = threading.Lock(), [], [], [], 200
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Receive(Handler):
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = outer.take(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
+                body = self.body()
+                self.answer(outer.take(self.path, self.lower_headers(), body), b"{}", [("Content-Type", "application/json")])
 
-            def log_message(self, *_):
-                pass
-
-        class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-            daemon_threads = True
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.server = Server(Receive)
+        self.url = self.server.url
 
     def take(self, path, headers, body):
         with self.lock:
@@ -117,5 +106,4 @@ class Collector:
             return sorted((s for s in self.all if s.key_hash == key_hash), key=lambda s: s.start)
 
     def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.stop()

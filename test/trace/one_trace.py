@@ -2,58 +2,36 @@
 """One trace across client, gateway, service, outbox, broker and consumer: `once send` to a gateway, before a service that enqueues in its own
 PostgreSQL transaction; `once relay` to NATS or a webhook; `once consume` to an endpoint. The client is killed on the way and resumed, the service
 drops its first answer, the endpoint refuses once: all of it is one tree of spans, and all attempts of one operation have one key hash."""
-import http.server
 import os
 import shutil
-import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../gateway"), os.path.join(HERE, "../inbox"), os.path.join(HERE, "../outbox"), os.path.join(HERE, "../brokers"),
                 os.path.join(HERE, "../sql"), os.path.join(HERE, "..")]
 from collector import Collector
 import gateway as gw
-from outboxtest import drain, equal, finish, migrated, ok, once, ONCE, outbox_is_empty, psql, QUICK, Receiver, Relay, skip_if, until, url
+from outboxtest import ONCE, Receiver, drain, equal, finish, migrated, once, outbox_is_empty, psql, skip_if, url, wait_for
 from nats import Nats
+from lib.http import Handler, Server
 
 skip_if(Nats.missing())
 skip_if(not gw.NGINX and "nginx is not installed")
 skip_if(not (gw.MODULE and os.path.exists(gw.MODULE)) and "the nginx module is not built")
 
 
-class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def handle_error(self, *_):
-        pass  # whoever asked was killed
-
-
 def serve(handle):
     """A service on a port of its own: handle(headers, body) gives a status, or None to drop the connection."""
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handle(Handler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status = handle({k.lower(): v for k, v in self.headers.items()}, body)
+            status = handle(self.lower_headers(), self.body())
             if status is None:
-                self.close_connection = True
-                self.connection.close()
-                return
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    server.port = server.server_address[1]
-    return server
+                self.drop()
+            else:
+                self.answer(status)
+    return Server(Handle)
 
 
 class Service:
@@ -107,7 +85,7 @@ def start_gateway(service):
 
 def check_tree(trace, service, names):
     """Every span but the client's has its parent here, or it is the service's, whose parent is here."""
-    until(lambda: sorted(s.name for s in collector.of(trace)) == sorted(names),
+    wait_for(lambda: sorted(s.name for s in collector.of(trace)) == sorted(names),
           lambda: "all %d spans; there are %s" % (len(names), collector.of(trace)))
     spans = collector.of(trace)
     equal(sorted(s.name for s in spans), sorted(names), "the spans of the trace")
@@ -194,7 +172,7 @@ def through_a_webhook():
     service, hook = Service(topic), Receiver(lambda payload: 500 if len(hook.got) == 0 else 200)
     trace = client_killed_and_resumed(service, "hook")
     # Draining ends when nothing is due: what was refused a moment ago may not be due yet.
-    until(lambda: drain(url("test"), "--route", "%s=%s" % (topic, hook.url()), *OTLP)[0] == 0 and outbox_is_empty(), "all to be relayed")
+    wait_for(lambda: drain(url("test"), "--route", "%s=%s" % (topic, hook.url()), *OTLP)[0] == 0 and outbox_is_empty(), "all to be relayed")
     spans = check_tree(trace, service, ["once.send"] + 2 * ["once.request", "once.claim", "once.upstream", "once.finish"] + 2 * ["once.publish"])
     published = [s for s in spans if s.name == "once.publish"]
     equal([m["headers"]["traceparent"] for m in hook.got], ["00-%s-%s-01" % (trace, s.id) for s in published], "each post has its span")

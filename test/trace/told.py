@@ -4,17 +4,15 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
-import urllib.request
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../daemon"), os.path.join(HERE, "../sql"), os.path.join(HERE, "..")]
-import wireclient as w
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 from collector import Collector
-from ports import free_port
-from sqltest import equal, finish, ok, until
+from lib import daemon, wireclient as w
+from lib.tap import equal, finish, ok
+from lib.wait import wait_for
 
 CONTEXT, SPANS = 18, 19
 TRACE, SPAN = bytes(range(1, 17)), bytes(range(1, 9))
@@ -33,52 +31,38 @@ def spans(*parts, trace=TRACE, lost=0, tenant="t"):
                    b"".join(parts), 0)
 
 
-class Daemon:
+class Daemon(daemon.Daemon):
     def __init__(self, *options):
-        self.folder = tempfile.mkdtemp(prefix="once-told-")
-        self.path, self.port = os.path.join(self.folder, "s"), free_port()
-        self.log = open(os.path.join(self.folder, "log"), "w+")
-        self.p = subprocess.Popen([os.environ["ONCE_BIN"], "daemon", "--store", "sqlite:%s/db" % self.folder, "--socket", self.path, "--http",
-                                   "127.0.0.1:%d" % self.port, "--quiet", *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
-        self.p.stdout.readline()
+        super().__init__(tempfile.mkdtemp(prefix="once-told-"))
+        self.start("--http", "127.0.0.1:0", "--quiet", *options)
 
     def said(self):
-        self.log.flush()
-        with open(self.log.name) as file:
-            return file.read().splitlines()
-
-    def metric(self, name):
-        text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.port, timeout=120).read().decode()
-        found = re.search(r"^%s (\d+)$" % name, text, re.M)
-        return int(found.group(1)) if found else None
+        return self.log().splitlines()
 
     def end(self):
-        self.p.terminate()
-        code = self.p.wait(120)
-        self.p.stdout.close()
-        self.log.close()
+        code = super().end()
         shutil.rmtree(self.folder)
         return code
 
 
 def context_counts_for_the_next_call_of_its_number():
     d = Daemon("--log-decisions", "logfmt")
-    c = w.Client(d.path)
+    c = d.client()
     c.send(context(7) + w.claim("a", 7, tenant="x y") + w.claim("b", 8) + context(9) + w.claim("c", 10) + w.claim("d", 9))
     equal(sorted(c.get().number for _ in range(4)), [7, 8, 9, 10], "calls are answered, contexts are not")
-    until(lambda: len(d.said()) == 4, "four lines")
+    wait_for(lambda: len(d.said()) == 4, "four lines")
     traced = [line for line in d.said() if "trace_id=" in line]
     equal(len(traced), 1, "only the call that was named has it")
     ok(re.fullmatch(r'time=\S+Z op=claim tenant="x y" key_hash=[0-9a-f]{32} fence=\d+ attempt=1 arm=execute route=/r duration_ms=\d+\.\d{3} by=socket '
                     r'trace_id=%s' % TRACE.hex(), traced[0] if traced else ""), "the line", traced)
-    equal(d.metric("once_otlp_spans_total"), None, "nothing is exported here")
+    equal(d.metrics().get("once_otlp_spans_total"), None, "nothing is exported here")
     equal((c.ask(spans(span()) + w.lookup("a", 11)).number, d.end()), (11, 0), "spans are taken all the same")
 
 
 def what_cannot_be_read_is_refused_by_itself():
     collector = Collector()
     d = Daemon("--otlp", collector.url)
-    c = w.Client(d.path)
+    c = d.client()
     for name, data in (("cut off", w.frame(CONTEXT, bytes(10), 0)), ("a route of 256 bytes", context(1, route="r" * 256)), ("sampled or not", context(1, sampled=2)),
                        ("five spans", spans(*[span()] * 5)), ("a name that does not exist", spans(span(name=10))), ("none", spans(span(name=0))),
                        ("a tenant of 256 bytes", spans(span(), tenant="t" * 256)), ("bytes too many", w.frame(SPANS, spans(span())[9:] + b"x", 0))):
@@ -86,7 +70,7 @@ def what_cannot_be_read_is_refused_by_itself():
         equal((answer.kind, answer.number, answer.result), (w.FAILED, 0, w.INVALID), name)
     equal(c.ask(w.claim("a", 5)).arm, w.EXECUTE, "the connection goes on")
     c.send(spans(span(number=2), span(3, 3), trace=bytes([7]) * 16, tenant=b"\xff\n"))
-    until(lambda: len(collector.of("07" * 16)) == 2, "two spans")
+    wait_for(lambda: len(collector.of("07" * 16)) == 2, "two spans")
     found = collector.of("07" * 16)
     equal((sorted(s.name for s in found), {s.attributes["once.tenant"] for s in found}), (["once.claim", "once.wait"], {"\\xff\\x0a"}), "as they were told, escaped")
     equal((d.end(), collector.bad), (0, []), "it ends well")
@@ -96,10 +80,10 @@ def a_flood_is_dropped_and_counted():
     collector = Collector()
     collector.answer = 503
     d = Daemon("--otlp", collector.url)
-    c = w.Client(d.path)
+    c = d.client()
     c.send(b"".join(spans(*[span(number=4 * n + i + 1) for i in range(4)], lost=1) for n in range(4000)))
     equal(c.ask(w.claim("a", 5)).arm, w.EXECUTE, "a call behind it is answered")
-    ok(d.metric("once_otlp_spans_dropped_total") >= 4000 + 16000 - 8192 - 1024, "what had no room is counted, here and before", d.metric("once_otlp_spans_dropped_total"))
+    ok(d.metrics().get("once_otlp_spans_dropped_total") >= 4000 + 16000 - 8192 - 1024, "what had no room is counted, here and before", d.metrics().get("once_otlp_spans_dropped_total"))
     equal(d.end(), 0, "it ends, though nobody takes the rest")
     collector.close()
 

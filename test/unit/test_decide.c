@@ -1,5 +1,5 @@
 /*
- * test_decide.c - the arms of a claim, as a table over every kind of record (DESIGN 5).
+ * test_decide.c - the arms of a claim, as a table over every kind of record (docs/design.md section 4).
  */
 #include "core/decide.h"
 #include "core/span.h"

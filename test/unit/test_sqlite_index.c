@@ -294,7 +294,7 @@ static void index__what_expired_before_it_was_sealed_leaves_nothing(void)
     EXPECT(ask("SELECT count(*) FROM once_segment_data") == 0);
 }
 
-/* F14: a damaged bucket would hide its records. */
+/* FAULT-14: a damaged bucket would hide its records. */
 static void index__damaged_bucket_is_told_not_believed(void)
 {
     fresh_path();

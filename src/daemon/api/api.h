@@ -1,7 +1,7 @@
 /*
  * api.h - the daemon's HTTP listener: the library's protocol as JSON, health, counters.
  *
- * For services in any language on the same machine; docs/api.md is the manual, docs/openapi.yaml
+ * For services in any language on the same machine; docs/api.md is the manual, docs/openapi.json
  * the description for programs. A thread per connection calls libonce's synchronous functions.
  *
  * Invariants: API-1 who is not on this machine, and whose browser is only tricked into asking, is

@@ -4,16 +4,16 @@
  * Members have the names of once.h. An answer is the arm and, flat beside it, the record as
  * `once keys show --json` prints it, so that `record` and `fence` of a claim can be sent back.
  */
+#include "core/http/resend.h"
+#include "core/json/record_json.h"
 #include "core/limits.h"
 #include "core/record.h"
-#include "core/record_json.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api/call.h"
 #include "daemon/api/input.h"
 #include "daemon/api/query.h"
 #include "daemon/observers/decisions.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/os.h"
 
 #include <inttypes.h>
@@ -61,10 +61,7 @@ static void put_held(struct once_json *json, const struct once_record *record)
 static void put_record(struct once_json *json, const struct once_record *record, struct shown shown)
 {
     once_record_json(json, record);
-    once_json_bool(json, "body_dropped", record->body_dropped);
-    once_json_bool(json, "body_expired", record->body_expired);
-    once_json_bool(json, "body_sealed", record->body_sealed);
-    once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
+    once_record_details_json(json, record);
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
     if (record->request.len > 0)
@@ -139,7 +136,7 @@ static void ask_claim(const struct api_call *call, const struct once_claim *clai
         return;
     asked->decision.has_tenant = true;
     asked->decision.tenant = claim->tenant;
-    once_record_id(&call->once->store->secret, claim->tenant, claim->key, asked->decision.record);
+    once_record_id(once_secret(call->once), claim->tenant, claim->key, asked->decision.record);
 }
 
 /* It is decided: those who should hear of it do. */

@@ -3,10 +3,11 @@
 
 #include "core/backoff.h"
 #include "core/err.h"
+#include "core/http/verdict.h"
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "engine/lease_keeper.h"
 #include "http/http_call.h"
 #include "os/crash_point.h"
@@ -262,24 +263,18 @@ static void add_own_lines(const struct attempt *a, struct once_buf *lines)
     once_buf_addf(lines, "Once-Checkpoint: :%.*s:\r\n", (int)BASE64_ENCODE_RAW_LENGTH(r->checkpoint.len), coded);
 }
 
-/* As the gateway judges (ngx_http_once_judge). */
 static void judge(struct attempt *a, const struct http_answer *answer)
 {
-    bool rerun = a->reply.record.takeover == ONCE_TAKEOVER_RERUN;
     bool whole = answer->end == HTTP_ANSWERED;
     struct once_outcome outcome = { .status = whole ? answer->status : 502 };
-    if (whole && once_resend_is_final(&a->request, answer->status)) {
-        outcome.state = answer->status < 400 ? ONCE_STATE_SUCCEEDED : ONCE_STATE_FAILED;
-    } else if (rerun || (whole && answer->status < 500)) {
-        outcome.state = ONCE_STATE_FAILED;
-        outcome.retryable = true;
-    } else if (a->reply.record.takeover == ONCE_TAKEOVER_COMPLETER) {
+    enum once_http_verdict verdict = once_http_verdict(
+        whole ? answer->status : 0, once_resend_is_final(&a->request, answer->status), a->reply.record.takeover);
+    if (verdict == ONCE_HTTP_DEFERRED) {
         /* It can be asked: when the lease is over, and with that what may still be on its way. */
         atomic_fetch_add(&a->c->counters.retryable, 1);
         return;
-    } else {
-        outcome.state = ONCE_STATE_UNKNOWN;
     }
+    once_http_outcome(verdict, &outcome);
     if (whole) {
         outcome.body_dropped = answer->dropped;
         outcome.headers = once_buf_span(&answer->headers);
@@ -383,7 +378,7 @@ static void ask(struct attempt *a)
     if (answer.says == PROBE_HAPPENED) {
         a->adopting = true;
         store(a, &answer.outcome, "");
-    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* F38 */
+    } else if (answer.says == PROBE_DID_NOT_HAPPEN && own.result == ONCE_OK && keep(a)) { /* FAULT-38 */
         send_after_all(a);
     } else if (answer.says == PROBE_NOT_KNOWN && last && !atomic_load(&c->stopping)) {
         escalate(a, answer.why);
@@ -418,13 +413,13 @@ static void execute(struct attempt *a)
 
 static void hold_and_execute(struct attempt *a)
 {
-    struct lease_keeper *lease_keeper = a->c->options.once->lease_keeper;
-    if (lease_keeper_add(lease_keeper, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
+    struct once *once = a->c->options.once;
+    if (lease_keeper_add(once, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
     execute(a);
-    lease_keeper_remove(lease_keeper, &a->kept_lease);
+    lease_keeper_remove(once, &a->kept_lease);
 }
 
 static void end_span(struct attempt *a)

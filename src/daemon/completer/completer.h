@@ -12,7 +12,7 @@
  *                some and they may not be used, it is not sent: escalated where it may have been, else left alone.
  *             COMPLETER-3 the outcome is stored by the fence of this attempt (K3); a lost lease stops the sending.
  *             COMPLETER-4 after attempts_max attempts, or crashes_max that nobody ended, it is escalated:
- *                a request that kills whoever sends it is not sent for ever (F9).
+ *                a request that kills whoever sends it is not sent for ever (FAULT-9).
  *             COMPLETER-5 a failure that was answered to a client is that client's to retry: of what failed, only what
  *                a completer's attempt left so, and what an operator said is not done, is sent again. A completer
  *                stores such a failure with the status negative: also another process knows then that no client
@@ -24,7 +24,7 @@
 #ifndef ONCE_DAEMON_COMPLETER_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_COMPLETER_H
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "daemon/completer/escalate.h"
 #include "once.h"
 

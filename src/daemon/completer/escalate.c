@@ -3,10 +3,10 @@
 
 #include "core/backoff.h"
 #include "core/err.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "http/http_call.h"
 #include "os/os.h"
 #include "os/stderr_log.h"
@@ -136,10 +136,7 @@ static void put_id(char out[64], struct once_grant grant)
 /* The record as it is: tenant and key are not known to those who hold it. False: it is gone, or was resolved. */
 static bool look(struct escalations *e, struct once_grant grant, struct once_page *page)
 {
-    struct once_unfinished wanted = { .fence = grant.fence };
-    memcpy(wanted.record, grant.record, sizeof wanted.record);
-    struct job job = { .kind = JOB_LOOKUP_MANY, .lookup_many = { &wanted, 1, page } };
-    if (engine_call(e->once->engine, &job, NULL) != ONCE_OK)
+    if (once_lookup_brief(e->once, grant, page, NULL) != ONCE_OK)
         return true; /* then only what is known */
     return page->records[0].state == ONCE_STATE_UNKNOWN && page->records[0].grant.fence == grant.fence;
 }
@@ -372,6 +369,8 @@ void escalate_end(struct escalations *e)
 
 void escalate_stop(struct escalations *e)
 {
+    if (e == NULL)
+        return;
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
     pthread_cond_signal(&e->work);
@@ -381,6 +380,8 @@ void escalate_stop(struct escalations *e)
 
 void escalate_free(struct escalations *e)
 {
+    if (e == NULL)
+        return;
     for (; e->count > 0; e->count--, e->first = (e->first + 1) % QUEUE_MAX)
         log_note(&e->queue[e->first], e->webhook != NULL ? " (the webhook was not told: the daemon ends)" : "");
     pthread_cond_destroy(&e->work);

@@ -36,7 +36,8 @@ once_result escalate_check(const struct escalate_options *options, struct once_e
 once_result escalate_start(const struct escalate_options *options, struct escalations **out, struct once_error *err);
 /* The daemon was told to end: the store is not asked for its time any more. */
 void escalate_end(struct escalations *e);
-/* The webhook is not waited for. What is noted from then on, and what waits, is left to escalate_free(). */
+/* The webhook is not waited for. What is noted from then on, and what waits, is left to escalate_free(). NULL is fine,
+ * there too. */
 void escalate_stop(struct escalations *e);
 void escalate_free(struct escalations *e); /* writes the lines that are due */
 /* From any thread; neither blocks. `why` is a constant. */

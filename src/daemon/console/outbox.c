@@ -48,7 +48,7 @@ bool console_outbox_counts(struct console *console, struct outbox_counts *counts
     pthread_mutex_lock(&console->outbox_lock);
     once_result r = connect_outbox(console, NULL);
     if (r == ONCE_OK)
-        r = console->outbox->ops->counts(console->outbox, counts, NULL);
+        r = outbox_counts(console->outbox, counts, NULL);
     forget_if_lost(console, r);
     pthread_mutex_unlock(&console->outbox_lock);
     return r == ONCE_OK;
@@ -63,31 +63,33 @@ struct shown {
     size_t count, looked;
 };
 
-static void put_item(void *arg, const struct outbox_item *item)
+static void put_item(void *arg, const struct message_item *item)
 {
+    const struct outbox_item *o = (const struct outbox_item *)item;
+    const struct message *m = &item->message;
     struct shown *shown = arg;
     struct once_json *json = shown->json;
     shown->looked++;
-    if (shown->key.len > 0 && (!once_span_equal(item->key, shown->key) || shown->count == CONSOLE_OUTBOX_LIMIT_MAX))
+    if (shown->key.len > 0 && (!once_span_equal(m->key, shown->key) || shown->count == CONSOLE_OUTBOX_LIMIT_MAX))
         return;
     shown->count++;
     once_json_open(json, NULL, '{');
-    once_json_text(json, "id", item->id);
+    once_json_text(json, "id", m->id);
     once_json_text(json, "state", item->state);
-    once_json_bytes(json, "topic", item->topic);
-    if (item->has_key)
-        once_json_bytes(json, "message_key", item->key);
-    console_put_time(json, "created_at", item->created_at);
-    console_put_time(json, "at", item->at);
-    once_json_int(json, "refusals", item->refusals);
-    once_json_int(json, "delays", item->delays);
-    once_json_int(json, "crashes", item->crashes);
+    once_json_bytes(json, "topic", m->topic);
+    if (m->has_key)
+        once_json_bytes(json, "message_key", m->key);
+    once_json_time(json, "created_at", o->created_at);
+    once_json_time(json, "at", item->at);
+    once_json_int(json, "refusals", m->refusals);
+    once_json_int(json, "delays", o->delays);
+    once_json_int(json, "crashes", m->crashes);
     once_json_bytes(json, "reason", item->reason);
-    once_json_bytes(json, "content_type", item->content_type);
+    once_json_bytes(json, "content_type", m->content_type);
     if (shown->payload) {
-        once_json_bytes(json, "headers", item->headers);
-        once_json_uint(json, "body_len", item->payload.len);
-        once_json_bytes(json, "body", item->payload);
+        once_json_bytes(json, "headers", m->headers);
+        once_json_uint(json, "body_len", m->payload.len);
+        once_json_bytes(json, "body", m->payload);
     }
     once_json_close(json);
 }
@@ -118,7 +120,8 @@ static void answer_look(struct api_call *call, const char *id, const char *state
     once_result r = connect_outbox(console, &err);
     if (r == ONCE_OK && console_answer_begin(call, &json)) {
         once_json_open(&json, "messages", '[');
-        r = console->outbox->ops->query(console->outbox, id, states, topic, most, put_item, &shown, &err);
+        struct message_filter filter = { .states = states, .topic_prefix = topic, .most = most };
+        r = outbox_query(console->outbox, id, id == NULL ? &filter : NULL, put_item, &shown, &err);
         once_json_close(&json);
         once_json_bool(&json, "more", shown.looked == (size_t)most);
         console_answer_end(call, &json);
@@ -209,8 +212,7 @@ void console_outbox_action(struct api_call *call)
         pthread_mutex_lock(&console->outbox_lock);
         once_result r = connect_outbox(console, &err);
         if (r == ONCE_OK)
-            r = console->outbox->ops->resolve(console->outbox, id, actions[action], once_span_str(actor), reason, did,
-                                              &err);
+            r = outbox_resolve(console->outbox, id, actions[action], once_span_str(actor), reason, did, &err);
         forget_if_lost(console, r);
         pthread_mutex_unlock(&console->outbox_lock);
         if (r != ONCE_OK) {

@@ -2,7 +2,8 @@
 #include "daemon/observers/health.h"
 
 #include "core/err.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
+#include "engine/engine_stats.h"
 #include "os/notify.h"
 #include "os/os.h"
 #include "os/stderr_log.h"

@@ -10,7 +10,7 @@
 #include "daemon/observers/health.h"
 #include "daemon/reaper/reaper.h"
 #include "daemon/socket/admin_queries.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "engine/route_stats.h"
 #include "os/os.h"
 

@@ -2,7 +2,7 @@
 #include "daemon/observers/quota_count.h"
 
 #include "core/err.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/os.h"
 #include "os/stderr_log.h"
 #include "os/thread.h"
@@ -28,7 +28,7 @@ struct quota_count {
     bool stopping;
 
     /* the thread's own */
-    struct once_usage usage;
+    struct quota_scan scan;
     once_time worked_ms; /* on this walk */
     bool first;          /* it is the first */
 };
@@ -49,14 +49,14 @@ once_time quota_count_pause_ms(once_time walk_ms)
 static once_result step(struct quota_count *c, once_time *wait_ms, struct once_error *err)
 {
     once_time start = once_os_monotonic_ms();
-    once_result r = once_usage_step(c->once, &c->usage, err);
+    once_result r = once_usage_step(c->once, &c->scan, err);
     once_time took = once_os_monotonic_ms() - start;
     c->worked_ms += took;
-    *wait_ms = r != ONCE_OK    ? FAILED_MS
-               : c->usage.more ? quota_count_rest_ms(took, c->first)
-                               : quota_count_pause_ms(c->worked_ms);
-    if (r != ONCE_OK || !c->usage.more) {
-        c->usage = (struct once_usage){ .after = 0 };
+    *wait_ms = r != ONCE_OK   ? FAILED_MS
+               : c->scan.more ? quota_count_rest_ms(took, c->first)
+                              : quota_count_pause_ms(c->worked_ms);
+    if (r != ONCE_OK || !c->scan.more) {
+        c->scan = (struct quota_scan){ .after = 0 };
         c->worked_ms = 0;
         c->first = c->first && r != ONCE_OK;
     }

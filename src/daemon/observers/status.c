@@ -8,6 +8,7 @@
 #include "daemon/reaper/reaper.h"
 #include "daemon/socket/admin_queries.h"
 #include "engine/engine_stats.h"
+#include "messages/consume_loop.h"
 #include "messages/relay_counters.h"
 #include "os/os.h"
 #include "wire/wire.h"
@@ -56,11 +57,14 @@ static void add_jobs(struct numbers *n, const struct status *s)
         add(n, "outbox_lag_ms", atomic_load(&s->relay->lag_ms));
         add(n, "outbox_dead", atomic_load(&s->relay->dead));
     }
+    if (s->consume != NULL) {
+        add(n, "consume_done", (int64_t)atomic_load(&s->consume->done));
+        add(n, "consume_dead_letters", (int64_t)atomic_load(&s->consume->dead));
+    }
 }
 
-void status_answer(void *arg, size_t clients, struct once_buf *buf, uint32_t id)
+void status_answer(const struct status *s, size_t clients, struct once_buf *buf, uint32_t id)
 {
-    const struct status *s = arg;
     struct health_view view;
     health_read(s->health, &view);
     struct numbers n = { .count = 0 };

@@ -17,9 +17,9 @@ struct status {
     const struct escalate_counters *escalations;
     const struct completer_counters *completer;
     const struct relay_counters *relay;
+    const struct consume_counters *consume;
 };
 
-/* Of type server_options.status; `arg` is a struct status. */
-void status_answer(void *arg, size_t clients, struct once_buf *buf, uint32_t id);
+void status_answer(const struct status *status, size_t clients, struct once_buf *buf, uint32_t id);
 
 #endif

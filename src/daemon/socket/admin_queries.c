@@ -5,7 +5,7 @@
 #include "core/limits.h"
 #include "core/span.h"
 #include "daemon/reaper/reaper.h"
-#include "engine/handle.h"
+#include "engine/daemon_api.h"
 #include "os/os.h"
 #include "os/thread.h"
 

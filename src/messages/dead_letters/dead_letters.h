@@ -1,43 +1,44 @@
 /*
- * dead_letters.h - the dead letters of `once consume`, in whichever database the store is in.
+ * dead_letters.h - the table of dead letters of `once consume`, in the database of its store.
  *
- * A letter is a whole message: once it is here, its broker is told that it is dealt with. Its id is made of consumer,
- * message id and payload, so that giving up twice, after a crash in between, is giving up once. An operator says
- * `retry`, and whoever consumes for that consumer delivers it, and then settles it: removes it, or buries it again.
+ * A dead letter is a whole message: its broker gets an acknowledgement once the letter is here. Its id is derived from
+ * consumer, message id and payload, so that storing it again after a crash keeps one copy. After an operator's `retry`
+ * a consumer of that name delivers it, and then removes it, or stores it again.
  *
- * Callers: cli/consume.c, cli/inbox.c. One thread. After a failure the next call connects anew by itself.
+ * Callers: messages/consume_loop.c, cli/inbox.c. One thread. After a failure the next call connects again by itself.
  */
 #ifndef ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTERS_H
 #define ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTERS_H
 
-#include "messages/outbox/outbox.h"
 #include "messages/sources/source.h"
 
-/* What is known of a message that could not be delivered. */
 struct dead_letter {
     char id[ONCE_UUID_LEN + 1];
     once_span consumer, message_id;
-    const struct incoming *message;
+    const struct incoming *incoming;
     int32_t attempts;
     once_span reason;
-    bool again; /* it had been retried: one that is there is dead again; else it stays as it is */
+    bool again; /* it was being retried: a letter with this id becomes dead again; otherwise it is left unchanged */
 };
 
-typedef void dead_letters_due_fn(void *arg, const char *id, once_span message_id, const struct incoming *message);
+struct dead_letter_item {
+    struct message_item base; /* message.refusals: deliveries that failed */
+    once_span consumer, message_id, source;
+};
+
+typedef void dead_letters_due_fn(void *arg, once_span message_id, const struct incoming *incoming);
 
 struct dead_letters;
 
 struct dead_letters_ops {
     void (*close)(struct dead_letters *l);
     once_result (*put)(struct dead_letters *l, const struct dead_letter *dead_letter, struct once_error *err);
-    /* Those that an operator wants delivered. Their bytes are gone after the call. */
     once_result (*due)(struct dead_letters *l, once_span consumer, int32_t most, dead_letters_due_fn *each, void *arg,
                        struct once_error *err);
     once_result (*settle)(struct dead_letters *l, const char *id, struct once_error *err);
     once_result (*count)(struct dead_letters *l, once_span consumer, int64_t *count, struct once_error *err);
-    /* As an outbox has them (outbox.h); `consumer` may be empty. */
-    once_result (*query)(struct dead_letters *l, const char *id, const char *states, const char *topic_prefix,
-                         once_span consumer, int32_t most, outbox_item_fn *each, void *arg, struct once_error *err);
+    once_result (*query)(struct dead_letters *l, const char *id, const struct message_filter *filter,
+                         message_item_fn *each, void *arg, struct once_error *err);
     once_result (*resolve)(struct dead_letters *l, const char *id, const char *action, once_span actor,
                            once_span reason, char did[16], struct once_error *err);
 };
@@ -46,11 +47,27 @@ struct dead_letters {
     const struct dead_letters_ops *ops;
 };
 
-/* A URL as once_store_url() makes it. ONCE_INVALID where the store has no table for them: a daemon's. */
+/* For a URL as once_store_url() makes it. ONCE_INVALID: the store has no such table, being a daemon's, or Redis. */
+once_result dead_letters_check(const char *url, struct once_error *err);
 once_result dead_letters_open(const char *url, struct dead_letters **out, struct once_error *err);
-void dead_letters_close(struct dead_letters *l);
-/* The id of a letter. */
+void dead_letters_close(struct dead_letters *l); /* NULL is fine */
 void dead_letter_id(once_span consumer, once_span message_id, once_span payload, char out[ONCE_UUID_LEN + 1]);
+
+/* The functions below check their arguments and the implementation's answer; nothing else calls l->ops. */
+
+/* The letter is durable after ONCE_OK. */
+once_result dead_letters_put(struct dead_letters *l, const struct dead_letter *dead_letter, struct once_error *err);
+/* The letters that an operator wants delivered. Their bytes last until `each` returns. */
+once_result dead_letters_due(struct dead_letters *l, once_span consumer, int32_t most, dead_letters_due_fn *each,
+                             void *arg, struct once_error *err);
+/* It was delivered: removes it. */
+once_result dead_letters_settle(struct dead_letters *l, const char *id, struct once_error *err);
+once_result dead_letters_count(struct dead_letters *l, once_span consumer, int64_t *count, struct once_error *err);
+/* As outbox_query() and outbox_resolve(); each item is a dead_letter_item. */
+once_result dead_letters_query(struct dead_letters *l, const char *id, const struct message_filter *filter,
+                               message_item_fn *each, void *arg, struct once_error *err);
+once_result dead_letters_resolve(struct dead_letters *l, const char *id, const char *action, once_span actor,
+                                 once_span reason, char did[16], struct once_error *err);
 
 once_result dead_letters_pg_create(const char *url, struct dead_letters **out, struct once_error *err);
 once_result dead_letters_sqlite_create(const char *path, struct dead_letters **out, struct once_error *err);

@@ -1,13 +1,13 @@
 /*
  * dead_letters_pg.c - dead letters in PostgreSQL: calls the functions of 80_inbox.sql, each a transaction.
  *
- * A statement that was not answered may have taken effect; all of them may be repeated.
+ * A statement whose answer was lost may have taken effect. Every call may be repeated.
  */
 #include "messages/dead_letters/dead_letters.h"
 
 #include "core/err.h"
 #include "core/span.h"
-#include "messages/outbox/items_pg.h"
+#include "messages/items_pg.h"
 #include "store/postgres/conn.h"
 
 #include <stdio.h>
@@ -18,28 +18,23 @@ struct dead_letters_pg {
     struct pg_conn conn;
 };
 
-static struct dead_letters_pg *pg_of(struct dead_letters *l)
-{
-    return (struct dead_letters_pg *)l;
-}
-
 static void pg_dead_letters_close(struct dead_letters *l)
 {
-    struct dead_letters_pg *pg = pg_of(l);
+    struct dead_letters_pg *pg = (struct dead_letters_pg *)l;
     pg_conn_close(&pg->conn);
     free(pg->conn.url);
     free(pg);
 }
 
-/* Connects where there is no connection; one that failed is closed. Releases the parameters. */
-static once_result ask(struct dead_letters_pg *pg, const char *sql, struct pg_params *p, PGresult **out,
-                       struct once_error *err)
+/* Runs one statement; connects first if necessary, and closes a connection that failed. Releases the parameters. */
+static once_result ask(void *table, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
+    struct dead_letters_pg *pg = table;
     once_result r = pg->conn.conn == NULL ? pg_conn_open(&pg->conn, err) : ONCE_OK;
     if (r == ONCE_OK) {
         pg->conn.warned = false;
         r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
-        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FAULTS E6) */
+        if (r == ONCE_OK && pg->conn.warned) { /* a failover may lose the commit (FACT-6) */
             r = pg_conn_barrier(&pg->conn, err);
             if (r != ONCE_OK && out != NULL) {
                 PQclear(*out);
@@ -56,13 +51,14 @@ static once_result ask(struct dead_letters_pg *pg, const char *sql, struct pg_pa
 static once_result pg_dead_letters_put(struct dead_letters *l, const struct dead_letter *dead_letter,
                                        struct once_error *err)
 {
-    const struct incoming *m = dead_letter->message;
+    const struct incoming *in = dead_letter->incoming;
+    const struct message *m = &in->message;
     struct pg_params p;
     pg_params_init(&p);
     pg_add_bytes(&p, PG_TEXT, once_span_str(dead_letter->id));
     pg_add_bytes(&p, PG_TEXT, dead_letter->consumer);
     pg_add_bytes(&p, PG_BYTEA, dead_letter->message_id);
-    pg_add_bytes(&p, PG_BYTEA, once_span_str(m->position));
+    pg_add_bytes(&p, PG_BYTEA, once_span_str(in->position));
     pg_add_bytes(&p, PG_BYTEA, m->topic);
     pg_add_bytes(&p, PG_BYTEA, m->key);
     pg_add_bytes(&p, PG_BYTEA, m->content_type);
@@ -71,8 +67,8 @@ static once_result pg_dead_letters_put(struct dead_letters *l, const struct dead
     pg_add_int(&p, PG_INT4, dead_letter->attempts);
     pg_add_bytes(&p, PG_BYTEA, dead_letter->reason);
     pg_add_int(&p, PG_INT4, dead_letter->again);
-    return ask(pg_of(l), "SELECT once.inbox_put_dead($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12 <> 0)", &p,
-               NULL, err);
+    return ask(l, "SELECT once.inbox_put_dead($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12 <> 0)", &p, NULL,
+               err);
 }
 
 static once_result pg_dead_letters_due(struct dead_letters *l, once_span consumer, int32_t most,
@@ -83,17 +79,18 @@ static once_result pg_dead_letters_due(struct dead_letters *l, once_span consume
     pg_params_init(&p);
     pg_add_bytes(&p, PG_TEXT, consumer);
     pg_add_int(&p, PG_INT4, most);
-    once_result result = ask(pg_of(l), "SELECT * FROM once.inbox_due($1, $2)", &p, &r, err);
+    once_result result = ask(l, "SELECT * FROM once.inbox_due($1, $2)", &p, &r, err);
     for (int i = 0; result == ONCE_OK && i < PQntuples(r); i++) {
-        struct incoming m = { .topic = pg_bytes(r, i, 3),
-                              .key = pg_bytes(r, i, 4),
-                              .content_type = pg_bytes(r, i, 5),
-                              .headers = pg_bytes(r, i, 6),
-                              .payload = pg_bytes(r, i, 7) };
-        m.has_key = m.key.len > 0;
-        pg_uuid(r, i, 0, m.dead_letter);
-        snprintf(m.position, sizeof m.position, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, i, 2)));
-        each(arg, m.dead_letter, pg_bytes(r, i, 1), &m);
+        struct incoming in = { .is_dead_letter = true,
+                               .message = { .topic = pg_bytes(r, i, 3),
+                                            .key = pg_bytes(r, i, 4),
+                                            .content_type = pg_bytes(r, i, 5),
+                                            .headers = pg_bytes(r, i, 6),
+                                            .payload = pg_bytes(r, i, 7) } };
+        in.message.has_key = in.message.key.len > 0;
+        pg_uuid(r, i, 0, in.message.id);
+        snprintf(in.position, sizeof in.position, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, i, 2)));
+        each(arg, pg_bytes(r, i, 1), &in);
     }
     PQclear(r);
     return result;
@@ -104,7 +101,7 @@ static once_result pg_dead_letters_settle(struct dead_letters *l, const char *id
     struct pg_params p;
     pg_params_init(&p);
     pg_add_bytes(&p, PG_TEXT, once_span_str(id));
-    return ask(pg_of(l), "SELECT once.inbox_settle($1::uuid)", &p, NULL, err);
+    return ask(l, "SELECT once.inbox_settle($1::uuid)", &p, NULL, err);
 }
 
 static once_result pg_dead_letters_count(struct dead_letters *l, once_span consumer, int64_t *count,
@@ -114,67 +111,45 @@ static once_result pg_dead_letters_count(struct dead_letters *l, once_span consu
     PGresult *r = NULL;
     pg_params_init(&p);
     pg_add_bytes(&p, PG_TEXT, consumer);
-    once_result result = ask(pg_of(l), "SELECT once.inbox_count($1)", &p, &r, err);
+    once_result result = ask(l, "SELECT once.inbox_count($1)", &p, &r, err);
     if (result == ONCE_OK)
         *count = pg_int(r, 0, 0);
     PQclear(r);
     return result;
 }
 
-static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
+static void read_item(const PGresult *r, int row, message_item_fn *each, void *arg)
 {
-    char id[ONCE_UUID_LEN + 1], state[16];
-    pg_uuid(r, row, 1, id);
-    snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, row, 0)));
-    struct outbox_item item = {
-        .state = state,
-        .id = id,
-        .consumer = pg_bytes(r, row, 2),
-        .message_id = pg_bytes(r, row, 3),
-        .source = pg_bytes(r, row, 4),
-        .topic = pg_bytes(r, row, 5),
-        .key = pg_bytes(r, row, 6),
-        .has_key = pg_bytes(r, row, 6).len > 0,
-        .content_type = pg_bytes(r, row, 7),
-        .headers = pg_bytes(r, row, 8),
-        .payload = pg_bytes(r, row, 9),
-        .at = pg_int(r, row, 10),
-        .refusals = pg_int(r, row, 11),
-        .reason = pg_bytes(r, row, 12),
-    };
-    each(arg, &item);
+    struct dead_letter_item item = { .consumer = pg_bytes(r, row, 2),
+                                     .message_id = pg_bytes(r, row, 3),
+                                     .source = pg_bytes(r, row, 4) };
+    items_pg_read(r, row, 5, &item.base);
+    item.base.message.has_key = item.base.message.key.len > 0;
+    item.base.at = pg_int(r, row, 10);
+    item.base.message.refusals = (int32_t)pg_int(r, row, 11);
+    item.base.reason = pg_bytes(r, row, 12);
+    each(arg, &item.base);
 }
 
-static once_result pg_dead_letters_query(struct dead_letters *l, const char *id, const char *states,
-                                         const char *topic_prefix, once_span consumer, int32_t most,
-                                         outbox_item_fn *each, void *arg, struct once_error *err)
+static const struct items_pg items = {
+    .ask = ask,
+    .show = "SELECT * FROM once.inbox_show($1::uuid)",
+    .list = "SELECT * FROM once.inbox_list($1, $2, $3, $4)",
+    .has_consumers = true,
+    .resolve = "SELECT once.inbox_resolve($1::uuid, $2, $3, $4)",
+    .read = read_item,
+};
+
+static once_result pg_dead_letters_query(struct dead_letters *l, const char *id, const struct message_filter *filter,
+                                         message_item_fn *each, void *arg, struct once_error *err)
 {
-    struct pg_params p;
-    PGresult *r = NULL;
-    pg_params_init(&p);
-    items_pg_add_query(&p, id, states, topic_prefix, &consumer, most);
-    once_result result =
-        ask(pg_of(l),
-            id != NULL ? "SELECT * FROM once.inbox_show($1::uuid)" : "SELECT * FROM once.inbox_list($1, $2, $3, $4)",
-            &p, &r, err);
-    for (int i = 0; result == ONCE_OK && i < PQntuples(r); i++)
-        show_item(r, i, each, arg);
-    PQclear(r);
-    return result;
+    return items_pg_query(&items, l, id, filter, each, arg, err);
 }
 
 static once_result pg_dead_letters_resolve(struct dead_letters *l, const char *id, const char *action, once_span actor,
                                            once_span reason, char did[16], struct once_error *err)
 {
-    struct pg_params p;
-    PGresult *r = NULL;
-    pg_params_init(&p);
-    items_pg_add_action(&p, id, action, actor, reason);
-    once_result result = ask(pg_of(l), "SELECT once.inbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
-    if (result == ONCE_OK)
-        snprintf(did, 16, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, 0, 0)));
-    PQclear(r);
-    return result;
+    return items_pg_resolve(&items, l, id, action, actor, reason, did, err);
 }
 
 static const struct dead_letters_ops pg_ops = {

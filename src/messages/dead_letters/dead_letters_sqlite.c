@@ -1,16 +1,15 @@
 /*
- * dead_letters_sqlite.c - dead letters in an SQLite store, beside whoever else uses it.
+ * dead_letters_sqlite.c - dead letters in an SQLite store, which other processes use at the same time.
  *
- * Writes are steps under the store's lock, as those of the store itself in shared mode (sqlite/file.h): one writer at a
- * time, which first makes durable what one that died may have left (K10). Checkpoints stay with the store. Each call
- * is one transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be
- * repeated.
+ * Writes are steps under the store's lock, as those of a store in shared mode (sqlite/file.h): one writer at a time,
+ * which first makes the commits of a crashed writer durable (K10). Checkpoints stay with the store. Each call is one
+ * transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be repeated.
  */
 #include "messages/dead_letters/dead_letters.h"
 
 #include "core/err.h"
 #include "core/span.h"
-#include "messages/outbox/items_sqlite.h"
+#include "messages/items_sqlite.h"
 #include "os/os.h"
 #include "store/sqlite/file.h"
 #include "store/sqlite/schema.h"
@@ -18,7 +17,6 @@
 #include <stdlib.h>
 
 enum { LOCK_WAIT_MS = 10000 };
-static const char change[] = "change a dead letter"; /* what may fail */
 
 struct dead_letters_sqlite {
     struct dead_letters base;
@@ -45,7 +43,7 @@ static once_result connect(struct dead_letters_sqlite *s, struct once_error *err
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no store in '%s', or an older one", s->files.path);
+        r = once_fail(err, ONCE_INVALID, "'%s' has no store, or one of an older version", s->files.path);
     if (r == ONCE_OK)
         r = sqlite_schema_attach(&s->db, false, err);
     if (r != ONCE_OK)
@@ -77,7 +75,7 @@ static once_result begin(struct dead_letters_sqlite *s, struct once_error *err)
         return r;
     }
     r = sqlite_exec(s->db.handle, "BEGIN IMMEDIATE", "begin a transaction", err);
-    if (r == ONCE_OK && s->db.boot == 0) /* the first since the machine was started */
+    if (r == ONCE_OK && s->db.boot == 0) /* the first step since the machine was booted */
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r != ONCE_OK) {
         sqlite_db_close(&s->db);
@@ -107,7 +105,8 @@ static once_result sqlite_dead_letters_put(struct dead_letters *l, const struct 
                                            struct once_error *err)
 {
     struct dead_letters_sqlite *s = sqlite_of(l);
-    const struct incoming *m = dead_letter->message;
+    const struct incoming *in = dead_letter->incoming;
+    const struct message *m = &in->message;
     once_result r = begin(s, err);
     if (r != ONCE_OK)
         return r;
@@ -115,7 +114,7 @@ static once_result sqlite_dead_letters_put(struct dead_letters *l, const struct 
     sqlite_bind_text(&q, dead_letter->id);
     sqlite_bind_blob(&q, dead_letter->consumer);
     sqlite_bind_blob(&q, dead_letter->message_id);
-    sqlite_bind_blob(&q, once_span_str(m->position));
+    sqlite_bind_blob(&q, once_span_str(in->position));
     sqlite_bind_blob(&q, m->topic);
     sqlite_bind_blob(&q, m->key);
     sqlite_bind_blob(&q, m->content_type);
@@ -125,7 +124,7 @@ static once_result sqlite_dead_letters_put(struct dead_letters *l, const struct 
     sqlite_bind_int(&q, dead_letter->attempts);
     sqlite_bind_blob(&q, dead_letter->reason);
     sqlite_bind_int(&q, dead_letter->again);
-    return end(s, sqlite_run(&q, "keep a dead letter", err), err);
+    return end(s, sqlite_run(&q, "store a dead letter", err), err);
 }
 
 static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span consumer, int32_t most,
@@ -139,17 +138,18 @@ static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span con
     sqlite_bind_blob(&q, consumer);
     sqlite_bind_int(&q, most);
     while (sqlite_step(&q)) {
-        struct incoming m = { .topic = sqlite_column_span(&q, 3),
-                              .key = sqlite_column_span(&q, 4),
-                              .content_type = sqlite_column_span(&q, 5),
-                              .headers = sqlite_column_span(&q, 6),
-                              .payload = sqlite_column_span(&q, 7) };
-        m.has_key = m.key.len > 0;
-        snprintf(m.dead_letter, sizeof m.dead_letter, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 0)));
-        snprintf(m.position, sizeof m.position, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 2)));
-        each(arg, m.dead_letter, sqlite_column_span(&q, 1), &m);
+        struct incoming in = { .is_dead_letter = true,
+                               .message = { .topic = sqlite_column_span(&q, 3),
+                                            .key = sqlite_column_span(&q, 4),
+                                            .content_type = sqlite_column_span(&q, 5),
+                                            .headers = sqlite_column_span(&q, 6),
+                                            .payload = sqlite_column_span(&q, 7) } };
+        in.message.has_key = in.message.key.len > 0;
+        snprintf(in.message.id, sizeof in.message.id, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 0)));
+        snprintf(in.position, sizeof in.position, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 2)));
+        each(arg, sqlite_column_span(&q, 1), &in);
     }
-    return sqlite_end(&q, "look for dead letters", err);
+    return sqlite_end(&q, "query dead letters", err);
 }
 
 static once_result sqlite_dead_letters_settle(struct dead_letters *l, const char *id, struct once_error *err)
@@ -157,7 +157,7 @@ static once_result sqlite_dead_letters_settle(struct dead_letters *l, const char
     struct dead_letters_sqlite *s = sqlite_of(l);
     bool changed;
     once_result r = begin(s, err);
-    return r == ONCE_OK ? end(s, items_sqlite_change(&s->db, SQL_inbox_settle, id, change, &changed, err), err) : r;
+    return r == ONCE_OK ? end(s, items_sqlite_change(&s->db, SQL_inbox_settle, id, &changed, err), err) : r;
 }
 
 static once_result sqlite_dead_letters_count(struct dead_letters *l, once_span consumer, int64_t *count,
@@ -173,49 +173,26 @@ static once_result sqlite_dead_letters_count(struct dead_letters *l, once_span c
     return sqlite_end(&q, "count dead letters", err);
 }
 
-static void show_item(struct sqlite_query *q, outbox_item_fn *each, void *arg)
+static void read_item(struct sqlite_query *q, message_item_fn *each, void *arg)
 {
-    char state[16], id[ONCE_UUID_LEN + 1];
-    snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 0)));
-    snprintf(id, sizeof id, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 1)));
-    struct outbox_item item = {
-        .state = state,
-        .id = id,
-        .consumer = sqlite_column_span(q, 2),
-        .message_id = sqlite_column_span(q, 3),
-        .source = sqlite_column_span(q, 4),
-        .topic = sqlite_column_span(q, 5),
-        .key = sqlite_column_span(q, 6),
-        .content_type = sqlite_column_span(q, 7),
-        .headers = sqlite_column_span(q, 8),
-        .payload = sqlite_column_span(q, 9),
-        .at = sqlite_column_int(q, 10),
-        .refusals = sqlite_column_int(q, 11),
-        .reason = sqlite_column_span(q, 12),
-    };
-    item.has_key = item.key.len > 0;
-    each(arg, &item);
+    struct dead_letter_item item = { .consumer = sqlite_column_span(q, 2),
+                                     .message_id = sqlite_column_span(q, 3),
+                                     .source = sqlite_column_span(q, 4) };
+    items_sqlite_read(q, 5, &item.base);
+    item.base.message.has_key = item.base.message.key.len > 0;
+    item.base.at = sqlite_column_int(q, 10);
+    item.base.message.refusals = (int32_t)sqlite_column_int(q, 11);
+    item.base.reason = sqlite_column_span(q, 12);
+    each(arg, &item.base);
 }
 
-static once_result sqlite_dead_letters_query(struct dead_letters *l, const char *id, const char *states,
-                                             const char *topic_prefix, once_span consumer, int32_t most,
-                                             outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result sqlite_dead_letters_query(struct dead_letters *l, const char *id,
+                                             const struct message_filter *filter, message_item_fn *each, void *arg,
+                                             struct once_error *err)
 {
     struct dead_letters_sqlite *s = sqlite_of(l);
-    char listed[ITEMS_STATES_LEN];
     once_result r = connect(s, err);
-    if (r != ONCE_OK)
-        return r;
-    items_sqlite_states(states, listed);
-    struct sqlite_query q = sqlite_query(&s->db, SQL_inbox_look);
-    sqlite_bind_text(&q, id != NULL ? id : "");
-    sqlite_bind_text(&q, listed);
-    sqlite_bind_blob(&q, once_span_str(topic_prefix != NULL ? topic_prefix : ""));
-    sqlite_bind_blob(&q, consumer);
-    sqlite_bind_int(&q, most);
-    while (sqlite_step(&q))
-        show_item(&q, each, arg);
-    return sqlite_end(&q, "look at dead letters", err);
+    return r == ONCE_OK ? items_sqlite_query(&s->db, SQL_inbox_look, id, filter, read_item, each, arg, err) : r;
 }
 
 static once_result sqlite_dead_letters_resolve(struct dead_letters *l, const char *id, const char *action,
@@ -227,7 +204,7 @@ static once_result sqlite_dead_letters_resolve(struct dead_letters *l, const cha
     once_result r = begin(s, err);
     if (r != ONCE_OK)
         return r;
-    r = items_sqlite_change(&s->db, retry ? SQL_inbox_retry : SQL_inbox_settle, id, change, &changed, err);
+    r = items_sqlite_change(&s->db, retry ? SQL_inbox_retry : SQL_inbox_settle, id, &changed, err);
     if (r == ONCE_OK && changed)
         r = items_sqlite_audit(&s->db, "dead letter", id, done, actor, reason, err);
     snprintf(did, 16, "%s", changed ? done : "absent");

@@ -1,10 +1,10 @@
 /*
  * outbox_pg.c - the outbox in PostgreSQL: calls the functions of 75_relay.sql.
  *
- * A statement that was not answered may have taken effect; whoever calls again after that is
- * right: a lease that was taken and not heard of ends by itself, settling twice is settling once.
+ * A statement whose answer was lost may have taken effect. Every call may be repeated: a lease that was taken without
+ * the relay's knowledge runs out, and settling twice has the effect of settling once.
  */
-#include "messages/outbox/items_pg.h"
+#include "messages/items_pg.h"
 #include "messages/outbox/outbox.h"
 
 #include "core/err.h"
@@ -21,7 +21,7 @@ struct outbox_pg {
     struct outbox base;
     struct pg_conn conn;
     uint8_t relay[16];
-    bool set_idle; /* what we told the database */
+    bool idle; /* what this relay last told the database */
 };
 
 static struct outbox_pg *pg_of(struct outbox *o)
@@ -33,8 +33,8 @@ static once_result pg_outbox_connect(struct outbox *o, struct once_error *err)
 {
     struct outbox_pg *pg = pg_of(o);
     once_result r = pg_conn_open(&pg->conn, err);
-    pg->set_idle = false;
-    if (r == ONCE_OK && pg->conn.direct) /* through a pooler there is only polling */
+    pg->idle = false;
+    if (r == ONCE_OK && pg->conn.direct) /* through a pooler notifications do not arrive: the relay polls */
         r = pg_conn_exec(&pg->conn, "LISTEN once_outbox", NULL, err);
     return r;
 }
@@ -47,25 +47,26 @@ static void pg_outbox_close(struct outbox *o)
     free(pg);
 }
 
-/* One question; a connection that failed is closed, and made again by connect(). */
-static once_result ask(struct outbox_pg *pg, const char *sql, struct pg_params *p, PGresult **out,
-                       struct once_error *err)
+/* Runs one statement. Closes a connection that failed; connect() opens it again. Releases the parameters. */
+static once_result ask(void *table, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
-    if (pg->conn.conn == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "not connected");
-    once_result r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
+    struct outbox_pg *pg = table;
+    once_result r = pg->conn.conn != NULL ? pg_conn_ask(&pg->conn, NULL, sql, p, out, err)
+                                          : once_fail(err, ONCE_UNAVAILABLE, "not connected");
     if (r != ONCE_OK)
         pg_conn_close(&pg->conn);
+    pg_params_release(p);
     return r;
 }
 
 /* ------------------------------------------------------------------ a batch */
 
-static void read_message(PGresult *r, int row, struct outbox_message *m)
+static void read_message(PGresult *r, int row, struct outbox_message *out)
 {
-    m->lane = (int32_t)pg_int(r, row, 0);
-    m->fence = pg_int(r, row, 1);
-    m->seq = pg_int(r, row, 2);
+    struct message *m = &out->message;
+    out->lane = (int32_t)pg_int(r, row, 0);
+    out->fence = pg_int(r, row, 1);
+    out->seq = pg_int(r, row, 2);
     pg_uuid(r, row, 3, m->id);
     m->topic = pg_bytes(r, row, 4);
     m->has_key = !PQgetisnull(r, row, 5);
@@ -73,11 +74,11 @@ static void read_message(PGresult *r, int row, struct outbox_message *m)
     m->content_type = pg_bytes(r, row, 6);
     m->headers = pg_bytes(r, row, 7);
     m->payload = pg_bytes(r, row, 8);
-    m->created_at = pg_int(r, row, 9);
+    out->created_at = pg_int(r, row, 9);
     m->refusals = (int32_t)pg_int(r, row, 10);
-    m->delays = (int32_t)pg_int(r, row, 11);
+    out->delays = (int32_t)pg_int(r, row, 11);
     m->crashes = (int32_t)pg_int(r, row, 12);
-    m->suspect = pg_int(r, row, 13) != 0;
+    out->suspect = pg_int(r, row, 13) != 0;
     m->age_ms = pg_int(r, row, 14);
 }
 
@@ -87,7 +88,6 @@ static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t mo
     struct outbox_pg *pg = pg_of(o);
     struct pg_params p;
     PGresult *result = NULL;
-    *batch = (struct outbox_batch){ 0 };
     pg_params_init(&p);
     pg_add_bytes(&p, PG_UUID, once_span_of(pg->relay, 16));
     pg_add_int(&p, PG_INT8, lease_ms);
@@ -95,10 +95,9 @@ static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t mo
     pg_add_int(&p, PG_INT4, alone);
     pg->conn.warned = false;
     once_result r = ask(pg, "SELECT * FROM once.outbox_take($1, $2, $3, $4 <> 0)", &p, &result, err);
-    pg_params_release(&p);
     if (r != ONCE_OK)
         return r;
-    if (pg->conn.warned) { /* what we were shown may be forgotten by a failover (FAULTS E6) */
+    if (pg->conn.warned) { /* the messages may be lost by a failover (FACT-6) */
         PQclear(result);
         pg_conn_close(&pg->conn);
         return once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");
@@ -133,7 +132,7 @@ static size_t count_of(const struct outbox_batch *batch, bool confirmed)
     return n;
 }
 
-/* Messages come sorted by lane: the first of each. */
+/* True for the first message of each lane: messages come sorted by lane. */
 static bool begins_lane(const struct outbox_batch *batch, size_t i)
 {
     return i == 0 || batch->messages[i].lane != batch->messages[i - 1].lane;
@@ -198,7 +197,7 @@ static once_result in_transaction(struct outbox_pg *pg, struct pg_params *p, str
     if (r == ONCE_OK)
         r = pg_conn_exec(&pg->conn, "COMMIT", NULL, err);
     if (r != ONCE_OK)
-        pg_conn_close(&pg->conn); /* whatever is open goes with it */
+        pg_conn_close(&pg->conn); /* which also rolls the transaction back */
     return r;
 }
 
@@ -221,9 +220,7 @@ static once_result simple(struct outbox *o, const char *sql, struct once_error *
 {
     struct pg_params none;
     pg_params_init(&none);
-    once_result r = ask(pg_of(o), sql, &none, NULL, err);
-    pg_params_release(&none);
-    return r;
+    return ask(o, sql, &none, NULL, err);
 }
 
 static once_result pg_outbox_retry_now(struct outbox *o, struct once_error *err)
@@ -236,14 +233,14 @@ static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
     return simple(o, "SELECT once.outbox_upkeep()", err);
 }
 
-/* Told again at every sleep, for another relay may have said that it is up. */
-static once_result pg_outbox_set_idle(struct outbox *o, bool set_idle, struct once_error *err)
+/* Sent again before every wait: another relay may have declared itself busy meanwhile. */
+static once_result pg_outbox_set_idle(struct outbox *o, bool idle, struct once_error *err)
 {
     struct outbox_pg *pg = pg_of(o);
-    if (!set_idle && !pg->set_idle)
+    if (!idle && !pg->idle)
         return ONCE_OK;
-    pg->set_idle = set_idle;
-    return simple(o, set_idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
+    pg->idle = idle;
+    return simple(o, idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
 }
 
 static void pg_outbox_wait(struct outbox *o, int fd, int ms)
@@ -255,7 +252,7 @@ static void pg_outbox_wait(struct outbox *o, int fd, int ms)
     if (up) {
         PGnotify *n = PQnotifies(pg->conn.conn);
         if (n != NULL)
-            ms = 0; /* it came with the last answer */
+            ms = 0; /* the notification came with the last answer */
         PQfreemem(n);
     }
     poll(p, 2, ms);
@@ -273,8 +270,7 @@ static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *coun
     struct pg_params none;
     PGresult *r = NULL;
     pg_params_init(&none);
-    once_result result = ask(pg_of(o), "SELECT * FROM once.outbox_counts()", &none, &r, err);
-    pg_params_release(&none);
+    once_result result = ask(o, "SELECT * FROM once.outbox_counts()", &none, &r, err);
     if (result == ONCE_OK)
         *counts = (struct outbox_counts){ pg_int(r, 0, 0), pg_int(r, 0, 1), pg_int(r, 0, 2),
                                           pg_int(r, 0, 3), pg_int(r, 0, 4), pg_int(r, 0, 5) };
@@ -284,62 +280,35 @@ static once_result pg_outbox_counts(struct outbox *o, struct outbox_counts *coun
 
 /* ------------------------------------------------------------------ for operators */
 
-static void show_item(PGresult *r, int row, outbox_item_fn *each, void *arg)
+static void read_item(const PGresult *r, int row, message_item_fn *each, void *arg)
 {
-    char id[ONCE_UUID_LEN + 1];
-    pg_uuid(r, row, 1, id);
-    char state[16];
-    snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, row, 0)));
-    struct outbox_item item = {
-        .state = state,
-        .id = id,
-        .topic = pg_bytes(r, row, 3),
-        .has_key = !PQgetisnull(r, row, 4),
-        .key = pg_bytes(r, row, 4),
-        .content_type = pg_bytes(r, row, 5),
-        .headers = pg_bytes(r, row, 6),
-        .payload = pg_bytes(r, row, 7),
-        .created_at = pg_int(r, row, 8),
-        .at = pg_int(r, row, 9),
-        .refusals = pg_int(r, row, 10),
-        .delays = pg_int(r, row, 11),
-        .crashes = pg_int(r, row, 12),
-        .reason = pg_bytes(r, row, 13),
-    };
-    each(arg, &item);
+    struct outbox_item item = { .created_at = pg_int(r, row, 8), .delays = pg_int(r, row, 11) };
+    items_pg_read(r, row, 3, &item.base);
+    item.base.at = pg_int(r, row, 9);
+    item.base.message.refusals = (int32_t)pg_int(r, row, 10);
+    item.base.message.crashes = (int32_t)pg_int(r, row, 12);
+    item.base.reason = pg_bytes(r, row, 13);
+    each(arg, &item.base);
 }
 
-static once_result pg_outbox_query(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
-                                   int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static const struct items_pg items = {
+    .ask = ask,
+    .show = "SELECT * FROM once.outbox_show($1::uuid)",
+    .list = "SELECT * FROM once.outbox_list($1, $2, $3)",
+    .resolve = "SELECT once.outbox_resolve($1::uuid, $2, $3, $4)",
+    .read = read_item,
+};
+
+static once_result pg_outbox_query(struct outbox *o, const char *id, const struct message_filter *filter,
+                                   message_item_fn *each, void *arg, struct once_error *err)
 {
-    struct pg_params p;
-    PGresult *r = NULL;
-    pg_params_init(&p);
-    items_pg_add_query(&p, id, states, topic_prefix, NULL, most);
-    once_result result =
-        ask(pg_of(o),
-            id != NULL ? "SELECT * FROM once.outbox_show($1::uuid)" : "SELECT * FROM once.outbox_list($1, $2, $3)", &p,
-            &r, err);
-    pg_params_release(&p);
-    for (int i = 0; result == ONCE_OK && i < PQntuples(r); i++)
-        show_item(r, i, each, arg);
-    PQclear(r);
-    return result;
+    return items_pg_query(&items, o, id, filter, each, arg, err);
 }
 
 static once_result pg_outbox_resolve(struct outbox *o, const char *id, const char *action, once_span actor,
                                      once_span reason, char did[16], struct once_error *err)
 {
-    struct pg_params p;
-    PGresult *r = NULL;
-    pg_params_init(&p);
-    items_pg_add_action(&p, id, action, actor, reason);
-    once_result result = ask(pg_of(o), "SELECT once.outbox_resolve($1::uuid, $2, $3, $4)", &p, &r, err);
-    pg_params_release(&p);
-    if (result == ONCE_OK)
-        snprintf(did, 16, "%.*s", ONCE_SPAN_ARGS(pg_bytes(r, 0, 0)));
-    PQclear(r);
-    return result;
+    return items_pg_resolve(&items, o, id, action, actor, reason, did, err);
 }
 
 static const struct outbox_ops pg_ops = {

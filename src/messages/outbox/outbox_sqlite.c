@@ -1,11 +1,11 @@
 /*
  * outbox_sqlite.c - the outbox in a service's own SQLite database.
  *
- * One relay at a time holds the lease; messages and their counts are in one table (0001_initial.sql). Every call is
- * one transaction. Deleted rows leave free pages that the next messages use: nothing grows but a backlog.
- * The connection never checkpoints: that stays with the service's own (its journal is its business).
+ * One relay at a time holds the lease; messages and their counters are in one table (0001_initial.sql). Every call is
+ * one transaction. New messages reuse the free pages of deleted rows, so that only a backlog makes the file grow.
+ * The connection never checkpoints: the service's own connections do that.
  */
-#include "messages/outbox/items_sqlite.h"
+#include "messages/items_sqlite.h"
 #include "messages/outbox/outbox.h"
 
 #include "core/err.h"
@@ -44,7 +44,8 @@ static once_result sqlite_outbox_connect(struct outbox *o, struct once_error *er
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no outbox in it, or an older one: once_sqlite_bind() makes it");
+        r = once_fail(err, ONCE_INVALID,
+                      "the database has no outbox, or one of an older version; once_sqlite_bind() creates it");
     return r == ONCE_OK ? sqlite_schema_attach(&s->db, true, err) : r;
 }
 
@@ -86,7 +87,7 @@ static uint8_t *copy(once_span *span)
 static void sqlite_outbox_batch_release(struct outbox_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        struct outbox_message *m = &batch->messages[i];
+        const struct message *m = &batch->messages[i].message;
         once_span all[] = { m->topic, m->key, m->content_type, m->headers, m->payload };
         for (size_t j = 0; j < sizeof all / sizeof *all; j++)
             free((void *)(uintptr_t)all[j].ptr);
@@ -95,9 +96,10 @@ static void sqlite_outbox_batch_release(struct outbox_batch *batch)
     *batch = (struct outbox_batch){ 0 };
 }
 
-static bool read_message(struct sqlite_query *q, once_time now, struct outbox_message *m)
+static bool read_message(struct sqlite_query *q, once_time now, struct outbox_message *out)
 {
-    m->seq = sqlite_column_int(q, 0);
+    struct message *m = &out->message;
+    out->seq = sqlite_column_int(q, 0);
     snprintf(m->id, sizeof m->id, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 1)));
     m->topic = sqlite_column_span(q, 2);
     m->has_key = !sqlite_column_is_null(q, 3);
@@ -105,12 +107,12 @@ static bool read_message(struct sqlite_query *q, once_time now, struct outbox_me
     m->content_type = sqlite_column_span(q, 4);
     m->headers = sqlite_column_span(q, 5);
     m->payload = sqlite_column_span(q, 6);
-    m->created_at = sqlite_column_int(q, 7);
-    m->age_ms = now - m->created_at;
+    out->created_at = sqlite_column_int(q, 7);
+    m->age_ms = now - out->created_at;
     m->refusals = (int32_t)sqlite_column_int(q, 8);
-    m->delays = (int32_t)sqlite_column_int(q, 9);
+    out->delays = (int32_t)sqlite_column_int(q, 9);
     m->crashes = (int32_t)sqlite_column_int(q, 10);
-    m->suspect = sqlite_column_int(q, 11) != 0;
+    out->suspect = sqlite_column_int(q, 11) != 0;
     once_span *all[] = { &m->topic, &m->key, &m->content_type, &m->headers, &m->payload };
     bool ok = true;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -128,13 +130,13 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
     sqlite_bind_int(&q, most);
     while (memory && bytes < OUTBOX_BATCH_BYTES && batch->count < (size_t)most && sqlite_step(&q)) {
         memory = read_message(&q, now, &batch->messages[batch->count++]);
-        bytes += batch->messages[batch->count - 1].payload.len;
+        bytes += batch->messages[batch->count - 1].message.payload.len;
     }
     once_result r = sqlite_end(&q, "read messages", err);
     return r == ONCE_OK && !memory ? once_fail(err, ONCE_NO_MEMORY, "no memory for a batch") : r;
 }
 
-/* Is there anything? Asked without writing. */
+/* Looks for messages in a read transaction, so that an idle relay does not write. */
 static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
                                struct once_error *err)
 {
@@ -144,7 +146,7 @@ static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement st
     return sqlite_end(&q, "look for messages", err);
 }
 
-/* The lease, if nobody else has it. What somebody left under way is suspect. */
+/* Takes the lease, if no other relay holds it. Messages that another relay left in flight become suspects. */
 static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_ms, bool *ours, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_relay);
@@ -159,7 +161,7 @@ static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_m
         return r;
     q = sqlite_query(&s->db, SQL_outbox_suspect);
     sqlite_bind_int(&q, now);
-    r = sqlite_run(&q, "look for what was left", err);
+    r = sqlite_run(&q, "find suspects", err);
     if (r != ONCE_OK)
         return r;
     q = sqlite_query(&s->db, SQL_outbox_lease);
@@ -206,7 +208,6 @@ static once_result sqlite_outbox_take(struct outbox *o, int64_t lease_ms, int32_
 {
     struct outbox_sqlite *s = sqlite_of(o);
     bool any = false, ours = false;
-    *batch = (struct outbox_batch){ 0 };
     if (s->db.handle == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "not connected");
     once_time now = sqlite_now(&s->db);
@@ -241,7 +242,7 @@ static once_result delete_message(struct outbox_sqlite *s, const struct outbox_m
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_delete);
     sqlite_bind_int(&q, m->seq);
-    sqlite_bind_text(&q, m->id);
+    sqlite_bind_text(&q, m->message.id);
     return sqlite_run(&q, "remove a message", err);
 }
 
@@ -249,11 +250,11 @@ static once_result bury(struct outbox_sqlite *s, const struct outbox_message *m,
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_put_dead);
     sqlite_bind_int(&q, m->seq);
-    sqlite_bind_text(&q, m->id);
+    sqlite_bind_text(&q, m->message.id);
     sqlite_bind_int(&q, now);
     sqlite_bind_int(&q, m->verdict == OUTBOX_DEAD_REFUSED);
     sqlite_bind_text(&q, m->reason);
-    once_result r = sqlite_run(&q, "give a message up", err);
+    once_result r = sqlite_run(&q, "store a dead letter", err);
     return r == ONCE_OK ? delete_message(s, m, err) : r;
 }
 
@@ -261,12 +262,12 @@ static once_result hold(struct outbox_sqlite *s, const struct outbox_message *m,
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_fail);
     sqlite_bind_int(&q, m->seq);
-    sqlite_bind_text(&q, m->id);
+    sqlite_bind_text(&q, m->message.id);
     sqlite_bind_int(&q, now + m->wait_ms);
     sqlite_bind_int(&q, m->verdict == OUTBOX_REFUSED);
     sqlite_bind_int(&q, m->verdict == OUTBOX_UNREACHED);
     sqlite_bind_text(&q, m->reason);
-    return sqlite_run(&q, "hold a message", err);
+    return sqlite_run(&q, "record a failure", err);
 }
 
 static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_batch *batch, struct once_error *err)
@@ -309,10 +310,10 @@ static once_result simple(struct outbox_sqlite *s, enum sqlite_statement stateme
 
 static once_result sqlite_outbox_retry_now(struct outbox *o, struct once_error *err)
 {
-    return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "hurry", err);
+    return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "retry messages", err);
 }
 
-/* Messages whose time has come, in the order of their times. */
+/* Scheduled messages whose time has come become pending, in the order of their times. */
 static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err)
 {
     enum { STEP = 1000 };
@@ -325,14 +326,14 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
         r = is_anything(s, SQL_outbox_scheduled_due, now, &any, err);
         if (r == ONCE_OK && any)
-            r = simple(s, SQL_outbox_enter, &now, "place a message", err);
+            r = simple(s, SQL_outbox_enter, &now, "enter a scheduled message", err);
     }
     return r;
 }
 
-static once_result sqlite_outbox_set_idle(struct outbox *o, bool set_idle, struct once_error *err)
+static once_result sqlite_outbox_set_idle(struct outbox *o, bool idle, struct once_error *err)
 {
-    (void)o, (void)set_idle, (void)err; /* nobody could wake us: there is only polling */
+    (void)o, (void)idle, (void)err; /* SQLite cannot notify: the relay polls */
     return ONCE_OK;
 }
 
@@ -364,61 +365,36 @@ static once_result sqlite_outbox_counts(struct outbox *o, struct outbox_counts *
 
 /* ------------------------------------------------------------------ for operators */
 
-static void show_item(struct sqlite_query *q, outbox_item_fn *each, void *arg)
+static void read_item(struct sqlite_query *q, message_item_fn *each, void *arg)
 {
-    char state[16], id[ONCE_UUID_LEN + 1];
-    snprintf(state, sizeof state, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 0)));
-    snprintf(id, sizeof id, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(q, 1)));
-    struct outbox_item item = {
-        .state = state,
-        .id = id,
-        .topic = sqlite_column_span(q, 3),
-        .has_key = !sqlite_column_is_null(q, 4),
-        .key = sqlite_column_span(q, 4),
-        .content_type = sqlite_column_span(q, 5),
-        .headers = sqlite_column_span(q, 6),
-        .payload = sqlite_column_span(q, 7),
-        .created_at = sqlite_column_int(q, 8),
-        .at = sqlite_column_int(q, 9),
-        .refusals = sqlite_column_int(q, 10),
-        .delays = sqlite_column_int(q, 11),
-        .crashes = sqlite_column_int(q, 12),
-        .reason = sqlite_column_span(q, 13),
-    };
-    each(arg, &item);
+    struct outbox_item item = { .created_at = sqlite_column_int(q, 8), .delays = sqlite_column_int(q, 11) };
+    items_sqlite_read(q, 3, &item.base);
+    item.base.at = sqlite_column_int(q, 9);
+    item.base.message.refusals = (int32_t)sqlite_column_int(q, 10);
+    item.base.message.crashes = (int32_t)sqlite_column_int(q, 12);
+    item.base.reason = sqlite_column_span(q, 13);
+    each(arg, &item.base);
 }
 
-static once_result sqlite_outbox_query(struct outbox *o, const char *id, const char *states, const char *topic_prefix,
-                                       int32_t most, outbox_item_fn *each, void *arg, struct once_error *err)
+static once_result sqlite_outbox_query(struct outbox *o, const char *id, const struct message_filter *filter,
+                                       message_item_fn *each, void *arg, struct once_error *err)
 {
-    struct outbox_sqlite *s = sqlite_of(o);
-    char listed[ITEMS_STATES_LEN];
-    items_sqlite_states(states, listed);
-    struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_look);
-    sqlite_bind_text(&q, id != NULL ? id : "");
-    sqlite_bind_text(&q, listed);
-    sqlite_bind_text(&q, topic_prefix != NULL ? topic_prefix : "");
-    sqlite_bind_int(&q, most);
-    while (sqlite_step(&q))
-        show_item(&q, each, arg);
-    return sqlite_end(&q, "look at messages", err);
+    return items_sqlite_query(&sqlite_of(o)->db, SQL_outbox_look, id, filter, read_item, each, arg, err);
 }
-
-static const char change[] = "change a message"; /* what may fail */
 
 static once_result do_action(struct outbox_sqlite *s, const char *id, bool retry, const char **did,
                              struct once_error *err)
 {
     bool changed = false;
     *did = "absent";
-    once_result r = retry ? items_sqlite_change(&s->db, SQL_outbox_revive, id, change, &changed, err) : ONCE_OK;
+    once_result r = retry ? items_sqlite_change(&s->db, SQL_outbox_revive, id, &changed, err) : ONCE_OK;
     if (r == ONCE_OK && (changed || !retry))
-        r = items_sqlite_change(&s->db, SQL_outbox_dead_delete, id, change, &changed, err);
+        r = items_sqlite_change(&s->db, SQL_outbox_dead_delete, id, &changed, err);
     if (r == ONCE_OK && changed)
         *did = retry ? "retried" : "dropped";
     if (r != ONCE_OK || changed)
         return r;
-    r = items_sqlite_change(&s->db, retry ? SQL_outbox_due : SQL_outbox_drop, id, change, &changed, err);
+    r = items_sqlite_change(&s->db, retry ? SQL_outbox_due : SQL_outbox_drop, id, &changed, err);
     if (r == ONCE_OK && changed)
         *did = retry ? "hurried" : "dropped";
     return r;

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Milliseconds that a test's records stay when their own clock says that they expired: Redis has another. */
+/* Milliseconds that records of tests outlive their expiry by the test's clock: Redis goes by its own clock. */
 enum { LINGER_MS = 3600 * 1000 };
 
 void redis_record_text(const uint8_t record[16], char out[33])
@@ -63,11 +63,11 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     struct reader in = { m.ptr };
     unsigned state;
     read_head(&in, out, &state);
-    if (state < ONCE_STATE_RUNNING || state > REDIS_STATE_SUPERSEDED)
+    if (state < ONCE_STATE_RUNNING || state > ONCE_STORED_SUPERSEDED)
         return false;
     struct once_stored *s = &out->stored;
-    s->released = state == REDIS_STATE_RELEASED;
-    out->superseded = state == REDIS_STATE_SUPERSEDED;
+    s->released = state == ONCE_STORED_RELEASED;
+    out->superseded = state == ONCE_STORED_SUPERSEDED;
     out->has_result = state != ONCE_STATE_RUNNING;
     s->record.state = s->released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
     s->probing = (out->flags & REDIS_PROBING) != 0;
@@ -89,8 +89,8 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
         return ONCE_OK;
     }
     if (outcome.len == 0 && (meta->flags & REDIS_APART) != 0)
-        record->body_dropped = true;           /* evicted before its time: no answer is not an empty answer */
-    if (!meta->has_result || outcome.len == 0) /* the script itself ends attempts without one */
+        record->body_dropped = true;           /* evicted early: do not show it as an empty answer */
+    if (!meta->has_result || outcome.len == 0) /* attempts that the script itself ended have no outcome */
         return ONCE_OK;
     struct once_grant grant = record->grant;
     if ((meta->flags & REDIS_VERDICT) != 0)
@@ -222,7 +222,7 @@ static void add_context(struct args *a, const struct redis_context *x, const str
     add(a, once_span_str(x->handle));
     add_int(a, x->now);
     add_int(a, x->now != 0 ? LINGER_MS : 0);
-    add_bool(a, x->sync || op->again); /* again: what it finds may not be as safe as the URL asks for */
+    add_bool(a, x->sync || op->again); /* again: an earlier try's write may still wait for its replicas */
     add_bool(a, op->again);
     add_int(a, (int64_t)x->floor);
     add(a, once_span_str(id));
@@ -265,7 +265,7 @@ once_result redis_op_put(struct redis_conn *c, const struct redis_context *x, co
     if (r == ONCE_OK) {
         size_t before = c->out.len;
         redis_conn_put(c, a.count, a.list);
-        if (c->out.result != ONCE_OK) { /* take the part of a command back: the others are whole */
+        if (c->out.result != ONCE_OK) { /* remove the incomplete command; the others are whole */
             r = once_fail(err, c->out.result, "no room for a request of this size");
             c->out.len = before;
             c->out.result = ONCE_OK;
@@ -279,7 +279,7 @@ once_result redis_op_put(struct redis_conn *c, const struct redis_context *x, co
 
 static once_result not_ours(struct once_error *err)
 {
-    return once_fail(err, ONCE_CORRUPT, "Redis answers what our scripts do not say");
+    return once_fail(err, ONCE_CORRUPT, "Redis answered a script with an unexpected reply");
 }
 
 static once_span span_at(const redisReply *reply, size_t i)
@@ -289,7 +289,7 @@ static once_span span_at(const redisReply *reply, size_t i)
     return once_span_of(reply->element[i]->str, (size_t)reply->element[i]->len);
 }
 
-/* The script compares sums; the same outcome has two encodings where one was not compressed. */
+/* The script compares checksums, but one outcome has two encodings if only one of them was compressed. */
 static bool is_same_outcome(const struct once_op *op, const struct redis_meta *meta, const struct once_record *record)
 {
     if (op->request->verb != ONCE_VERB_FINISH || record->grant.fence != op->request->grant.fence)

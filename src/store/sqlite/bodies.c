@@ -1,10 +1,10 @@
 /*
  * bodies.c - see sqlite/bodies.h.
  *
- * A result past its body retention is replaced by one that says "executed, answer not kept", under the same seal: how
- * it ended stays, its bytes go to the file's free list. Being a tombstone does not wait for this (K8: sqlite/attempt.c
- * decides by the clock). Bytes that do not match their seal are left as they are, for a replay and a check to find: a
- * new seal would make a flipped bit of the state look right (F14).
+ * A result past its body retention is replaced by one that says "executed, answer not kept": its state stays, its bytes
+ * go to the file's free list. Readers do not depend on this (K8: sqlite/attempt.c decides by the clock). A result with
+ * a wrong checksum is left as it is, for a replay and a check to find: a new checksum would hide a flipped bit
+ * (FAULT-14).
  */
 #include "store/sqlite/bodies.h"
 
@@ -12,7 +12,7 @@
 #include "core/outcome.h"
 #include "core/span.h"
 
-/* What is read and overwritten in one step: keeps it near 10 ms where bodies are large. */
+/* Bytes read and overwritten in one step: keeps it near 10 ms if bodies are large. */
 enum { STEP_BYTES = 16 << 20 };
 
 struct due {

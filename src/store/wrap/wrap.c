@@ -66,6 +66,21 @@ once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct
     return once_store_stats(inner_of(base), stats, err);
 }
 
+once_result wrap_clock(struct once_store *base, once_time *now, struct once_error *err)
+{
+    return once_store_clock(inner_of(base), now, err);
+}
+
+once_result wrap_accepts(const struct once_store *base, const struct once_request *request, struct once_error *err)
+{
+    return once_store_accepts(((const struct wrap_store *)base)->inner, request, err);
+}
+
+const struct once_gap *wrap_gaps(const struct once_store *base, size_t *count)
+{
+    return once_store_gaps(((const struct wrap_store *)base)->inner, count);
+}
+
 once_result wrap_usage(struct once_store *base, struct once_usage *usage, struct once_error *err)
 {
     return once_store_usage(inner_of(base), usage, err);

@@ -27,6 +27,9 @@ once_result wrap_expire(struct once_store *base, uint32_t budget, uint64_t *remo
 once_result wrap_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
                        struct once_check_report *report, struct once_error *err);
 once_result wrap_stats(struct once_store *base, struct once_stats *stats, struct once_error *err);
+once_result wrap_clock(struct once_store *base, once_time *now, struct once_error *err);
+once_result wrap_accepts(const struct once_store *base, const struct once_request *request, struct once_error *err);
+const struct once_gap *wrap_gaps(const struct once_store *base, size_t *count);
 once_result wrap_usage(struct once_store *base, struct once_usage *usage, struct once_error *err);
 once_result wrap_seal_keys(struct once_store *base, const struct once_seal_key_ref *add, struct once_seal_key_refs *out,
                            struct once_error *err);
@@ -35,6 +38,7 @@ void wrap_close(struct once_store *base);
 /* The members that wrappers seldom replace. */
 #define WRAP_OPS_REST                                                                                                  \
     .list = wrap_list, .sweep = wrap_sweep, .lookup_many = wrap_lookup_many, .history = wrap_history,                  \
-    .expire = wrap_expire, .check = wrap_check, .stats = wrap_stats, .seal_keys = wrap_seal_keys, .usage = wrap_usage
+    .expire = wrap_expire, .check = wrap_check, .stats = wrap_stats, .clock = wrap_clock, .accepts = wrap_accepts,     \
+    .gaps = wrap_gaps, .seal_keys = wrap_seal_keys, .usage = wrap_usage
 
 #endif
