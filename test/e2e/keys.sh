@@ -227,7 +227,7 @@ resolve__only_what_is_undecided() {
     make s succeeded
     run once keys resolve r --not-done --reason x
     is "$status" 75 'a live holder'
-    like "$err" 'alive' 'message'
+    like "$err" 'its lease is not over' 'message'
     run once keys release r --reason x
     is "$status" 75 'release with a live holder'
     run once keys resolve s --not-done --reason x
@@ -290,7 +290,7 @@ key__as_an_argument_or_as_an_option() {
     while read -r arguments; do
         eval "run once keys $arguments"
         is "$status" 64 "keys $arguments"
-        like "$err" 'too much|it is empty|KEY is empty|given already' "why not keys $arguments"
+        like "$err" 'unexpected|it is empty|KEY is empty|given already' "why not keys $arguments"
     done <<'END'
 show k --key k
 show --key k --key other

@@ -289,7 +289,7 @@ def test_missing__permission_of_a_plain_user(world):
     status, _, err = world.once("serve", *UPSTREAM, "--listen", "80", "--module", need_module(), user=user)
     if "Permission denied" in err:  # some machines let everybody
         expect_equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:80: Permission denied: ports below "
-                                  "1024 are root's\n"), "port 80")
+                                  "1024 need root\n"), "port 80")
 
 
 def test_config__of_somebody_else_is_kept(world):
