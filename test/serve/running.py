@@ -282,7 +282,7 @@ def test_terminal__that_is_gone_ends_it(world):
         return text in shown
     wait_for(lambda: shows(b"once serve: ready: "), "once serve to be ready")
     gateway.send(signal.SIGHUP)
-    wait_for(lambda: shows(b"reads its configuration"), "a reload")
+    wait_for(lambda: shows(b"reloads its configuration"), "a reload")
     wait_for(lambda: len(gateway.workers()) == 2, "two workers")
     gateway.all()
     os.close(ours)
@@ -476,7 +476,7 @@ def test_telling__the_journal_has_times_of_its_own(world):
             assert "JOURNAL_STREAM" not in file.read(), "a child is told that its pipe to us is the journal"
     gateway.end()
     contains(gateway.log(), "\nonce daemon: ended by signal ", "the daemon's")
-    contains(gateway.log(), "\nonce serve: ending: ", "our own")
+    contains(gateway.log(), "\nonce serve: stopping: ", "our own")
 
 
 def test_tls__is_served(world):
