@@ -296,7 +296,7 @@ static int walk(struct reconcile *r, once_time from, bool again)
 
 /* ---------------------------------------------------------------- charges without a record */
 
-/* Finds the next unmatched charge that is done. *key is a copy; empty: there is none. */
+/* Finds the next unmatched charge that is done. *key is a copy; empty after the last. */
 static int next_unmet(struct reconcile *r, struct once_buf *key, struct reconcile_charge *charge)
 {
     for (;;) {

@@ -10,7 +10,7 @@
  * such charge".
  *
  * Each command has its own process group, which is killed when its timeout is over, when it
- * prints too much, and when a signal ends this program.
+ * prints more than the limit, and when a signal ends this program.
  */
 #include "reconcile/reconcile.h"
 

@@ -39,7 +39,7 @@ ONCE_CHECKED once_result reconcile_join_add(struct reconcile_join *join, once_sp
 ONCE_CHECKED once_result reconcile_join_find(struct reconcile_join *join, once_span key,
                                              struct reconcile_charge *charge, bool *met, struct once_error *err);
 ONCE_CHECKED once_result reconcile_join_match(struct reconcile_join *join, once_span key, struct once_error *err);
-/* The first charge after `after` (by key) without a record; *key is empty if there is none.
+/* The first charge after `after` (by key) without a record; *key is empty after the last.
  * Spans are valid until the next call. */
 ONCE_CHECKED once_result reconcile_join_next_unmatched(struct reconcile_join *join, once_span after, once_span *key,
                                                        struct reconcile_charge *charge, struct once_error *err);

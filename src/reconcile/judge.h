@@ -78,7 +78,7 @@ struct reconcile_rules {
     bool resolve_done, resolve_not_done;
 };
 
-/* `record` NULL: there is none. If the result is EQUAL, the caller compares the values. */
+/* `record` NULL: a charge without a record. If the result is EQUAL, the caller compares the values. */
 enum reconcile_kind reconcile_judge(const struct reconcile_rules *rules, const struct once_record *record,
                                     const struct reconcile_charge *charge);
 

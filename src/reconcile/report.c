@@ -26,8 +26,8 @@ struct line {
     const struct reconcile_charge *charge;
     const char *remark; /* may be "" */
     const char *action; /* of --resolve; NULL: none */
-    const char *why;    /* there is no action; may be NULL */
-    bool settled;       /* it was resolved, and is no difference any more */
+    const char *why;    /* the reason for no action; may be NULL */
+    bool settled;       /* it was resolved, and does not count as a difference */
 };
 
 struct row {

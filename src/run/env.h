@@ -5,7 +5,7 @@
  *     ONCE_FENCE            number of this grant; larger than that of every earlier attempt
  *     ONCE_ATTEMPT          1, 2, 3 ...
  *     ONCE_RECOVERY_POINT   the recovery point (`once advance`) of earlier attempts; may be empty
- *     ONCE_CHECKPOINT_FILE  a file with the checkpoint of that point; unset if there is none
+ *     ONCE_CHECKPOINT_FILE  a file with the checkpoint of that point; unset without a checkpoint
  *     ONCE_STORE            the store's URL
  *     ONCE_RECORD           record id in hex, ":", fence: the grant that `once advance` uses
  *

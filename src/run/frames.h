@@ -25,7 +25,7 @@ struct once_frames {
     struct once_buf body;
     size_t len, len_max; /* of the output, without the frame heads */
     size_t last;         /* offset of the last frame */
-    uint8_t stream;      /* of the last frame; 0: there is none */
+    uint8_t stream;      /* of the last frame; 0: no frame yet */
     bool dropped;        /* output exceeded len_max or memory: nothing is kept */
 };
 

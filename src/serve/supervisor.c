@@ -290,7 +290,7 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The timeout for poll(2) until the next timed action; -1: there is none. */
+/* The timeout for poll(2) until the next timed action; -1: no timeout. */
 static int time_to_wait(const struct once_serve_supervisor *s)
 {
     int64_t now = once_os_monotonic_ms(), at = INT64_MAX;
