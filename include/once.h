@@ -180,6 +180,7 @@ struct once_grant {
 struct once_outcome {
     enum once_state state; /* SUCCEEDED, FAILED or UNKNOWN */
     bool retryable;        /* FAILED only: the next claim executes again */
+    bool undelivered;      /* retryable only: no client was told this; a completer may send the request again */
     bool body_dropped;     /* executed, but the answer was too large to keep; `body` is empty */
     int32_t status;        /* an HTTP status, an exit status: yours; replayed as given */
     once_span headers;     /* lines "Name: value\r\n"; may be empty */
@@ -193,6 +194,7 @@ struct once_record {
     struct once_fingerprint fingerprint;
     enum once_state state;
     bool retryable;
+    bool undelivered;
     bool body_dropped; /* executed, but the answer is not kept: headers and body are empty */
     bool body_expired; /* likewise, because its body retention is over: a tombstone */
     bool body_sealed;  /* likewise: it is there, sealed with a key that whoever read it does not have */

@@ -213,7 +213,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
-        r = once_outcome_encode(o, once_outcome_sum_seed(request->grant, o->state, o->retryable, o->status), encoded,
+        r = once_outcome_encode(o, once_outcome_sum_seed(request->grant, o), encoded,
                                 err);
         job->op.outcome = once_buf_span(encoded);
     }
