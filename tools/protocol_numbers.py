@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEADERS = ["include/once.h", "src/core/limits.h", "src/core/json.h", "src/core/fingerprint.h", "src/store/store.h",
+HEADERS = ["include/once.h", "src/core/limits.h", "src/core/json/json.h", "src/core/fingerprint.h", "src/store/store.h",
            "src/store/format.h", "src/messages/outbox/outbox.h"]
 NAME = re.compile(r"\b(?:ONCE|OUTBOX|PG|REDIS|SQLITE)_[A-Z0-9_]+\b")
 # A comment, a string, or what is between them.
@@ -117,7 +117,7 @@ CODE_RULES = [
     ("a bit operation with a number", r"(?<![|&])[&|~](?![|&~=])" + N + r"|(?:<<|>>)" + N + r"|\bbit\.b\w+\([^()]*\b\d+"),
     ("a state, arm, takeover, verdict or flag as a number",
      WHAT + r"\s*(?:=|<>|~=|==|:=|<=?|>=?|(?:NOT )?IN|(?:NOT )?BETWEEN|WHEN|[+-])" + N +
-     r"|\bcoalesce\([^(),]*(?:state|takeover)s?(?:\[\w+\])?," + N + r"|\bclose_turn\(\w+," + N + r"|\bCASE [^;]*?(?:state|takeover|verdict)\)?(?:\s*&\s*\w+)? WHEN \d"),
+     r"|\bcoalesce\([^(),]*(?:state|takeover)s?(?:\[\w+\])?," + N + r"|\bclose_claim\(\w+," + N + r"|\bCASE [^;]*?(?:state|takeover|verdict)\)?(?:\s*&\s*\w+)? WHEN \d"),
     ("a limit as a number",
      r"\b(?:length|cardinality|count|array_length|bytes)\b(?:\([^()]*(?:\([^()]*\))?[^()]*\))?\)?,?[^<>=;()]{0,5}"
      r"\s*(?:<=?|>=?|(?:NOT )?BETWEEN 1 AND)\s*(?:[2-9]|\d{2,})\b"),

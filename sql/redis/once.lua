@@ -307,7 +307,7 @@ local function claim(r, c)
     return answer(arm, r, true)
 end
 
--- ---------------------------------------------------------------- what a holder does
+-- ---------------------------------------------------------------- verbs of a holder
 
 -- Whether this outcome ended the attempt. `sum` is the checksum of the stored one. A tombstone never matches.
 local function ended_so(r, sum, f)
@@ -407,7 +407,7 @@ local function release(r, fence)
     end)
 end
 
--- ---------------------------------------------------------------- looking, resolving
+-- ---------------------------------------------------------------- look up, resolve
 
 local function lookup(r, want_request)
     if not r or over(r) then return answer(ONCE_ARM_ABSENT) end
@@ -441,7 +441,7 @@ local function resolve(r, v)
     return answer(ONCE_ARM_DONE, r)
 end
 
--- ---------------------------------------------------------------- which
+-- ---------------------------------------------------------------- dispatch
 
 local r, fault = load()
 if fault then return refuse(ONCE_CORRUPT, fault) end

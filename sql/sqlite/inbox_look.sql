@@ -1,4 +1,4 @@
--- Dead letters as an operator sees them, oldest first: id or '', states as ',a,b,' or '', prefix of topics, consumer or empty, at most.
+-- Dead letters as an operator sees them, oldest first: id or '', states as ',a,b,' or '', prefix of topics, consumer or empty, limit.
 SELECT * FROM (
     SELECT CASE retry WHEN 1 THEN 'retrying' ELSE 'dead' END AS state, id, consumer, message_id, source, topic, message_key, content_type,
            headers, payload, died_at, attempts, reason

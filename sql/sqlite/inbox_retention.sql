@@ -1,2 +1,2 @@
--- How long a consumer's marks are kept: name.
+-- How long a consumer's entries are kept: name.
 SELECT retention_ms FROM once_consumer WHERE name = ?1

@@ -1,2 +1,2 @@
--- Nothing is under way any more: fence.
+-- Nothing is in flight any more: fence.
 UPDATE once_outbox SET flight = NULL WHERE flight = ?1

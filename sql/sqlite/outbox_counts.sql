@@ -1,4 +1,4 @@
--- Pending, held, later, dead, up to 100000 of each; when the oldest that is pending, and that is held, was enqueued: now.
+-- Pending, stalled, scheduled, dead, up to 100000 of each; when the oldest pending and the oldest stalled one was enqueued: now.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM once_outbox WHERE scheduled = 0 AND due <= ?1 LIMIT 100000)),
        (SELECT count(*) FROM (SELECT 1 FROM once_outbox WHERE scheduled = 0 AND due > ?1 LIMIT 100000)),
        (SELECT count(*) FROM (SELECT 1 FROM once_outbox WHERE scheduled = 1 LIMIT 100000)),

@@ -1,2 +1,2 @@
--- An operator does not want it published: id.
+-- Deletes a message for an operator: id.
 DELETE FROM once_outbox WHERE id = ?1

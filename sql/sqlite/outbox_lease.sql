@@ -1,2 +1,2 @@
--- Take the lease: relay, fence, until.
+-- Takes the lease: relay, fence, until.
 UPDATE once_outbox_relay SET relay = ?1, fence = ?2, lease_until = ?3

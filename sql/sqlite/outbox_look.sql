@@ -1,4 +1,4 @@
--- Messages as an operator sees them, oldest first: id or '', states as ',a,b,' or '', prefix of topics, nothing, at most.
+-- Messages as an operator sees them, oldest first: id or '', states as ',a,b,' or '', prefix of topics, unused, limit.
 SELECT * FROM (
     SELECT CASE WHEN scheduled = 1 THEN 'scheduled' WHEN refusals + delays + crashes + suspect > 0 THEN 'retrying'
                 WHEN message_key IS NOT NULL AND EXISTS (SELECT 1 FROM once_outbox AS e WHERE e.message_key = o.message_key AND e.seq < o.seq

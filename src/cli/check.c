@@ -1,6 +1,6 @@
 /* check.c - `once check`: verifies the invariants of a store. */
 #include "cli/verbs.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 #include "program/cli.h"
 #include "program/text.h"

@@ -2,7 +2,7 @@
 #include "cli/consume_setup.h"
 #include "cli/verbs.h"
 #include "core/err.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "http/http_call.h"
 #include "os/os.h"
 #include "os/signals.h"
@@ -18,13 +18,13 @@ static const char help[] =
     "       once consume SOURCE --consumer NAME --exec COMMAND [OPTIONS]\n"
     "\n"
     "Delivers each message of SOURCE to an HTTP endpoint, or to a command, until that\n"
-    "succeeded; one that comes again is recognised by its id and not delivered again. It is\n"
-    "acknowledged after its outcome is stored. SOURCE:\n"
+    "succeeded. A message that comes again is recognised by its id, and not delivered again. A\n"
+    "message is acknowledged after its outcome is stored. SOURCE:\n"
     "  nats://HOST[:PORT]/STREAM[/SUBJECT]        or tls://: a stream of JetStream\n"
     "  amqp[s]://HOST[:PORT][/VHOST]?queue=NAME   a queue of RabbitMQ\n"
     "  kafka[s]://HOST[:PORT][,HOST...]/TOPIC     a topic of Kafka\n"
     "\n"
-    "  --consumer NAME    whose messages: the tenant of the records, the durable name or\n"
+    "  --consumer NAME    name of the consumer: tenant of its records, durable name or\n"
     "                     group at the broker\n"
     "  --to URL           POST it there: 2xx is done; 400, 413, 415, 422 refuse it for good;\n"
     "                     408, 425, 429, and 503 with Retry-After, ask for later; all else\n"
@@ -37,13 +37,13 @@ static const char help[] =
     "  --attempts N       failures after which it is a dead letter; default 10\n"
     "  --dead-letter T    publish dead letters to the topic T of the same broker; default: a\n"
     "                     table of the store, see 'once inbox'\n"
-    "  --takeover HOW     what to do with a message whose last try was cut off: 'rerun' (the\n"
+    "  --takeover HOW     what to do with a message whose last attempt was cut off: 'rerun' (the\n"
     "                     default) delivers it again, under the same key; 'escalate' does not,\n"
     "                     and makes it a dead letter, as after any lost answer\n"
     "  --parallel N       messages to deliver at a time, up to 256; default 8\n"
-    "  --window N         messages to have here at most, up to 10000; default 8 per parallel\n"
+    "  --window N         messages to read ahead at most, up to 10000; default 8 per parallel\n"
     "  --timeout DUR      of one delivery; default 30s\n"
-    "  --lease DUR        after which others take over from one that died; default 60s\n"
+    "  --lease DUR        after which others take over from a crashed consumer; default 60s\n"
     "  --retention DUR    how long ids are remembered, or 'never' to forget; default 7d\n"
     "  --redelivery-window DUR\n"
     "                     how long the broker may deliver a message again; default: as the\n"
@@ -56,14 +56,14 @@ static const char help[] =
     "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
     OTLP_HELP
     OTLP_HELP_RATIO
-    "  --drain            end when the source has no more\n"
-    "  --report DUR       say how it goes every DUR; default 1m\n"
+    "  --drain            end when the source has no more messages\n"
+    "  --report DUR       print a report every DUR; default 1m\n"
     "  --json             the reports are JSON, one object per line\n"
     ONCE_CLI_HELP_STORE
     "  --quiet            no reports, only errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 drained, or ended by INT or TERM after what was under way; 64 usage; 69 store or\n"
+    "exit: 0 drained, or ended by INT or TERM after its deliveries; 64 usage; 69 store or\n"
     "      broker were not reached at the start\n"
     "\n"
     "example: once consume nats://mq/ORDERS --consumer billing --to http://127.0.0.1:9000/in\n";
@@ -127,7 +127,7 @@ static bool parse_option(struct job *job, int option)
 static bool check(struct job *job, int argc, char **argv)
 {
     if (optind + 1 < argc)
-        return once_cli_usage(&job->cli, "'%s' is too much", argv[optind + 1]), false;
+        return once_cli_usage(&job->cli, "unexpected argument '%s'", argv[optind + 1]), false;
     if (optind < argc)
         job->setup.options.source.url = argv[optind];
     return consume_setup_check(&job->setup) && otlp_setup_check(&job->otlp);
@@ -237,7 +237,7 @@ static int run(struct job *job)
     if (exit != ONCE_EXIT_OK)
         return exit;
     job->setup.options.store_url = job->cli.url;
-    int error = once_signals_init(&job->signals); /* before the broker's library has threads, which do not block them */
+    int error = once_signals_init(&job->signals); /* before the broker's library starts threads */
     if (error != 0)
         exit = once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     else

@@ -2,9 +2,9 @@
 #include "cli/consume_setup.h"
 
 #include "core/err.h"
+#include "core/http/url.h"
 #include "core/limits.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "http/http_call.h"
 
 #include <assert.h>
@@ -173,13 +173,13 @@ bool consume_setup_check(struct consume_setup *setup)
     char shown[ONCE_URL_SHOWN_LEN];
     once_url_shown(o->source.url != NULL ? o->source.url : "", shown);
     if (o->source.url == NULL)
-        once_cli_usage(setup->cli, "which SOURCE?");
+        once_cli_usage(setup->cli, "SOURCE is missing");
     else if (fault != NULL)
         once_cli_usage(setup->cli, "'%s': %s; sources are %s", shown, fault, source_schemes());
     else if (o->consumer.name.len == 0 || o->consumer.name.len > ONCE_TENANT_LEN_MAX)
         once_cli_usage(setup->cli, "--consumer NAME of 1 to %d bytes is missing", ONCE_TENANT_LEN_MAX);
     else if (o->consumer.target.deliver == NULL)
-        once_cli_usage(setup->cli, "--%sto URL or --%sexec COMMAND is missing: where to?", prefix, prefix);
+        once_cli_usage(setup->cli, "--%sto URL or --%sexec COMMAND is missing", prefix, prefix);
     else if (o->dead_letter_topic != NULL &&
              (o->dead_letter_topic[0] == '\0' || strlen(o->dead_letter_topic) > ONCE_TOPIC_LEN_MAX))
         once_cli_usage(setup->cli, "--%sdead-letter: a topic has 1 to %d bytes", prefix, ONCE_TOPIC_LEN_MAX);

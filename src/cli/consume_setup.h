@@ -1,9 +1,9 @@
 /*
- * consume_setup.h - a consumer as command lines describe it: source, target, limits.
+ * consume_setup.h - the options of a consumer: source, target, limits.
  *
- * `once consume` has these options by their names, `once daemon` and `once serve` with "consume-" before them,
- * --consumer excepted; there the source is the value of --consume. A verb adds CONSUME_OPTIONS to its options, hands
- * those that it meets to consume_setup_option(), and checks them together with consume_setup_check().
+ * `once consume` has these options by their names; `once daemon` and `once serve` have them with "consume-" before the
+ * name, except --consumer, and --consume for the source. A verb adds CONSUME_OPTIONS to its options, passes each that
+ * it meets to consume_setup_option(), and checks them together with consume_setup_check().
  */
 #ifndef ONCE_CLI_CONSUME_SETUP_H
 #define ONCE_CLI_CONSUME_SETUP_H
@@ -35,7 +35,7 @@ enum consume_option {
     CONSUME_OPTION_COUNT,
 };
 
-/* For getopt: `first` is the number of the first of them. */
+/* For getopt: `first` is the number of the first option. */
 /* clang-format off */
 #define CONSUME_OPTIONS(prefix, first)                                                          \
     { "consumer", required_argument, NULL, (first) + CONSUME_OPTION_CONSUMER },                 \
@@ -57,7 +57,7 @@ enum consume_option {
     { prefix "nats-creds", required_argument, NULL, (first) + CONSUME_OPTION_NATS_CREDS },      \
     { prefix "amqp-login", required_argument, NULL, (first) + CONSUME_OPTION_AMQP_LOGIN },      \
     { prefix "kafka-config", required_argument, NULL, (first) + CONSUME_OPTION_KAFKA_CONFIG }
-/* For the verbs of which consuming is not the name. */
+/* For verbs other than `once consume`. */
 #define CONSUME_OPTIONS_PREFIXED(first) \
     { "consume", required_argument, NULL, (first) + CONSUME_OPTION_SOURCE }, CONSUME_OPTIONS("consume-", first)
 /* clang-format on */
@@ -65,7 +65,7 @@ enum consume_option {
 /* Their lines of a help text. */
 #define CONSUME_HELP_PREFIXED                                                                                          \
     "  --consume SOURCE   consume messages, as 'once consume' does, in its own thread\n"                               \
-    "  --consumer NAME    whose messages\n"                                                                            \
+    "  --consumer NAME    name of the consumer\n"                                                                      \
     "  --consume-to URL\n"                                                                                             \
     "  --consume-exec COMMAND\n"                                                                                       \
     "  --consume-id-from HOW\n"                                                                                        \
@@ -88,8 +88,8 @@ enum consume_option {
 
 struct consume_setup {
     const struct once_cli *cli;
-    bool prefixed; /* the options have "consume-" before them */
-    bool given;    /* one of them was */
+    bool prefixed; /* the names begin with "consume-" */
+    bool given;    /* at least one of the options was given */
     struct consume_options options;
 };
 

@@ -1,4 +1,4 @@
-/* inbox.c - `once inbox list|show|retry|drop`: the dead letters of `once consume`, and an operator's word on them. */
+/* inbox.c - `once inbox list|show|retry|drop`: shows the dead letters of `once consume`, retries and removes them. */
 #include "cli/messages.h"
 #include "cli/verbs.h"
 #include "core/span.h"
@@ -48,9 +48,8 @@ static const char help_retry[] =
     "usage: once inbox retry ID... --reason TEXT [OPTIONS]\n"
     "       once inbox retry --all-dead --reason TEXT [OPTIONS]\n"
     "\n"
-    "Has dead letters delivered after all, by an 'once consume' of their consumer, when one\n"
-    "runs: under their ids, with as many attempts as a new message has, behind what it has of\n"
-    "their keys.\n"
+    "Lets a running 'once consume' of their consumer deliver dead letters: under their ids,\n"
+    "with as many attempts as a new message, behind the messages that it has of their keys.\n"
     "\n"
     "  --all-dead         all dead letters, 100000 at most\n"
     "  --consumer NAME    with --all-dead: of this consumer only\n"
@@ -64,8 +63,8 @@ static const char help_retry[] =
 static const char help_drop[] =
     "usage: once inbox drop ID... --reason TEXT [OPTIONS]\n"
     "\n"
-    "Removes dead letters: they will not be delivered any more. One that is under way just now\n"
-    "may be.\n"
+    "Removes dead letters: they will not be delivered any more. One that is being delivered\n"
+    "now may still arrive.\n"
     "\n"
     MESSAGES_HELP_ACTION("letter")
     "\n"

@@ -15,7 +15,7 @@ static const char help[] =
     "\n"
     "example: key=$(once key)\n"
     "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n"
-    "         A command that fails is tried again; one that was killed needs a decision, exit 70\n";
+    "         A failed command is tried again; a killed one needs a decision, exit 70\n";
 /* clang-format on */
 
 int once_cli_key_new(int argc, char **argv)

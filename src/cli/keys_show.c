@@ -1,8 +1,8 @@
 /* keys_show.c - `once keys show`: one record and its history. */
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/json/record_json.h"
 #include "core/record.h"
-#include "core/record_json.h"
 #include "core/span.h"
 #include "engine/daemon_api.h"
 #include "program/cli.h"

@@ -2,7 +2,7 @@
  * main.c - the program `once`: a table of its verbs.
  *
  * Each verb has a file of its name. They share cli.c (options, messages, the store),
- * exits.h (exit codes), text.c and json_out.c (printing).
+ * exits.h (exit codes), text.c and json/out.c (printing).
  */
 #include "cli/verbs.h"
 #include "program/cli.h"

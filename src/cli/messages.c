@@ -72,10 +72,10 @@ static int say_states(const struct verb *v)
     char all[120] = "";
     for (const char *const *known = v->box->states; *known != NULL; known++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", all[0] != '\0' ? ", " : "", *known);
-    return once_cli_usage(&v->cli, "--state: '%s' is none of %s", optarg, all);
+    return once_cli_usage(&v->cli, "--state: '%s' is not one of %s", optarg, all);
 }
 
-/* True: it was one of the verb's own, and right. */
+/* False: the exit status is in v->cli.exit. */
 static bool parse(struct verb *v, int argc, char **argv, const struct option *options)
 {
     v->states = v->topic = v->consumer = "";
@@ -115,7 +115,7 @@ static bool parse(struct verb *v, int argc, char **argv, const struct option *op
     v->cli.exit = ONCE_EXIT_USAGE;
     for (int i = optind; i < argc; i++)
         if (!is_uuid(argv[i])) {
-            once_cli_usage(&v->cli, "'%s' is no message id", argv[i]);
+            once_cli_usage(&v->cli, "'%s' is not a message id", argv[i]);
             return false;
         }
     return true;
@@ -236,7 +236,7 @@ static int list(const struct box *box, int argc, char **argv)
         { "state", required_argument, NULL, OPTION_STATE },
         { "topic", required_argument, NULL, OPTION_TOPIC },
         { "limit", required_argument, NULL, OPTION_LIMIT },
-        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* without a name: the end */
+        { box->consumers ? "consumer" : NULL, required_argument, NULL, OPTION_CONSUMER }, /* NULL ends the list */
         { 0 },
     };
     char name[32];
@@ -246,7 +246,7 @@ static int list(const struct box *box, int argc, char **argv)
     if (!parse(&v, argc, argv, options))
         return v.cli.exit;
     if (optind < argc)
-        return once_cli_usage(&v.cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(&v.cli, "unexpected argument '%s'", argv[optind]);
     int exit = open_box(&v);
     struct message_filter filter = { v.states, v.topic, v.consumer, (int32_t)v.limit };
     if (exit == ONCE_EXIT_OK && box->query(v.handle, NULL, &filter, print_line, &v, &err) != ONCE_OK)
@@ -270,9 +270,9 @@ static int show(const struct box *box, int argc, char **argv)
     if (!parse(&v, argc, argv, options))
         return v.cli.exit;
     if (optind + 1 != argc)
-        return once_cli_usage(&v.cli, "one ID, please");
+        return once_cli_usage(&v.cli, "give exactly one ID");
     if (v.raw && v.cli.json)
-        return once_cli_usage(&v.cli, "one of --raw and --json, please");
+        return once_cli_usage(&v.cli, "--raw and --json exclude each other");
     int exit = open_box(&v);
     if (exit == ONCE_EXIT_OK && box->query(v.handle, argv[optind], NULL, print_whole, &v, &err) != ONCE_OK)
         exit = once_cli_error(&v.cli, &err, "show a message");
@@ -342,7 +342,7 @@ static int resolve(int argc, char **argv, struct verb *v, const struct option *o
     if (!v->all_dead && (v->topic[0] != '\0' || v->consumer[0] != '\0'))
         return once_cli_usage(&v->cli, "--%s goes with --all-dead", v->topic[0] != '\0' ? "topic" : "consumer");
     if (v->reason == NULL || v->reason[0] == '\0' || strlen(v->reason) > 1000)
-        return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing: why?");
+        return once_cli_usage(&v->cli, "--reason TEXT of 1 to 1000 bytes is missing");
     return end(v, resolve_all(v, argc, argv, action));
 }
 
@@ -395,6 +395,6 @@ int messages_main(const struct box *box, int argc, char **argv)
     for (int c; (c = once_cli_next(&cli, argc, argv, "+", options)) != -1;)
         return cli.exit;
     if (optind == argc)
-        return once_cli_usage(&cli, "which VERB? list, show, retry or drop");
+        return once_cli_usage(&cli, "a verb is missing: list, show, retry or drop");
     return once_cli_usage(&cli, "unknown verb '%s'; there are list, show, retry and drop", argv[optind]);
 }

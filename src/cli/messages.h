@@ -1,18 +1,17 @@
 /*
- * messages.h - what `once outbox` and `once inbox` have in common: messages in a table, listed, shown, and an
- * operator's word on them.
+ * messages.h - the verbs that `once outbox` and `once inbox` share: list, show, retry and drop messages of a table.
  *
- * Each of the two is a struct box: how its table is opened, looked at and changed, and what its verbs are called.
+ * A struct box describes one of the two: how its table is opened, queried and changed, and its help texts.
  */
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "messages/message.h"
 #include "program/cli.h"
 
 /* clang-format off */
-/* Of the verbs' help: options that are the same in both. */
+/* The help texts of options that both have. */
 #define MESSAGES_HELP_LIST \
     "  --json             one JSON object per line\n" \
     ONCE_CLI_HELP_STORE \
@@ -34,9 +33,9 @@
 
 struct box {
     const char *name;          /* "outbox" */
-    const char *const *states; /* that messages can have; ends with NULL */
-    const char *absent;        /* a message that is not there: why that may be */
-    bool consumers;            /* --consumer is an option */
+    const char *const *states; /* of its messages; ends with NULL */
+    const char *absent;        /* another reason why a message may be missing */
+    bool consumers;            /* it has the option --consumer */
     const char *help, *help_list, *help_show, *help_retry, *help_drop;
     once_result (*open)(const char *url, void **handle, struct once_error *err);
     void (*close)(void *handle);

@@ -1,4 +1,4 @@
-/* outbox.c - `once outbox list|show|retry|drop`: what waits to be published, and an operator's word on it. */
+/* outbox.c - `once outbox list|show|retry|drop`: shows the messages of an outbox, retries and removes them. */
 #include "messages/outbox/outbox.h"
 #include "cli/messages.h"
 #include "cli/verbs.h"
@@ -54,15 +54,15 @@ static const char help_retry[] =
     "  --topic PREFIX     with --all-dead: of topics that begin with PREFIX\n"
     MESSAGES_HELP_ACTION("message")
     "\n"
-    "exit: 0; 1 one of them is not there, or waits for nothing; 64 usage; 69 store unavailable\n"
+    "exit: 0; 1 one of them is not there, or is not waiting; 64 usage; 69 store unavailable\n"
     "\n"
     "example: once outbox retry --all-dead --topic orders. --reason 'the receiver is repaired'\n";
 
 static const char help_drop[] =
     "usage: once outbox drop ID... --reason TEXT [OPTIONS]\n"
     "\n"
-    "Removes messages: they will not be published any more. One that is under way just now\n"
-    "may have been.\n"
+    "Removes messages: they will not be published any more. One that is in flight now may\n"
+    "still be published.\n"
     "\n"
     MESSAGES_HELP_ACTION("message")
     "\n"

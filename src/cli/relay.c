@@ -1,9 +1,9 @@
-/* relay.c - `once relay`: publishes what is in an outbox, until it is told to stop. */
+/* relay.c - `once relay`: publishes the messages of an outbox, until it is told to stop. */
 #include "messages/relay_loop.h"
 
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "daemon/api/api.h"
 #include "os/os.h"
 #include "os/signals.h"
@@ -35,14 +35,14 @@ static const char help[] =
     "  --kafka-config F   for Kafka: F has lines NAME=VALUE, how to log in and the like\n"
     "  --timeout DUR      for one publish; default 10s\n"
     "  --attempts N       refusals after which a message is dead; default 20\n"
-    "  --crashes N        relays that may die of a message before it is dead; default 5\n"
+    "  --crashes N        crashes of relays after which a message is dead; default 5\n"
     "  --backoff DUR      wait up to that after a failure, doubled each time; default 500ms\n"
     "  --backoff-max DUR  but no longer than this; default 10m\n"
     "  --batch N          messages to take at a time, up to 1000; default 500\n"
     "  --lease DUR        after which messages of a relay that died are taken over; at least\n"
     "                     twice the timeout; default 30s\n"
     "  --drain            end when nothing is due any more\n"
-    "  --report DUR       say how it goes every DUR; default 1m\n"
+    "  --report DUR       print a report every DUR; default 1m\n"
     "  --json             the reports are JSON, one object per line\n"
     "  --metrics ADDR     serve the same and more for Prometheus at http://ADDR/metrics, on\n"
     "                     loopback; and /healthz\n"
@@ -51,7 +51,7 @@ static const char help[] =
     "  --quiet            no reports, only errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 drained, or ended by INT or TERM after settling what was under way; 64 usage;\n"
+    "exit: 0 drained, or ended by INT or TERM after settling its messages; 64 usage;\n"
     "      69 the database was not reached at the start\n"
     "\n"
     "example: once relay --store postgresql://db/shop --route '*=https://hooks.example/in'\n";
@@ -85,11 +85,11 @@ struct job {
     struct otlp_setup otlp;
     struct relay_loop loop;
     struct once_signals signals;
-    const char *metrics; /* where to listen; NULL: nowhere */
+    const char *metrics; /* the address to listen on; NULL: none */
     int stop;            /* the signal that came */
     int64_t report_ms;
     once_time report_at;
-    uint64_t reported; /* published, at the last report */
+    uint64_t reported; /* how many were published at the last report */
     once_time reported_ms;
 };
 
@@ -123,7 +123,7 @@ static bool parse_option(struct job *job, int option)
 static bool check(struct job *job, int argc, char **argv)
 {
     if (optind < argc)
-        return once_cli_usage(&job->cli, "'%s' is too much", argv[optind]), false;
+        return once_cli_usage(&job->cli, "unexpected argument '%s'", argv[optind]), false;
     return otlp_setup_check(&job->otlp) && relay_setup_check(&job->setup);
 }
 
@@ -241,7 +241,7 @@ static int run(struct job *job)
         return once_cli_error(&job->cli, &err, "find the store");
     if (outbox_open(job->cli.url, &relay->outbox, &err) != ONCE_OK)
         return once_cli_error(&job->cli, &err, "open the outbox");
-    int error = once_signals_init(&job->signals); /* before there are threads: none may take a signal */
+    int error = once_signals_init(&job->signals); /* before threads are started, which would take signals otherwise */
     if (error != 0)
         return once_cli_fail(&job->cli, ONCE_EXIT_OS, "cannot watch for signals: %s", strerror(error));
     if (relay_setup_open_sinks(&job->setup, &err) != ONCE_OK)

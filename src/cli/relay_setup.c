@@ -1,8 +1,8 @@
 /* relay_setup.c - see relay_setup.h. */
 #include "cli/relay_setup.h"
 
+#include "core/http/url.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "program/text.h"
 
 #include <assert.h>
@@ -70,7 +70,7 @@ static bool duration(const struct relay_setup *setup, const char *name, int64_t 
     return false;
 }
 
-/* Patterns name the rows of the metrics: each only once. */
+/* Patterns are labels of the metrics, so each may be given only once. */
 static bool is_given(const struct relay_setup *setup, const char *pattern, size_t len)
 {
     for (size_t i = 0; i < setup->relay.route_count; i++)
@@ -157,9 +157,10 @@ bool relay_setup_check(const struct relay_setup *setup)
 {
     const char *prefix = setup->prefixed ? "relay-" : "";
     if (setup->relay.route_count == 0)
-        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing: where to?", setup->prefixed ? "relay" : "route");
+        once_cli_usage(setup->cli, "--%s 'PATTERN=SINK' is missing", setup->prefixed ? "relay" : "route");
     else if (setup->relay.lease_ms < 2 * setup->sink.timeout_ms)
-        once_cli_usage(setup->cli, "--%slease is not twice --%stimeout: what is started would outlive it", prefix,
+        once_cli_usage(setup->cli,
+                       "--%slease must be at least twice --%stimeout, so that messages in flight end within it", prefix,
                        prefix);
     else
         return true;

@@ -1,10 +1,9 @@
 /*
- * relay_setup.h - a relay as command lines describe it: routes, sinks, limits.
+ * relay_setup.h - the options of a relay: routes, sinks, limits.
  *
- * `once relay` has these options by their names, `once daemon` and `once serve` with "relay-" before them, and --relay
- * for
- * --route. A verb adds RELAY_OPTIONS to its options, hands those that it meets to relay_setup_option(), checks
- * what came together with relay_setup_check(), and opens the sinks.
+ * `once relay` has these options by their names; `once daemon` and `once serve` have them with "relay-" before the
+ * name, and --relay for --route. A verb adds RELAY_OPTIONS to its options, passes each that it meets to
+ * relay_setup_option(), checks them together with relay_setup_check(), and opens the sinks.
  */
 #ifndef ONCE_CLI_RELAY_SETUP_H
 #define ONCE_CLI_RELAY_SETUP_H
@@ -29,7 +28,7 @@ enum relay_option {
     RELAY_OPTION_COUNT,
 };
 
-/* For getopt: `first` is the number of the first of them, `route` the name of the option for routes. */
+/* For getopt: `first` is the number of the first option, `route` the name of the option for routes. */
 /* clang-format off */
 #define RELAY_OPTIONS(route, prefix, first)                                          \
     { route, required_argument, NULL, (first) + RELAY_OPTION_ROUTE },                \
@@ -47,7 +46,7 @@ enum relay_option {
     { prefix "lease", required_argument, NULL, (first) + RELAY_OPTION_LEASE }
 /* clang-format on */
 
-/* The lines of a help text for them, but for routes. */
+/* Their lines of a help text, without that for routes. */
 #define RELAY_HELP(prefix)                                                                                             \
     "  --" prefix "secret-file F\n"                                                                                    \
     "  --" prefix "ca-file F\n"                                                                                        \
@@ -65,17 +64,17 @@ enum relay_option {
 
 struct relay_setup {
     const struct once_cli *cli;
-    bool prefixed;      /* the options have "relay-" before them */
-    bool given;         /* one of them was */
-    struct relay relay; /* with its defaults, and what was said */
+    bool prefixed;      /* the names begin with "relay-" */
+    bool given;         /* at least one of the options was given */
+    struct relay relay; /* the defaults, changed by the options */
     struct sink_options sink;
-    char *routes[RELAY_ROUTES_MAX]; /* PATTERN=SINK, cut in two */
+    char *routes[RELAY_ROUTES_MAX]; /* PATTERN=SINK, with a NUL in the place of = */
     const char *urls[RELAY_ROUTES_MAX];
     const char *patterns[RELAY_ROUTES_MAX];
 };
 
 void relay_setup_init(struct relay_setup *setup, const struct once_cli *cli, bool prefixed);
-void relay_setup_release(struct relay_setup *setup); /* closes sinks, too */
+void relay_setup_release(struct relay_setup *setup); /* also closes the sinks */
 
 /* "--relay-timeout". */
 void relay_setup_name(const struct relay_setup *setup, enum relay_option option, char out[32]);
@@ -86,7 +85,7 @@ bool relay_setup_is_file(enum relay_option option);
 bool relay_setup_option(struct relay_setup *setup, enum relay_option option);
 bool relay_setup_check(const struct relay_setup *setup);
 
-/* Connects to no sink: one that is away now may come back. */
+/* Does not connect: a receiver may be down now. */
 once_result relay_setup_open_sinks(struct relay_setup *setup, struct once_error *err);
 
 #endif

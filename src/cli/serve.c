@@ -48,8 +48,8 @@ static const char help[] =
     ONCE_CLI_HELP_SEAL
     SERVE_POLICY_HELP
     "  --required         refuse requests without a key\n"
-    "  --intent           claims store an intent: if the gateway dies before it sends a request,\n"
-    "                     a retry sends it, also with 'escalate'\n"
+    "  --intent           store an intent with each claim: if the gateway dies before it sends\n"
+    "                     the request, a retry sends it, also with 'escalate'\n"
     "  --complete         store requests (never their credentials), and let the daemon complete\n"
     "                     abandoned ones, as --takeover says. A request whose failure was\n"
     "                     answered is left to the client\n"
@@ -754,37 +754,35 @@ static void print_ready(void *arg, const char *http)
 
 /* ---------------------------------------------------------------- running */
 
+/* NAME VALUE; no VALUE: neither. */
+static void add_option(struct once_serve_child *daemon, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    once_serve_child_add(daemon, name);
+    once_serve_child_add(daemon, value);
+}
+
 static void add_completer(struct once_serve_child *daemon, struct serve *serve)
 {
     if (serve->config.complete) {
         snprintf(serve->complete_option, sizeof serve->complete_option, "service=%s", serve->upstream.url);
-        once_serve_child_add(daemon, "--complete");
-        once_serve_child_add(daemon, serve->complete_option);
+        add_option(daemon, "--complete", serve->complete_option);
     }
     if (serve->identity != NULL) {
         snprintf(serve->identity_option, sizeof serve->identity_option, "service=%s", serve->identity);
-        once_serve_child_add(daemon, "--complete-identity");
-        once_serve_child_add(daemon, serve->identity_option);
+        add_option(daemon, "--complete-identity", serve->identity_option);
     }
-    if (serve->webhook != NULL) {
-        once_serve_child_add(daemon, "--escalate-webhook");
-        once_serve_child_add(daemon, serve->webhook);
-    }
+    add_option(daemon, "--escalate-webhook", serve->webhook);
 }
 
 /* All but its outbox, which add_daemon() passes in the environment. */
 static void add_console(struct once_serve_child *daemon, const struct console_options *console)
 {
-    const char *words[][2] = { { "--console", console->listen },
-                               { "--console-token-file", console->token_file },
-                               { "--console-traces", console->traces },
-                               { "--console-origin", console->origin } };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (words[i][1] == NULL)
-            continue;
-        once_serve_child_add(daemon, words[i][0]);
-        once_serve_child_add(daemon, words[i][1]);
-    }
+    add_option(daemon, "--console", console->listen);
+    add_option(daemon, "--console-token-file", console->token_file);
+    add_option(daemon, "--console-traces", console->traces);
+    add_option(daemon, "--console-origin", console->origin);
 }
 
 static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
@@ -794,16 +792,12 @@ static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
     once_serve_child_init(daemon, "daemon", "/proc/self/exe");
     once_serve_child_add(daemon, "once");
     once_serve_child_add(daemon, "daemon");
-    once_serve_child_add(daemon, "--socket");
-    once_serve_child_add(daemon, paths->socket);
-    if (serve->http_given) {
-        once_serve_child_add(daemon, "--http");
-        once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
-    }
+    add_option(daemon, "--socket", paths->socket);
+    if (serve->http_given)
+        add_option(daemon, "--http", serve->http_off ? "off" : serve->http.text);
     add_console(daemon, &serve->console);
     if (paths->root) {
-        once_serve_child_add(daemon, "--allow");
-        once_serve_child_add(daemon, paths->workers.name);
+        add_option(daemon, "--allow", paths->workers.name);
         daemon->user = &paths->daemon;
     }
     add_completer(daemon, serve);

@@ -1,18 +1,19 @@
 /*
- * quota.h - what each tenant has, and whether it may have more.
+ * quota.h - the usage of each tenant, and whether its quota allows more.
  *
  * An entry per tenant that has something: records and bytes in the store, grants in flight, claims that wait.
  *
  *   in flight, waiters   counted here, exactly; of this engine, since it was started. A grant is in flight until it
  *                        is finished or given back, or its lease is over.
- *   records, bytes       counted by walks over the store (the daemon's census), one after the other. Between them what
- *                        this engine does is added; what expires, and what others do, shows with the next walk.
+ *   records, bytes       counted by walks over the store (quota_count.h in the daemon), one after the other. Between
+ * them what this engine does is added; what expires, and what others do, shows with the next walk.
  *
- * Invariants: QUOTA-1 what is there is never refused: admission is asked only about claims that may make a record, and
- * about claims that would begin to wait. Who looks whether there is a record is admission.c. QUOTA-2 one tenant's
- * numbers never count for another (K9): entries are found by the whole name. QUOTA-3 bounded: QUOTA_TENANTS_MAX entries
- * and QUOTA_GRANTS_MAX grants. Who finds no room is not counted, and therefore not refused: whoever can invent so many
- * tenants has as many quotas, and must not be able to shut out others. Entries of those who have nothing are removed.
+ * Invariants: QUOTA-1 a claim of an existing record is never refused: admission.c asks only about claims that may make
+ *                a record, and about claims that would begin to wait.
+ *             QUOTA-2 one tenant's numbers never count for another (K9): entries are found by the whole name.
+ *             QUOTA-3 bounded: QUOTA_TENANTS_MAX entries and QUOTA_GRANTS_MAX grants. A tenant beyond that is not
+ *                counted, and therefore not refused: a client that invents so many tenants has as many quotas anyway,
+ *                and must not shut out others. An entry without any usage is removed.
  *             QUOTA-4 an admitted claim keeps its place from then to its answer, so that a burst cannot pass together.
  *
  * Pure but for memory and the seed of its hash: time comes in as an argument. The engine's lock guards it.

@@ -19,7 +19,7 @@ once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t
     return r;
 }
 
-/* Without the lock: the database may take its time. */
+/* Releases the lock meanwhile: the database may be slow. */
 static void renew(struct flow_lease_keeper *k)
 {
     k->busy = true;

@@ -19,17 +19,17 @@ enum {
     RECONNECT_MS = 250,
     WAIT_MS = 200,
     SHORT_WAIT_MS = 10,
-    SAY_MS = 5000,   /* between two complaints */
-    STUCK_MS = 1000, /* for settling messages that could not be settled before, per tick */
+    SAY_MS = 5000,   /* between two log lines about failures */
+    STUCK_MS = 1000, /* per tick, for settling messages that could not be settled before */
 };
 
-/* A message that is here. */
+/* A message that was read and is not settled. */
 struct item {
     struct delivery delivery;
-    struct incoming dead_letter; /* a dead letter from the table; its spans point into `bytes` */
+    struct incoming dead_letter; /* of a dead letter from the table; its spans point into `bytes` */
     char id[ONCE_KEY_LEN_MAX + 1];
     struct once_buf bytes; /* empty: the message belongs to the source */
-    struct item *next;     /* of the letters that are here, or of those that could not be settled */
+    struct item *next;     /* in `retried` or `stuck` */
 };
 
 struct consume_loop {
@@ -38,8 +38,8 @@ struct consume_loop {
     struct consumer *consumer;
     struct dead_letter_sink dead_letters;
     char sink_url[ONCE_URL_LEN_MAX + 1];
-    struct item *retried; /* of the table, that are being delivered */
-    /* Dead letters, and letters that were delivered, whose end could not be stored yet; oldest first. */
+    struct item *retried; /* dead letters of the table that are being delivered */
+    /* Messages whose dead letter could not be stored, or removed, yet; oldest first. */
     struct item *stuck, *stuck_last;
     size_t stuck_count;
     once_time tick_at, report_at, say_at;
@@ -50,7 +50,7 @@ static bool must_stop(struct consume_loop *loop)
     return loop->o->must_stop(loop->o->arg);
 }
 
-/* Something is in the way: said, but not for every message. */
+/* Logs a failure, at most once in SAY_MS. */
 static void say(struct consume_loop *loop, const char *what)
 {
     char text[sizeof(struct once_error) + 32];
@@ -123,7 +123,7 @@ static size_t room_of(const struct consume_loop *loop)
 
 /* ------------------------------------------------------------------ settling */
 
-/* False: not now. What is settled is not the item's any more. */
+/* False: it failed, and is to be tried again. After true the item is freed. */
 static bool settle(struct consume_loop *loop, struct item *item)
 {
     struct delivery *d = &item->delivery;
@@ -165,7 +165,8 @@ static void keep(struct consume_loop *loop, struct item *item)
     loop->stuck_count++;
 }
 
-/* A try to bury may take as long as the topic's timeout: where others wait for it, this one waits behind them. */
+/* Storing a dead letter in a topic may take as long as its timeout: while others wait for it, this one queues behind
+ * them. */
 static void settle_or_keep(struct consume_loop *loop, struct item *item)
 {
     bool behind = item->delivery.verdict == CONSUMER_DEAD_LETTER && loop->stuck != NULL;
@@ -179,7 +180,7 @@ static void settle_ended(struct consume_loop *loop, int ms)
         settle_or_keep(loop, d->owner);
 }
 
-/* Each in turn, for a bounded time: meanwhile the broker hears nothing of us, and would take us for dead. */
+/* Each in turn, for a bounded time: meanwhile the broker gets no keep-alive, and would give up on this consumer. */
 static void settle_stuck(struct consume_loop *loop)
 {
     once_time until = once_os_monotonic_ms() + STUCK_MS;
@@ -210,13 +211,13 @@ static void admit(struct consume_loop *loop, struct incoming *incoming)
     ONCE_CRASH_POINT("consume.received");
     if (message_id_find(loop->o->rules, loop->o->rule_count, incoming, item->id, &len, &dead)) {
         d->id = once_span_of(item->id, len);
-        incoming->is_dead_letter = dead; /* from a topic of them: its failures are counted anew */
+        incoming->is_dead_letter = dead; /* it came from a topic of dead letters: its failures are counted from 0 */
         consumer_admit(loop->consumer, d);
         return;
     }
     d->verdict = CONSUMER_DEAD_LETTER;
     d->id = once_span_str(incoming->position);
-    snprintf(d->reason, sizeof d->reason, "it has no id (--id-from)");
+    snprintf(d->reason, sizeof d->reason, "the message has no id (--id-from)");
     settle_or_keep(loop, item);
 }
 
@@ -244,7 +245,7 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
     once_span *spans[] = { &m->topic, &m->key, &m->content_type, &m->headers, &m->payload };
     size_t at = 1;
     once_buf_init(&item->bytes, SOURCE_PAYLOAD_LEN_MAX + (1 << 20));
-    once_buf_add_byte(&item->bytes, 0); /* so that a letter has bytes */
+    once_buf_add_byte(&item->bytes, 0); /* so that `bytes` is not empty */
     for (size_t i = 0; i < 5; i++)
         once_buf_add(&item->bytes, *spans[i]);
     for (size_t i = 0; i < 5 && item->bytes.result == ONCE_OK; at += spans[i]->len, i++)
@@ -253,7 +254,7 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
         free_item(item);
         return;
     }
-    if (message_id.len == 0) /* it had none: the letter's own is as good */
+    if (message_id.len == 0) /* the message had no id: the dead letter's own is used */
         message_id = once_span_str(id);
     memcpy(item->id, message_id.ptr, message_id.len);
     item->delivery = (struct delivery){ .incoming = &item->dead_letter,
@@ -270,7 +271,7 @@ static void look_for_letters(struct consume_loop *loop)
     size_t room = room_of(loop);
     if (loop->dead_letters.table == NULL || room == 0)
         return;
-    /* Those that are here are due, too. */
+    /* The query finds those that are being delivered as well. */
     size_t count = 0;
     for (const struct item *i = loop->retried; i != NULL; i = i->next)
         count++;
@@ -312,7 +313,7 @@ static void tick(struct consume_loop *loop)
     }
 }
 
-/* Reads while there is room and something comes. *idle: nothing came. */
+/* Reads a message, if there is room and one comes. *idle: none came. */
 static once_result read_some(struct consume_loop *loop, bool *idle, struct once_error *err)
 {
     struct incoming *incoming = NULL;
@@ -359,7 +360,7 @@ static void wind_up(struct consume_loop *loop)
     struct once_error err;
     consumer_stop(loop->consumer);
     if (consumer_working(loop->consumer) > 0)
-        loop->o->say(loop->o->arg, "ending after what is under way");
+        loop->o->say(loop->o->arg, "stopping after the deliveries under way");
     while (consumer_working(loop->consumer) > 0) {
         must_stop(loop); /* a second signal may end the process */
         settle_ended(loop, WAIT_MS / 2);
@@ -368,7 +369,7 @@ static void wind_up(struct consume_loop *loop)
     consumer_join(loop->consumer);
     settle_ended(loop, 0);
     settle_stuck(loop);
-    while (loop->stuck != NULL) { /* not acknowledged, hence delivered again */
+    while (loop->stuck != NULL) { /* not acknowledged, so the broker delivers it again */
         struct item *item = loop->stuck;
         loop->stuck = item->next;
         if (item->bytes.len == 0)
@@ -427,7 +428,7 @@ static once_result check_retention(struct consume_loop *loop, struct once_error 
     once_duration_format(keeps, kept);
     if (window == ONCE_NEVER || window == 0) {
         snprintf(text, sizeof text,
-                 "the broker %s; one that it delivers again more than %s after it was delivered is delivered twice "
+                 "the broker %s; a message that it delivers again more than %s after its delivery is delivered twice "
                  "(--retention%s)",
                  window == 0 ? "does not tell how long it keeps messages" : "keeps messages without end", kept,
                  window == 0 ? ", --redelivery-window" : "");
@@ -467,7 +468,7 @@ void consume_loop_close(struct consume_loop *loop)
     if (loop == NULL)
         return;
     consumer_close(loop->consumer);
-    source_close(loop->source); /* before a sink: one library serves both */
+    source_close(loop->source); /* before the sink: closing the last sink may close the library of both */
     dead_letter_sink_close(&loop->dead_letters);
     free(loop);
 }

@@ -17,7 +17,8 @@
 
 enum { BUCKETS = 4096, STORE_WAIT_MS = 200, BUSY_WAIT_MS_MAX = 5000 };
 #define POINT_FAILED                                                                                                   \
-    ONCE_LIT("failed") /* its checkpoint is the number of failures, and a ! if it was refused for good */
+    ONCE_LIT("failed") /* the recovery point of a failed delivery; its checkpoint is the number of failures, and a !   \
+                          after a refusal for good */
 
 struct queue {
     struct delivery *first, *last;
@@ -25,11 +26,11 @@ struct queue {
 
 struct consumer {
     struct consumer_options o;
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work, ended;
     struct queue ready, over;
-    struct delivery *scheduled;       /* in no order */
-    struct delivery *bucket[BUCKETS]; /* the last of each key that is here */
+    struct delivery *scheduled;       /* waiting for their due_ms, in no order */
+    struct delivery *bucket[BUCKETS]; /* hash table by key: the last admitted message of each key */
     size_t busy, working;
     bool stop;
     struct consumer_counts counts;
@@ -70,7 +71,7 @@ static struct delivery **bucket_of(struct consumer *c, once_span key)
     return &c->bucket[(h ^ h >> 32) % BUCKETS];
 }
 
-/* CONSUMER-2. It is the last of its key now; true if it is also the first. */
+/* CONSUMER-2. Queues it behind the last message of its key; true if it is the first. */
 static bool line_up(struct consumer *c, struct delivery *d)
 {
     struct delivery **at = bucket_of(c, d->incoming->message.key);
@@ -93,7 +94,7 @@ static void leave_line(struct consumer *c, struct delivery *d)
     if (!d->incoming->message.has_key)
         return;
     d->behind = NULL;
-    if (behind != NULL) { /* then the bucket has one after us */
+    if (behind != NULL) { /* then the bucket contains a later message, not this one */
         push(&c->ready, behind);
         return;
     }
@@ -133,7 +134,7 @@ static void count_failure(struct delivery *d, struct once_attempt *attempt)
     d->failures++;
     d->refused = d->end == DELIVER_REFUSED;
     int len = snprintf(text, sizeof text, "%" PRId32 "%s", d->failures, d->refused ? "!" : "");
-    /* One that is not stored is counted here all the same, and by a crash forgotten. */
+    /* If it cannot be stored it is counted here, and a crash forgets it. */
     once_result r = once_attempt_advance(attempt, POINT_FAILED, once_span_of(text, (size_t)len), NULL);
     (void)r;
 }
@@ -158,7 +159,7 @@ static void end_span(const struct consumer *c, const struct tracer_span *span, c
     tracer_end(c->o.tracer, span, &told);
 }
 
-/* One try, under a span of its own in the trace that the message came with; its receiver is told. */
+/* One attempt, under its own span in the trace of the message; the receiver gets the span in traceparent. */
 static void deliver(struct consumer *c, struct delivery *d, struct once_attempt *attempt,
                     struct delivery_answer *answer)
 {
@@ -193,7 +194,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
         d->failures = failures_before(once_attempt_record(attempt), &d->refused);
     d->tried = true;
     if (d->refused || d->failures >= c->o.attempts_max) {
-        d->exhausted = true; /* it was given up before, and its broker was not told */
+        d->exhausted = true; /* it was exhausted before a crash, and was not acknowledged */
         d->end = DELIVER_REFUSED;
         snprintf(d->reason, sizeof d->reason,
                  d->refused ? "it was refused, after %" PRId32 " attempts" : "%" PRId32 " attempts have failed",
@@ -207,7 +208,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     if (d->end != DELIVER_DONE)
         memcpy(d->reason, answer.reason, sizeof d->reason);
     bool blind =
-        c->o.takeover != ONCE_TAKEOVER_RERUN; /* it must not be tried twice unless it certainly had no effect */
+        c->o.takeover != ONCE_TAKEOVER_RERUN; /* only an attempt that certainly had no effect may be repeated */
     *outcome = (struct once_outcome){ .state = ONCE_STATE_FAILED, .retryable = true, .status = answer.status };
     switch (d->end) {
     case DELIVER_DONE:
@@ -224,7 +225,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
         break;
     case DELIVER_FAILED:
         if (blind && c->o.target.url != NULL && answer.status >= 500)
-            return ONCE_WORK_UNKNOWN; /* as the gateway has it: half of it may have happened */
+            return ONCE_WORK_UNKNOWN; /* as in the gateway: the effect may be partial */
         break;
     case DELIVER_REFUSED:
         break;
@@ -242,7 +243,7 @@ static int64_t backoff(const struct consumer *c, int32_t failures)
                            failures > 0 ? (uint32_t)failures : 0, random);
 }
 
-/* What is to be done after one try; for AGAIN, when. */
+/* The verdict after a failed attempt; for RETRY, also when. */
 static enum consumer_verdict judge_failure(struct consumer *c, struct delivery *d, int64_t *wait_ms)
 {
     switch (d->end) {
@@ -268,22 +269,22 @@ static enum consumer_verdict judge(struct consumer *c, struct delivery *d, bool 
     switch (reply->arm) {
     case ONCE_ARM_REPLAY:
         if (reply->record.state == ONCE_STATE_SUCCEEDED || !reply->record.retryable)
-            return CONSUMER_DONE; /* also where an operator said how it ended */
+            return CONSUMER_DONE; /* also if an operator resolved it */
         if (executed)
             return judge_failure(c, d, wait_ms);
         return CONSUMER_RETRY;
-    case ONCE_ARM_DONE: /* released */
+    case ONCE_ARM_DONE: /* the claim was released */
         return d->exhausted ? CONSUMER_DEAD_LETTER : judge_failure(c, d, wait_ms);
     case ONCE_ARM_IN_PROGRESS:
         *wait_ms = reply->retry_after_ms < BUSY_WAIT_MS_MAX ? reply->retry_after_ms : BUSY_WAIT_MS_MAX;
         return CONSUMER_RETRY;
     case ONCE_ARM_MISMATCH:
-        snprintf(d->reason, sizeof d->reason, "its id was another message's");
+        snprintf(d->reason, sizeof d->reason, "another message had the same id");
         return CONSUMER_DEAD_LETTER;
     case ONCE_ARM_UNKNOWN:
         if (!executed)
             snprintf(d->reason, sizeof d->reason,
-                     "cannot tell whether it was delivered: attempt %" PRIu32 " began and nobody saw its end",
+                     "not known whether it was delivered: attempt %" PRIu32 " began, and its end was not recorded",
                      reply->record.attempt);
         return CONSUMER_DEAD_LETTER;
     default:
@@ -322,7 +323,7 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
 
 /* ------------------------------------------------------------------ the threads */
 
-/* The earliest of those that wait becomes ready when it is due; else *until is its time. Under the lock. */
+/* Moves the waiting deliveries that are due to `ready`; *until: when the next one is due. Under the lock. */
 static void wake_later(struct consumer *c, once_time now, once_time *until)
 {
     *until = now + 60000;
@@ -455,7 +456,7 @@ void consumer_stop(struct consumer *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* The threads have ended: what they left comes back, each key in its order. */
+/* The threads have ended: the remaining messages are returned, each key in its order. */
 static void return_rest(struct consumer *c)
 {
     pthread_mutex_lock(&c->lock);

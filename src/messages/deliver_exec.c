@@ -1,11 +1,12 @@
 /*
  * deliver_exec.c - see deliver.h: a message as standard input of a command.
  *
- * The command runs under a guardian (guard.h): if `once` dies, it and all its descendants die, so that nothing of a try
- * goes on after its holder is gone. What it prints goes to our standard error; the end of that is the reason of a
- * failure. The environment has ONCE_KEY (the same on every try), ONCE_MESSAGE_ID, ONCE_CONSUMER, ONCE_TOPIC,
+ * The command runs under a guardian (guard.h): if `once` dies, the command and all its descendants are killed, so that
+ * no attempt goes on without its lease holder. Its output goes to our standard error; the end of it is the reason of a
+ * failure. The environment has ONCE_KEY (the same for every attempt), ONCE_MESSAGE_ID, ONCE_CONSUMER, ONCE_TOPIC,
  * ONCE_MESSAGE_KEY, ONCE_CONTENT_TYPE, ONCE_FENCE, ONCE_ATTEMPT, and ONCE_HEADER_NAME for each header, its name in
- * capitals with _ for what is no letter or digit. A value has no control characters; what is too long is left out.
+ * capitals with _ for other characters than letters and digits. Values have no control characters; those that are too
+ * long are left out.
  */
 #include "messages/deliver.h"
 
@@ -26,11 +27,11 @@
 #include <unistd.h>
 
 enum {
-    HEADERS_MOST = 64,       /* in the environment */
+    HEADERS_MOST = 64,       /* headers in the environment */
     VALUE_LEN_MAX = 8 << 10, /* of one variable */
-    ENV_LEN_MAX = 128 << 10, /* of ours together; the kernel takes a quarter of the stack, 2 MiB */
+    ENV_LEN_MAX = 128 << 10, /* of our variables together; the kernel accepts a quarter of the stack, 2 MiB */
     LOOK_MS = 200,
-    KILL_AFTER_MS = 5000, /* SIGTERM */
+    KILL_AFTER_MS = 5000, /* after SIGTERM */
 };
 
 /* ------------------------------------------------------------------ the environment */
@@ -83,7 +84,7 @@ static void add_variables(struct once_buf *out, const struct delivery_call *call
     add_headers(out, call->headers);
 }
 
-/* A message must not set anything of ours by leaving it out. */
+/* Variables of ours that this message does not set must not be inherited either. */
 static bool is_ours(const char *variable)
 {
     static const char *const prefixes[] = { "ONCE_KEY=",      "ONCE_FENCE=",        "ONCE_ATTEMPT=",
@@ -153,7 +154,7 @@ static void keep_said(struct exec *e, const char *bytes, size_t len)
     e->said_len += len;
 }
 
-/* What is there to read, up to a bound. False: the end. */
+/* Reads the available output, up to a bound. False: the end. */
 static bool pass_on(struct exec *e, int fd, bool keep)
 {
     char chunk[8192];
@@ -167,7 +168,7 @@ static bool pass_on(struct exec *e, int fd, bool keep)
         if (wrote < 0 && errno == EINTR)
             wrote = 0;
         else if (wrote < 0)
-            break; /* nobody to show it to */
+            break; /* our standard error cannot be written */
     }
     return true;
 }
@@ -193,7 +194,7 @@ static void take_report(struct exec *e)
     }
 }
 
-/* True: the time is over, or the attempt is not ours any more; it was told so. */
+/* True: the timeout has passed, or the lease is lost; the command was signalled. */
 static bool retry_now(struct exec *e, const struct delivery_call *call, once_time *until, bool *told)
 {
     once_time now = once_os_monotonic_ms();
@@ -228,7 +229,7 @@ static void watch(struct exec *e, const struct target *target, const struct deli
         else
             retry_now(e, call, &until, timed_out);
     }
-    for (int i = 0; i < 2; i++) /* what it printed last; who inherited the pipe may go on by itself */
+    for (int i = 0; i < 2; i++) /* reads its last output; a descendant that inherited the pipe is not waited for */
         for (struct pollfd p = { .fd = *streams[i], .events = POLLIN };
              p.fd >= 0 && poll(&p, 1, 0) > 0 && pass_on(e, p.fd, i == 1);)
             ;
@@ -246,13 +247,13 @@ static enum deliver_end judge(struct exec *e, bool timed_out, struct delivery_an
         return DELIVER_NOT_SENT;
     }
     if (e->lost) {
-        snprintf(answer->reason, sizeof answer->reason, "its guardian was killed: nobody saw how it ended");
+        snprintf(answer->reason, sizeof answer->reason, "its guardian was killed: how the command ended is not known");
         return DELIVER_LOST;
     }
     bool killed = WIFSIGNALED(e->wait_status);
     answer->status = killed ? 128 + WTERMSIG(e->wait_status) : WEXITSTATUS(e->wait_status);
     snprintf(answer->reason, sizeof answer->reason, "%s %d%s%s%.*s", killed ? "killed by signal" : "exit status",
-             killed ? WTERMSIG(e->wait_status) : answer->status, timed_out ? ", after its time was over" : "",
+             killed ? WTERMSIG(e->wait_status) : answer->status, timed_out ? ", after its timeout" : "",
              e->said_len > 0 ? ": " : "", (int)e->said_len, e->said);
     switch (answer->status) {
     case 0:

@@ -1,13 +1,13 @@
 /*
  * deliver_http.c - see deliver.h: a message as a POST.
  *
- * The message id is the Idempotency-Key, on every try, so that an endpoint, or a gateway before it, drops what it had;
- * an id that is no field value stands there as the child key of its record. A message's own headers go along, but not
- * those that say how HTTP is spoken or who is speaking.
+ * The message id is the Idempotency-Key of every attempt, so that an endpoint, or a gateway before it, recognises
+ * repeats. If the id cannot be a header value, the child key of its record is used. The message's own headers are sent
+ * along, except those that control HTTP itself or name the sender.
  */
 #include "messages/deliver.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/http_call.h"
 #include "messages/brokers/headers.h"
@@ -66,7 +66,7 @@ static void add_ours(struct once_buf *out, const struct delivery_call *call)
 
 static void add_own(struct once_buf *out, once_span lines)
 {
-    enum { MOST = 150 }; /* what http_call() takes, less ours */
+    enum { MOST = 150 }; /* the limit of http_call(), less our own headers */
     once_span name, value;
     for (int i = 0; i < MOST && headers_next(&lines, &name, &value); i++) {
         if (!is_field_text(name, " \"(),/:;<=>?@[\\]{}") || header_is_reserved(name))
@@ -85,7 +85,7 @@ static bool is_wanted(void *arg)
 static int64_t retry_after_ms(once_span headers)
 {
     once_span value;
-    int64_t wait_ms = 0; /* so for a date, too: the backoff decides */
+    int64_t wait_ms = 0; /* a Retry-After with a date is ignored: the backoff decides */
     bool given = once_header_find(headers, "Retry-After", &value);
     return given && once_retry_after_seconds(value, retry_after_max_ms, &wait_ms) ? wait_ms : 0;
 }

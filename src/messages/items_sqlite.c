@@ -62,5 +62,5 @@ once_result items_sqlite_audit(struct sqlite_db *db, const char *kind, const cha
     sqlite_bind_text(&q, what);
     sqlite_bind_blob(&q, actor);
     sqlite_bind_blob(&q, reason);
-    return sqlite_run(&q, "keep the reason", err);
+    return sqlite_run(&q, "write the audit trail", err);
 }

@@ -1,7 +1,7 @@
 /* message_id.c - see message_id.h. */
 #include "messages/message_id.h"
 
-#include "core/json_pointer.h"
+#include "core/json/pointer.h"
 #include "core/mac.h"
 #include "core/span.h"
 #include "messages/brokers/headers.h"
@@ -19,7 +19,7 @@ const char *message_id_parse(const char *text, struct message_id_rule *rule)
     if (strncmp(text, "header:", 7) == 0) {
         rule->from = MESSAGE_ID_HEADER;
         rule->name = once_span_str(text + 7);
-        return text[7] != '\0' && strpbrk(text + 7, " :\r\n") == NULL ? NULL : "that is no name of a header";
+        return text[7] != '\0' && strpbrk(text + 7, " :\r\n") == NULL ? NULL : "not a header name";
     }
     if (strcmp(text, "position") == 0) {
         rule->from = MESSAGE_ID_POSITION;
@@ -30,9 +30,9 @@ const char *message_id_parse(const char *text, struct message_id_rule *rule)
         rule->name = once_span_str(text + 5);
         return text[5] == '/' && once_json_sort_pointers(&rule->name, 1, &sorted, NULL) == ONCE_OK
                    ? NULL
-                   : "that is no JSON Pointer to a member";
+                   : "not a JSON Pointer to a member";
     }
-    return "it is none of header, header:NAME, position, json:POINTER";
+    return "not one of header, header:NAME, position, json:POINTER";
 }
 
 static bool find_header(once_span lines, once_span wanted, once_span *value)
@@ -46,13 +46,13 @@ static bool find_header(once_span lines, once_span wanted, once_span *value)
 
 /* ------------------------------------------------------------------ natural keys */
 
-/* One step of a pointer, "~1" and "~0" undone, compared with a member's name. */
+/* Compares one token of a JSON Pointer, with "~1" and "~0" decoded, with a member's name. */
 static bool is_member(once_span token, const char *name)
 {
     for (size_t i = 0; i < token.len; i++, name++) {
         uint8_t c = token.ptr[i];
         if (c == '~')
-            c = token.ptr[++i] == '1' ? '/' : '~'; /* checked when it was parsed */
+            c = token.ptr[++i] == '1' ? '/' : '~'; /* message_id_parse() has checked it */
         if (*name == '\0' || (uint8_t)*name != c)
             return false;
     }
@@ -78,8 +78,7 @@ static yajl_val step_into(yajl_val at, once_span token)
     return NULL;
 }
 
-/* The library frees a tree by recursion: what is nested deeper than any message is could end us, every time it comes.
- */
+/* The library frees a tree by recursion: a deeply nested payload could overflow the stack on every delivery. */
 static bool is_too_deep(once_span text)
 {
     enum { DEEPEST = 128 };
@@ -99,7 +98,7 @@ static bool is_too_deep(once_span text)
     return depth > DEEPEST;
 }
 
-/* Into `out`, which is as long as the payload: a string's bytes, a number as it is written. */
+/* Copies a string's bytes, or a number as written, into `out`, which is as long as the payload. */
 static bool find_in_json(once_span payload, once_span pointer, char **out)
 {
     enum { TEXT_MAX = 16 << 20 };

@@ -1,8 +1,8 @@
 /*
- * message_id.h - which id a message is known by: the key of its record, and what duplicates are recognised by.
+ * message_id.h - determines the id of a message: the key of its record, by which duplicates are recognised.
  *
- * Rules are tried in their order; the first that finds something counts. An id is 1 to 255 bytes; what is longer is
- * replaced by "sha256:" and its digest, so that two that differ stay two.
+ * Rules are tried in order; the first that finds an id decides. An id has 1 to 255 bytes; a longer one is replaced by
+ * "sha256:" and its digest, so that different ids stay different.
  */
 #ifndef ONCE_MESSAGES_MESSAGE_ID_H
 #define ONCE_MESSAGES_MESSAGE_ID_H
@@ -10,14 +10,14 @@
 #include "messages/sources/source.h"
 
 #define MESSAGE_ID_RULES_MAX 8
-/* What a dead letter that was published to a topic has in this header is its id there, too: percent-encoded. */
+/* The header with the percent-encoded id of a dead letter that was published to a topic. */
 #define MESSAGE_ID_DEAD_HEADER "Dead-Letter-Id"
 
 enum message_id_from {
-    MESSAGE_ID_NATIVE,   /* the one that the broker, or `once relay`, has for it */
-    MESSAGE_ID_HEADER,   /* of this name */
-    MESSAGE_ID_POSITION, /* its place at the broker: what was published twice is two messages */
-    MESSAGE_ID_JSON,     /* a natural key: the string or number that this JSON Pointer leads to in the payload */
+    MESSAGE_ID_NATIVE,   /* the broker's, or the one that `once relay` sends */
+    MESSAGE_ID_HEADER,   /* the header of this name */
+    MESSAGE_ID_POSITION, /* its position at the broker: a message that is published twice has two */
+    MESSAGE_ID_JSON,     /* the string or number at this JSON Pointer in the payload */
 };
 
 struct message_id_rule {
@@ -25,10 +25,10 @@ struct message_id_rule {
     once_span name; /* HEADER, JSON */
 };
 
-/* "header", "header:NAME", "position", "json:POINTER". NULL, or what is wrong with it. */
+/* Parses "header", "header:NAME", "position" or "json:POINTER". Returns NULL, or what is wrong. */
 const char *message_id_parse(const char *text, struct message_id_rule *rule);
 
-/* *dead: it comes from a topic of dead letters. False: no rule found one. */
+/* False: no rule found an id. *dead: the message comes from a topic of dead letters. */
 bool message_id_find(const struct message_id_rule *rules, size_t count, const struct incoming *message,
                      char id[ONCE_KEY_LEN_MAX + 1], size_t *len, bool *dead);
 

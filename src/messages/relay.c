@@ -53,14 +53,14 @@ static void sink_failed(struct relay *relay, struct relay_breaker *b, const char
     enum { BREAK_MS_MAX = 30000 };
     once_time now = once_os_monotonic_ms();
     if (now < b->until_ms)
-        return; /* it was started before that was known */
+        return; /* this message was started before the first failure was known */
     int64_t longest = relay->backoff_ms_max < BREAK_MS_MAX ? relay->backoff_ms_max : BREAK_MS_MAX;
     b->until_ms = now + 1 + jittered(relay, longest, (uint32_t)b->failures);
     b->failures++;
     snprintf(b->reason, sizeof b->reason, "%s", reason);
 }
 
-/* Whether a message may be started there now. After failures, one message finds out. */
+/* Whether a message may be started now. After failures, one message tests the sink. */
 static bool sink_is_open(const struct relay_breaker *b)
 {
     return b->failures == 0 || (once_os_monotonic_ms() >= b->until_ms && b->sink->busy == 0);
@@ -122,7 +122,7 @@ static void fail(struct relay *relay, struct relay_item *item, bool refused, int
 static void confirm(struct relay *relay, struct relay_item *item)
 {
     uint64_t now = once_os_monotonic_ns();
-    int64_t age_ms = item->message.age_ms > 0 ? item->message.age_ms : 0; /* clocks are set back */
+    int64_t age_ms = item->message.age_ms > 0 ? item->message.age_ms : 0; /* a clock may be set back */
     item->row->verdict = OUTBOX_CONFIRMED;
     count(&row_of(relay, item)->published);
     relay_histogram_add(&row_of(relay, item)->publish, (now - item->started_ns) / 1000);
@@ -159,7 +159,7 @@ static bool start(struct relay *relay, struct relay_item *item)
     struct sink *sink = item->route < relay->route_count ? relay->routes[item->route].sink : NULL;
     if (item->message.crashes >= relay->crashes_max) {
         item->row->verdict = OUTBOX_DEAD_CRASHED;
-        snprintf(item->row->reason, sizeof item->row->reason, "%d relays went away while this alone was under way",
+        snprintf(item->row->reason, sizeof item->row->reason, "%d relays crashed while only this message was in flight",
                  item->message.crashes);
         return true;
     }
@@ -170,7 +170,7 @@ static bool start(struct relay *relay, struct relay_item *item)
     struct relay_breaker *b = breaker_of(relay, sink);
     if (!sink_is_open(b)) {
         if (b->sink->busy > 0)
-            return false; /* another message is finding out */
+            return false; /* another message is testing the sink */
         fail(relay, item, false, b->until_ms - once_os_monotonic_ms(), b->reason);
         return true;
     }
@@ -184,8 +184,8 @@ static bool start(struct relay *relay, struct relay_item *item)
 
 /* ------------------------------------------------------------------ a batch */
 
-/* Links the messages of each key; the first of each are ready. Messages come sorted by lane and
- * order, and a key is in one lane. */
+/* Links the messages of each key; the first of each key are ready. Messages come sorted by lane and order, and a key is
+ * in one lane. */
 static void link_keys(struct relay *relay)
 {
     for (size_t i = 0; i < relay->item_count; i++) {
@@ -241,14 +241,14 @@ static size_t busy_of(const struct relay *relay)
     return busy;
 }
 
-/* Starts what can be started; what found no room stays ready, in its order. */
+/* Starts the ready messages. Those whose sink has no room stay ready, in their order. */
 static void start_ready(struct relay *relay)
 {
     size_t count = relay->ready_count, kept = 0;
     for (size_t i = 0; i < count; i++)
         if (!start(relay, relay->ready[i]))
             relay->ready[kept++] = relay->ready[i];
-    /* A start may have ended at once, and made others ready. */
+    /* A start may have completed at once, and made other messages ready. */
     for (size_t i = count; i < relay->ready_count; i++)
         relay->ready[kept++] = relay->ready[i];
     relay->ready_count = kept;
@@ -289,7 +289,7 @@ void relay_outbox_up(struct relay *relay)
 {
     atomic_store(&relay->counters->up, true);
     if (relay->trouble.text[0] != '\0')
-        relay->say(relay->arg, "the outbox is reached again");
+        relay->say(relay->arg, "the outbox is reachable again");
     relay->trouble.text[0] = '\0';
 }
 
@@ -308,8 +308,7 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
     bool stopping = false;
     while (r != ONCE_OK && once_os_monotonic_ms() < until) {
         relay_outbox_down(relay, err);
-        if (!stopping &&
-            relay->must_stop(relay->arg)) { /* whoever waits for our end has some patience, not a lease's */
+        if (!stopping && relay->must_stop(relay->arg)) { /* a stop waits for less than a lease */
             stopping = true;
             once_time soon = once_os_monotonic_ms() + STOP_MS;
             until = soon < until ? soon : until;
@@ -338,7 +337,7 @@ once_result relay_step(struct relay *relay, size_t *took, struct once_error *err
     struct outbox_batch batch;
     once_time now = once_os_monotonic_ms();
     *took = 0;
-    for (size_t i = 0; i < relay->breaker_count; i++) /* heartbeats; connections that were closed meanwhile */
+    for (size_t i = 0; i < relay->breaker_count; i++) /* answers heartbeats, and notices connections that were closed */
         sink_poll(relay->breakers[i].sink, 0);
     relay->alone = !relay->alone; /* suspects must not keep everything else waiting */
     once_result r = outbox_take(relay->outbox, relay->lease_ms, relay->batch_len, relay->alone, &batch, err);

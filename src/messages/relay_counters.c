@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-/* A local broker takes a millisecond, one that is away takes hours. */
+/* From a local broker's millisecond to hours of an outage. */
 static const int64_t bucket_ms[RELAY_BUCKETS] = { 1,    2,    5,    10,    25,    50,    100,    250,     500,
                                                   1000, 2500, 5000, 10000, 30000, 60000, 300000, 1800000, 7200000 };
 
@@ -46,7 +46,7 @@ void relay_counters_count(struct relay_counters *counters, const struct outbox_c
 struct put {
     const struct relay_counters *counters;
     const char *const *patterns;
-    size_t count; /* of routes; one row more is shown */
+    size_t count; /* of routes; one more row is for topics without a route */
     FILE *file;
 };
 
@@ -66,7 +66,7 @@ static const struct relay_route_counters *row_of(const struct put *put, size_t i
     return &put->counters->rows[i < put->count ? i : RELAY_ROUTES_MAX];
 }
 
-/* route="..."; no topic has a space, so the last is nobody's pattern that matters. */
+/* route="...". A topic has no space, so "no route" cannot be confused with a pattern. */
 static void put_route(const struct put *put, size_t i)
 {
     fputs("route=\"", put->file);
@@ -95,7 +95,7 @@ static void put_counter(const struct put *put, const char *name, size_t offset, 
 static void put_dead(const struct put *put)
 {
     static const char name[] = "once_relay_dead_letters_total";
-    put_head(put->file, name, "counter", "Messages that were put among the dead letters, by what for.");
+    put_head(put->file, name, "counter", "Messages that became dead letters, by cause.");
     for (size_t i = 0; i <= put->count; i++) {
         const struct relay_route_counters *row = row_of(put, i);
         fprintf(put->file, "%s{", name);
@@ -132,14 +132,13 @@ static void put_histogram(const struct put *put, const char *name, size_t offset
 
 static void put_outbox(const struct relay_counters *n, FILE *file)
 {
-    put_head(file, "once_outbox_messages", "gauge",
-             "Messages that are there, up to 100000: pending, held by a failure, for later, dead letters.");
+    put_head(file, "once_outbox_messages", "gauge", "Messages in the outbox, up to 100000 per state.");
     fprintf(file, "once_outbox_messages{state=\"pending\"} %" PRId64 "\n", atomic_load(&n->pending));
     fprintf(file, "once_outbox_messages{state=\"stalled\"} %" PRId64 "\n", atomic_load(&n->stalled));
     fprintf(file, "once_outbox_messages{state=\"scheduled\"} %" PRId64 "\n", atomic_load(&n->scheduled));
     fprintf(file, "once_outbox_messages{state=\"dead\"} %" PRId64 "\n", atomic_load(&n->dead));
     put_head(file, "once_outbox_oldest_seconds", "gauge",
-             "For how long the oldest of them has waited; 0: there is none.");
+             "Age of the oldest message in this state; 0 if there is none.");
     fprintf(file, "once_outbox_oldest_seconds{state=\"pending\"} %.3f\n", (double)atomic_load(&n->lag_ms) / 1000);
     fprintf(file, "once_outbox_oldest_seconds{state=\"stalled\"} %.3f\n",
             (double)atomic_load(&n->stalled_lag_ms) / 1000);
@@ -150,23 +149,24 @@ void relay_counters_put(const struct relay_counters *n, const char *const *patte
     const struct put put = { n, patterns, count, file };
     bool up = atomic_load(&n->up);
     put_one(file, "once_relay_up", "gauge", up, "Whether the relay is connected to its outbox.");
-    put_one(file, "once_relay_outages_total", "counter", atomic_load(&n->outages), "How often it was not.");
+    put_one(file, "once_relay_outages_total", "counter", atomic_load(&n->outages),
+            "How often the connection to the outbox was lost.");
     put_one(file, "once_relay_batches_total", "counter", atomic_load(&n->batches), "Batches that were taken.");
     put_one(file, "once_relay_unsettled_total", "counter", atomic_load(&n->unsettled),
-            "Batches that the outbox did not hear of: their messages are published again.");
+            "Batches that could not be settled: their messages are published again.");
     put_counter(&put, "once_relay_published_total", offsetof(struct relay_route_counters, published),
                 "Messages that their sink confirmed.");
     put_counter(&put, "once_relay_refused_total", offsetof(struct relay_route_counters, refused),
-                "Tries that a sink refused, or that were not answered.");
+                "Attempts that a sink refused, or did not answer.");
     put_counter(&put, "once_relay_unreached_total", offsetof(struct relay_route_counters, unreached),
-                "Tries that did not reach a sink.");
+                "Attempts that did not reach a sink.");
     put_counter(&put, "once_relay_crashed_total", offsetof(struct relay_route_counters, crashed),
-                "Messages that a relay went away with, and that were tried again, alone.");
+                "Messages that were in flight when a relay crashed, and were tried again, alone.");
     put_dead(&put);
     put_histogram(&put, "once_relay_publish_seconds", offsetof(struct relay_route_counters, publish),
-                  "From the start of a publish to its confirmation.");
+                  "Time from the start of a publish to its confirmation.");
     put_histogram(&put, "once_relay_delay_seconds", offsetof(struct relay_route_counters, delay),
-                  "From a message's enqueue to its confirmation.");
+                  "Time from the enqueue of a message to its confirmation.");
     if (up && atomic_load(&n->counted))
         put_outbox(n, file);
 }

@@ -1,12 +1,12 @@
 /*
- * relay_counters.h - what a relay counts, for people and for Prometheus.
+ * relay_counters.h - the counters of a relay, for reports and for Prometheus.
  *
- * Model: the relay's thread counts, any thread reads. Numbers of messages are by route, never by topic or key: there
- * are as many series as the operator has routes, whatever is enqueued. The last row is of topics without a route.
- * Meaning: published, refused and unreached are what sinks said, each time that one said it; a message that is
- *        published again after a crash is counted again. Dead are those that were put among the dead letters, counted
- * when that is committed. Crashed are messages that another relay went away with, counted when they are tried again.
- *        What the outbox holds is asked for now and then, and is the outbox's, whoever relays from it.
+ * Model:   the relay's thread writes, any thread reads. Counters are by route, never by topic or key, so that enqueued
+ *          messages cannot add series. The last row is for topics without a route.
+ * Meaning: published, refused and unreached count what sinks reported, every time; a message that is published again
+ *          after a crash is counted again. Dead letters are counted when they are committed. Crashed messages were in
+ *          flight when another relay crashed; they are counted when they are tried again.
+ *          The outbox's counts are read from the database now and then, and include the work of other relays.
  */
 #ifndef ONCE_MESSAGES_RELAY_COUNTERS_H
 #define ONCE_MESSAGES_RELAY_COUNTERS_H
@@ -18,7 +18,7 @@
 
 enum { RELAY_ROUTES_MAX = 64, RELAY_BUCKETS = 18 };
 
-/* Times, in buckets that end at relay_bucket_ms[]; the last has no end. */
+/* Durations, in buckets that end at relay_bucket_ms[]; the last bucket has no end. */
 struct relay_histogram {
     _Atomic uint64_t counts[RELAY_BUCKETS + 1];
     _Atomic uint64_t sum_us;
@@ -35,11 +35,11 @@ struct relay_counters {
     struct relay_route_counters rows[RELAY_ROUTES_MAX + 1];
     _Atomic uint64_t batches, unsettled, outages;
     _Atomic bool up;      /* connected to the outbox */
-    _Atomic bool counted; /* what follows was asked for, in this connection */
+    _Atomic bool counted; /* the counts below were read over the current connection */
     _Atomic int64_t pending, stalled, scheduled, dead, lag_ms, stalled_lag_ms;
 };
 
-/* Of all routes. */
+/* Sums over all routes. */
 struct relay_sums {
     uint64_t published, refused, unreached, crashed, dead;
 };

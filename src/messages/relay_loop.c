@@ -8,8 +8,8 @@
 
 enum {
     UPKEEP_MS = 1000,
-    SMALL_PART = 4,   /* a batch smaller than this part of the largest is small */
-    COUNT_SHARE = 50, /* counting takes a part of the time, this small */
+    SMALL_PART = 4,   /* a batch with less than 1/4 of batch_len is small */
+    COUNT_SHARE = 50, /* counting takes at most 1/50 of the time */
     RECONNECT_MS = 250,
     RECONNECT_MS_MIN = 20,
     RECONNECT_MS_MAX = 5000,
@@ -31,7 +31,7 @@ static once_result connect_once(struct relay_loop *loop, struct once_error *err)
     struct outbox *o = loop->relay->outbox;
     once_result r = outbox_connect(o, err);
     if (r == ONCE_OK)
-        r = outbox_retry_now(o, err); /* there may be routes now that were not there before */
+        r = outbox_retry_now(o, err); /* messages that had no route may have one now */
     return r;
 }
 
@@ -83,8 +83,8 @@ static once_result upkeep_when_due(struct relay_loop *loop, struct once_error *e
     return r;
 }
 
-/* Nothing to do. Who says that it sleeps looks once more before it does: what was enqueued in
- * between would not have woken it. */
+/* Nothing to do. After it declared itself idle the relay looks for messages once more before it waits: an enqueue in
+ * between did not wake it. */
 static once_result rest(struct relay_loop *loop, bool *slept, struct once_error *err)
 {
     struct outbox *o = loop->relay->outbox;
@@ -101,7 +101,7 @@ void relay_loop_run(struct relay_loop *loop)
     struct relay *relay = loop->relay;
     struct once_error err;
     bool slept = false;
-    relay->sink_recovered = true; /* what waits only for a sink is due: there may be other routes now */
+    relay->sink_recovered = true; /* messages that wait for a sink are due: there may be other routes now */
     if (!loop->connected)
         reconnect(loop, NULL);
     else
@@ -113,7 +113,7 @@ void relay_loop_run(struct relay_loop *loop)
             r = relay_step(relay, &took, &err);
         if (r == ONCE_OK && took > 0) {
             slept = false;
-            /* Few at a time: there will be a sleep soon, and saying so costs more than being woken. */
+            /* After a small batch the relay stays declared idle: it will wait soon, and being woken costs less. */
             if (took * SMALL_PART >= (size_t)relay->batch_len)
                 r = outbox_set_idle(relay->outbox, false, &err);
         } else if (r == ONCE_OK && loop->drain) {

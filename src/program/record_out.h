@@ -2,7 +2,7 @@
 #ifndef ONCE_PROGRAM_RECORD_OUT_H
 #define ONCE_PROGRAM_RECORD_OUT_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 /* "running", "running, lease over", "failed, to be retried", ... */

@@ -2,7 +2,7 @@
 #include "serve/address.h"
 
 #include "core/err.h"
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

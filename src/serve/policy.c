@@ -1,9 +1,9 @@
 /* policy.c - see serve/policy.h. */
 #include "serve/policy.h"
 
-#include "core/json_pointer.h"
+#include "core/http/resend.h"
+#include "core/json/pointer.h"
 #include "core/limits.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "serve/config.h"
 

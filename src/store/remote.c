@@ -307,19 +307,6 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
     return looked(r);
 }
 
-/* Names of events are constants, on this side too. */
-static const char *event_name(once_span what)
-{
-    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
-                                         "superseded", "resolved done",    "resolved not done",
-                                         "released",   "escalated",        "forgotten",
-                                         "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
 static once_result history(struct once_store *base, const uint8_t record[16], struct once_history *h,
                            struct once_error *err)
 {
@@ -341,7 +328,7 @@ static once_result history(struct once_store *base, const uint8_t record[16], st
         once_span what;
         r = wire_read_event(&reader, &event, &what, &more, err);
         if (r == ONCE_OK && more) {
-            event.what = event_name(what);
+            event.what = gather_event_name(what);
             gather_event(&t, event);
         }
     }

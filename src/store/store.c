@@ -7,10 +7,10 @@
 #include "store/store.h"
 
 #include "core/err.h"
+#include "core/http/url.h"
 #include "core/limits.h"
 #include "core/record.h"
 #include "core/span.h"
-#include "core/url.h"
 
 /* ------------------------------------------------------------------ URLs */
 

@@ -189,7 +189,7 @@ once_result once_store_postgres_open(const char *url, const struct once_options 
                                      struct once_error *err);
 once_result once_store_redis_open(once_span url, const struct once_options *options, struct once_store **out,
                                   struct once_error *err);
-/* What a best-effort store does not promise, by invariant. */
+/* The invariants that a best-effort store does not keep. */
 const struct once_gap *once_store_redis_gaps(size_t *count);
 once_result once_store_remote_open(once_span rest, struct once_store **out, struct once_error *err);
 once_result once_store_postgres_migrate(const char *url, int *version, struct once_error *err);

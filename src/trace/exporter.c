@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    QUEUE_MAX = 8192, /* about 6 MB: seconds of a busy gateway */
+    QUEUE_MAX = 8192, /* about 6 MB: some seconds of a busy gateway */
     BATCH_MAX = 512,  /* about 400 kB of JSON */
     FLUSH_MS = 500,
     TIMEOUT_MS = 10000,
@@ -26,18 +26,18 @@ enum {
     PAUSE_MS = 1000, /* before the second try; then doubled each time, with full jitter */
     END_MS = 3000,
     HEADERS_LEN_MAX = 16 << 10,
-    SAY_MS = 60000, /* what goes wrong is said no more often */
+    SAY_MS = 60000, /* between two log lines about failures */
 };
 
 struct exporter {
     char *url;
-    struct once_buf headers; /* lines */
+    struct once_buf headers; /* lines "Name: value" CR LF */
     struct otlp_resource resource;
     char host[256];
     struct exporter_counters counters;
     pthread_t thread;
     once_time said_at;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t work;
     struct otlp_span *queue;
     size_t first, count;
@@ -69,7 +69,7 @@ void exporter_lost(struct exporter *e, uint64_t count)
         atomic_fetch_add(&e->counters.dropped, count);
 }
 
-/* A batch, when there is one or it is time; 0: it is over. */
+/* Waits for a full batch, or a second, and takes it; 0: the exporter is stopping. */
 static size_t take(struct exporter *e, struct otlp_span *batch)
 {
     pthread_mutex_lock(&e->lock);
@@ -116,7 +116,7 @@ static void say(struct exporter *e, const char *text)
     once_os_log("once", "spans were not exported: %s", text);
 }
 
-/* *again: another try may help. */
+/* *again: the post may be repeated. */
 static bool post(struct exporter *e, once_span body, bool *again, char why[200])
 {
     struct http_call call = { .url = e->url,
@@ -140,7 +140,7 @@ static bool post(struct exporter *e, once_span body, bool *again, char why[200])
     *again = answer.end != HTTP_ANSWERED || answer.status == 429 || answer.status == 502 || answer.status == 503 ||
              answer.status == 504;
     if (answer.end == HTTP_ANSWERED)
-        snprintf(why, 200, "the collector said status %d", answer.status);
+        snprintf(why, 200, "the collector answered with status %d", answer.status);
     else
         snprintf(why, 200, "%.190s", answer.error);
     http_answer_release(&answer);
@@ -214,7 +214,7 @@ static once_result add_header(struct exporter *e, once_span line, struct once_er
     return ONCE_OK;
 }
 
-/* Credentials: nobody else should be able to read them. */
+/* The file may contain credentials: other users must not be able to read it. */
 static once_result read_headers(struct exporter *e, const char *path, struct once_error *err)
 {
     char text[HEADERS_LEN_MAX];
@@ -241,7 +241,7 @@ static once_result read_headers(struct exporter *e, const char *path, struct onc
     return r;
 }
 
-/* "http://host:4318" is what collectors tell people; the path is always the same one. */
+/* Collectors document "http://host:4318"; the path is always the same. */
 static char *full_url(const char *url)
 {
     const char *host = strstr(url, "://");
@@ -334,8 +334,8 @@ void exporter_put(const struct exporter *e, FILE *file)
 {
     if (e == NULL)
         return;
-    put(file, "once_otlp_spans_total", atomic_load(&e->counters.exported), "Spans that the collector took.");
+    put(file, "once_otlp_spans_total", atomic_load(&e->counters.exported), "Spans that the collector accepted.");
     put(file, "once_otlp_spans_dropped_total", atomic_load(&e->counters.dropped),
-        "Spans, or reports of the gateway, that were not exported: no room, or the collector did not take them.");
+        "Spans, or reports of the gateway, that were not exported: no room, or the collector did not accept them.");
     put(file, "once_otlp_failures_total", atomic_load(&e->counters.failures), "Posts to the collector that failed.");
 }

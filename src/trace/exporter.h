@@ -1,11 +1,11 @@
 /*
- * exporter.h - spans that wait to be sent, and the thread that sends them: OTLP over HTTP, as JSON.
+ * exporter.h - a queue of spans, and the thread that sends them: OTLP over HTTP, as JSON.
  *
- * Whoever adds a span never waits: a full queue drops it, and that is counted. The thread takes what is there, at least
- * every second, and posts it; a collector that is away or busy is tried again with backoff, for a bounded time,
- * and then the batch is dropped and counted. Nothing that Once promises depends on any of this.
+ * Adding a span never waits: a full queue drops it, and counts that. At least every second the thread posts the queued
+ * spans. It retries with backoff, for a bounded time, while the collector is down or busy; then it drops the batch and
+ * counts that. No guarantee of Once depends on spans.
  *
- * Bounds: QUEUE_MAX spans wait, BATCH_MAX go out together, a batch is tried for TRIES_MAX times; the end waits END_MS.
+ * Bounds: QUEUE_MAX spans wait, BATCH_MAX are sent together, a batch is tried TRIES_MAX times; stopping waits END_MS.
  */
 #ifndef ONCE_TRACE_EXPORTER_H
 #define ONCE_TRACE_EXPORTER_H
@@ -24,20 +24,20 @@ struct exporter_options {
 };
 
 struct exporter_counters {
-    _Atomic uint64_t exported; /* the collector took them */
-    _Atomic uint64_t dropped;  /* no room, or the collector did not take them */
-    _Atomic uint64_t failures; /* posts that did not work */
+    _Atomic uint64_t exported; /* spans that the collector accepted */
+    _Atomic uint64_t dropped;  /* spans without room in the queue, or that the collector did not accept */
+    _Atomic uint64_t failures; /* posts that failed */
 };
 
 struct exporter;
 
-/* After http_call_init(). ONCE_INVALID: the URL or a header. */
+/* Call it after http_call_init(). ONCE_INVALID: the URL or a header is wrong. */
 once_result exporter_start(const struct exporter_options *options, struct exporter **out, struct once_error *err);
-/* From any thread; does not wait. NULL: nothing is exported. */
+/* From any thread; does not wait. Without an exporter (NULL) it does nothing. */
 void exporter_add(struct exporter *e, const struct otlp_span *span);
-/* Reports that somebody else had no room for. */
+/* Counts spans that were dropped elsewhere for lack of room. */
 void exporter_lost(struct exporter *e, uint64_t count);
-/* Sends what is left, for a moment. NULL is fine. */
+/* Sends the queued spans, within END_MS. NULL is fine. */
 void exporter_stop(struct exporter *e);
 const struct exporter_counters *exporter_counters(const struct exporter *e);
 /* For /metrics. */

@@ -1,13 +1,13 @@
 /* otlp.c - see otlp.h. */
 #include "trace/otlp.h"
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Of the protocol. */
+/* Numbers of the protocol. */
 enum { KIND_INTERNAL = 1, KIND_SERVER, KIND_CLIENT, KIND_PRODUCER, KIND_CONSUMER };
 enum { STATUS_ERROR = 2, FLAG_SAMPLED = 1 };
 
@@ -90,7 +90,7 @@ static bool is_zero(const uint8_t *bytes, size_t len)
     return any == 0;
 }
 
-/* By the semantic conventions where they have a name, else our own. */
+/* Names of the semantic conventions where there is one, else our own. */
 static void put_attributes(struct once_json *json, const struct otlp_span *s)
 {
     char hex[33];

@@ -20,18 +20,18 @@ case = Cases()
 @case
 def usage():
     rows = [
-        ([], 64, "which SOURCE?"),
+        ([], 64, "SOURCE is missing"),
         (["ftp://x"], 64, "there is no such source"),
         (["nats://h"], 64, "nats://HOST[:PORT]/STREAM"),
         (["nats://u:p@h/S"], 64, "--nats-creds"),
         (["amqp://h"], 64, "amqp://HOST[:PORT][/VHOST]?queue=NAME"),
-        (["kafka://h"], 64, "names no topic"),
+        (["kafka://h"], 64, "it has no topic"),
         (["nats://h/S"], 64, "--consumer"),
         (["nats://h/S", "--consumer", "c"], 64, "--to URL or --exec COMMAND"),
         (["nats://h/S", "--consumer", "c", "--to", "ftp://x"], 64, "--to"),
         (["nats://h/S", "--consumer", "c", "--to", "http://x", "--exec", "y"], 64, "one --to or --exec"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "x"], 64, "header, header:NAME, position, json:POINTER"),
-        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "json:x"], 64, "no JSON Pointer"),
+        (["nats://h/S", "--consumer", "c", "--exec", "y", "--id-from", "json:x"], 64, "not a JSON Pointer"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--takeover", "probe"], 64, "neither 'rerun' nor 'escalate'"),
         (["nats://h/S", "--consumer", "c", "--exec", "y", "--parallel", "257"], 64, "--parallel"),
         (["nats://127.0.0.1:1/S", "--consumer", "c", "--exec", "y"], 69, "cannot connect"),
@@ -42,7 +42,7 @@ def usage():
         got = once("consume", url, "--store", store())[1] + once("relay", "--route", "a=" + url, "--store", store())[1]
         ok("@h" in got and "user:" not in got and "sec" not in got, "a password that should not be in a URL is not in the answer either: " + url, got)
     got = once("consume", "nats://h/S", "--consumer", "c", "--to", "http://user:secret@h/in", "--store", store())
-    ok(got[0] == 64 and "'http://...@h/in' has credentials in it" in got[1] and "secret" not in got[1], "nor is one of an endpoint", got)
+    ok(got[0] == 64 and "'http://...@h/in' contains credentials" in got[1] and "secret" not in got[1], "nor is one of an endpoint", got)
     for arguments, code, text in rows:
         got = once("consume", *arguments, "--store", store())
         ok(got[0] == code and text in got[1], "usage: %s" % " ".join(arguments), got)
@@ -129,13 +129,13 @@ def ids():
     out = os.path.join(folder, "ids")
     consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "json:/order/id", "--id-from", "header:My-Id")
     equal(sorted(open(out).read().split()), ["17", "a/b", "m"], "natural keys, and a header; a repeat is one")
-    equal([(d["reason"], d["message_id"]) for d in letters()], [("it has no id (--id-from)", "ids/5")], "one without an id is a dead letter")
+    equal([(d["reason"], d["message_id"]) for d in letters()], [("the message has no id (--id-from)", "ids/5")], "one without an id is a dead letter")
     os.remove(out)
     consume(source, "--exec", "echo $ONCE_MESSAGE_ID >> " + out, "--id-from", "position", name="p")
     equal(sorted(open(out).read().split()), ["ids/%d" % i for i in range(1, 6)], "by position all are different")
     send("ids", b"other", {"My-Id": "m"})
     consume(source, "--exec", "true", "--id-from", "json:/order/id", "--id-from", "header:My-Id")
-    ok("its id was another message's" in [d["reason"] for d in letters()], "another payload under a known id is a dead letter")
+    ok("another message had the same id" in [d["reason"] for d in letters()], "another payload under a known id is a dead letter")
 
 
 @case
@@ -222,7 +222,7 @@ def escalates():
     equal(len(open(out).readlines()), 1, "delivered once")
     dead = letters()
     equal([(d["message_id"], d["reason"]) for d in dead],
-          [("x", "cannot tell whether it was delivered: attempt 1 began and nobody saw its end")], "it is a dead letter, with its reason")
+          [("x", "not known whether it was delivered: attempt 1 began, and its end was not recorded")], "it is a dead letter, with its reason")
     equal(once("keys", "resolve", "x", "--tenant", "c", "--not-done", "--reason", "looked", "--store", store())[0], 0, "somebody looks, and says so")
     once("inbox", "retry", dead[0]["id"], "--reason", "looked", "--store", store())
     p = start(source, "--exec", "echo >> " + out)

@@ -69,7 +69,7 @@ def usage():
         (["--consume", "nats://h/S"], "--consumer NAME"),
         (["--consume", "nats://h/S", "--consumer", "c"], "--consume-to URL or --consume-exec COMMAND"),
         (["--consume", "ftp://h", "--consumer", "c", "--consume-to", "http://h/"], "there is no such source"),
-        (["--consume-to", "http://h/"], "which SOURCE?"),
+        (["--consume-to", "http://h/"], "SOURCE is missing"),
         (["--consume-store", "sqlite:x"], "--consume-store is for --consume"),
         (["--consume", "nats://h/S", "--consumer", "c", "--consume-to", "http://h/"], "--consume-store URL"),
         (["--consume", "nats://h/S", "--consumer", "c", "--consume-to", "http://h/", "--consume-store", "once:/x"], "no table for dead letters"),
@@ -140,7 +140,7 @@ def term_waits_for_the_delivery_under_way():
     d = Daemon(source, endpoint)
     wait_for(lambda: endpoint.count() == 1, "it is being delivered")
     d.process.send_signal(signal.SIGTERM)
-    wait_for(lambda: "consume: ending after what is under way" in d.log(), "it says what it waits for")
+    wait_for(lambda: "consume: stopping after the deliveries under way" in d.log(), "it says what it waits for")
     endpoint.go.set()
     equal(d.end(), 0, "it ends after the answer")
     report = last_report(consume(source, "--exec", "touch %s/again" % folder, "--json", lease="1s")[1])

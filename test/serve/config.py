@@ -164,10 +164,10 @@ def test_mistake__is_named(world):
             *(((*UPSTREAM, *longer), "--body-retention must not be longer than --retention")
               for longer in (("--body-retention", "25h"), ("--body-retention", "never"), ("--retention", "1h", "--body-retention", "61m"))),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
-            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is no limit such as records=100000"),
-            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is no TENANT:records=N,..."),
+            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is not a limit such as records=100000"),
+            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is not TENANT:records=N,..."),
             ((*UPSTREAM, "--trace", "2"), "--trace takes on, off or a share from 0 to 1, not '2'"),
-            ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
+            ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is not an http:// or https:// URL without a query"),
             ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio need --otlp"),
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
             *(((*UPSTREAM, option, "0.0.0.0:27777"),

@@ -611,7 +611,7 @@ static void long__bytes_after_the_last_field_are_refused(void)
                 once_buf_add_byte(&buf, 0);
                 EXPECT_ROW(row_of(type, round), read_payload(type, payload_of(&buf), &err) == REFUSED);
                 char count[32];
-                snprintf(count, sizeof count, " %d bytes too many", more);
+                snprintf(count, sizeof count, " %d extra bytes", more);
                 EXPECT_ROW(row_of(type, round), strstr(err.text, count) != NULL);
             }
             once_buf_release(&buf);

@@ -140,23 +140,23 @@ CREATE TABLE once_audit (
 CREATE INDEX once_audit_record ON once_audit (record);
 
 -- The outbox: a message is a row until its sink confirmed it (K12). Commits come one after the other
--- here, so seq is their order. Taken by one relay at a time.
+-- here, so seq is their order. One relay at a time takes messages.
 CREATE TABLE once_outbox (
     seq          INTEGER PRIMARY KEY,
-    id           TEXT NOT NULL,              -- goes out with every publish, the same for ever
+    id           TEXT NOT NULL,              -- sent with every publish, always the same
     topic        TEXT NOT NULL,
-    message_key  BLOB,                       -- NULL: in no order
+    message_key  BLOB,                       -- NULL: no order
     content_type TEXT NOT NULL,
     headers      BLOB NOT NULL,              -- lines "name: value", each ended by CR LF
     payload      BLOB NOT NULL,
     created_at   INTEGER NOT NULL,
-    due          INTEGER NOT NULL,           -- not tried before
-    scheduled        INTEGER NOT NULL DEFAULT 0, -- takes its place in the order when it is due
-    flight       INTEGER,                    -- fence of the relay that has it under way
-    suspect      INTEGER NOT NULL DEFAULT 0, -- a relay went away with it: to be tried alone
+    due          INTEGER NOT NULL,           -- not tried before this time
+    scheduled        INTEGER NOT NULL DEFAULT 0, -- enters the order when it is due
+    flight       INTEGER,                    -- fence of the relay that has it in flight
+    suspect      INTEGER NOT NULL DEFAULT 0, -- it was in flight when a relay crashed: to be tried alone
     refusals     INTEGER NOT NULL DEFAULT 0,
     delays       INTEGER NOT NULL DEFAULT 0, -- its sink was not reached
-    crashes      INTEGER NOT NULL DEFAULT 0, -- of relays that had nothing else under way
+    crashes      INTEGER NOT NULL DEFAULT 0, -- of relays that had only this message in flight
     reason       TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX once_outbox_key ON once_outbox (message_key, seq) WHERE message_key IS NOT NULL;
@@ -186,12 +186,11 @@ CREATE TABLE once_outbox_dead (
     reason       TEXT NOT NULL
 ) STRICT;
 
--- Messages that a consumer has taken in (K13), in the transaction of the effect.
+-- Messages that a consumer has processed (K13), in the transaction of the effect.
 CREATE TABLE once_consumer (
     name         BLOB PRIMARY KEY,
-    retention_ms INTEGER,                    -- NULL: marks are kept for ever
-    redelivery_window_ms   INTEGER                     -- how long the broker may deliver a message again; NULL: it
-                                                       -- was not said
+    retention_ms INTEGER,                    -- NULL: entries are kept for ever
+    redelivery_window_ms   INTEGER                     -- how long the broker may deliver a message again; NULL: not known
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE once_inbox (
@@ -204,11 +203,10 @@ CREATE INDEX once_inbox_age ON once_inbox (consumer, taken_at);
 
 -- Messages that `once consume` could not deliver.
 CREATE TABLE once_inbox_dead (
-    id           TEXT PRIMARY KEY,           -- a UUID of consumer, message id and payload: giving up twice is giving
-                                             -- up once
+    id           TEXT PRIMARY KEY,           -- a UUID derived from consumer, message id and payload: storing a letter twice keeps one
     consumer     BLOB NOT NULL,
     message_id   BLOB NOT NULL,
-    source       BLOB NOT NULL,              -- where it came from, for people
+    source       BLOB NOT NULL,              -- its position at the broker, for people
     topic        BLOB NOT NULL,
     message_key  BLOB NOT NULL,              -- empty: none
     content_type BLOB NOT NULL,

@@ -4,10 +4,10 @@
  * Members have the names of once.h. An answer is the arm and, flat beside it, the record as
  * `once keys show --json` prints it, so that `record` and `fence` of a claim can be sent back.
  */
+#include "core/http/resend.h"
+#include "core/json/record_json.h"
 #include "core/limits.h"
 #include "core/record.h"
-#include "core/record_json.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api/call.h"
 #include "daemon/api/input.h"

@@ -3,7 +3,7 @@
 
 #include "core/backoff.h"
 #include "core/err.h"
-#include "core/http_verdict.h"
+#include "core/http/verdict.h"
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"

@@ -23,7 +23,7 @@
 #ifndef ONCE_DAEMON_COMPLETER_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_COMPLETER_H
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "daemon/completer/escalate.h"
 #include "once.h"
 

@@ -4,11 +4,11 @@
  * The calls are the library's public ones. What may be secret (bodies, header lines, checkpoint, the stored
  * request) leaves by console_reveal() only, which notes who asked (CONSOLE-3).
  */
+#include "core/http/resend.h"
+#include "core/http/trace.h"
+#include "core/json/record_json.h"
 #include "core/limits.h"
-#include "core/record_json.h"
-#include "core/resend.h"
 #include "core/span.h"
-#include "core/trace.h"
 #include "daemon/api/query.h"
 #include "daemon/console/link.h"
 #include "daemon/console/parts.h"

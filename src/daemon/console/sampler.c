@@ -2,7 +2,7 @@
 #include "daemon/console/sampler.h"
 
 #include "core/err.h"
-#include "core/record_json.h"
+#include "core/json/record_json.h"
 #include "daemon/console/parts.h"
 #include "daemon/console/unknown_count.h"
 #include "engine/engine_stats.h"

@@ -22,7 +22,7 @@ struct timeval amqp_conn_timeval(int64_t ms)
 
 /* ------------------------------------------------------------------ who we are */
 
-/* A file with one line, USER:PASSWORD. */
+/* Reads a file with one line, USER:PASSWORD. */
 static once_result read_login(struct amqp_peer *peer, const char *file, struct once_error *err)
 {
     char line[sizeof peer->user + sizeof peer->password];
@@ -78,7 +78,7 @@ bool amqp_conn_succeeded(amqp_rpc_reply_t reply, const char *what, char *reason)
     } else {
         snprintf(reason, AMQP_REASON_LEN, "%s: %s", what,
                  reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? amqp_error_string2(reply.library_error)
-                                                                     : "an answer that means nothing");
+                                                                     : "an answer that was not understood");
     }
     return false;
 }

@@ -16,7 +16,7 @@ static int hex(uint8_t c)
                                   : -1;
 }
 
-/* False: too long, a half percent sign, or a NUL. */
+/* False: too long, an incomplete percent-encoding, or a NUL. */
 static bool decode(once_span text, char out[AMQP_NAME_LEN_MAX + 1])
 {
     size_t len = 0;
@@ -72,10 +72,10 @@ static const char *parse_query(once_span query, struct amqp_url *out)
                      : once_span_equal(name, ONCE_LIT("routing-key")) ? &key
                                                                       : NULL;
         if (seen == NULL)
-            return "after the ? there may be exchange=NAME and routing-key=KEY";
+            return "only exchange=NAME and routing-key=KEY may follow the ?";
         if (*seen || value.len == 0 || !decode(value, seen == &key ? out->routing_key : out->exchange))
-            return seen == &key ? "its routing key is empty, too long, said twice or badly encoded"
-                                : "its exchange is empty, too long, said twice or badly encoded";
+            return seen == &key ? "its routing key is empty, too long, given twice or badly encoded"
+                                : "its exchange is empty, too long, given twice or badly encoded";
         *seen = true;
     }
     return NULL;
@@ -91,12 +91,12 @@ const char *amqp_url_parse(const char *url, struct amqp_url *out)
         return "it is too long";
     for (size_t i = 0; i < all.len; i++)
         if (all.ptr[i] <= ' ' || all.ptr[i] >= 0x7f || all.ptr[i] == '#')
-            return "there is a character in it that has to be percent-encoded";
+            return "it contains a character that must be percent-encoded";
     all = once_span_skip(all, out->tls ? 8 : 7);
     once_span_cut(all, '?', &all, &query);
     bool has_path = once_span_cut(all, '/', &place, &path);
     if (place.len > 0 && memchr(place.ptr, '@', place.len) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --amqp-login instead";
+        return "other users can see a login in a URL; use --amqp-login instead";
     const char *fault = parse_place(place, out);
     if (fault == NULL && has_path && path.len > 0 && (memchr(path.ptr, '/', path.len) || !decode(path, out->vhost)))
         fault = "its vhost is too long or badly encoded; a slash in it is %2F";

@@ -1,17 +1,16 @@
 /*
- * amqp_url.h - amqp://HOST[:PORT][/VHOST][?exchange=NAME][&routing-key=KEY], taken apart. amqps:// is the same with
- * TLS.
+ * amqp_url.h - parses amqp://HOST[:PORT][/VHOST][?exchange=NAME][&routing-key=KEY]; amqps:// is the same with TLS.
  *
- * Everything but the host may be percent-encoded; a vhost with a slash must be. No vhost is "/", no exchange the one
- * without a name, which brings a message to the queue that its routing key names; no routing key: the
- * message's topic. There is no place for a password: command lines are seen by everybody.
+ * Everything but the host may be percent-encoded; a vhost with a slash must be. Defaults: the vhost "/"; the exchange
+ * without a name, which routes a message to the queue that its routing key names; the message's topic as the routing
+ * key. A password is not accepted: other users can see command lines.
  */
 #ifndef ONCE_MESSAGES_BROKERS_AMQP_URL_H
 #define ONCE_MESSAGES_BROKERS_AMQP_URL_H
 
 #include <stdbool.h>
 
-enum { AMQP_NAME_LEN_MAX = 255 }; /* what AMQP's short strings hold */
+enum { AMQP_NAME_LEN_MAX = 255 }; /* the limit of AMQP's short strings */
 
 struct amqp_url {
     bool tls;
@@ -19,7 +18,7 @@ struct amqp_url {
     int port;
     char vhost[AMQP_NAME_LEN_MAX + 1];
     char exchange[AMQP_NAME_LEN_MAX + 1];
-    char routing_key[AMQP_NAME_LEN_MAX + 1]; /* "": the topic */
+    char routing_key[AMQP_NAME_LEN_MAX + 1]; /* "": the message's topic */
 };
 
 /* What is wrong with it, or NULL. */

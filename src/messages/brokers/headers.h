@@ -1,19 +1,19 @@
 /*
- * headers.h - a message's own headers, one after the other.
+ * headers.h - reads and writes a message's own headers.
  *
- * They are stored as lines "name: value" CR LF. What a broker would obey, or what the sink itself says, the sink
- * leaves out. Sources make such lines of what brokers deliver; what would not be one line, or is too much, they leave
- * out.
+ * They are stored as lines "name: value" CR LF. Sinks leave out headers that the broker would interpret, and those that
+ * they set themselves. Sources make such lines of the broker's headers, and leave out those that do not fit into one
+ * line or into the limit.
  */
 #ifndef ONCE_MESSAGES_BROKERS_HEADERS_H
 #define ONCE_MESSAGES_BROKERS_HEADERS_H
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <strings.h>
 
-/* Takes the next header off `lines`; false: there is none any more. What is no header is passed over. */
+/* Takes the next header off `lines`; false: there are no more. Skips lines that are not headers. */
 static inline bool headers_next(once_span *lines, once_span *name, once_span *value)
 {
     while (lines->len > 0) {
@@ -48,7 +48,7 @@ static inline bool headers__is_one_line(once_span text, const char *but)
     return true;
 }
 
-/* A line more, if it is one and there is room for all of it: half a header would be another one. */
+/* Adds a line, if it is valid and fits as a whole: half a header would be another one. */
 static inline void headers_add(struct once_buf *lines, once_span name, once_span value)
 {
     if (name.len == 0 || !headers__is_one_line(name, " :") || !headers__is_one_line(value, "") ||

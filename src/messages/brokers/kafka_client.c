@@ -8,7 +8,7 @@
 struct settings {
     rd_kafka_conf_t *conf;
     bool produces;
-    bool sasl; /* the file says how to log in */
+    bool sasl; /* the file configures a login */
 };
 
 once_result kafka_client_set(rd_kafka_conf_t *conf, const char *name, const char *value, struct once_error *err)

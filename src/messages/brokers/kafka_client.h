@@ -1,9 +1,10 @@
 /*
- * kafka_client.h - what every client of Kafka is configured with: where the brokers are, how to log in, TLS.
+ * kafka_client.h - the common configuration of Kafka clients: brokers, login, TLS.
  *
- * The same for a producer (kafka.c) and a consumer (sources/kafka.c). First our name, then the operator's file
- * (kafka_conf.h), then what is not to be changed by it; a client sets after that what its own promises rest on. The
- * security protocol follows from the URL and from whether the file says how to log in. Brokers' names are verified.
+ * Used by the producer (sinks/kafka.c) and the consumer (sources/kafka.c). First come our defaults, then the operator's
+ * file (kafka_conf.h), then settings that the file must not change; a client adds the settings that its guarantees
+ * depend on. The security protocol follows from the URL, and from whether the file configures a login. The brokers'
+ * host names are verified.
  */
 #ifndef ONCE_MESSAGES_BROKERS_KAFKA_CLIENT_H
 #define ONCE_MESSAGES_BROKERS_KAFKA_CLIENT_H
@@ -16,8 +17,8 @@ struct kafka_client {
     const struct kafka_url *url;
     const char *name;    /* client.id, unless the file has another */
     const char *file;    /* settings of librdkafka; NULL: none */
-    const char *ca_file; /* trusted besides nothing else; NULL: the system's */
-    bool produces;       /* else what the file says to producers is passed over: it may serve relay and consumer */
+    const char *ca_file; /* the only trusted certificates; NULL: the system's */
+    bool produces; /* otherwise the file's settings for producers are ignored: one file may serve relay and consumer */
 };
 
 once_result kafka_client_configure(const struct kafka_client *client, rd_kafka_conf_t *conf, struct once_error *err);

@@ -22,7 +22,7 @@ bool kafka_topic_is_legal(once_span topic)
            !once_span_equal(topic, ONCE_LIT(".."));
 }
 
-/* HOST, HOST:PORT, [IPV6]:PORT. Only what would be misread is refused; names are the resolver's to judge. */
+/* HOST, HOST:PORT, [IPV6]:PORT. Refuses only text that would be misread; the resolver judges names. */
 static bool is_host(once_span text)
 {
     once_span host = text, port = ONCE_LIT("1");
@@ -54,10 +54,10 @@ const char *kafka_url_parse(const char *url, struct kafka_url *out)
             return shape;
     all = once_span_skip(all, out->tls ? 9 : 8);
     if (memchr(all.ptr, '@', all.len) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --kafka-config instead";
+        return "other users can see a login in a URL; use --kafka-config instead";
     bool has_topic = once_span_cut(all, '/', &hosts, &topic);
     if (has_topic && !kafka_topic_is_legal(topic))
-        return "its topic is none of Kafka's: up to 249 of a-z A-Z 0-9 . _ -";
+        return "its topic is not valid in Kafka: up to 249 of a-z A-Z 0-9 . _ -";
     if (hosts.len > KAFKA_HOSTS_LEN_MAX)
         return "it is too long";
     snprintf(out->hosts, sizeof out->hosts, "%.*s", ONCE_SPAN_ARGS(hosts));
@@ -135,7 +135,8 @@ static once_result read_line(char *line, kafka_setting_fn *each, void *arg, stru
     *equals = '\0';
     name = trim(name);
     if (!kafka_setting_is_allowed(once_span_str(name)))
-        return once_fail(err, ONCE_INVALID, "'%.100s' cannot be set here; what can is in once-relay(1)", name);
+        return once_fail(err, ONCE_INVALID, "'%.100s' cannot be set here; once-relay(1) lists the settings that can",
+                         name);
     return each(arg, name, trim(equals + 1), err);
 }
 

@@ -1,8 +1,8 @@
 /*
  * pg_enqueue.c - outbox and inbox in the caller's own PostgreSQL transaction: once_pg_enqueue(), once_pg_consume().
  *
- * Calls of the SQL functions (docs/sql.md) on the caller's connection, which stays the caller's. A row is there if and
- * only if the transaction commits (K12, K13); nothing is done outside of one.
+ * Calls the SQL functions (docs/sql.md) on the caller's connection. A row exists if and only if the caller's
+ * transaction commits (K12, K13); nothing is done outside of that transaction.
  */
 #include "core/err.h"
 #include "core/message.h"
@@ -40,7 +40,8 @@ static once_result failed(const PGconn *conn, const PGresult *r, struct once_err
     return once_fail(err, result, "database: %s", line);
 }
 
-/* One row, text format back; *out is the caller's to clear where it is ONCE_OK. Releases the parameters. */
+/* Runs a statement that returns one row in text format. The caller clears *out after ONCE_OK. Releases the parameters.
+ */
 static once_result ask(PGconn *conn, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
     PGresult *last = NULL, *next;
@@ -80,7 +81,7 @@ static void add_json_string(struct once_buf *out, once_span text)
     once_buf_add_byte(out, '"');
 }
 
-/* Header lines as the object that once.enqueue takes. It has each name once. */
+/* Header lines as the JSON object that once.enqueue takes, with each name once. */
 static once_result headers_to_json(once_span lines, struct once_buf *out, struct once_error *err)
 {
     once_span all = lines, line, name, value;
@@ -88,7 +89,7 @@ static once_result headers_to_json(once_span lines, struct once_buf *out, struct
     while (lines.len > 0) {
         const uint8_t *at = lines.ptr;
         once_span_cut(lines, '\n', &line, &lines);
-        line.len--; /* its CR: once_headers_check() saw it */
+        line.len--; /* without its CR, which once_headers_check() has checked */
         once_span_cut(line, ':', &name, &value);
         while (value.len > 0 && value.ptr[0] == ' ')
             value = once_span_skip(value, 1);
@@ -96,7 +97,7 @@ static once_result headers_to_json(once_span lines, struct once_buf *out, struct
             once_span_cut(earlier, '\n', &one, &earlier);
             once_span_cut(one, ':', &other, &one);
             if (once_span_equal(other, name))
-                return once_fail(err, ONCE_INVALID, "header '%.*s' is there twice", ONCE_SPAN_ARGS(name));
+                return once_fail(err, ONCE_INVALID, "header '%.*s' is given twice", ONCE_SPAN_ARGS(name));
         }
         if (out->len > 1)
             once_buf_add_byte(out, ',');

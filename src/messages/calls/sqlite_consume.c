@@ -1,8 +1,9 @@
 /*
- * sqlite_consume.c - once_sqlite_consume(): a message's mark in the caller's own transaction.
+ * sqlite_consume.c - once_sqlite_consume(): an inbox entry in the caller's own transaction.
  *
- * One row per (consumer, message id): it is there if and only if the effect is (K13). Past the consumer's retention it
- * counts as absent (K8). Each new mark takes two old ones away, so that they go as fast as they come.
+ * One row per (consumer, message id): it exists if and only if the effect of the message does (K13). Past the
+ * consumer's retention it counts as absent (K8). Each new entry deletes up to two expired ones, so that the table stays
+ * bounded.
  */
 #include "core/err.h"
 #include "core/message.h"
@@ -41,7 +42,7 @@ once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_co
     return sqlite_run(&q, "register a consumer", err);
 }
 
-/* Marks at or before that time do not count any more; 0: all count. */
+/* Entries at or before that time have expired; 0: none have. */
 static once_result find_limit(struct sqlite_db *db, once_span consumer, once_time now, once_time *limit,
                               struct once_error *err)
 {
@@ -62,7 +63,7 @@ static once_result mark(struct sqlite_db *db, enum sqlite_statement statement, o
     sqlite_bind_int(&q, now);
     if (limit != NULL)
         sqlite_bind_int(&q, *limit);
-    once_result r = sqlite_run(&q, "mark a message", err);
+    once_result r = sqlite_run(&q, "record a message", err);
     *fresh = r == ONCE_OK && sqlite3_changes(db->handle) > 0;
     return r;
 }
@@ -88,7 +89,7 @@ once_result once_sqlite_consume(struct once_sqlite *bound, once_span consumer, o
         struct sqlite_query q = sqlite_query(db, SQL_inbox_forget);
         sqlite_bind_blob(&q, consumer);
         sqlite_bind_int(&q, limit);
-        r = sqlite_run(&q, "forget old marks", err);
+        r = sqlite_run(&q, "delete expired entries", err);
     }
     if (r == ONCE_OK)
         *fresh = is_fresh;

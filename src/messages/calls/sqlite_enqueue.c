@@ -1,8 +1,7 @@
 /*
  * sqlite_enqueue.c - once_sqlite_enqueue(): a message in the caller's own transaction.
  *
- * One row in the caller's database: it is there if and only if the transaction commits (K12). Publishing
- * is `once relay`'s.
+ * One row in the caller's database: it exists if and only if the transaction commits (K12). `once relay` publishes it.
  */
 #include "core/err.h"
 #include "core/key.h"
@@ -18,8 +17,8 @@ static void bind_span_as_text(struct sqlite_query *q, once_span text)
         q->rc = sqlite3_bind_text(q->st, q->bound, (const char *)text.ptr, (int)text.len, SQLITE_STATIC);
 }
 
-/* A UUID that tells no time: a message may wait for longer than any key counts, and must not be refused for its
- * age by a gateway that it comes to (once_key_time). */
+/* A UUID without a time: a message may wait for longer than a key is valid, and a gateway must not refuse it for its
+ * age (once_key_time). */
 static void new_id(char id[ONCE_UUID_LEN + 1])
 {
     enum { VERSION_AT = 14 };

@@ -52,7 +52,7 @@ static bool is_dead_header(once_span line)
     return line.len >= 12 && strncasecmp((const char *)line.ptr, "dead-letter-", 12) == 0;
 }
 
-/* Reason, consumer, origin; then the message's own headers without those of an earlier death. */
+/* Reason, consumer and origin; then the message's own headers, without the Dead-Letter headers of an earlier time. */
 static void add_headers(struct once_buf *out, const struct dead_letter_sink *s, const struct delivery *d)
 {
     char number[16];
@@ -91,14 +91,14 @@ static once_result publish(struct dead_letter_sink *s, const struct delivery *d,
     once_buf_release(&headers);
     if (s->result == SINK_CONFIRMED)
         return ONCE_OK;
-    return once_fail(err, ONCE_UNAVAILABLE, "the dead letter's topic '%s' did not take it: %s", s->topic,
+    return once_fail(err, ONCE_UNAVAILABLE, "the topic '%s' did not accept a dead letter: %s", s->topic,
                      started ? s->reason : "no room");
 }
 
 /* ------------------------------------------------------------------ either */
 
-/* The same for a message that is put here twice. A letter of the table keeps its id. One of a topic that died again is
- * another message there: under its first id a stream that drops repeats would drop the only copy. */
+/* A message that is stored twice gets the same id twice. A letter of the table keeps its id. A letter of a topic that
+ * fails again is a new message there: a stream that drops repeats would drop it under its first id. */
 static void make_id(const struct dead_letter_sink *s, const struct delivery *d, char out[ONCE_UUID_LEN + 1])
 {
     const struct incoming *in = d->incoming;
@@ -109,7 +109,7 @@ static void make_id(const struct dead_letter_sink *s, const struct delivery *d, 
     else if (id.len > 0)
         dead_letter_id(s->consumer, id, in->message.payload, out);
     else
-        once_key_new(out); /* nothing tells it from another message with the same payload */
+        once_key_new(out); /* without an id it cannot be told from another message with the same payload */
 }
 
 once_result dead_letter_sink_put(struct dead_letter_sink *s, const struct delivery *d, struct once_error *err)

@@ -1,10 +1,10 @@
 /*
- * dead_letter_sink.h - keeps messages that could not be delivered: in a table of the store, or in a topic of the
+ * dead_letter_sink.h - stores messages that could not be delivered: in a table of the store, or in a topic of the
  * broker.
  *
  * After ONCE_OK the message is durable: committed, or confirmed by the broker. Only then is it acknowledged at its
- * source. Putting a message twice is putting it once: the table recognises it by the letter's id, and so does a broker
- * that drops repeats.
+ * source. Storing a message twice keeps one copy: the table recognises the letter's id, and so does a broker that drops
+ * repeats.
  */
 #ifndef ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTER_SINK_H
 #define ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTER_SINK_H
@@ -18,7 +18,7 @@ struct dead_letter_sink {
     struct sink *sink;
     const char *topic;
     once_span consumer;
-    /* of the message that is being published */
+    /* Of the message that is being published. */
     enum sink_result result;
     char reason[MESSAGE_REASON_LEN];
 };

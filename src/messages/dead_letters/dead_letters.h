@@ -1,11 +1,11 @@
 /*
- * dead_letters.h - the table of dead letters of `once consume`, in the database that the store is in.
+ * dead_letters.h - the table of dead letters of `once consume`, in the database of its store.
  *
- * A dead letter is a whole message: once it is here, its broker gets an acknowledgement. Its id is made of consumer,
- * message id and payload, so that putting it here twice, after a crash in between, is putting it once. After an
- * operator said `retry`, a consumer of that name delivers it, and then removes it, or puts it here again.
+ * A dead letter is a whole message: its broker gets an acknowledgement once the letter is here. Its id is derived from
+ * consumer, message id and payload, so that storing it again after a crash keeps one copy. After an operator's `retry`
+ * a consumer of that name delivers it, and then removes it, or stores it again.
  *
- * Callers: messages/consume_loop.c, cli/inbox.c. One thread. After a failure the next call connects anew by itself.
+ * Callers: messages/consume_loop.c, cli/inbox.c. One thread. After a failure the next call connects again by itself.
  */
 #ifndef ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTERS_H
 #define ONCE_MESSAGES_DEAD_LETTERS_DEAD_LETTERS_H
@@ -18,7 +18,7 @@ struct dead_letter {
     const struct incoming *incoming;
     int32_t attempts;
     once_span reason;
-    bool again; /* it had been retried: one that is there becomes dead again; otherwise it stays as it is */
+    bool again; /* it was being retried: a letter with this id becomes dead again; otherwise it is left unchanged */
 };
 
 struct dead_letter_item {

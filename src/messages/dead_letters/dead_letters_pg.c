@@ -1,7 +1,7 @@
 /*
  * dead_letters_pg.c - dead letters in PostgreSQL: calls the functions of 80_inbox.sql, each a transaction.
  *
- * A statement that was not answered may have taken effect; all of them may be repeated.
+ * A statement whose answer was lost may have taken effect. Every call may be repeated.
  */
 #include "messages/dead_letters/dead_letters.h"
 
@@ -26,7 +26,7 @@ static void pg_dead_letters_close(struct dead_letters *l)
     free(pg);
 }
 
-/* Connects where there is no connection; one that failed is closed. Releases the parameters. */
+/* Runs one statement; connects first if necessary, and closes a connection that failed. Releases the parameters. */
 static once_result ask(void *table, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
     struct dead_letters_pg *pg = table;
@@ -34,7 +34,7 @@ static once_result ask(void *table, const char *sql, struct pg_params *p, PGresu
     if (r == ONCE_OK) {
         pg->conn.warned = false;
         r = pg_conn_ask(&pg->conn, NULL, sql, p, out, err);
-        if (r == ONCE_OK && pg->conn.warned) { /* a failover may forget it (FACT-6) */
+        if (r == ONCE_OK && pg->conn.warned) { /* a failover may lose the commit (FACT-6) */
             r = pg_conn_barrier(&pg->conn, err);
             if (r != ONCE_OK && out != NULL) {
                 PQclear(*out);

@@ -1,10 +1,9 @@
 /*
- * dead_letters_sqlite.c - dead letters in an SQLite store, beside whoever else uses it.
+ * dead_letters_sqlite.c - dead letters in an SQLite store, which other processes use at the same time.
  *
- * Writes are steps under the store's lock, as those of the store itself in shared mode (sqlite/file.h): one writer at a
- * time, which first makes durable what one that died may have left (K10). Checkpoints stay with the store. Each call
- * is one transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be
- * repeated.
+ * Writes are steps under the store's lock, as those of a store in shared mode (sqlite/file.h): one writer at a time,
+ * which first makes the commits of a crashed writer durable (K10). Checkpoints stay with the store. Each call is one
+ * transaction; a COMMIT that fails leaves the lock unclean and the connection closed, and the call may be repeated.
  */
 #include "messages/dead_letters/dead_letters.h"
 
@@ -44,7 +43,7 @@ static once_result connect(struct dead_letters_sqlite *s, struct once_error *err
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no store in '%s', or an older one", s->files.path);
+        r = once_fail(err, ONCE_INVALID, "'%s' has no store, or one of an older version", s->files.path);
     if (r == ONCE_OK)
         r = sqlite_schema_attach(&s->db, false, err);
     if (r != ONCE_OK)
@@ -76,7 +75,7 @@ static once_result begin(struct dead_letters_sqlite *s, struct once_error *err)
         return r;
     }
     r = sqlite_exec(s->db.handle, "BEGIN IMMEDIATE", "begin a transaction", err);
-    if (r == ONCE_OK && s->db.boot == 0) /* the first since the machine was started */
+    if (r == ONCE_OK && s->db.boot == 0) /* the first step since the machine was booted */
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r != ONCE_OK) {
         sqlite_db_close(&s->db);
@@ -125,7 +124,7 @@ static once_result sqlite_dead_letters_put(struct dead_letters *l, const struct 
     sqlite_bind_int(&q, dead_letter->attempts);
     sqlite_bind_blob(&q, dead_letter->reason);
     sqlite_bind_int(&q, dead_letter->again);
-    return end(s, sqlite_run(&q, "keep a dead letter", err), err);
+    return end(s, sqlite_run(&q, "store a dead letter", err), err);
 }
 
 static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span consumer, int32_t most,
@@ -150,7 +149,7 @@ static once_result sqlite_dead_letters_due(struct dead_letters *l, once_span con
         snprintf(in.position, sizeof in.position, "%.*s", ONCE_SPAN_ARGS(sqlite_column_span(&q, 2)));
         each(arg, sqlite_column_span(&q, 1), &in);
     }
-    return sqlite_end(&q, "look for dead letters", err);
+    return sqlite_end(&q, "query dead letters", err);
 }
 
 static once_result sqlite_dead_letters_settle(struct dead_letters *l, const char *id, struct once_error *err)

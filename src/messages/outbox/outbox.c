@@ -2,7 +2,7 @@
 #include "messages/outbox/outbox.h"
 
 #include "core/err.h"
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <assert.h>
 #include <string.h>
@@ -18,7 +18,7 @@ once_result outbox_create(const char *url, struct outbox **out, struct once_erro
         char scheme[ONCE_URL_SHOWN_LEN];
         once_url_scheme(url, scheme);
         return once_fail(err, ONCE_INVALID,
-                         "'%s' is no database with an outbox: postgresql://..., or sqlite:PATH of the database that "
+                         "'%s' cannot have an outbox: give postgresql://..., or sqlite:PATH of the database that "
                          "messages are enqueued in",
                          scheme);
     }

@@ -1,32 +1,31 @@
 /*
- * outbox.h - the messages that wait to be published, in whichever database they are.
+ * outbox.h - the messages that wait to be published, in PostgreSQL or SQLite.
  *
- * A relay takes a batch, publishes it with no transaction open, and settles it. What a batch
- * promises: its messages were committed, durably, before it was taken (K12); messages of one key come in
- * order, and none of them while an earlier one of the key waits elsewhere. What settling promises: a
- * message that was confirmed is removed, exactly that one; a failure is noted only while the lease
- * that the batch was taken under is still ours (fence).
+ * A relay takes a batch, publishes it with no transaction open, and settles it. A batch contains only messages that
+ * were durably committed before it was taken (K12). Messages of one key come in order, and none of them while an
+ * earlier message of the key is retrying. Settling removes exactly the messages that were confirmed, whoever settles
+ * them; it records a failure only while the relay still holds the lease of the batch (fence).
  *
- * 70_outbox.sql explains lanes, lines and what is held; outbox_sqlite.c does the same with less.
- * Callers: messages/relay.c, cli/outbox.c. One thread.
+ * 70_outbox.sql explains lanes, ordering keys and stalled messages; outbox_sqlite.c does the same with one lane.
+ * Callers: messages/relay.c, cli/outbox.c, daemon/console/outbox.c. One thread.
  */
 #ifndef ONCE_MESSAGES_OUTBOX_OUTBOX_H
 #define ONCE_MESSAGES_OUTBOX_OUTBOX_H
 
 #include "messages/message.h"
 
-#define OUTBOX_BATCH_BYTES (32 << 20) /* of payloads, then one more: all of it is in memory */
-#define OUTBOX_LIST_MAX 100000        /* of one listing */
-#define OUTBOX_POLL_MS 500            /* how long a relay sleeps at most */
-#define OUTBOX_LEASE_MS_MIN 1000      /* shorter, and a busy machine loses it */
-#define OUTBOX_LEASE_MS_MAX 3600000   /* a crash delays a lane by that long */
+#define OUTBOX_BATCH_BYTES (32 << 20) /* of payloads, and one message more: a batch is all in memory */
+#define OUTBOX_LIST_MAX 100000        /* messages in one listing */
+#define OUTBOX_POLL_MS 500            /* the longest that a relay waits before it looks for messages */
+#define OUTBOX_LEASE_MS_MIN 1000      /* a relay on a busy machine would lose a shorter lease */
+#define OUTBOX_LEASE_MS_MAX 3600000   /* a crashed relay blocks a lane for that long */
 
 enum outbox_verdict {
-    OUTBOX_UNTRIED = 0,  /* as it was: somebody takes it again */
-    OUTBOX_REFUSED,      /* numbers as once.outbox_settle() has them */
-    OUTBOX_UNREACHED,    /* nothing was said about this message */
-    OUTBOX_DEAD_REFUSED, /* refused, for the last time: to the dead letters */
-    OUTBOX_DEAD_CRASHED, /* relays died of it: to the dead letters */
+    OUTBOX_UNTRIED = 0,  /* not sent: it stays as it was, for the next batch */
+    OUTBOX_REFUSED,      /* the numbers are those of once.outbox_settle() */
+    OUTBOX_UNREACHED,    /* the sink was not reached */
+    OUTBOX_DEAD_REFUSED, /* refused for the last time: becomes a dead letter */
+    OUTBOX_DEAD_CRASHED, /* relays crashed while they published it: becomes a dead letter */
     OUTBOX_CONFIRMED,
 };
 
@@ -35,7 +34,7 @@ struct outbox_message {
     struct message message;
     int32_t lane;
     int64_t fence, seq;
-    once_time created_at; /* or when it was due, if that was later */
+    once_time created_at; /* or when it was due, for a scheduled message */
     int32_t delays;       /* attempts so far that did not reach the sink */
     bool suspect;         /* a relay died while it was publishing this message */
     enum outbox_verdict verdict;
@@ -46,7 +45,7 @@ struct outbox_message {
 struct outbox_batch {
     struct outbox_message *messages;
     size_t count;
-    void *memory; /* the implementation's */
+    void *memory; /* owned by the implementation */
 };
 
 struct outbox_item {
@@ -55,7 +54,7 @@ struct outbox_item {
     int64_t delays;
 };
 
-/* Counts end at 100000. Times are for how long the oldest has waited, 0 where there is none. */
+/* Counts end at 100000. The lags are the age of the oldest message; 0 if there is none. */
 struct outbox_counts {
     int64_t pending, stalled, scheduled, dead, lag_ms, stalled_lag_ms;
 };
@@ -84,7 +83,8 @@ struct outbox {
     const struct outbox_ops *ops;
 };
 
-/* A URL as once_store_url() makes it. ONCE_INVALID: no outbox can be there. Does not connect yet. */
+/* For a URL as once_store_url() makes it. ONCE_INVALID: this kind of store cannot have an outbox. Does not connect yet.
+ */
 once_result outbox_create(const char *url, struct outbox **out, struct once_error *err);
 /* The same, and connects. */
 once_result outbox_open(const char *url, struct outbox **out, struct once_error *err);

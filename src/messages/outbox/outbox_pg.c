@@ -1,8 +1,8 @@
 /*
  * outbox_pg.c - the outbox in PostgreSQL: calls the functions of 75_relay.sql.
  *
- * A statement that was not answered may have taken effect; whoever calls again after that is
- * right: a lease that was taken and not heard of ends by itself, settling twice is settling once.
+ * A statement whose answer was lost may have taken effect. Every call may be repeated: a lease that was taken without
+ * the relay's knowledge runs out, and settling twice has the effect of settling once.
  */
 #include "messages/items_pg.h"
 #include "messages/outbox/outbox.h"
@@ -21,7 +21,7 @@ struct outbox_pg {
     struct outbox base;
     struct pg_conn conn;
     uint8_t relay[16];
-    bool idle; /* what we told the database */
+    bool idle; /* what this relay last told the database */
 };
 
 static struct outbox_pg *pg_of(struct outbox *o)
@@ -34,7 +34,7 @@ static once_result pg_outbox_connect(struct outbox *o, struct once_error *err)
     struct outbox_pg *pg = pg_of(o);
     once_result r = pg_conn_open(&pg->conn, err);
     pg->idle = false;
-    if (r == ONCE_OK && pg->conn.direct) /* through a pooler there is only polling */
+    if (r == ONCE_OK && pg->conn.direct) /* through a pooler notifications do not arrive: the relay polls */
         r = pg_conn_exec(&pg->conn, "LISTEN once_outbox", NULL, err);
     return r;
 }
@@ -47,7 +47,7 @@ static void pg_outbox_close(struct outbox *o)
     free(pg);
 }
 
-/* One question; a connection that failed is closed, and made again by connect(). Releases the parameters. */
+/* Runs one statement. Closes a connection that failed; connect() opens it again. Releases the parameters. */
 static once_result ask(void *table, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
     struct outbox_pg *pg = table;
@@ -97,7 +97,7 @@ static once_result pg_outbox_take(struct outbox *o, int64_t lease_ms, int32_t mo
     once_result r = ask(pg, "SELECT * FROM once.outbox_take($1, $2, $3, $4 <> 0)", &p, &result, err);
     if (r != ONCE_OK)
         return r;
-    if (pg->conn.warned) { /* what we were shown may be forgotten by a failover (FACT-6) */
+    if (pg->conn.warned) { /* the messages may be lost by a failover (FACT-6) */
         PQclear(result);
         pg_conn_close(&pg->conn);
         return once_fail(err, ONCE_UNAVAILABLE, "the server warned that a commit may not be replicated");
@@ -132,7 +132,7 @@ static size_t count_of(const struct outbox_batch *batch, bool confirmed)
     return n;
 }
 
-/* Messages come sorted by lane: the first of each. */
+/* True for the first message of each lane: messages come sorted by lane. */
 static bool begins_lane(const struct outbox_batch *batch, size_t i)
 {
     return i == 0 || batch->messages[i].lane != batch->messages[i - 1].lane;
@@ -197,7 +197,7 @@ static once_result in_transaction(struct outbox_pg *pg, struct pg_params *p, str
     if (r == ONCE_OK)
         r = pg_conn_exec(&pg->conn, "COMMIT", NULL, err);
     if (r != ONCE_OK)
-        pg_conn_close(&pg->conn); /* whatever is open goes with it */
+        pg_conn_close(&pg->conn); /* which also rolls the transaction back */
     return r;
 }
 
@@ -233,7 +233,7 @@ static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
     return simple(o, "SELECT once.outbox_upkeep()", err);
 }
 
-/* Told again at every sleep, for another relay may have said that it is up. */
+/* Sent again before every wait: another relay may have declared itself busy meanwhile. */
 static once_result pg_outbox_set_idle(struct outbox *o, bool idle, struct once_error *err)
 {
     struct outbox_pg *pg = pg_of(o);
@@ -252,7 +252,7 @@ static void pg_outbox_wait(struct outbox *o, int fd, int ms)
     if (up) {
         PGnotify *n = PQnotifies(pg->conn.conn);
         if (n != NULL)
-            ms = 0; /* it came with the last answer */
+            ms = 0; /* the notification came with the last answer */
         PQfreemem(n);
     }
     poll(p, 2, ms);

@@ -1,9 +1,9 @@
 /*
  * outbox_sqlite.c - the outbox in a service's own SQLite database.
  *
- * One relay at a time holds the lease; messages and their counts are in one table (0001_initial.sql). Every call is
- * one transaction. Deleted rows leave free pages that the next messages use: nothing grows but a backlog.
- * The connection never checkpoints: that stays with the service's own (its journal is its business).
+ * One relay at a time holds the lease; messages and their counters are in one table (0001_initial.sql). Every call is
+ * one transaction. New messages reuse the free pages of deleted rows, so that only a backlog makes the file grow.
+ * The connection never checkpoints: the service's own connections do that.
  */
 #include "messages/items_sqlite.h"
 #include "messages/outbox/outbox.h"
@@ -44,7 +44,8 @@ static once_result sqlite_outbox_connect(struct outbox *o, struct once_error *er
     if (r == ONCE_OK)
         r = sqlite_schema_version(s->db.handle, SQLITE_SHARED_FILE, &version, err);
     if (r == ONCE_OK && version != sqlite_migration_count)
-        r = once_fail(err, ONCE_INVALID, "there is no outbox in it, or an older one: once_sqlite_bind() makes it");
+        r = once_fail(err, ONCE_INVALID,
+                      "the database has no outbox, or one of an older version; once_sqlite_bind() creates it");
     return r == ONCE_OK ? sqlite_schema_attach(&s->db, true, err) : r;
 }
 
@@ -135,7 +136,7 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
     return r == ONCE_OK && !memory ? once_fail(err, ONCE_NO_MEMORY, "no memory for a batch") : r;
 }
 
-/* Is there anything? Asked without writing. */
+/* Looks for messages in a read transaction, so that an idle relay does not write. */
 static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
                                struct once_error *err)
 {
@@ -145,7 +146,7 @@ static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement st
     return sqlite_end(&q, "look for messages", err);
 }
 
-/* The lease, if nobody else has it. What somebody left under way is suspect. */
+/* Takes the lease, if no other relay holds it. Messages that another relay left in flight become suspects. */
 static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_ms, bool *ours, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_relay);
@@ -160,7 +161,7 @@ static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_m
         return r;
     q = sqlite_query(&s->db, SQL_outbox_suspect);
     sqlite_bind_int(&q, now);
-    r = sqlite_run(&q, "look for what was left", err);
+    r = sqlite_run(&q, "find suspects", err);
     if (r != ONCE_OK)
         return r;
     q = sqlite_query(&s->db, SQL_outbox_lease);
@@ -253,7 +254,7 @@ static once_result bury(struct outbox_sqlite *s, const struct outbox_message *m,
     sqlite_bind_int(&q, now);
     sqlite_bind_int(&q, m->verdict == OUTBOX_DEAD_REFUSED);
     sqlite_bind_text(&q, m->reason);
-    once_result r = sqlite_run(&q, "give a message up", err);
+    once_result r = sqlite_run(&q, "store a dead letter", err);
     return r == ONCE_OK ? delete_message(s, m, err) : r;
 }
 
@@ -266,7 +267,7 @@ static once_result hold(struct outbox_sqlite *s, const struct outbox_message *m,
     sqlite_bind_int(&q, m->verdict == OUTBOX_REFUSED);
     sqlite_bind_int(&q, m->verdict == OUTBOX_UNREACHED);
     sqlite_bind_text(&q, m->reason);
-    return sqlite_run(&q, "hold a message", err);
+    return sqlite_run(&q, "record a failure", err);
 }
 
 static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_batch *batch, struct once_error *err)
@@ -312,7 +313,7 @@ static once_result sqlite_outbox_retry_now(struct outbox *o, struct once_error *
     return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "retry messages", err);
 }
 
-/* Messages whose time has come, in the order of their times. */
+/* Scheduled messages whose time has come become pending, in the order of their times. */
 static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err)
 {
     enum { STEP = 1000 };
@@ -325,14 +326,14 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
         r = is_anything(s, SQL_outbox_scheduled_due, now, &any, err);
         if (r == ONCE_OK && any)
-            r = simple(s, SQL_outbox_enter, &now, "place a message", err);
+            r = simple(s, SQL_outbox_enter, &now, "enter a scheduled message", err);
     }
     return r;
 }
 
 static once_result sqlite_outbox_set_idle(struct outbox *o, bool idle, struct once_error *err)
 {
-    (void)o, (void)idle, (void)err; /* nobody could wake us: there is only polling */
+    (void)o, (void)idle, (void)err; /* SQLite cannot notify: the relay polls */
     return ONCE_OK;
 }
 

@@ -1,16 +1,16 @@
 /*
  * amqp.c - the sink amqp:// and amqps://: RabbitMQ, with publisher confirms.
  *
- * Every message is persistent, and mandatory: one that no queue takes comes back (basic.return), before the
- * confirmation of it, and is refused then. Confirmed by basic.ack only. message-id is the message id; RabbitMQ does not
- * drop repeats, consumers do.
+ * Every message is persistent and mandatory: RabbitMQ returns a message that no queue accepts (basic.return) before it
+ * confirms it, and such a message is refused. Only basic.ack confirms. The message-id property is the message id;
+ * RabbitMQ does not drop repeats, consumers must.
  *
- * One connection, one channel, one thread: the library is asked for frames in turn(). A channel that the broker closes
- * takes with it all that is under way on it; flight.h says what is done about that. A connection that is lost leaves
- * what was sent on it unknown, and the next message connects anew.
+ * One connection, one channel, one thread: poll() reads the frames. When the broker closes the channel, everything in
+ * flight on it ends too; flight.h says what happens then. After a lost connection the result of the messages that were
+ * sent on it is not known; the next message connects again.
  *
- * The library has no time limit of its own for writing. A broker that is short of memory stops reading, so the socket
- * has one (TCP_USER_TIMEOUT), and no more is written at a time than fits into buffers when most of it comes back.
+ * The library has no timeout for writing. A broker that is short of memory stops reading, so the socket has one
+ * (TCP_USER_TIMEOUT), and no more is written at a time than fits into buffers while most of it is being returned.
  */
 #include "messages/brokers/amqp_conn.h"
 #include "messages/brokers/headers.h"
@@ -31,7 +31,7 @@
 enum {
     CHANNEL = 1,
     UNCONFIRMED_BYTES_MAX = 1 << 20,
-    HEADERS_MAX = 256, /* in 16 KiB there are hardly more; the rest would be dropped silently, so it is refused */
+    HEADERS_MAX = 256, /* a message with more is refused: 16 KiB hardly hold more */
 };
 static_assert(AMQP_REASON_LEN <= MESSAGE_REASON_LEN, "a reason of the connection is one of a message");
 
@@ -39,13 +39,13 @@ struct amqp_sink {
     struct sink base;
     struct amqp_url url;
     struct amqp_peer peer;
-    amqp_connection_state_t conn; /* NULL: none */
-    uint64_t tag;                 /* of the last message on this channel */
+    amqp_connection_state_t conn; /* NULL: not connected */
+    uint64_t tag;                 /* delivery tag of the last message on this channel */
     struct flights flights;
-    once_time heard_ms; /* when the broker said something last */
-    bool back;          /* a message is coming back; its header is next */
+    once_time heard_ms; /* when the broker last sent something */
+    bool back;          /* a message is being returned; its header is next */
     char back_reason[MESSAGE_REASON_LEN];
-    char blocked[MESSAGE_REASON_LEN]; /* why the broker takes nothing now; "": it does */
+    char blocked[MESSAGE_REASON_LEN]; /* why the broker accepts nothing now; "": it accepts */
 };
 
 static struct amqp_sink *amqp_of(struct sink *sink)
@@ -70,7 +70,7 @@ static void disconnect(struct amqp_sink *s)
     s->blocked[0] = '\0';
 }
 
-/* The exchange is looked for here: a publish to one that is not there would close the channel. */
+/* Checks that the exchange exists: publishing to a missing one would close the channel. */
 static bool open_channel(struct amqp_sink *s, char *reason)
 {
     amqp_channel_open(s->conn, CHANNEL);
@@ -83,7 +83,7 @@ static bool open_channel(struct amqp_sink *s, char *reason)
             return false;
     }
     amqp_confirm_select(s->conn, CHANNEL);
-    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot have confirmations", reason);
+    return amqp_conn_succeeded(amqp_get_rpc_reply(s->conn), "cannot enable confirmations", reason);
 }
 
 static bool connect_now(struct amqp_sink *s, int64_t timeout_ms, char *reason)
@@ -99,7 +99,7 @@ static bool connect_now(struct amqp_sink *s, int64_t timeout_ms, char *reason)
 
 /* ------------------------------------------------------------------ a message */
 
-/* Names that tell the broker where else to bring it, or are ours. */
+/* Headers that would change the routing, or that only Once sets. */
 static bool is_reserved(once_span name)
 {
     return headers_name_is(name, "cc") || headers_name_is(name, "bcc") || headers_name_starts(name, "once-");
@@ -117,7 +117,7 @@ static void add_header(amqp_table_t *table, once_span name, once_span value)
                               .value = { .kind = AMQP_FIELD_KIND_UTF8, .value.bytes = bytes_of(value) } };
 }
 
-/* False: more than there is room for, or a name that is too long for AMQP. */
+/* False: too many headers, or a name that is too long for AMQP. */
 static bool add_headers(amqp_table_t *table, const struct message *m)
 {
     once_span lines = m->headers, name, value;
@@ -134,7 +134,7 @@ static bool add_headers(amqp_table_t *table, const struct message *m)
     return true;
 }
 
-/* AMQP_STATUS_OK, or how the connection broke. */
+/* AMQP_STATUS_OK, or the error of the connection. */
 static int publish(struct amqp_sink *s, const struct message *m, const amqp_table_t *headers)
 {
     amqp_bytes_t key = s->url.routing_key[0] != '\0' ? amqp_cstring_bytes(s->url.routing_key) : bytes_of(m->topic);
@@ -151,7 +151,7 @@ static int publish(struct amqp_sink *s, const struct message *m, const amqp_tabl
                               bytes_of(m->payload));
 }
 
-/* What was sent on it will not be answered any more. */
+/* Closes the connection: the messages that were sent on it are not confirmed any more. */
 static void lose(struct amqp_sink *s, const char *why)
 {
     for (size_t i = 0; i < s->flights.max; i++)
@@ -185,9 +185,9 @@ static void on_confirm(struct amqp_sink *s, uint64_t tag, bool multiple, bool ta
         if (f->state != FLIGHT_SENT || (multiple ? f->tag > tag : f->tag != tag))
             continue;
         if (!taken)
-            flights_end(&s->flights, f, SINK_REFUSED, "the broker did not take it (basic.nack)");
+            flights_end(&s->flights, f, SINK_REFUSED, "the broker rejected it (basic.nack)");
         else if (f->returned)
-            flights_end(&s->flights, f, SINK_REFUSED, "it came back: %s", s->back_reason);
+            flights_end(&s->flights, f, SINK_REFUSED, "the broker returned it: %s", s->back_reason);
         else
             flights_end(&s->flights, f, SINK_CONFIRMED, "%s", "");
     }
@@ -205,7 +205,7 @@ static void on_returned(struct amqp_sink *s, const amqp_frame_t *frame)
     }
 }
 
-/* The broker ended the channel because of something that was sent on it: which, it does not say. */
+/* The broker closed the channel because of a message, without saying which. */
 static void on_channel_closed(struct amqp_sink *s, const amqp_channel_close_t *close)
 {
     char reason[MESSAGE_REASON_LEN];
@@ -247,7 +247,7 @@ static void on_method(struct amqp_sink *s, const amqp_method_t *method)
     }
     case AMQP_CONNECTION_BLOCKED_METHOD: {
         const amqp_connection_blocked_t *blocked = method->decoded;
-        snprintf(s->blocked, sizeof s->blocked, "the broker takes no messages now: %.*s",
+        snprintf(s->blocked, sizeof s->blocked, "the broker accepts no messages now: %.*s",
                  blocked->reason.len < 100 ? (int)blocked->reason.len : 100, (const char *)blocked->reason.bytes);
         break;
     }
@@ -265,10 +265,10 @@ static void on_frame(struct amqp_sink *s, const amqp_frame_t *frame)
         on_method(s, &frame->payload.method);
     else if (frame->frame_type == AMQP_FRAME_HEADER && s->back)
         on_returned(s, frame);
-    /* bodies that come back are not looked at */
+    /* the bodies of returned messages are ignored */
 }
 
-/* Everything that has come, after waiting for the first of it. */
+/* Handles all frames that have arrived, after waiting for the first. */
 static void serve(struct amqp_sink *s, int ms)
 {
     amqp_frame_t frame;
@@ -291,7 +291,7 @@ static void serve(struct amqp_sink *s, int ms)
 
 /* ------------------------------------------------------------------ the sink */
 
-/* False: it ends here, unsent. */
+/* False: the message ends here, unsent. */
 static bool is_ready(struct amqp_sink *s, once_time until, char *reason)
 {
     if (s->conn == NULL) {
@@ -302,7 +302,7 @@ static bool is_ready(struct amqp_sink *s, once_time until, char *reason)
     return s->blocked[0] == '\0';
 }
 
-/* Sends what waits and may be sent. */
+/* Sends the waiting messages that may be sent. */
 static void pump(struct amqp_sink *s)
 {
     char reason[MESSAGE_REASON_LEN];
@@ -321,7 +321,7 @@ static bool amqp_start(struct sink *sink, const struct message *m)
     once_time until = once_os_monotonic_ms() + s->base.options.timeout_ms;
     if (!flights_have_room(&s->flights, m))
         return false;
-    serve(s, 0); /* what comes back is read while more is written; a connection that is closed is noticed */
+    serve(s, 0); /* reads returned messages between writes, and notices a closed connection */
     if (!flights_have_room(&s->flights, m))
         return false;
     if (!is_ready(s, until, reason)) {
@@ -341,7 +341,7 @@ static void amqp_poll(struct sink *sink, int ms)
     once_time now = once_os_monotonic_ms();
     size_t ended = s->flights.ended;
     flights_expire(&s->flights, now, 0);
-    /* A broker that was silent all the time is not asked on this connection again. */
+    /* If the broker was silent all the time, the next message uses another connection. */
     if (s->flights.ended > ended && now - s->heard_ms >= s->base.options.timeout_ms)
         lose(s, "timeout");
     pump(s);
@@ -351,7 +351,7 @@ static void amqp_poll(struct sink *sink, int ms)
 static void amqp_close(struct sink *sink)
 {
     struct amqp_sink *s = amqp_of(sink);
-    if (s->conn != NULL) { /* so that the broker's log does not call it a loss */
+    if (s->conn != NULL) { /* an orderly close, which the broker does not log as a loss */
         struct timeval soon = amqp_conn_timeval(1000);
         amqp_set_rpc_timeout(s->conn, &soon);
         amqp_connection_close(s->conn, AMQP_REPLY_SUCCESS);
@@ -361,7 +361,7 @@ static void amqp_close(struct sink *sink)
     free(s);
 }
 
-/* Does not connect: a broker that is away now may come back. */
+/* Does not connect: the broker may be down now. */
 static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
                            struct once_error *err)
 {
@@ -371,7 +371,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }
     s->base = (struct sink){ .ops = ops, .options = *options };
-    amqp_url_parse(options->url, &s->url); /* fault() has looked at it */
+    amqp_url_parse(options->url, &s->url); /* fault() has checked it */
     s->peer = (struct amqp_peer){
         .url = &s->url, .name = "once-relay", .ca_file = options->ca_file, .timeout_ms = options->timeout_ms
     };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ALONE_AFTER = 3 }; /* refusals */
+enum { ALONE_AFTER = 3 }; /* refusals, after which a message is sent alone */
 static const char no_time[] = "there was no time to send it alone";
 
 bool flights_init(struct flights *flights, size_t max, size_t bytes_max)
@@ -24,7 +24,7 @@ void flights_release(struct flights *flights)
 bool flights_have_room(const struct flights *flights, const struct message *message)
 {
     if (flights->sent + flights->ended == flights->max || flights->waiting > 0 || flights->alone)
-        return false; /* what has to be alone goes first */
+        return false; /* messages that must be sent alone go first */
     return flights->sent == 0 || flights->bytes + message->payload.len <= flights->bytes_max;
 }
 
@@ -57,7 +57,7 @@ static void leave(struct flights *flights, struct flight *flight)
 {
     if (flight->state == FLIGHT_SENT) {
         flights->sent--;
-        flights->alone = false; /* it was the only one */
+        flights->alone = false; /* it was the only message in flight */
         flights->bytes -= flight->message->payload.len;
     } else {
         flights->waiting--;
@@ -128,7 +128,7 @@ void flights_report(struct flights *flights, struct sink *sink)
         struct flight f = flights->slots[i];
         if (f.state != FLIGHT_ENDED)
             continue;
-        flights->slots[i].state = FLIGHT_FREE; /* done() may start another */
+        flights->slots[i].state = FLIGHT_FREE; /* done() may start another message */
         flights->ended--;
         sink->busy--;
         sink->options.done(sink->options.arg, f.message, f.result, 0, f.reason);

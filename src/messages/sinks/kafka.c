@@ -1,17 +1,16 @@
 /*
  * kafka.c - the sink kafka:// and kafkas://: an idempotent producer that waits for all replicas.
  *
- * The message key is Kafka's, so messages of one key are in one partition (chosen as Java's clients choose it,
- * murmur2). The message id, the topic and the content type are headers. Confirmed by the delivery report of a record
- * that is persisted.
+ * The message key is Kafka's key, so that messages of one key are in one partition (chosen by murmur2, as Java's
+ * clients do). The message id, the topic and the content type are headers. A message is confirmed by the delivery
+ * report of a persisted record.
  *
- * The library tries again by itself, in order and without repeats, for as long as one message has time
- * (message.timeout.ms); its delivery report then says whether the record may have been persisted. After that the
- * relay's own rules hold: the key's next message is not started, this one is sent again. Reports are called from
- * rd_kafka_poll() in turn(), so on this thread; the library's own threads call nothing here.
+ * The library retries by itself, in order and without repeats, within the time of one message (message.timeout.ms); its
+ * delivery report then says whether the record may have been persisted. After that the relay's rules apply: it does not
+ * start the key's next message, and sends this one again. Reports come from rd_kafka_poll() in poll(), so on this
+ * thread; the library's own threads call nothing here.
  *
- * A batch that the broker refuses is refused as a whole: flight.h. A producer with a fatal error is replaced by a new
- * one.
+ * The broker refuses a batch as a whole: see flight.h. A producer with a fatal error is replaced by a new one.
  */
 #include "messages/brokers/headers.h"
 #include "messages/brokers/kafka_client.h"
@@ -27,23 +26,23 @@
 #include <stdlib.h>
 
 enum {
-    TIMEOUT_MS_MIN = 3000, /* a producer needs a second to begin, and another to see that time is over */
+    TIMEOUT_MS_MIN = 3000, /* a producer needs a second to start, and another to notice a timeout */
     SCAN_MS = 1000,
-    LATE_MS = 5000,            /* what the library then still says nothing about is over; as long, if it stood still */
-    PROPAGATION_MS_MAX = 3000, /* how long a topic that is not there may be one that was just made */
-    MESSAGE_BYTES_MAX = ONCE_PAYLOAD_LEN_MAX + (1 << 20), /* never what decides: the broker's limit does */
+    LATE_MS = 5000, /* how long after its deadline a message waits for the library's report; also after a suspension of
+                       the process */
+    PROPAGATION_MS_MAX = 3000,                            /* how long a missing topic may have just been created */
+    MESSAGE_BYTES_MAX = ONCE_PAYLOAD_LEN_MAX + (1 << 20), /* above every message: only the broker's limit decides */
     QUEUE_KBYTES_MAX = 128 << 10,
 };
 
 struct kafka_sink {
     struct sink base;
     struct kafka_url url;
-    rd_kafka_t *producer; /* NULL: none */
-    bool fatal;           /* it is of no more use */
-    uint64_t uses;        /* of slots */
+    rd_kafka_t *producer; /* NULL: not connected */
+    bool fatal;           /* the producer must be replaced */
+    uint64_t uses;        /* counts the uses of slots */
     struct flights flights;
-    char trouble[MESSAGE_REASON_LEN]; /* the last thing the library said about its connections; "": nothing, or all is
-                                        well */
+    char trouble[MESSAGE_REASON_LEN]; /* the library's last error about its connections; "": none */
 };
 
 static struct kafka_sink *kafka_of(struct sink *sink)
@@ -59,8 +58,8 @@ static const char *kafka_fault(const char *url)
 
 /* ------------------------------------------------------------------ what the library says */
 
-/* "sasl_plaintext://host:9092/bootstrap: SASL PLAIN ... failed (after 5ms in state ...)": without what changes each
- * time. */
+/* Cuts the parts that change each time off "sasl_plaintext://host:9092/bootstrap: SASL PLAIN ... failed (after 5ms in
+ * state ...)". */
 static void note_trouble(struct kafka_sink *s, const char *text)
 {
     snprintf(s->trouble, sizeof s->trouble, "%.200s", text);
@@ -80,12 +79,12 @@ static void on_error(rd_kafka_t *producer, int code, const char *text, void *opa
         s->fatal = true;
         rd_kafka_fatal_error(producer, fatal, sizeof fatal);
         note_trouble(s, fatal);
-    } else if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || s->trouble[0] == '\0') { /* that says less */
+    } else if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || s->trouble[0] == '\0') { /* which says less */
         note_trouble(s, text);
     }
 }
 
-/* Nothing was said about the message itself: where it was to go was not reached, or not able. */
+/* The error is about the broker or the partition, not about the message. */
 static bool is_elsewhere(rd_kafka_resp_err_t code)
 {
     switch (code) {
@@ -134,7 +133,7 @@ static void end_elsewhere(struct kafka_sink *s, struct flight *f, const char *wh
     flights_end(&s->flights, f, result, "%s: %.200s", maybe ? "no acknowledgement" : "not sent", said);
 }
 
-/* From rd_kafka_poll(), for each message that was produced, exactly once. */
+/* Called from rd_kafka_poll(), exactly once for each produced message. */
 static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, void *opaque)
 {
     struct kafka_sink *s = opaque;
@@ -145,7 +144,7 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, vo
         if (s->flights.slots[i].state == FLIGHT_SENT && s->flights.slots[i].tag == use)
             f = &s->flights.slots[i];
     if (f == NULL)
-        return; /* it was over before */
+        return; /* it had ended before */
     if (report->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         s->trouble[0] = '\0';
         flights_end(&s->flights, f, SINK_CONFIRMED, "%s", "");
@@ -167,7 +166,7 @@ static once_result set_number(rd_kafka_conf_t *conf, const char *name, int64_t v
     return kafka_client_set(conf, name, text, err);
 }
 
-/* What the promises rest on comes after the file. */
+/* The settings that delivery guarantees depend on come after the operator's file, and override it. */
 static once_result configure(struct kafka_sink *s, rd_kafka_conf_t *conf, struct once_error *err)
 {
     const struct sink_options *o = &s->base.options;
@@ -224,7 +223,7 @@ static once_result produce_anew(struct kafka_sink *s, struct once_error *err)
     rd_kafka_conf_set_opaque(conf, s);
     rd_kafka_conf_set_dr_msg_cb(conf, on_report);
     rd_kafka_conf_set_error_cb(conf, on_error);
-    rd_kafka_conf_set_log_cb(conf, NULL); /* what is worth saying is said as a reason */
+    rd_kafka_conf_set_log_cb(conf, NULL); /* errors are reported as the reason of a message */
     s->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
     if (s->producer != NULL)
         return ONCE_OK;
@@ -267,12 +266,13 @@ static rd_kafka_resp_err_t produce(struct kafka_sink *s, const struct message *m
         snprintf(topic, sizeof topic, "%s", s->url.topic);
     else
         snprintf(topic, sizeof topic, "%.*s", ONCE_SPAN_ARGS(m->topic));
-    /* An empty payload is one: NULL would delete the key from a compacted topic. */
+    /* An empty payload is not NULL: a NULL would delete the key from a compacted topic. */
     rd_kafka_vu_t arguments[] = {
         { .vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = topic },
         { .vtype = RD_KAFKA_VTYPE_VALUE,
           .u.mem = { .ptr = m->payload.len > 0 ? (void *)(uintptr_t)m->payload.ptr : topic, .size = m->payload.len } },
-        { .vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY }, /* it may outlive its batch */
+        { .vtype = RD_KAFKA_VTYPE_MSGFLAGS,
+          .u.i = RD_KAFKA_MSG_F_COPY }, /* the library may need it after the batch was released */
         { .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = (void *)(uintptr_t)use },
         { .vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = once_os_clock.wall(once_os_clock.arg) - m->age_ms },
         { .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers },
@@ -282,7 +282,7 @@ static rd_kafka_resp_err_t produce(struct kafka_sink *s, const struct message *m
     rd_kafka_error_t *error = rd_kafka_produceva(s->producer, arguments, m->has_key ? count : count - 1);
     rd_kafka_resp_err_t code = error != NULL ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
     if (error != NULL)
-        rd_kafka_headers_destroy(headers); /* else they are the library's */
+        rd_kafka_headers_destroy(headers); /* otherwise the library owns them */
     rd_kafka_error_destroy(error);
     return code;
 }
@@ -315,11 +315,11 @@ static bool kafka_start(struct sink *sink, const struct message *m)
         return false;
     if (s->url.topic[0] == '\0' && !kafka_topic_is_legal(m->topic)) {
         s->base.options.done(s->base.options.arg, m, SINK_REFUSED, 0,
-                             "its topic is none of Kafka's: up to 249 of a-z A-Z 0-9 . _ -");
+                             "its topic is not valid in Kafka: up to 249 of a-z A-Z 0-9 . _ -");
         return true;
     }
     if (s->fatal && s->base.busy > 0)
-        return false; /* until everything that was given to it has ended */
+        return false; /* until all messages that the old producer has have ended */
     if ((s->producer == NULL || s->fatal) && produce_anew(s, &err) != ONCE_OK) {
         s->base.options.done(s->base.options.arg, m, SINK_UNREACHED, 0, err.text);
         return true;
@@ -359,7 +359,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
                            struct once_error *err)
 {
     if (options->timeout_ms < TIMEOUT_MS_MIN)
-        return once_fail(err, ONCE_INVALID, "'%s': --timeout has to be %d s at least for Kafka", options->url,
+        return once_fail(err, ONCE_INVALID, "'%s': --timeout must be at least %d s for Kafka", options->url,
                          TIMEOUT_MS_MIN / 1000);
     struct kafka_sink *s = calloc(1, sizeof *s);
     if (s == NULL || !flights_init(&s->flights, MESSAGE_BATCH_MAX, SIZE_MAX)) {
@@ -367,7 +367,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }
     s->base = (struct sink){ .ops = ops, .options = *options };
-    kafka_url_parse(options->url, &s->url); /* fault() has looked at it */
+    kafka_url_parse(options->url, &s->url); /* fault() has checked it */
     once_result r = produce_anew(s, err);
     if (r != ONCE_OK) {
         kafka_close(&s->base);

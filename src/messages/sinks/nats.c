@@ -1,13 +1,13 @@
 /*
- * nats.c - the sink nats:// and tls://: JetStream, which stores a message and acknowledges that.
+ * nats.c - the sink nats:// and tls://: JetStream, which stores a message and acknowledges it.
  *
- * The subject is the message's topic. Nats-Msg-Id is the message id, so that the stream itself drops repeats within its
- * duplicate window. Published without waiting, each confirmed by its own acknowledgement (PubAck); plain NATS, which
- * confirms nothing, is never enough: where no stream takes the subject, the message waits.
+ * The subject is the message's topic. Nats-Msg-Id is the message id, so that the stream drops repeats within its
+ * duplicate window. Messages are published without waiting; each is confirmed by its own acknowledgement (PubAck).
+ * Plain NATS confirms nothing, so a message whose subject belongs to no stream stays in the outbox.
  *
- * Acknowledgements come on a thread of the library: the handler only notes them, under the lock, by message id; turn()
- * reports. A connection that broke is not mended by the library: what was under way on it ends here, and the next start
- * connects anew.
+ * Acknowledgements arrive on a thread of the library: its handler records them, under the lock, by message id, and
+ * poll() reports them. The library does not reconnect: after a lost connection the messages in flight end here, and the
+ * next start connects again.
  */
 #include "messages/brokers/headers.h"
 #include "messages/brokers/nats_conn.h"
@@ -27,9 +27,9 @@
 enum { PENDING_MAX = 256 };
 
 struct pending {
-    const struct message *message; /* NULL: free */
-    once_time until;               /* monotonic: after that nobody knows */
-    enum sink_result result;       /* 0: under way */
+    const struct message *message; /* NULL: the slot is free */
+    once_time until;               /* monotonic; after that the result is not known */
+    enum sink_result result;       /* 0: in flight */
     char reason[MESSAGE_REASON_LEN];
 };
 
@@ -38,13 +38,13 @@ struct nats_sink {
     natsOptions *options;
     natsConnection *conn;
     jsCtx *js;
-    pthread_mutex_t lock; /* of `pending` */
+    pthread_mutex_t lock; /* guards `pending` */
     pthread_cond_t ended;
     struct pending pending[PENDING_MAX];
     struct nats_sink *next_closed;
 };
 
-/* The library's threads may call the handler until it is shut down: sinks are freed after that. */
+/* The library's threads may call the handler until the library is closed: closed sinks are freed after that. */
 static size_t open_count;
 static struct nats_sink *closed;
 
@@ -62,7 +62,7 @@ static const char *nats_fault(const char *url)
     if (*host == '\0' || strpbrk(host, "/?# \t\r\n,") != NULL)
         return "it is not nats://HOST[:PORT] or tls://HOST[:PORT]; subjects are the topics";
     if (strchr(host, '@') != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --nats-creds instead";
+        return "other users can see a login in a URL; use --nats-creds instead";
     if (strlen(url) > ONCE_URL_LEN_MAX)
         return "it is too long";
     return NULL;
@@ -84,7 +84,7 @@ static void on_ack(jsCtx *js, natsMsg *msg, jsPubAck *ack, jsPubAckErr *error, v
         bool nobody = error != NULL && error->Err == NATS_NO_RESPONDERS;
         p->result = ack != NULL ? SINK_CONFIRMED : nobody ? SINK_UNREACHED : SINK_REFUSED;
         if (nobody)
-            snprintf(p->reason, sizeof p->reason, "no stream takes this subject");
+            snprintf(p->reason, sizeof p->reason, "no stream has this subject");
         else if (error != NULL)
             snprintf(p->reason, sizeof p->reason, "%.150s",
                      error->ErrText != NULL && error->ErrText[0] != '\0' ? error->ErrText
@@ -123,7 +123,7 @@ static natsStatus connect_now(struct nats_sink *s)
 
 /* ------------------------------------------------------------------ a message */
 
-/* Tokens separated by dots, none empty; no wildcards. */
+/* Non-empty tokens separated by dots, without wildcards. */
 static bool is_subject(once_span topic)
 {
     bool token = false;
@@ -153,7 +153,7 @@ static natsStatus add_headers(natsMsg *msg, const struct message *m)
             continue;
         snprintf(name, sizeof name, "%.*s", ONCE_SPAN_ARGS(left));
         snprintf(value, sizeof value, "%.*s", ONCE_SPAN_ARGS(right));
-        /* Those are the server's to obey, or ours to say: of the key the receiver makes its order. */
+        /* Headers that the server interprets, or that only Once sets: receivers take the order from the key. */
         if (!headers_name_starts(left, "nats-") && !headers_name_starts(left, "once-") &&
             !headers_name_is(left, "content-type"))
             status = natsMsgHeader_Set(msg, name, value);
@@ -175,16 +175,16 @@ static natsStatus send_message(struct nats_sink *s, const struct message *m)
     options.MaxWait = s->base.options.timeout_ms;
     if (status == NATS_OK)
         status = js_PublishMsgAsync(s->js, &msg, &options);
-    natsMsg_Destroy(msg); /* NULL where the library took it */
+    natsMsg_Destroy(msg); /* NULL if the library took it over */
     return status;
 }
 
-/* What is certain before anything is sent. */
+/* Reasons to fail that are known before anything is sent; 0: none. */
 static enum sink_result refuse_early(struct nats_sink *s, const struct message *m, char reason[MESSAGE_REASON_LEN])
 {
     if (!is_subject(m->topic)) {
         snprintf(reason, MESSAGE_REASON_LEN,
-                 "its topic is no subject of NATS: tokens separated by dots, without * and >");
+                 "its topic is not a NATS subject: tokens separated by dots, without * and >");
         return SINK_REFUSED;
     }
     natsStatus status = s->conn == NULL || natsConnection_IsClosed(s->conn) ? connect_now(s) : NATS_OK;
@@ -194,7 +194,7 @@ static enum sink_result refuse_early(struct nats_sink *s, const struct message *
     }
     int64_t largest = natsConnection_GetMaxPayload(s->conn);
     if (largest > 0 && (int64_t)(m->payload.len + m->headers.len + 1024) > largest) {
-        snprintf(reason, MESSAGE_REASON_LEN, "it is larger than the server takes (%lld bytes)", (long long)largest);
+        snprintf(reason, MESSAGE_REASON_LEN, "it is larger than the server accepts (%lld bytes)", (long long)largest);
         return SINK_REFUSED;
     }
     return 0;
@@ -222,7 +222,7 @@ static bool nats_start(struct sink *sink, const struct message *m)
     if (status == NATS_OK)
         return true;
     pthread_mutex_lock(&s->lock);
-    s->pending[i].result = SINK_REFUSED; /* parts of it may have left */
+    s->pending[i].result = SINK_REFUSED; /* parts of it may have been sent */
     snprintf(s->pending[i].reason, MESSAGE_REASON_LEN, "cannot publish: %s", natsStatus_GetText(status));
     pthread_mutex_unlock(&s->lock);
     return true;
@@ -230,7 +230,7 @@ static bool nats_start(struct sink *sink, const struct message *m)
 
 /* ------------------------------------------------------------------ reports */
 
-/* Under the lock: ends what will not be answered any more. True: something has ended. */
+/* Under the lock: ends messages whose acknowledgement cannot come any more. True: a message has ended. */
 static bool look(struct nats_sink *s)
 {
     once_time now = once_os_monotonic_ms();
@@ -285,7 +285,7 @@ static void nats_close(struct sink *sink)
     if (--open_count > 0)
         return;
     if (nats_CloseAndWait(WAIT_MS) != NATS_OK)
-        return; /* a thread of the library is still there: the memory stays */
+        return; /* a thread of the library still runs: the memory is not freed */
     while (closed != NULL) {
         struct nats_sink *next = closed->next_closed;
         pthread_cond_destroy(&closed->ended);
@@ -306,7 +306,7 @@ static natsStatus configure(struct nats_sink *s)
                                &s->options);
 }
 
-/* Does not connect: a broker that is away now may come back. */
+/* Does not connect: the broker may be down now. */
 static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
                            struct once_error *err)
 {

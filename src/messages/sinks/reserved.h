@@ -1,4 +1,4 @@
-/* reserved.h - which header names a message may not bring along: HTTP's own, and ours. */
+/* reserved.h - header names that a message must not set: HTTP's own, and those that Once sends. */
 #ifndef ONCE_MESSAGES_SINKS_RESERVED_H
 #define ONCE_MESSAGES_SINKS_RESERVED_H
 

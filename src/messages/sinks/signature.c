@@ -44,7 +44,7 @@ once_result signature_keys_parse(once_span text, struct signature_keys *keys, st
             r = parse_line(line, keys, err);
         text = rest;
     }
-    return r == ONCE_OK && keys->count == 0 ? once_fail(err, ONCE_INVALID, "there is no key in it") : r;
+    return r == ONCE_OK && keys->count == 0 ? once_fail(err, ONCE_INVALID, "it contains no key") : r;
 }
 
 once_result signature_keys_read(const char *file, struct signature_keys *keys, struct once_error *err)

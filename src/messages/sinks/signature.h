@@ -1,9 +1,9 @@
 /*
- * signature.h - signatures of webhooks, as the Standard Webhooks specification has them.
+ * signature.h - signatures of webhooks, as specified by Standard Webhooks.
  *
- * The signed text is "ID.TIMESTAMP.PAYLOAD", the signature "v1," and the base64 of its HMAC-SHA-256;
- * with several keys, while they are changed, there are several, separated by spaces. A key is a line of a
- * file: "whsec_" and base64, 24 to 64 bytes.
+ * The signed text is "ID.TIMESTAMP.PAYLOAD"; the signature is "v1," and the base64 of its HMAC-SHA-256. During a key
+ * change there are several keys, and as many signatures, separated by spaces. A key is a line of a file: "whsec_" and
+ * base64, 24 to 64 bytes.
  */
 #ifndef ONCE_MESSAGES_SINKS_SIGNATURE_H
 #define ONCE_MESSAGES_SINKS_SIGNATURE_H
@@ -11,7 +11,7 @@
 #include "once.h"
 
 enum { SIGNATURE_KEYS_MAX = 4, SIGNATURE_KEY_LEN_MIN = 24, SIGNATURE_KEY_LEN_MAX = 64 };
-#define SIGNATURE_LEN (SIGNATURE_KEYS_MAX * 48) /* of all of them, with the NUL */
+#define SIGNATURE_LEN (SIGNATURE_KEYS_MAX * 48) /* of all signatures, with the NUL */
 
 struct signature_keys {
     size_t count;

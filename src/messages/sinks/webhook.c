@@ -1,10 +1,10 @@
 /*
- * webhook.c - the sink http(s)://: each message is a POST, signed.
+ * webhook.c - the sink http(s)://: each message is a signed POST.
  *
- * The URL is the configured one, whatever a message says; redirects are not followed, certificates are
- * verified. The message id is the Idempotency-Key, and the webhook-id of the signature. A 2xx confirms;
- * everything else that was answered, and an answer that did not come after something was sent, is a refusal.
- * A message's own headers go along, but not those that say how HTTP itself is spoken or who is speaking.
+ * The URL is the configured one: a message cannot change it. Redirects are not followed, certificates are verified. The
+ * message id is the Idempotency-Key, and the webhook-id of the signature. A 2xx confirms. Every other answer is a
+ * refusal, and so is a missing answer after a part of the request was sent. The message's own headers are sent along,
+ * except those that control HTTP itself or name the sender.
  */
 #include "messages/sinks/sink.h"
 
@@ -26,7 +26,7 @@ enum { POSTS_MAX = 32, SAID_MAX = 120 };
 static const int64_t retry_after_max_ms = 24 * 3600 * 1000LL;
 
 struct post {
-    const struct message *message; /* NULL: free */
+    const struct message *message; /* NULL: the slot is free */
     CURL *curl;
     struct curl_slist *headers;
     char said[SAID_MAX]; /* the beginning of the answer */
@@ -55,11 +55,11 @@ static const char *webhook_fault(const char *url)
     if (strlen(url) > ONCE_URL_LEN_MAX)
         return "it is too long";
     if (*host == '\0' || strchr("/?#:", *host) != NULL)
-        return "it names no host";
+        return "it has no host";
     if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; sign with --secret-file instead";
+        return "other users can see a login in a URL; sign with --secret-file instead";
     if (strpbrk(url, " \t\r\n") != NULL)
-        return "there is white space in it";
+        return "it contains white space";
     return NULL;
 }
 
@@ -74,12 +74,12 @@ __attribute__((format(printf, 3, 4))) static bool add_header(struct post *post, 
     int len = vsnprintf(value, sizeof value, format, args);
     va_end(args);
     if (len == 0)
-        return http_header_drop(&post->headers, name); /* libcurl would give a Content-Type of its own */
+        return http_header_drop(&post->headers, name); /* otherwise libcurl would add its own Content-Type */
     return len > 0 && (size_t)len < sizeof value &&
            http_header_add(&post->headers, once_span_str(name), once_span_of(value, (size_t)len));
 }
 
-/* Those of the message itself: traceparent and the like. */
+/* The message's own headers: traceparent and the like. */
 static bool add_own_headers(struct post *post, once_span lines)
 {
     once_span name, value;
@@ -177,7 +177,7 @@ static bool webhook_start(struct sink *sink, const struct message *m)
 
 /* ------------------------------------------------------------------ its answer */
 
-/* The beginning of what it said, on one line. */
+/* Makes the beginning of the answer one printable line. */
 static void tidy_said(struct post *post)
 {
     for (size_t i = 0; i < post->said_len; i++)
@@ -186,7 +186,7 @@ static void tidy_said(struct post *post)
     post->said[post->said_len] = '\0';
 }
 
-/* Certainly nothing of the request was sent. */
+/* True only if no part of the request was sent. */
 static bool was_not_sent(CURL *curl, CURLcode code)
 {
     curl_off_t sent = 0, started = 0;

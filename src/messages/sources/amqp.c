@@ -3,14 +3,14 @@
  *
  *     amqp://HOST[:PORT][/VHOST]?queue=NAME
  *
- * The queue must be there; it is not declared here, for its arguments are the operator's. Prefetch is the window, so
- * that the broker itself stops when we are full. What is not acknowledged goes back to its place in the queue when the
- * connection ends, however it ends. So order is kept over crashes, and between several processes where the queue has
+ * The queue must exist: the operator decides its arguments. The prefetch count is the window, so that the broker stops
+ * when the consumer is full. When a connection ends, for any reason, RabbitMQ puts unacknowledged messages back to
+ * their places in the queue. So order survives crashes, and holds between several processes if the queue has
  * x-single-active-consumer. The id is the message-id property, the key the header Once-Message-Key, as the sink sends
  * them.
  *
- * One thread: the library is asked for frames in next() and turn(), which also answers heartbeats. Delivery tags belong
- * to a channel: messages of an old connection (generation) cannot be acknowledged any more, and come again.
+ * One thread: next() and keep_alive() read the frames, which also answers heartbeats. Delivery tags belong to a
+ * channel: messages of an earlier connection (generation) cannot be acknowledged any more, and are delivered again.
  */
 #include "messages/brokers/amqp_conn.h"
 #include "messages/brokers/headers.h"
@@ -34,7 +34,7 @@ struct amqp_incoming {
     amqp_envelope_t envelope;
     struct once_buf headers;
     uint64_t generation;
-    struct amqp_incoming *next; /* of those that wait here */
+    struct amqp_incoming *next; /* of the messages that were not handed out yet */
 };
 
 struct amqp_source {
@@ -42,10 +42,10 @@ struct amqp_source {
     struct amqp_url url;
     char queue[AMQP_NAME_LEN_MAX + 1];
     struct amqp_peer peer;
-    amqp_connection_state_t conn; /* NULL: none */
+    amqp_connection_state_t conn; /* NULL: not connected */
     uint64_t generation;
-    struct amqp_incoming *first, *last; /* came, and were not handed out */
-    char reason[AMQP_REASON_LEN];       /* of the last trouble */
+    struct amqp_incoming *first, *last; /* received and not handed out yet */
+    char reason[AMQP_REASON_LEN];       /* of the last failure */
 };
 
 static struct amqp_source *amqp_of(struct source *source)
@@ -57,7 +57,7 @@ static struct amqp_source *amqp_of(struct source *source)
 
 static const char shape[] = "it is not amqp://HOST[:PORT][/VHOST]?queue=NAME";
 
-/* The part before the ?, and the queue's name, percent-decoded. */
+/* Splits the URL into the part before the ?, and the queue's name, percent-decoded. */
 static const char *split_url(const char *url, struct amqp_url *out, char queue[AMQP_NAME_LEN_MAX + 1])
 {
     char place[ONCE_URL_LEN_MAX + 1];
@@ -112,7 +112,7 @@ static once_result lost(struct amqp_source *s, const char *why, struct once_erro
     return once_fail(err, ONCE_UNAVAILABLE, "%s:%d: %s", s->url.host, s->url.port, why);
 }
 
-/* -1: there is none, and the channel is gone. */
+/* -1: there is no such queue, and RabbitMQ has closed the channel. */
 static int64_t count_messages(struct amqp_source *s)
 {
     const amqp_queue_declare_ok_t *ok =
@@ -155,7 +155,7 @@ static void drop_waiting(struct amqp_source *s)
 static once_result amqp_connect(struct source *source, struct once_error *err)
 {
     struct amqp_source *s = amqp_of(source);
-    drop_waiting(s); /* the broker has them back */
+    drop_waiting(s); /* the broker delivers them again */
     disconnect(s);
     return amqp_conn_open(&s->peer, s->base.options.timeout_ms, &s->conn, s->reason) && subscribe(s)
                ? ONCE_OK
@@ -169,7 +169,7 @@ static once_span span_of(amqp_bytes_t bytes)
     return once_span_of(bytes.bytes, bytes.len);
 }
 
-/* Text, or what can be written as such in one way only. */
+/* Text, or a type that has exactly one textual form. */
 static bool value_text(const amqp_field_value_t *v, char number[32], once_span *out)
 {
     switch (v->kind) {
@@ -233,7 +233,7 @@ static void read_message(struct amqp_source *s, struct amqp_incoming *m)
         read_headers(m, &p->headers);
 }
 
-/* The broker said something that is no message. */
+/* Handles a frame that is not a message. */
 static once_result other_frame(struct amqp_source *s, struct once_error *err)
 {
     amqp_frame_t frame;
@@ -260,7 +260,7 @@ static once_result other_frame(struct amqp_source *s, struct once_error *err)
     }
 }
 
-/* One message, if one comes within `ms`, to those that wait. */
+/* Queues one message, if one comes within `ms`. */
 static once_result receive(struct amqp_source *s, int ms, bool *came, struct once_error *err)
 {
     struct timeval timeout = amqp_conn_timeval(ms);
@@ -295,7 +295,7 @@ static once_result amqp_next(struct source *source, size_t room, int ms, struct 
 {
     struct amqp_source *s = amqp_of(source);
     bool came;
-    (void)room; /* prefetch is the window */
+    (void)room; /* the prefetch count is the window */
     *out = NULL;
     once_result r = s->first == NULL ? receive(s, ms, &came, err) : ONCE_OK;
     struct amqp_incoming *m = s->first;
@@ -308,7 +308,7 @@ static once_result amqp_next(struct source *source, size_t room, int ms, struct 
     return ONCE_OK;
 }
 
-/* Heartbeats are answered by reading. */
+/* Reading answers heartbeats. */
 static once_result amqp_keep_alive(struct source *source, bool full, struct once_error *err)
 {
     struct amqp_source *s = amqp_of(source);
@@ -319,7 +319,7 @@ static once_result amqp_keep_alive(struct source *source, bool full, struct once
     return r;
 }
 
-/* One that gets lost comes again. */
+/* If the acknowledgement is lost, the message is delivered again. */
 static void amqp_ack(struct source *source, struct incoming *message)
 {
     struct amqp_source *s = amqp_of(source);
@@ -334,7 +334,7 @@ static void amqp_nack(struct source *source, struct incoming *message)
     struct amqp_source *s = amqp_of(source);
     struct amqp_incoming *m = (struct amqp_incoming *)message;
     if (m->generation == s->generation && s->conn != NULL)
-        amqp_basic_nack(s->conn, CHANNEL, m->envelope.delivery_tag, 0, 1); /* to its place */
+        amqp_basic_nack(s->conn, CHANNEL, m->envelope.delivery_tag, 0, 1); /* requeue: it goes back to its place */
     free_message(m);
 }
 
@@ -354,7 +354,7 @@ static once_result amqp_lag(struct source *source, int64_t *count, struct once_e
     return ONCE_OK;
 }
 
-/* A queue may have a time to live, which nobody can ask for over AMQP. */
+/* A queue may have a time to live; AMQP has no request for it. */
 static once_result amqp_redelivery_window(struct source *source, int64_t *ms, struct once_error *err)
 {
     (void)source, (void)err;
@@ -362,7 +362,7 @@ static once_result amqp_redelivery_window(struct source *source, int64_t *ms, st
     return ONCE_OK;
 }
 
-/* Without an exchange the topic is the queue. */
+/* The default exchange: the topic is the queue. */
 static void amqp_sink_url(const struct source *source, char *out, size_t size)
 {
     const char *url = source->options.url;
@@ -375,7 +375,7 @@ static void amqp_close(struct source *source)
 {
     struct amqp_source *s = amqp_of(source);
     drop_waiting(s);
-    if (s->conn != NULL) { /* what was acknowledged before it is known to the broker then */
+    if (s->conn != NULL) { /* waits until the broker has processed the acknowledgements before it */
         amqp_connection_close(s->conn, AMQP_REPLY_SUCCESS);
         disconnect(s);
     }
@@ -389,7 +389,7 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
     s->base = (struct source){ .ops = ops, .options = *options };
-    split_url(options->url, &s->url, s->queue); /* fault() has looked at it */
+    split_url(options->url, &s->url, s->queue); /* fault() has checked it */
     s->peer = (struct amqp_peer){ .url = &s->url,
                                   .name = "once-consume",
                                   .ca_file = options->ca_file,

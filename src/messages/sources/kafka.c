@@ -3,14 +3,14 @@
  *
  *     kafka://HOST[:PORT][,HOST[:PORT]...]/TOPIC
  *
- * The group is the consumer's name. Nothing is committed by the library: an offset is committed when that message and
- * all before it in its partition are dealt with, so that a crash, or a rebalance, brings back what was not, and perhaps
- * more, which is recognised. When a partition is taken away its messages here go on to their end, but their offsets are
- * not ours to commit any more (its epoch differs); whoever has it now waits for their records, and so keeps their
- * order.
+ * The group is the consumer's name. The library commits nothing by itself: an offset is committed when that message and
+ * all before it in its partition are settled. So a crash or a rebalance delivers again all messages that were not
+ * settled, and perhaps more, which are recognised as duplicates. When a rebalance takes a partition away, the
+ * deliveries of its messages here go on, but their offsets are not committed any more (the epoch differs); the new
+ * owner of the partition waits for their records, which keeps their order.
  *
- * Full: partitions are paused, and the library is still asked, so that the group does not take us for dead.
- * The id is the header Once-Message-Id, the key Kafka's own, as the sink sends them; the position
+ * When the consumer is full its partitions are paused, and the library is still polled, because the group would remove
+ * a silent member. The id is the header Once-Message-Id, the key Kafka's own, as the sink sends them; the position is
  * TOPIC/PARTITION/OFFSET.
  */
 #include "messages/brokers/headers.h"
@@ -34,18 +34,18 @@ struct kafka_incoming {
     int32_t partition;
     int64_t offset;
     struct once_buf headers;
-    uint8_t *bytes; /* of all the rest: the library's own would tie it to its connection */
+    uint8_t *bytes; /* a copy of the bytes: the library's would belong to its connection */
     uint64_t epoch; /* of its partition */
     bool done;
-    struct kafka_incoming *next; /* of its partition, by offset */
+    struct kafka_incoming *next; /* of its partition */
     struct kafka_incoming *next_waiting;
 };
 
 struct partition {
     bool ours;
     uint64_t epoch;
-    int64_t reached, committed;          /* the offset after the last that is dealt with; -1: none yet */
-    struct kafka_incoming *first, *last; /* that are out */
+    int64_t reached, committed;          /* the offset after the last settled message; -1: none yet */
+    struct kafka_incoming *first, *last; /* handed out and not settled */
 };
 
 struct kafka_source {
@@ -57,8 +57,9 @@ struct kafka_source {
     uint64_t epoch;
     bool paused;
     once_time commit_at;
-    struct kafka_incoming *waiting, *last_waiting; /* came while we were full: few, partitions are paused then */
-    char trouble[240];                             /* what the library said last */
+    struct kafka_incoming *waiting,
+        *last_waiting; /* received while the consumer was full: few, because partitions are paused then */
+    char trouble[240]; /* the library's last error */
 };
 
 static struct kafka_source *kafka_of(struct source *source)
@@ -70,7 +71,7 @@ static const char *kafka_fault(const char *url)
 {
     struct kafka_url parsed;
     const char *fault = kafka_url_parse(url, &parsed);
-    return fault != NULL ? fault : parsed.topic[0] == '\0' ? "it names no topic: kafka://HOST[:PORT]/TOPIC" : NULL;
+    return fault != NULL ? fault : parsed.topic[0] == '\0' ? "it has no topic: kafka://HOST[:PORT]/TOPIC" : NULL;
 }
 
 /* ------------------------------------------------------------------ offsets */
@@ -82,7 +83,7 @@ static void free_message(struct kafka_incoming *m)
     free(m);
 }
 
-/* What was dealt with, from the first on, is reached. Those of an earlier epoch are only let go of. */
+/* Advances `reached` over the settled messages at the front. Those of an earlier epoch are only freed. */
 static void advance(struct partition *p)
 {
     while (p->first != NULL && p->first->done) {
@@ -122,7 +123,7 @@ static void on_rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t what, rd_kafk
     struct kafka_source *s = arg;
     bool given = what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
     if (!given)
-        commit(s, true); /* what is dealt with, while they are still ours */
+        commit(s, true); /* the settled messages, before the partitions are taken away */
     for (int i = 0; i < list->cnt; i++) {
         int32_t n = list->elems[i].partition;
         if (n < 0 || n >= s->partition_count)
@@ -213,7 +214,7 @@ static once_result make_consumer(struct kafka_source *s, struct once_error *err)
     return ONCE_OK;
 }
 
-/* How many partitions there are; whether the topic is there at all. */
+/* The number of partitions; fails if the topic does not exist. */
 static once_result look_at_topic(struct kafka_source *s, struct once_error *err)
 {
     const struct rd_kafka_metadata *md = NULL;
@@ -245,11 +246,11 @@ static once_result look_at_topic(struct kafka_source *s, struct once_error *err)
     return ONCE_OK;
 }
 
-/* What is out goes on; its offsets are not committed any more. */
+/* Deliveries under way go on; their offsets are not committed any more. */
 static void disconnect(struct kafka_source *s)
 {
     for (; s->waiting != NULL; s->waiting = s->waiting->next_waiting)
-        s->waiting->done = true; /* never handed out */
+        s->waiting->done = true; /* it was never handed out */
     for (int32_t i = 0; i < s->partition_count; i++) {
         s->partitions[i].ours = false;
         s->partitions[i].epoch = ++s->epoch;
@@ -308,7 +309,7 @@ static void read_headers(struct kafka_incoming *m, rd_kafka_message_t *message)
     m->base.message.headers = once_buf_span(&m->headers);
 }
 
-/* Copies what points into the library's message. */
+/* Copies the bytes that point into the library's message. */
 static bool own_bytes(struct kafka_incoming *m)
 {
     once_span *spans[] = { &m->base.message.topic, &m->base.message.key, &m->base.broker_id,
@@ -341,14 +342,14 @@ static bool read_message(struct kafka_source *s, struct kafka_incoming *m, rd_ka
     return own_bytes(m);
 }
 
-/* What was not kept comes again: nothing after it is committed on a new connection. */
+/* After a failure the message is delivered again: nothing after it is committed before a new connection. */
 static once_result keep(struct kafka_source *s, rd_kafka_message_t *message, struct kafka_incoming **out,
                         struct once_error *err)
 {
     bool known = message->partition >= 0 && message->partition < s->partition_count;
     struct partition *p = known ? &s->partitions[message->partition] : NULL;
     if (known && !p->ours)
-        return ONCE_OK; /* it is another's by now */
+        return ONCE_OK; /* the partition has another owner by now */
     struct kafka_incoming *m = known ? calloc(1, sizeof *m) : NULL;
     if (m == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, known ? "no memory for a message" : "the topic has more partitions");
@@ -382,7 +383,7 @@ static once_result receive(struct kafka_source *s, int ms, struct kafka_incoming
     rd_kafka_message_t *message = rd_kafka_consumer_poll(s->consumer, ms);
     if (message == NULL)
         return ONCE_OK;
-    once_result r = ONCE_OK; /* the library mends most by itself */
+    once_result r = ONCE_OK; /* the library recovers from most errors by itself */
     if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR)
         r = keep(s, message, out, err);
     else if (needs_anew(message->err))
@@ -415,7 +416,7 @@ static once_result kafka_keep_alive(struct source *source, bool full, struct onc
     once_result r = ONCE_OK;
     if (s->consumer == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "%s: not connected", s->url.hosts);
-    if (full) { /* asked even then: the group takes a member that does not ask for dead */
+    if (full) { /* polled even then: the group removes a silent member */
         struct kafka_incoming *m = NULL;
         pause_all(s, true);
         r = receive(s, 0, &m, err);
@@ -440,13 +441,13 @@ static void kafka_ack(struct source *source, struct incoming *message)
     advance(&s->partitions[m->partition]);
 }
 
-/* Nothing at or after it is committed: it comes again to whoever has the partition next. */
+/* No offset at or after it is committed: the next owner of the partition gets it again. */
 static void kafka_nack(struct source *source, struct incoming *message)
 {
     struct kafka_source *s = kafka_of(source);
     struct kafka_incoming *m = (struct kafka_incoming *)message;
     struct partition *p = &s->partitions[m->partition];
-    if (m->epoch == p->epoch && p->ours) { /* what was reached stays so; what follows does not count */
+    if (m->epoch == p->epoch && p->ours) { /* offsets reached before stay committed; later ones do not count */
         commit(s, true);
         p->ours = false;
     }
@@ -485,7 +486,7 @@ static once_result kafka_lag(struct source *source, int64_t *count, struct once_
     return ONCE_OK;
 }
 
-/* retention.ms of the topic. Who may not ask for it does not know it. */
+/* retention.ms of the topic; 0 if the consumer may not read the topic's configuration. */
 static int64_t read_retention(rd_kafka_event_t *event)
 {
     const rd_kafka_DescribeConfigs_result_t *result = rd_kafka_event_DescribeConfigs_result(event);
@@ -552,7 +553,7 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
     s->base = (struct source){ .ops = ops, .options = *options };
-    kafka_url_parse(options->url, &s->url); /* fault() has looked at it */
+    kafka_url_parse(options->url, &s->url); /* fault() has checked it */
     *out = &s->base;
     return ONCE_OK;
 }

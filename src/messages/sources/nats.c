@@ -1,24 +1,25 @@
 /*
  * nats.c - the source nats:// and tls://: a durable pull consumer of a JetStream stream.
  *
- *     nats://HOST[:PORT]/STREAM[/SUBJECT]      SUBJECT: only those that match it
+ *     nats://HOST[:PORT]/STREAM[/SUBJECT]      SUBJECT: only messages that match it
  *
- * The durable consumer has the name of ours and is made where it is missing, from the first message on, with explicit
- * acknowledgements and no limit of deliveries: giving up is not the broker's. A message that is out longer than a third
- * of the consumer's ack wait is said to be in progress. The id is Nats-Msg-Id, the key Once-Message-Key, as the sink
- * sends them; the position is STREAM/SEQUENCE.
+ * The durable consumer has our consumer's name. It is created if it is missing, from the first message on, with
+ * explicit acknowledgements and without a limit of deliveries: dead letters are not the broker's decision. A message
+ * that is out for longer than a third of the consumer's ack wait is reported as in progress. The id is Nats-Msg-Id, the
+ * key Once-Message-Key, as the sink sends them; the position is STREAM/SEQUENCE.
  *
- * As in the sink, a connection that broke is not mended by the library: connect() begins anew. An acknowledgement is a
- * message to the subject that a message came with, so those of an old connection are acknowledged over the new one.
+ * As in the sink, the library does not reconnect: connect() starts again. An acknowledgement is a message to the reply
+ * subject of the delivered message, so messages of an old connection are acknowledged over the new one.
  *
- * Order: the server delivers again what was out with one that died, but only when its ack wait is over, and until then
- * it goes on with later messages. So after a start, where something is out with others, what comes for the first time
- * is held back until that has come again, or the ack wait and some seconds are over; and so it is after a connection
- * was lost, for what the server had sent and never came. What is given back at an orderly end comes at once, in its
- * order. With several processes on one durable consumer there is no order between them: the server has none.
+ * Order: the server delivers again the messages that were out with a crashed process, but only after the ack wait, and
+ * until then goes on with later messages. So after a start, while messages are out with others, first deliveries are
+ * held back until those have come again, or the ack wait and some seconds have passed. The same is done after a lost
+ * connection, for messages that the server had sent and that did not arrive. Messages that are returned at an orderly
+ * end come again at once, in order. Several processes on one durable consumer have no order between them: the server
+ * has none.
  *
- * Messages are asked for here, not by natsSubscription_Fetch(): where some of an earlier request come late, that of
- * libnats 3.4 forgets how many it has room for, and writes past its list.
+ * This file requests messages itself, not by natsSubscription_Fetch(): when messages of an earlier request come late,
+ * that function of libnats 3.4 forgets how many it has room for, and writes past its list.
  */
 #include "messages/brokers/headers.h"
 #include "messages/brokers/nats_conn.h"
@@ -36,16 +37,16 @@
 #include <time.h>
 
 enum { FETCH_MAX = 64, NAME_LEN = 256, ACK_PENDING_MIN = 1000 };
-enum { LATE_MS = 5000 }; /* a server on a busy machine delivers again that much after the ack wait, not more */
+enum { LATE_MS = 5000 }; /* how long after the ack wait a busy server may take to deliver again */
 
 struct nats_incoming {
     struct incoming base;
     natsMsg *msg;
     uint64_t sequence; /* in the stream */
     struct once_buf headers;
-    once_time told_ms;                    /* when the server last heard of it */
-    bool back;                            /* to be given back */
-    struct nats_incoming *before, *after; /* of all that is out, newest first */
+    once_time told_ms;                    /* when it was last reported as in progress */
+    bool back;                            /* to be returned to the server */
+    struct nats_incoming *before, *after; /* of the list of messages that are out, newest first */
     struct nats_incoming *next_held;
 };
 
@@ -57,13 +58,13 @@ struct nats_source {
     jsCtx *js;
     natsSubscription *sub;
     int64_t ack_wait_ms;
-    bool holds_new;             /* among those are some that came for the first time */
-    int64_t owed;               /* messages that were out when we came, are not here, and have not come again */
-    once_time owed_until;       /* monotonic: then they have */
-    struct nats_incoming *held; /* until then, by sequence */
-    struct nats_incoming *out;  /* everything that was handed out, or waits here */
-    char inbox[NAME_LEN], ask[2 * NAME_LEN + 64]; /* where messages come to, and who is asked for them */
-    natsMsg *waiting[FETCH_MAX];                  /* fetched, not handed out; `at` is the next */
+    bool holds_new;             /* some of the held messages are first deliveries */
+    int64_t owed;               /* messages that were out with others at the start, and have not come again */
+    once_time owed_until;       /* monotonic: when to stop waiting for them */
+    struct nats_incoming *held; /* held back until then, by sequence */
+    struct nats_incoming *out;  /* all messages that were handed out, or are held */
+    char inbox[NAME_LEN], ask[2 * NAME_LEN + 64]; /* the subject that messages come to, and the subject of requests */
+    natsMsg *waiting[FETCH_MAX];                  /* fetched and not handed out; `at` is the next */
     int count, at;
 };
 
@@ -84,7 +85,7 @@ static const char *nats_fault(const char *url)
     if (strpbrk(host, "?# \t\r\n,") != NULL)
         return "it is not nats://HOST[:PORT]/STREAM[/SUBJECT]";
     if (memchr(host, '@', (size_t)(stream - host)) != NULL)
-        return "a user in a URL is seen by everybody who lists processes; use --nats-creds instead";
+        return "other users can see a login in a URL; use --nats-creds instead";
     size_t len = strcspn(stream + 1, "/");
     const char *subject = stream[1 + len] == '/' ? stream + 2 + len : "";
     if (strlen(url) > ONCE_URL_LEN_MAX || len >= NAME_LEN || strlen(subject) >= NAME_LEN)
@@ -124,7 +125,7 @@ static void free_message(struct nats_source *s, struct nats_incoming *m)
     free(m);
 }
 
-/* One that gets lost is a duplicate later. */
+/* If the acknowledgement is lost, the message comes again, as a duplicate. */
 static void tell(struct nats_source *s, natsMsg *msg, const char *what)
 {
     const char *reply = natsMsg_GetReply(msg);
@@ -145,7 +146,7 @@ static void nats_nack(struct source *source, struct incoming *message)
     ((struct nats_incoming *)message)->back = true;
 }
 
-/* Oldest first: the server delivers them again in the order in which it gets them back. */
+/* Oldest first: the server delivers them again in the order in which they are returned. */
 static void give_back(struct nats_source *s, bool all)
 {
     struct nats_incoming *m = s->out;
@@ -165,7 +166,7 @@ static once_result nats_keep_alive(struct source *source, bool full, struct once
 {
     struct nats_source *s = nats_of(source);
     once_time now = once_os_monotonic_ms();
-    (void)full; /* nothing comes that was not fetched */
+    (void)full; /* the server sends only messages that were requested */
     if (s->conn == NULL || natsConnection_IsClosed(s->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
     give_back(s, false);
@@ -219,7 +220,7 @@ static once_result check_consumer(struct nats_source *s, const jsConsumerConfig 
     const char *name = s->base.options.consumer;
     if (c->AckPolicy != js_AckExplicit || (c->DeliverSubject != NULL && c->DeliverSubject[0] != '\0'))
         return once_fail(err, ONCE_INVALID,
-                         "the consumer '%s' of stream '%s' is no pull consumer with explicit acknowledgements", name,
+                         "the consumer '%s' of stream '%s' is not a pull consumer with explicit acknowledgements", name,
                          s->stream);
     if (!same_filter(s, c))
         return once_fail(err, ONCE_INVALID, "the consumer '%s' of stream '%s' has the subject '%s', not '%s'", name,
@@ -300,7 +301,7 @@ static once_result nats_connect(struct source *source, struct once_error *err)
 
 /* ------------------------------------------------------------------ fetching */
 
-/* For what there is, or, with a time, for what comes until then. */
+/* Requests the available messages, or, with a timeout, also those that come until then. */
 static natsStatus ask(struct nats_source *s, int batch, int64_t ms)
 {
     char text[96];
@@ -311,7 +312,8 @@ static natsStatus ask(struct nats_source *s, int batch, int64_t ms)
     return natsConnection_PublishRequestString(s->conn, s->ask, s->inbox, text);
 }
 
-/* The next that comes is kept. NATS_NOT_FOUND: the server has none; NATS_TIMEOUT: it has waited long enough, or we. */
+/* Keeps the next message. NATS_NOT_FOUND: the server has none; NATS_TIMEOUT: the request, or the wait for it, has timed
+ * out. */
 static natsStatus receive(struct nats_source *s, int64_t ms)
 {
     natsMsg *msg = NULL;
@@ -319,7 +321,7 @@ static natsStatus receive(struct nats_source *s, int64_t ms)
     natsStatus status = natsSubscription_NextMsg(&msg, s->sub, ms);
     if (status != NATS_OK)
         return status;
-    if (natsMsg_GetReply(msg) != NULL) { /* where it is acknowledged: a word of the server has none */
+    if (natsMsg_GetReply(msg) != NULL) { /* status messages of the server have no reply subject */
         s->waiting[s->count++] = msg;
         return NATS_OK;
     }
@@ -343,8 +345,8 @@ static natsStatus receive_until(struct nats_source *s, int batch, once_time unti
     return status;
 }
 
-/* Up to `batch` messages: those of earlier requests that came late, then what the server has; where both is nothing,
- * what comes in time. */
+/* Fetches up to `batch` messages: late ones of earlier requests, then the available ones; if there are none, those that
+ * come in time. */
 static natsStatus fetch(struct nats_source *s, int batch, int ms)
 {
     once_time until = once_os_monotonic_ms() + ms;
@@ -352,9 +354,9 @@ static natsStatus fetch(struct nats_source *s, int batch, int ms)
     int late = 0;
     s->count = s->at = 0;
     if (natsSubscription_GetPending(s->sub, &late, NULL) != NATS_OK)
-        late = 0; /* it is closed: asking says so */
+        late = 0; /* it is closed: the request will fail */
     for (; late > 0 && s->count < batch; late--)
-        receive(s, 1); /* a word of the server was about an earlier request */
+        receive(s, 1); /* a status message was about an earlier request */
     if (s->count < batch)
         status = ask(s, batch - s->count, 0);
     if (status == NATS_OK)
@@ -438,7 +440,7 @@ static void hold(struct nats_source *s, struct nats_incoming *m)
     *at = m;
 }
 
-/* It came again, and the one that came before is still here: that was never owed. */
+/* A redelivery of a message that is still out here: it was never missing. */
 static bool is_out_twice(const struct nats_source *s, const struct nats_incoming *m)
 {
     for (const struct nats_incoming *other = s->out; other != NULL; other = other->after)
@@ -447,7 +449,7 @@ static bool is_out_twice(const struct nats_source *s, const struct nats_incoming
     return false;
 }
 
-/* One of those that were fetched, if it is its turn. */
+/* Hands out a fetched message, if the order allows it. */
 static once_result hand_out(struct nats_source *s, struct incoming **out, struct once_error *err)
 {
     natsMsg *msg = s->waiting[s->at++];
@@ -463,7 +465,7 @@ static once_result hand_out(struct nats_source *s, struct incoming **out, struct
     if (s->owed > 0 && again)
         s->owed -= !is_out_twice(s, m);
     else if (s->owed > 0 && once_os_monotonic_ms() >= s->owed_until)
-        s->owed = 0; /* the server has nothing older */
+        s->owed = 0; /* the server has no older messages */
     s->holds_new |= !again;
     return ONCE_OK;
 }
@@ -485,7 +487,7 @@ static once_result nats_next(struct source *source, size_t room, int ms, struct 
         return ONCE_OK;
     }
     if (s->owed > 0 && s->holds_new && s->at == s->count && once_os_monotonic_ms() < s->owed_until) {
-        nap(ms); /* more would be later ones still */
+        nap(ms); /* fetching more would only get later messages */
         return ONCE_OK;
     }
     if (s->at == s->count) {
@@ -518,7 +520,7 @@ static once_result nats_lag(struct source *source, int64_t *count, struct once_e
     return ONCE_OK;
 }
 
-/* What was not acknowledged comes again for as long as the stream keeps it. */
+/* An unacknowledged message comes again for as long as the stream keeps it. */
 static once_result nats_redelivery_window(struct source *source, int64_t *ms, struct once_error *err)
 {
     struct nats_source *s = nats_of(source);

@@ -48,33 +48,33 @@ static bool pack_key(once_span key, uint8_t packed[16])
     return true;
 }
 
-static void add_key(struct pg_params *p, once_span key, bool as_it_is)
+static void add_key(struct pg_params *p, once_span key, bool for_insert)
 {
     uint8_t packed[16];
-    pg_array_bytes(p, as_it_is && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
+    pg_array_bytes(p, for_insert && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
 }
 
 /* A default goes over as NULL. */
-static void add_term(struct pg_params *p, int64_t value, int64_t fast)
+static void add_term(struct pg_params *p, int64_t value, int64_t standard)
 {
-    if (value == fast)
+    if (value == standard)
         pg_array_null(p);
     else
         pg_array_int(p, PG_INT8, value);
 }
 
-/* once.claim.takeover; as_it_is: of a key that is packed where it can be. */
-static int64_t stored_code(const struct once_op *op, bool as_it_is)
+/* once.claim.takeover; for_insert: of a key that is packed where it can be. */
+static int64_t stored_code(const struct once_op *op, bool for_insert)
 {
     uint8_t packed[16];
-    return takeover_code(op) + (as_it_is && pack_key(op->request->claim.key, packed) ? PG_FLAG_UUID_KEY : 0);
+    return takeover_code(op) + (for_insert && pack_key(op->request->claim.key, packed) ? PG_FLAG_UUID_KEY : 0);
 }
 
-/* Leases, retentions and takeovers: a NULL array if all have the default. as_they_are: the row is inserted as it is
+/* Leases, retentions and takeovers: a NULL array if all have the default. for_insert: the row is inserted as it is
  * sent, so takeovers are needed. */
-static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool for_insert)
 {
-    bool leases = false, retentions = false, takeovers = as_they_are;
+    bool leases = false, retentions = false, takeovers = for_insert;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
@@ -89,7 +89,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, stored_code(ops[i], as_they_are));
+        pg_array_int(p, PG_INT4, stored_code(ops[i], for_insert));
 }
 
 static void add_records(struct pg_params *p, struct once_op *const *ops, size_t count)
@@ -106,7 +106,7 @@ static void add_fingerprints(struct pg_params *p, struct once_op *const *ops, si
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
 }
 
-static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool for_insert)
 {
     add_records(p, ops, count);
     pg_array_begin(p, PG_BYTEA, count);
@@ -114,16 +114,16 @@ static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t c
         pg_array_bytes(p, ops[i]->request->claim.tenant);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
-        add_key(p, ops[i]->request->claim.key, as_they_are);
+        add_key(p, ops[i]->request->claim.key, for_insert);
     add_fingerprints(p, ops, count);
-    add_terms(p, ops, count, as_they_are);
+    add_terms(p, ops, count, for_insert);
     pg_array_begin(p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.nonce, 16));
 }
 
 /* The time in the key if the claim asks to check it; else ONCE_NEVER. */
-static once_time birth(const struct once_claim *claim)
+static once_time key_time_of(const struct once_claim *claim)
 {
     return claim->key_time && claim->retention_ms != ONCE_NEVER ? once_key_time(claim->key) : ONCE_NEVER;
 }
@@ -131,18 +131,18 @@ static once_time birth(const struct once_claim *claim)
 /* Body retentions and times in keys: a NULL array if no claim has one. */
 static void add_rare_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
 {
-    bool bodies = false, births = false;
+    bool bodies = false, key_times = false;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         bodies = bodies || claim->body_retention_ms != 0;
-        births = births || birth(claim) != ONCE_NEVER;
+        key_times = key_times || key_time_of(claim) != ONCE_NEVER;
     }
     bodies ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; bodies && i < count; i++)
         add_term(p, ops[i]->request->claim.body_retention_ms, 0);
-    births ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
-    for (size_t i = 0; births && i < count; i++)
-        add_term(p, birth(&ops[i]->request->claim), ONCE_NEVER);
+    key_times ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; key_times && i < count; i++)
+        add_term(p, key_time_of(&ops[i]->request->claim), ONCE_NEVER);
 }
 
 once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool replays_first,
@@ -283,7 +283,7 @@ static once_result ask_claim(struct pg_conn *pg, const struct once_op *op, struc
     pg_add_bytes(p, PG_UUID, once_span_of(c->nonce, sizeof c->nonce));
     pg_add_bytes(p, PG_BYTEA, c->request);
     pg_add_int(p, PG_INT8, c->body_retention_ms);
-    pg_add_int(p, PG_INT8, birth(c));
+    pg_add_int(p, PG_INT8, key_time_of(c));
     return pg_send(pg->conn,
                    ANSWER "once.claim_with_request($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, 0), "
                           "nullif($11, -1)) a",

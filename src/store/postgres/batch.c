@@ -272,7 +272,7 @@ struct receipt {
     once_result result;      /* the first failure of our own */
     enum pg_failure failure; /* of the server */
     bool failed, rolled_back;
-    bool unusual; /* WAY_REPLAYS: one was not a replay; nothing was written */
+    bool has_other; /* WAY_REPLAYS: one was not a replay; nothing was written */
 };
 
 static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *receipt, struct once_error *err)
@@ -306,13 +306,13 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
     PQclear(receive(pg, receipt, err));
 }
 
-static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *unusual,
+static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *has_other,
                                   struct once_error *err)
 {
     if (b->way == WAY_REPLAYS) {
         bool all = false;
         once_result result = pg_read_replays(r, b->ops, b->count, &all, err);
-        *unusual = !all;
+        *has_other = !all;
         return result;
     }
     struct pg_fast_batch fast = batch_fast_part(b, at);
@@ -329,7 +329,7 @@ static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at
 {
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
-        receipt->result = read_statement(r, b, at, count, &receipt->unusual, err);
+        receipt->result = read_statement(r, b, at, count, &receipt->has_other, err);
     PQclear(r);
 }
 
@@ -557,7 +557,7 @@ static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recen
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
     if (pg_conn_meet_server(pg, err) != ONCE_OK)
         return ONCE_UNKNOWN; /* it answered, but its answers may not be durable */
-    if (receipt.unusual) {
+    if (receipt.has_other) {
         *again = true;
         return ONCE_BUSY;
     }

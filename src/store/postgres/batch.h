@@ -24,7 +24,7 @@ struct pg_streak {
     unsigned lasted, wanted;
 };
 
-/* What the last batches were like. */
+/* A summary of the last batches. */
 struct pg_recent_batches {
     struct pg_streak all_new;     /* claims of new keys, finishes by their holders */
     struct pg_streak all_replays; /* claims, each answered by a replay */

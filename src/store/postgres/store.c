@@ -256,17 +256,6 @@ static once_result lookup_many(struct once_store *base, const struct once_unfini
     return result;
 }
 
-static const char *event_name(once_span what)
-{
-    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
-                                         "superseded", "resolved done",    "resolved not done",
-                                         "released",   "forgotten",        "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
 static once_result history(struct once_store *base, const uint8_t record[16], struct once_history *h,
                            struct once_error *err)
 {
@@ -281,7 +270,7 @@ static once_result history(struct once_store *base, const uint8_t record[16], st
         result = gather_history_init(&t, err);
     for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++)
         gather_event(&t, (struct once_event){ .at = pg_int(r, row, 0),
-                                              .what = event_name(pg_bytes(r, row, 1)),
+                                              .what = gather_event_name(pg_bytes(r, row, 1)),
                                               .fence = (uint64_t)pg_int(r, row, 2),
                                               .attempt = (uint32_t)pg_int(r, row, 3),
                                               .state = (enum once_state)pg_int(r, row, 4),
@@ -322,27 +311,17 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     return result;
 }
 
-static void tell_problems(const PGresult *r, once_problem_fn *each, void *arg, struct once_check_report *report)
-{
-    for (int row = 0; row < PQntuples(r); row++) {
-        once_span name = pg_bytes(r, row, 0), text = pg_bytes(r, row, 2);
-        char invariant[16], problem[200];
-        snprintf(invariant, sizeof invariant, "%.*s", ONCE_SPAN_ARGS(name));
-        snprintf(problem, sizeof problem, "%.*s", ONCE_SPAN_ARGS(text));
-        report->problems++;
-        if (each != NULL)
-            each(arg, &(struct once_problem){ invariant, (uint64_t)pg_int(r, row, 1), problem });
-    }
-}
-
 static once_result ask_problems(struct postgres_store *s, const char *sql, const int64_t *numbers, size_t count,
-                                once_problem_fn *each, void *arg, struct once_check_report *report,
-                                struct once_error *err)
+                                struct gather_problems *to, struct once_error *err)
 {
     PGresult *r = NULL;
     once_result result = ask_numbers(s, sql, numbers, count, &r, err);
-    if (result == ONCE_OK)
-        tell_problems(r, each, arg, report);
+    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
+        once_span name = pg_bytes(r, row, 0), text = pg_bytes(r, row, 2);
+        char invariant[16];
+        snprintf(invariant, sizeof invariant, "%.*s", ONCE_SPAN_ARGS(name));
+        gather_problem(to, invariant, (uint64_t)pg_int(r, row, 1), "%.*s", ONCE_SPAN_ARGS(text));
+    }
     PQclear(r);
     return result;
 }
@@ -368,11 +347,12 @@ static once_result check(struct once_store *base, uint64_t *cursor, once_problem
 {
     struct postgres_store *s = (struct postgres_store *)base;
     int64_t range[] = { (int64_t)*cursor, ONCE_CHECK_SCAN_MAX };
+    struct gather_problems to = { each, arg, report };
     once_result r = ONCE_OK;
     if (*cursor == 0)
-        r = ask_problems(s, "SELECT * FROM once.check_orphans()", NULL, 0, each, arg, report, err);
+        r = ask_problems(s, "SELECT * FROM once.check_orphans()", NULL, 0, &to, err);
     if (r == ONCE_OK)
-        r = ask_problems(s, "SELECT * FROM once.check_rows($1, $2)", range, 2, each, arg, report, err);
+        r = ask_problems(s, "SELECT * FROM once.check_rows($1, $2)", range, 2, &to, err);
     return r == ONCE_OK ? count_rows(s, range, cursor, report, err) : r;
 }
 
@@ -443,18 +423,8 @@ static once_result seal_keys(struct once_store *base, const struct once_seal_key
     PGresult *r = NULL;
     once_result result =
         ask(s, add != NULL ? "SELECT * FROM once.add_seal_key($1, $2)" : "SELECT * FROM once.seal_keys()", &p, &r, err);
-    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
-        once_span id = pg_bytes(r, row, 0), proof = pg_bytes(r, row, 1);
-        struct once_seal_key_ref *mark = &out->refs[out->count];
-        if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
-            result = once_fail(err, ONCE_CORRUPT, "the list of keys that the store was sealed with is damaged");
-            break;
-        }
-        memcpy(mark->id, id.ptr, id.len);
-        mark->id[id.len] = '\0';
-        memcpy(mark->proof, proof.ptr, proof.len);
-        out->count++;
-    }
+    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++)
+        result = gather_seal_key(out, pg_bytes(r, row, 0), pg_bytes(r, row, 1), err);
     PQclear(r);
     pg_params_release(&p);
     return result;

@@ -341,7 +341,7 @@ static const struct error_row {
     { "OOM", ONCE_BUSY, false,
       "Redis is at its maxmemory and may evict nothing: raise it, or shorten the retention of records" },
     { "LOADING", ONCE_UNAVAILABLE, false, "Redis is loading its data and answers when it is through" },
-    { "BUSY", ONCE_BUSY, false, "Redis is busy with a script of somebody's; SCRIPT KILL ends it" },
+    { "BUSY", ONCE_BUSY, false, "Redis is busy with another client's script; SCRIPT KILL ends it" },
     { "READONLY", ONCE_UNAVAILABLE, true, "this Redis is a replica, which takes no writes; name the master" },
     { "MISCONF", ONCE_UNAVAILABLE, false,
       "Redis cannot write its data to disk and takes no writes (MISCONF); its log says why" },

@@ -24,7 +24,7 @@ static const struct once_gap gaps[] = {
     { "routes", "a record does not keep its route: metrics have it, listings do not" },
     { "clock", "leases and retention go by Redis's wall clock, which may be set" },
     { "order", "listings: newest first only within a page; pages may repeat a record that moved" },
-    { "sums", "FAULT-14: outcomes are sealed, the other fields of a record have no checksum of ours" },
+    { "sums", "FAULT-14: outcomes have a checksum, the other fields of a record do not" },
 };
 
 const struct once_gap *once_store_redis_gaps(size_t *count)

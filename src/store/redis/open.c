@@ -58,11 +58,11 @@ uint64_t redis_info_number(once_span info, const char *name)
     return value;
 }
 
-/* ------------------------------------------------------------------ talking */
+/* ------------------------------------------------------------------ commands */
 
 /* One command on the open connection. An error reply is a failure. */
-static once_result say(struct redis_store *s, int argc, const once_span *argv, redisReply **reply,
-                       struct once_error *err)
+static once_result command(struct redis_store *s, int argc, const once_span *argv, redisReply **reply,
+                           struct once_error *err)
 {
     *reply = NULL;
     once_result r = redis_conn_ask(&s->conn, argc, argv, reply, err);
@@ -82,7 +82,7 @@ static once_result say(struct redis_store *s, int argc, const once_span *argv, r
 static once_result say_only(struct redis_store *s, int argc, const once_span *argv, struct once_error *err)
 {
     redisReply *reply = NULL;
-    once_result r = say(s, argc, argv, &reply, err);
+    once_result r = command(s, argc, argv, &reply, err);
     freeReplyObject(reply);
     return r;
 }
@@ -92,7 +92,7 @@ once_result redis_store_ask(struct redis_store *s, int argc, const once_span *ar
 {
     *reply = NULL;
     once_result r = s->conn.fd >= 0 ? ONCE_OK : redis_store_connect(s, err);
-    return r == ONCE_OK ? say(s, argc, argv, reply, err) : r;
+    return r == ONCE_OK ? command(s, argc, argv, reply, err) : r;
 }
 
 once_result redis_store_now(struct redis_store *s, once_time *now, struct once_error *err)
@@ -113,7 +113,7 @@ once_result redis_store_now(struct redis_store *s, once_time *now, struct once_e
     return r;
 }
 
-/* ------------------------------------------------------------------ who is it */
+/* ------------------------------------------------------------------ the server */
 
 static once_result log_in(struct redis_store *s, struct once_error *err)
 {
@@ -134,7 +134,7 @@ static void read_setting(struct redis_store *s, const char *name, char *out, siz
     redisReply *reply = NULL;
     once_span argv[] = { ONCE_LIT("CONFIG"), ONCE_LIT("GET"), once_span_str(name) };
     out[0] = '\0';
-    if (say(s, 3, argv, &reply, NULL) == ONCE_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+    if (command(s, 3, argv, &reply, NULL) == ONCE_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[1]->type == REDIS_REPLY_STRING)
         snprintf(out, len, "%s", reply->element[1]->str);
     freeReplyObject(reply);
@@ -182,7 +182,7 @@ static once_result check_server(struct redis_store *s, once_span info, struct on
 }
 
 /* Logs settings under which writes may be lost. */
-static void tell_of_server(struct redis_store *s, once_span info)
+static void log_settings(struct redis_store *s, once_span info)
 {
     char fsync[32];
     bool aof = redis_info_number(info, "aof_enabled") != 0;
@@ -214,7 +214,7 @@ static void tell_of_server(struct redis_store *s, once_span info)
                          s->url.replicas);
 }
 
-/* ------------------------------------------------------------------ is it the same */
+/* ------------------------------------------------------------------ the same server, the same store? */
 
 once_result redis_store_load(struct redis_store *s, struct once_error *err)
 {
@@ -222,7 +222,7 @@ once_result redis_store_load(struct redis_store *s, struct once_error *err)
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         redisReply *reply = NULL;
         once_span argv[] = { ONCE_LIT("SCRIPT"), ONCE_LIT("LOAD"), once_span_str(texts[i]) };
-        once_result r = say(s, 3, argv, &reply, err);
+        once_result r = command(s, 3, argv, &reply, err);
         if (r == ONCE_OK && (reply->type != REDIS_REPLY_STRING || reply->len != 40))
             r = once_fail(err, ONCE_CORRUPT, "Redis did not return the digest of a script");
         if (r == ONCE_OK)
@@ -325,7 +325,7 @@ static once_result open_store(struct redis_store *s, struct once_error *err)
                          once_span_of(generation, sizeof generation),
                          s->may_make || s->opened ? ONCE_LIT("1") : ONCE_LIT("0") };
     redisReply *reply = NULL;
-    once_result r = say(s, sizeof argv / sizeof *argv, argv, &reply, err);
+    once_result r = command(s, sizeof argv / sizeof *argv, argv, &reply, err);
     if (r == ONCE_OK)
         r = take_store(s, reply, err);
     freeReplyObject(reply);
@@ -340,7 +340,7 @@ static once_result arrive(struct redis_store *s, struct once_error *err)
     if (r == ONCE_OK)
         r = log_in(s, err);
     if (r == ONCE_OK)
-        r = say(s, 1, (once_span[]){ ONCE_LIT("INFO") }, &reply, err);
+        r = command(s, 1, (once_span[]){ ONCE_LIT("INFO") }, &reply, err);
     if (r != ONCE_OK)
         return r;
     once_span info = once_span_of(reply->str, reply->type == REDIS_REPLY_STRING ? (size_t)reply->len : 0);
@@ -352,7 +352,7 @@ static once_result arrive(struct redis_store *s, struct once_error *err)
         r = open_store(s, err);
     }
     if (r == ONCE_OK && !s->opened)
-        tell_of_server(s, info);
+        log_settings(s, info);
     freeReplyObject(reply);
     return r;
 }

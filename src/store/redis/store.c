@@ -155,7 +155,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     if (r != ONCE_OK)
         return r;
     r = send_batch(&b, err);
-    for (int round = 0; r == ONCE_OK && b.flushed && round < 3; round++) { /* somebody flushed the scripts */
+    for (int round = 0; r == ONCE_OK && b.flushed && round < 3; round++) { /* the scripts were flushed */
         b.flushed = false;
         r = redis_store_load(s, err);
         r = r == ONCE_OK ? send_batch(&b, err) : ONCE_UNKNOWN;

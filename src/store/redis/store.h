@@ -58,7 +58,7 @@ once_span redis_info(once_span info, const char *name);
 uint64_t redis_info_number(once_span info, const char *name);
 __attribute__((format(printf, 2, 3))) void redis_store_warn(struct redis_store *s, const char *format, ...);
 
-/* redis/look.c */
+/* redis/list.c */
 once_result redis_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,
                              struct once_error *err);
 once_result redis_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,

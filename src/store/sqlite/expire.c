@@ -20,7 +20,7 @@ struct gone {
     uint64_t fence;
 };
 
-struct harvest {
+struct expiring {
     int64_t *due; /* fences of attempts to delete */
     size_t due_len, due_cap;
     size_t records;    /* how many of them are records, not earlier attempts of one */
@@ -29,7 +29,7 @@ struct harvest {
     bool more_bodies; /* more bodies are due, of records that stay */
 };
 
-static once_result due_add(struct harvest *h, int64_t fence, struct once_error *err)
+static once_result due_add(struct expiring *h, int64_t fence, struct once_error *err)
 {
     if (h->due_len == h->due_cap) {
         size_t cap = h->due_cap == 0 ? 1024 : h->due_cap * 2;
@@ -43,7 +43,7 @@ static once_result due_add(struct harvest *h, int64_t fence, struct once_error *
     return ONCE_OK;
 }
 
-static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct harvest *h, struct once_error *err)
+static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct expiring *h, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_due);
     sqlite_bind_int(&q, s->protocol.now);
@@ -56,7 +56,7 @@ static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct h
     return r != ONCE_OK ? r : end;
 }
 
-static once_result gone_add(struct harvest *h, once_span record, int64_t fence, struct once_error *err)
+static once_result gone_add(struct expiring *h, once_span record, int64_t fence, struct once_error *err)
 {
     if (h->gone_len == h->gone_cap) {
         size_t cap = h->gone_cap == 0 ? 1024 : h->gone_cap * 2;
@@ -74,7 +74,8 @@ static once_result gone_add(struct harvest *h, once_span record, int64_t fence, 
 
 /* Reads the records of a run of claims. Earlier attempts of the same records are due as well and are added to the list,
  * for a later pass. */
-static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h, struct once_error *err)
+static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct expiring *h,
+                            struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_claim_links);
     sqlite_bind_int(&q, from);
@@ -90,7 +91,7 @@ static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, st
     return r != ONCE_OK ? r : end;
 }
 
-static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
+static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct expiring *h,
                               struct once_error *err)
 {
     static const enum sqlite_statement tables[] = { SQL_result_delete, SQL_progress_delete, SQL_request_delete,
@@ -115,7 +116,7 @@ static int by_fence(const void *a, const void *b)
 }
 
 /* Passes over the list until no pass adds earlier attempts to it. */
-static once_result delete_records(struct sqlite_store *s, struct harvest *h, struct once_error *err)
+static once_result delete_records(struct sqlite_store *s, struct expiring *h, struct once_error *err)
 {
     once_result r = ONCE_OK;
     size_t start = 0;
@@ -132,7 +133,7 @@ static once_result delete_records(struct sqlite_store *s, struct harvest *h, str
     return r == ONCE_OK ? sqlite_index_compact(&s->index, err) : r;
 }
 
-static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct harvest *h, struct once_error *err)
+static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct expiring *h, struct once_error *err)
 {
     h->due_len = h->gone_len = 0;
     once_result r = sqlite_store_begin(s, true, err);
@@ -156,7 +157,7 @@ static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct h
 /* The freed space is first used by a checkpoint, since the database file may have to grow for pages of the log; after
  * that the log starts again from its beginning and has room. It grows with the rows that a step deletes (Debian's
  * SQLite overwrites deleted pages): so steps get smaller until one fits. */
-static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct harvest *h,
+static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct expiring *h,
                                        struct once_error *err)
 {
     sqlite_files_reserve_give(&s->files);
@@ -179,7 +180,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
                                 struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
-    struct harvest h = { .due = NULL };
+    struct expiring h = { .due = NULL };
     s->db.full = false;
     once_result r = expire_step(s, budget, &h, err);
     if (r == ONCE_UNAVAILABLE && s->db.full)

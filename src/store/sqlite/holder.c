@@ -75,7 +75,7 @@ static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt
            (r->body_expired || !r->body_dropped);
 }
 
-/* ------------------------------------------------------------------ what was done before */
+/* ------------------------------------------------------------------ repeated calls */
 
 /* Whether this call passed the point: each point is stored with the beginning of its call's nonce. */
 static bool was_passed(once_span points, const struct once_op *op)

@@ -231,7 +231,7 @@ static once_result catch_up(struct sqlite_index *x, struct once_error *err)
     return sqlite_run(&q, "bring the key index up to date", err);
 }
 
-/* ------------------------------------------------------------------ sealing */
+/* ------------------------------------------------------------------ closing a segment */
 
 static int by_record_newest_first(const void *a, const void *b)
 {
@@ -455,7 +455,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
 /* ------------------------------------------------------------------ expiry */
 
 /* Claims expire about in the order they were made, so one segment gets many in a row. */
-static once_result bury_in_segment(struct sqlite_index *x, int64_t fence, struct once_error *err)
+static once_result count_dead_in_segment(struct sqlite_index *x, int64_t fence, struct once_error *err)
 {
     if (fence < x->expiring.first || fence > x->expiring.last) {
         once_result r = write_dying(x, err);
@@ -483,7 +483,7 @@ once_result sqlite_index_drop_entry(struct sqlite_index *x, const uint8_t record
         x->counters_changed = true;
     }
     if ((int64_t)fence <= x->closed_to)
-        return bury_in_segment(x, (int64_t)fence, err);
+        return count_dead_in_segment(x, (int64_t)fence, err);
     if ((int64_t)fence > x->tail_to)
         return ONCE_OK; /* in the gap: in no index on disk */
     struct sqlite_query q = sqlite_query(x->db, SQL_tail_remove);
@@ -536,8 +536,8 @@ static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, b
 }
 
 /* Collects the entries of one bucket whose claims still exist. */
-static once_result sift_bucket(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
-                               struct once_error *err)
+static once_result collect_live_entries(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
+                                        struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_data);
     sqlite_bind_int(&q, bucket_id(first, bucket));
@@ -578,7 +578,7 @@ static once_result shrink_segment(struct sqlite_index *x, int64_t first, size_t 
     once_buf_init(&buf, (count + 1) * ENTRY_LEN + SUM_LEN);
     for (unsigned bucket = 0; r == ONCE_OK && bucket < BUCKETS; bucket++) {
         once_buf_clear(&buf);
-        r = sift_bucket(x, first, bucket, &buf, err);
+        r = collect_live_entries(x, first, bucket, &buf, err);
         if (r == ONCE_OK)
             r = write_bucket(x, first, bucket, &buf, err);
         living += (buf.len - SUM_LEN) / ENTRY_LEN;

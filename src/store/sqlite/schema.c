@@ -59,7 +59,7 @@ static once_result version_read(sqlite3 *handle, enum sqlite_owner owner, int64_
         return once_fail(err, ONCE_INVALID,
                          "the file is another program's, with Once's tables in it: it can only be shared");
     if (own && owner == SQLITE_CALLERS_FILE)
-        return once_fail(err, ONCE_INVALID, "the database is a store of its own: open it with once_open()");
+        return once_fail(err, ONCE_INVALID, "the database file is a store: open it with once_open()");
     if (ours > 0) {
         r = scalar(handle, "SELECT value FROM once_meta WHERE name = 'schema'", version, err);
         if (own && user_version > *version)

@@ -3,6 +3,7 @@
 
 #include "core/err.h"
 #include "core/span.h"
+#include "store/gather.h"
 
 static once_result put_mark(struct sqlite_store *s, const struct once_seal_key_ref *ref, struct once_error *err)
 {
@@ -18,18 +19,8 @@ static once_result read_marks(struct sqlite_store *s, struct once_seal_key_refs 
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_seal_keys);
     once_result r = ONCE_OK;
-    while (r == ONCE_OK && sqlite_step(&q)) {
-        once_span id = sqlite_column_span(&q, 0), proof = sqlite_column_span(&q, 1);
-        struct once_seal_key_ref *ref = &out->refs[out->count];
-        if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof ref->id || proof.len != sizeof ref->proof) {
-            r = once_fail(err, ONCE_CORRUPT, "the list of keys that the store was sealed with is damaged");
-            continue;
-        }
-        memcpy(ref->id, id.ptr, id.len);
-        ref->id[id.len] = '\0';
-        memcpy(ref->proof, proof.ptr, proof.len);
-        out->count++;
-    }
+    while (r == ONCE_OK && sqlite_step(&q))
+        r = gather_seal_key(out, sqlite_column_span(&q, 0), sqlite_column_span(&q, 1), err);
     once_result end = sqlite_end(&q, "read the seal keys", r == ONCE_OK ? err : NULL);
     return r != ONCE_OK ? r : end;
 }

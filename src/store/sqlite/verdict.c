@@ -116,11 +116,11 @@ static once_result write_forget(struct sqlite_protocol *p, const struct once_op 
     return r;
 }
 
-/* ------------------------------------------------------------------ what they have in common */
+/* ------------------------------------------------------------------ both verbs */
 
 /* The answer if the operation changed nothing. */
-static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
-                                   struct sqlite_attempt *attempt, struct once_error *err)
+static once_result answer_unchanged(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                    struct sqlite_attempt *attempt, struct once_error *err)
 {
     if (arm == ONCE_ARM_ABSENT)
         return sqlite_op_answer(op, arm, NULL, err);
@@ -131,13 +131,13 @@ static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op
 }
 
 /* Whether this is the same call again, after its first answer was lost. */
-static bool was_given(const struct once_op *op, const struct sqlite_attempt *attempt)
+static bool is_repeated(const struct once_op *op, const struct sqlite_attempt *attempt)
 {
     return memcmp(attempt->stored.nonce, op->nonce, sizeof op->nonce) == 0;
 }
 
-static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
-                        struct sqlite_attempt *attempt, bool found, struct once_error *err)
+static once_result apply_verdict(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
+                                 struct sqlite_attempt *attempt, bool found, struct once_error *err)
 {
     const struct once_request *request = op->request;
     bool forgets = request->verb == ONCE_VERB_FORGET;
@@ -145,10 +145,10 @@ static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sq
     enum once_arm arm = forgets ? once_decide_forget(stored, request->forget.seen.fence, request->forget.drop, p->now)
                                 : once_decide_resolve(stored, request->resolve.fence, p->now);
     bool nothing_left = forgets && arm == ONCE_ARM_DONE && stored->record.forgotten && !request->forget.drop;
-    if ((found && was_given(op, attempt)) || nothing_left)
+    if ((found && is_repeated(op, attempt)) || nothing_left)
         return sqlite_op_answer_done(op, &attempt->stored.record, err);
     if (arm != ONCE_ARM_DONE)
-        return answer_operator(p, op, arm, attempt, err);
+        return answer_unchanged(p, op, arm, attempt, err);
     op->verified_not_applied = true;
     once_result r = forgets ? write_forget(p, op, query, attempt, err) : write_verdict(p, op, attempt, err);
     return r == ONCE_OK ? sqlite_op_answer_done(op, &attempt->stored.record, err) : r;
@@ -160,7 +160,7 @@ once_result sqlite_op_verdict(struct sqlite_protocol *p, struct once_op *op, str
     struct sqlite_attempt attempt;
     bool found = false;
     once_result r = sqlite_op_load(p, op->record, &query, &attempt, &found, &op->err);
-    r = r == ONCE_OK ? obey(p, op, &query, &attempt, found, err) : sqlite_op_fail(op, r, err);
+    r = r == ONCE_OK ? apply_verdict(p, op, &query, &attempt, found, err) : sqlite_op_fail(op, r, err);
     sqlite_op_unload(&query);
     return r;
 }

@@ -1,40 +1,40 @@
 -- The outbox: messages that are published if and only if their transaction committed (K12).
 --
--- A message is a row from enqueue until its sink confirmed it; then exactly that row is deleted. No
--- cursor says how far publishing got, so a transaction that commits late is not skipped: its row is
--- there from then on, whatever its number.
+-- A message is a row from its enqueue until its sink confirmed it; then exactly that row is deleted. There is
+-- no cursor, so that a transaction that commits late is not skipped: its row is visible from then on, whatever
+-- its seq.
 --
--- Order: messages of one message key are a line, one without a key is a line of its own. A line is
--- published one by one, in the order of seq among those that are committed. Transactions that overlap
--- are in the order of their commits; who wants another takes once.serialize(key) first.
+-- Order: the messages of one message key share an ordering key; a message without a key has its own. Messages
+-- of one ordering key are published one by one, in the order of seq among the committed ones. Overlapping
+-- transactions are ordered by their commits; call once.serialize(key) first for another order.
 --
--- Relays: every line is in one of 64 lanes, by its key. A relay leases lanes (FOR UPDATE SKIP LOCKED,
--- once.outbox_take), publishes with no transaction open, and says how it went (once.outbox_settle).
--- A lease keeps relays apart; order does not rest on it: whoever publishes a message has seen all
--- earlier ones of its line confirmed, or gone. A relay that lost its lease can only repeat what others
--- publish too, under the same id. What it confirms is removed; what it says of failures is not heard (fence).
+-- Relays: every ordering key is in one of 64 lanes. A relay leases lanes (FOR UPDATE SKIP LOCKED,
+-- once.outbox_take), publishes with no transaction open, and reports the results (once.outbox_settle). Leases
+-- keep relays apart; order does not depend on them: a relay publishes a message only after all earlier ones of
+-- its ordering key were confirmed, or removed. A relay that lost its lease can only repeat messages that others
+-- publish too, under the same ids. Its confirmations remove messages; its failures are ignored (stale fence).
 --
--- Trouble: a line whose first message failed is held: it has a row in once.outbox_stalled that says when to try
--- again, and its messages are moved to slot 0 as they are met, each at most once. So what waits is not
--- in the way of what does not, however much it is.
+-- Stalled: an ordering key whose first message failed gets a row in once.outbox_stalled with the time of the
+-- next attempt, and its messages are moved to slot 0 when a relay meets them, each at most once. So stalled
+-- messages never slow down the others, however many they are.
 --
--- Crashes: a lane's row names the messages that are under way. Whoever finds them there after the
--- lease holds their lines as suspects. A suspect is tried with nothing else under way, and only crashes of
--- such tries are counted against it: others were in bad company.
+-- Crashes: a lane's row names the messages in flight. A relay that finds them after the lease has ended marks
+-- their ordering keys as suspects. A suspect is tried with nothing else in flight, and only crashes of such
+-- attempts count against it: in a batch another message may have caused the crash.
 --
--- Space: slots 1 to 4 are a ring. New messages go into the current one; one that is empty is given back by
--- TRUNCATE, which no long transaction delays unless it enqueued into it, and which is done only under a lock
--- that nobody else writes under, after a look that found no row. Which slot a row is in matters to nothing else.
+-- Space: slots 1 to 4 are a ring. New messages go into the current slot. An empty slot is given back by
+-- TRUNCATE, which only waits for transactions that enqueued into it, and which runs under a lock that excludes
+-- writers, after a query that found no row. Nothing else depends on a row's slot.
 
 CREATE SEQUENCE once.outbox_seq AS bigint CACHE 1;
 
 CREATE TABLE once.outbox (
     seq          bigint NOT NULL,
     lane         smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
-    slot         smallint NOT NULL,      -- 0: its line is held
-    id           uuid NOT NULL,          -- goes out with every publish, the same for ever
+    slot         smallint NOT NULL,      -- 0: its ordering key is stalled
+    id           uuid NOT NULL,          -- sent with every publish, always the same
     topic        text NOT NULL CHECK (octet_length(topic) BETWEEN 1 AND 255),
-    message_key  text CHECK (octet_length(message_key) BETWEEN 1 AND 255),  -- NULL: in no order
+    message_key  text CHECK (octet_length(message_key) BETWEEN 1 AND 255),  -- NULL: no order
     content_type text NOT NULL CHECK (octet_length(content_type) BETWEEN 1 AND 255),
     headers      text NOT NULL CHECK (octet_length(headers) <= ONCE_MESSAGE_HEADERS_LEN_MAX),      -- lines "name: value", each ended by CR LF
     payload      bytea NOT NULL CHECK (length(payload) <= ONCE_PAYLOAD_LEN_MAX),
@@ -48,14 +48,14 @@ BEGIN
         EXECUTE format('CREATE TABLE once.outbox_%s PARTITION OF once.outbox FOR VALUES IN (%s)', n, n);
     END LOOP;
 END $$;
--- The next message of a held line.
+-- Finds the next message of a stalled ordering key.
 CREATE INDEX outbox_0_ordering_key ON once.outbox_0 ((coalesce('k' || message_key, 'm' || seq::text)), seq);
 
 CREATE TABLE once.outbox_ring (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),
     current    smallint NOT NULL,       -- takes new messages
-    idle       boolean NOT NULL,        -- a relay sleeps: wake it
-    turn_bytes bigint NOT NULL          -- a slot larger than this is followed by the next
+    idle       boolean NOT NULL,        -- a relay is waiting: enqueue notifies it
+    turn_bytes bigint NOT NULL          -- when the current slot is larger than this, the next one becomes current
 ) WITH (fillfactor = 10);
 INSERT INTO once.outbox_ring (current, idle, turn_bytes) VALUES (1, false, 8 * 1024 * 1024);
 
@@ -65,24 +65,24 @@ CREATE TABLE once.outbox_lane (
     lease_until bigint NOT NULL DEFAULT 0,
     taken_at    bigint NOT NULL DEFAULT 0,
     relay       uuid,
-    flight      bigint[] NOT NULL DEFAULT '{}'  -- seq of the messages under way
+    flight      bigint[] NOT NULL DEFAULT '{}'  -- seq of the messages in flight
 ) WITH (fillfactor = 10);
 INSERT INTO once.outbox_lane (lane) SELECT n FROM generate_series(0, 63) n;
 
 CREATE TABLE once.outbox_stalled (
-    ordering_key     text PRIMARY KEY,           -- 'k' and the message key, or 'm' and the seq of one that has none
+    ordering_key     text PRIMARY KEY,           -- 'k' and the message key, or 'm' and the seq of a message without one
     lane     smallint NOT NULL,
-    head     bigint NOT NULL,            -- seq of the message that the counts are about
-    due      bigint NOT NULL,            -- not tried before
+    head     bigint NOT NULL,            -- seq of the message that the counters are about
+    due      bigint NOT NULL,            -- not tried before this time
     refusals integer NOT NULL DEFAULT 0, -- by its sink
     delays   integer NOT NULL DEFAULT 0, -- its sink was not reached
-    crashes  integer NOT NULL DEFAULT 0, -- of a relay that had nothing else under way
+    crashes  integer NOT NULL DEFAULT 0, -- of a relay that had only this message in flight
     suspect  boolean NOT NULL DEFAULT false,
-    reason   text NOT NULL               -- of the last of them
+    reason   text NOT NULL               -- of the last failure
 );
 CREATE INDEX outbox_stalled_due ON once.outbox_stalled (lane, due);
 
--- Messages that take their place in the order at a later time.
+-- Scheduled messages: they enter the order when their time has come.
 CREATE TABLE once.outbox_scheduled (
     id           uuid PRIMARY KEY,
     not_before   bigint NOT NULL,
@@ -95,7 +95,7 @@ CREATE TABLE once.outbox_scheduled (
 );
 CREATE INDEX outbox_scheduled_due ON once.outbox_scheduled (not_before);
 
--- Messages that nobody tries any more, until an operator says so.
+-- Dead letters: messages that are not tried until an operator says so.
 CREATE TABLE once.outbox_dead (
     id           uuid PRIMARY KEY,
     seq          bigint NOT NULL,
@@ -112,14 +112,14 @@ CREATE TABLE once.outbox_dead (
 );
 CREATE INDEX outbox_dead_at ON once.outbox_dead (died_at);
 
--- Which lane a line is in.
+-- The lane of an ordering key.
 CREATE FUNCTION once.outbox_lane_of(message_key text) RETURNS smallint
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN message_key IS NULL THEN floor(random() * 64)
                 ELSE get_byte(sha256(convert_to(message_key, 'UTF8')), 0) % 64 END::smallint
 $$;
 
--- Puts a message at the end of its line.
+-- Adds a message at the end of its ordering key.
 CREATE FUNCTION once.outbox_put(id uuid, topic text, message_key text, content_type text, headers text, payload bytea,
                                 created_at bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -130,7 +130,7 @@ BEGIN
     INSERT INTO once.outbox (seq, lane, slot, id, topic, message_key, content_type, headers, payload, created_at)
     VALUES (nextval('once.outbox_seq'), once.outbox_lane_of(message_key), ring.current, id, topic, message_key,
             content_type, headers, payload, created_at);
-    -- Only if somebody sleeps: commits that notify wait for one another.
+    -- Only if a relay waits: commits that notify wait for one another.
     IF ring.idle THEN
         PERFORM pg_notify('once_outbox', '');
     END IF;
@@ -150,7 +150,7 @@ BEGIN
         RAISE EXCEPTION 'topic ''%'' is not 1 to 255 visible ASCII characters', left(topic, 255) USING ERRCODE = '22023';
     END IF;
     IF octet_length(message_key) NOT BETWEEN 1 AND 255 THEN
-        RAISE EXCEPTION 'message key has % bytes, not 1 to 255; NULL is none', octet_length(message_key) USING ERRCODE = '22023';
+        RAISE EXCEPTION 'message key has % bytes, not 1 to 255; NULL means no key', octet_length(message_key) USING ERRCODE = '22023';
     END IF;
     IF payload IS NULL OR length(payload) > ONCE_PAYLOAD_LEN_MAX THEN
         RAISE EXCEPTION 'payload has % bytes, not 0 to 16777216', coalesce(length(payload)::text, 'no') USING ERRCODE = '22023';

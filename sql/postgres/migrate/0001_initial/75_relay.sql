@@ -1,7 +1,7 @@
--- What a relay calls (70_outbox.sql tells how it fits together). Each is one short transaction in
--- READ COMMITTED; nothing is locked while messages are under way.
+-- The functions of a relay (70_outbox.sql explains the design). Each call is one short transaction in
+-- READ COMMITTED; no lock is held while messages are in flight.
 
--- Moves messages to slot 0: their lines are held.
+-- Moves messages of stalled ordering keys to slot 0.
 CREATE FUNCTION once.outbox_move_stalled(lanes integer[], seqs bigint[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
     WITH moved AS (
@@ -12,7 +12,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan =
     SELECT seq, lane, 0, id, topic, message_key, content_type, headers, payload, created_at FROM moved
 $$;
 
--- Lanes whose relay went away with messages under way: their lines are held as suspects.
+-- Lanes whose relay crashed with messages in flight: their ordering keys become suspects.
 CREATE FUNCTION once.outbox_suspect(now_ms bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -34,10 +34,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Leases lanes that have something to publish, and returns it: per line in order. With `alone`, one
--- suspect and nothing else, if there is one. Its COMMIT is a durable one: what is published after it was
--- committed before it, so that is durable too (K12, also against callers who do not wait for their
--- commits, and with standbys).
+-- Leases lanes with messages to publish, and returns these, in order per ordering key. With `alone`, one
+-- suspect and nothing else, if there is one. Its COMMIT waits for durability: all messages that it returns
+-- were committed before it, so they are durable too (K12), also if their own commits did not wait for that, and
+-- with standbys.
 CREATE FUNCTION once.outbox_take(relay uuid, lease_ms bigint, most integer, alone boolean)
 RETURNS TABLE (lane integer, fence bigint, seq bigint, id uuid, topic text, message_key text, content_type text,
                headers text, payload bytea, created_at bigint, refusals integer, delays integer, crashes integer, suspect integer,
@@ -61,7 +61,7 @@ BEGIN
         IF FOUND THEN
             SELECT o.seq INTO first FROM once.outbox o
              WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = chosen.ordering_key ORDER BY o.seq LIMIT 1;
-            IF first IS NULL THEN     -- it was published, or dropped
+            IF first IS NULL THEN     -- it was published or dropped
                 DELETE FROM once.outbox_stalled h WHERE h.ordering_key = chosen.ordering_key;
             END IF;
         END IF;
@@ -77,11 +77,11 @@ BEGIN
             RETURN;
         END IF;
         per := greatest(most / cardinality(lanes), 1);
-        -- Only a lane's holder holds lines of it, and we have it locked: what is not held now is not until we are through.
+        -- Only the holder of a lane makes its ordering keys stalled, and we have the lane locked: no key becomes stalled meanwhile.
         stalled := ARRAY(SELECT DISTINCT h.lane FROM once.outbox_stalled h WHERE h.lane = ANY (lanes));
         IF stalled <> '{}' THEN
             FOR round IN 1..20 LOOP
-                -- What belongs to a held line goes there, and makes room for others.
+                -- Messages of stalled ordering keys move to slot 0, and make room for others.
                 SELECT array_agg(x.lane::integer), array_agg(x.seq) INTO stuck, stucks
                   FROM unnest(stalled) AS u (lane)
                  CROSS JOIN LATERAL (SELECT o.lane, o.seq, coalesce('k' || o.message_key, 'm' || o.seq::text) AS ordering_key FROM once.outbox o
@@ -90,20 +90,20 @@ BEGIN
                 EXIT WHEN stuck IS NULL;
                 PERFORM once.outbox_move_stalled(stuck, stucks);
             END LOOP;
-            -- A line that is held and has nothing left: its message was dropped.
+            -- A stalled ordering key without messages: its message was dropped.
             DELETE FROM once.outbox_stalled h USING unnest(stalled) AS u (lane)
              WHERE h.lane = u.lane AND h.due <= now_ms
                AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = h.ordering_key);
         END IF;
     END IF;
-    -- Chosen, leased and returned in one statement: each row is read once, and no lane is leased that nothing is returned of.
+    -- Chosen, leased and returned in one statement: each row is read once, and every leased lane returns messages.
     RETURN QUERY
         WITH found AS MATERIALIZED (
             SELECT y.* FROM unnest(lanes) AS u (lane)
              CROSS JOIN LATERAL (SELECT o.* FROM once.outbox o WHERE o.lane = u.lane AND o.slot > 0 ORDER BY o.seq LIMIT per) y
              WHERE stalled = '{}' OR NOT EXISTS (SELECT FROM once.outbox_stalled h WHERE h.ordering_key = coalesce('k' || y.message_key, 'm' || y.seq::text))
             UNION ALL
-            -- Held lines whose time has come: one message of those in trouble, more of those that are over it.
+            -- Stalled ordering keys that are due: one message of those that failed last, more of those that have recovered.
             SELECT z.* FROM unnest(stalled) AS u (lane)
              CROSS JOIN LATERAL (SELECT h.ordering_key, h.refusals + h.delays AS failures FROM once.outbox_stalled h
                                   WHERE h.lane = u.lane AND h.due <= now_ms AND NOT h.suspect ORDER BY h.due LIMIT per) k
@@ -113,7 +113,7 @@ BEGIN
             UNION ALL
             SELECT o.* FROM once.outbox o WHERE o.lane = chosen.lane AND o.seq = first AND o.slot = 0
         ), batch AS MATERIALIZED (
-            -- No more than 32 MiB and one message, for the relay has it all in memory. What is cut off comes later in its lane.
+            -- At most 32 MiB and one message: the relay has a batch in memory. The rest comes later in its lane.
             SELECT x.* FROM (SELECT f.*, sum(length(f.payload)) OVER (ORDER BY f.lane, f.seq) - length(f.payload) AS before FROM found f) x
              WHERE x.before < 33554432
         ), flights AS (
@@ -133,7 +133,7 @@ END $$;
 COMMENT ON FUNCTION once.outbox_take(uuid, bigint, integer, boolean) IS
     'For a relay: lease lanes and return their next messages';
 
--- Lines whose first message is gone: what is next of them is tried at once, or they are not held any more.
+-- Ordering keys whose first message is gone: their next message is due at once; without one they are not stalled any more.
 CREATE FUNCTION once.outbox_unstall(ordering_keys text[], now_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
     UPDATE once.outbox_stalled h SET head = n.seq, due = now_ms, refusals = 0, delays = 0, crashes = 0, suspect = false, reason = ''
@@ -146,8 +146,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan =
        AND NOT EXISTS (SELECT FROM once.outbox o WHERE o.slot = 0 AND coalesce('k' || o.message_key, 'm' || o.seq::text) = u.ordering_key);
 $$;
 
--- How it went, and the lanes given back. `done` was confirmed and is removed, whoever says so. A failure is heard
--- from the lane's present holder only: verdicts as enum outbox_verdict.
+-- Settles a batch, and gives the lanes back. Messages in `done` were confirmed, and are removed whoever reports it. A failure
+-- counts only from the present holder of the lane: verdicts as enum outbox_verdict.
 CREATE FUNCTION once.outbox_settle(lanes integer[], fences bigint[], done_lanes integer[], done_seqs bigint[], failed_lanes integer[],
                                    failed_seqs bigint[], verdicts integer[], waits_ms bigint[], reasons bytea[])
 RETURNS TABLE (removed bigint, heard bigint)
@@ -199,24 +199,24 @@ BEGIN
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION once.outbox_settle(integer[], bigint[], integer[], bigint[], integer[], bigint[], integer[], bigint[], bytea[]) IS
-    'For a relay: remove what was confirmed, hold what failed, give the lanes back';
+    'For a relay: remove confirmed messages, record failures, give the lanes back';
 
--- A sink is back, or there are other routes: what waited only because it was not reached is due.
+-- A sink is reachable again, or routes changed: messages that only waited for a sink are due.
 CREATE FUNCTION once.outbox_retry_now() RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH u AS (UPDATE once.outbox_stalled SET due = 0 WHERE delays > 0 AND refusals = 0 AND due > 0 RETURNING 1) SELECT count(*) FROM u
 $$;
-COMMENT ON FUNCTION once.outbox_retry_now() IS 'For a relay: what its sink was not reached for is due now';
+COMMENT ON FUNCTION once.outbox_retry_now() IS 'For a relay: messages whose sink was not reached are due now';
 
--- A relay says that it sleeps, or that it is up.
+-- A relay says that it waits, or that it works.
 CREATE FUNCTION once.outbox_idle(is_idle boolean) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE once.outbox_ring SET idle = is_idle WHERE idle <> is_idle
 $$;
 COMMENT ON FUNCTION once.outbox_idle(boolean) IS 'For a relay: whether enqueue should wake it';
 
--- Upkeep, every second or so: messages whose time has come take their place; empty slots are given back; the ring
--- turns. Returns how many messages took their place.
+-- Upkeep, every second or so: scheduled messages whose time has come enter the order; empty slots are given back; the ring
+-- rotates. Returns how many messages entered.
 CREATE FUNCTION once.outbox_upkeep() RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -226,7 +226,7 @@ DECLARE
     filled boolean;
     placed integer := 0;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(PG_LOCK_OUTBOX) THEN   -- one at a time is enough
+    IF NOT pg_try_advisory_xact_lock(PG_LOCK_OUTBOX) THEN   -- another relay does it now
         RETURN 0;
     END IF;
     FOR due IN WITH d AS (
@@ -235,7 +235,7 @@ BEGIN
                    RETURNING l.*)
                SELECT * FROM d ORDER BY d.not_before LOOP
         PERFORM once.outbox_put(due.id, due.topic, due.message_key, due.content_type, due.headers, due.payload,
-                                due.not_before);   -- from then on it is late
+                                due.not_before);   -- its age counts from then on
         placed := placed + 1;
     END LOOP;
     SELECT * INTO ring FROM once.outbox_ring;
@@ -249,7 +249,7 @@ BEGIN
             IF NOT filled THEN
                 EXECUTE format('TRUNCATE once.outbox_%s', slot);
             END IF;
-        EXCEPTION WHEN lock_not_available THEN   -- somebody who enqueued there has not committed; another time
+        EXCEPTION WHEN lock_not_available THEN   -- a transaction that enqueued there has not committed; try another time
             NULL;
         END;
     END LOOP;
@@ -262,7 +262,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION once.outbox_upkeep() IS 'For a relay: one bounded step of upkeep of the outbox';
 
--- How it stands. Counts end at 100000. For how long the oldest has waited is told of what is in no held line, and of what is.
+-- Counts, up to 100000 each, and the age of the oldest message that is not stalled, and that is.
 CREATE FUNCTION once.outbox_counts(OUT pending bigint, OUT stalled bigint, OUT scheduled bigint, OUT dead bigint, OUT lag_ms bigint,
                                    OUT stalled_lag_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -278,7 +278,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION once.outbox_counts() IS 'How many messages are pending, stalled, scheduled, dead; how old the oldest is';
 
--- All messages that are there, as an operator sees them.
+-- All messages, as an operator sees them.
 CREATE VIEW once.outbox_all AS
     SELECT CASE WHEN h.ordering_key IS NULL OR (h.due = 0 AND h.reason = '') THEN 'pending' WHEN o.seq = h.head THEN 'retrying' ELSE 'blocked' END AS state,
            o.id, o.seq, o.topic, o.message_key, o.content_type, o.headers, o.payload, o.created_at,
@@ -291,7 +291,7 @@ CREATE VIEW once.outbox_all AS
     SELECT 'dead', id, seq, topic, message_key, content_type, headers, payload, created_at, died_at, refusals, 0, crashes, reason
       FROM once.outbox_dead;
 
--- Oldest first. `states` '' is all of them.
+-- Oldest first. `states` '' means all.
 CREATE FUNCTION once.outbox_list(states text, topic_prefix text, most integer)
 RETURNS TABLE (state text, id uuid, seq bigint, topic text, message_key text, content_type text, headers text, payload bytea, created_at bigint,
                at bigint, refusals integer, delays integer, crashes integer, reason text)
@@ -303,7 +303,7 @@ BEGIN
                   WHERE (states = '' OR a.state = ANY (string_to_array(states, ','))) AND starts_with(a.topic, topic_prefix)
                   ORDER BY a.created_at, a.seq LIMIT most;
 END $$;
-COMMENT ON FUNCTION once.outbox_list(text, text, integer) IS 'Messages that are there, oldest first, without payloads';
+COMMENT ON FUNCTION once.outbox_list(text, text, integer) IS 'Messages, oldest first, without payloads';
 
 CREATE FUNCTION once.outbox_show(message uuid)
 RETURNS TABLE (state text, id uuid, seq bigint, topic text, message_key text, content_type text, headers text, payload bytea, created_at bigint,
@@ -311,10 +311,10 @@ RETURNS TABLE (state text, id uuid, seq bigint, topic text, message_key text, co
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT a.* FROM once.outbox_all a WHERE a.id = message
 $$;
-COMMENT ON FUNCTION once.outbox_show(uuid) IS 'One message that is there';
+COMMENT ON FUNCTION once.outbox_show(uuid) IS 'One message, with its payload';
 
--- An operator's word: 'retry' puts a dead message at the end of its line, with its id, and makes a held one due;
--- 'drop' removes it. Kept in once.audit. Returns what it did: retried, hurried, dropped, absent.
+-- An operator's action: 'retry' adds a dead letter at the end of its ordering key, under its id, and makes a stalled message due;
+-- 'drop' removes it. Recorded in once.audit. Returns what it did: retried, hurried, dropped, absent.
 CREATE FUNCTION once.outbox_resolve(message uuid, action text, actor bytea, reason bytea) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -324,7 +324,7 @@ DECLARE
     did  text;
 BEGIN
     IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
-        RAISE EXCEPTION 'action ''%'' is none of retry, drop', action USING ERRCODE = '22023';
+        RAISE EXCEPTION 'action ''%'' is neither retry nor drop', action USING ERRCODE = '22023';
     END IF;
     IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND ONCE_REASON_LEN_MAX THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';

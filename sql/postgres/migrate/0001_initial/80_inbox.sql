@@ -1,17 +1,17 @@
--- The inbox: which messages a consumer has taken in, and those that it gave up on.
+-- The inbox: the messages that a consumer has processed, and its dead letters.
 --
--- Marks (K13): (consumer, message id) is a row that commits with the effect. Whoever takes the same message in at the
--- same time waits for that transaction, by the primary key, and then finds a duplicate, or that it was rolled back. Past its
--- consumer's retention a mark is as good as absent (K8); once.expire takes it away. A duplicate only reads.
+-- Inbox entries (K13): (consumer, message id) is a row that commits with the effect of the message. A transaction that consumes
+-- the same message at the same time waits for the first, at the primary key, and then finds a duplicate, or that the first was
+-- rolled back. Past its consumer's retention an entry counts as absent (K8); once.expire deletes it. A duplicate only reads.
 --
--- Dead letters: messages that `once consume` could not deliver. A row is the whole message, since the broker
--- was told that it is dealt with; it goes when it was delivered after all, or an operator drops it.
+-- Dead letters: messages that `once consume` could not deliver. A row is the whole message, because the broker
+-- got an acknowledgement. It is deleted after a later delivery, or when an operator drops it.
 
--- Consumers that said how long their marks are to be kept. Others' are kept for ever.
+-- Consumers with a retention for their inbox entries. Entries of other consumers are kept for ever.
 CREATE TABLE once.consumers (
     name         text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
     retention_ms bigint,   -- NULL: for ever
-    redelivery_window_ms   bigint    -- how long the broker may deliver a message again; NULL: it was not said
+    redelivery_window_ms   bigint    -- how long the broker may deliver a message again; NULL: not known
 );
 
 CREATE TABLE once.inbox (
@@ -20,7 +20,7 @@ CREATE TABLE once.inbox (
     taken_at   bigint NOT NULL,
     PRIMARY KEY (consumer, message_id)
 );
--- The oldest marks of a consumer.
+-- Finds the oldest entries of a consumer.
 CREATE INDEX inbox_age ON once.inbox (consumer, taken_at);
 
 CREATE FUNCTION once.consumer(name text, retention interval DEFAULT '7 days', redelivery_window interval DEFAULT NULL) RETURNS void
@@ -36,7 +36,7 @@ BEGIN
         RAISE EXCEPTION 'retention % or redelivery_window % is not positive', retention, redelivery_window USING ERRCODE = '22023';
     END IF;
     IF keep < far THEN
-        RAISE EXCEPTION 'retention % is shorter than the redelivery window %: a message that is delivered again after it would be taken in twice',
+        RAISE EXCEPTION 'retention % is shorter than the redelivery window %: a message that is delivered again after the retention would be processed twice',
             retention, redelivery_window USING ERRCODE = '22023';
     END IF;
     INSERT INTO once.consumers AS c (name, retention_ms, redelivery_window_ms) VALUES (consumer.name, keep, far)
@@ -44,7 +44,7 @@ BEGIN
      WHERE (c.retention_ms, c.redelivery_window_ms) IS DISTINCT FROM (excluded.retention_ms, excluded.redelivery_window_ms);
 END $$;
 COMMENT ON FUNCTION once.consumer(text, interval, interval) IS
-    'Say how long a consumer''s marks are kept (NULL: for ever), and how long its broker may deliver a message again: '
+    'Set how long a consumer''s inbox entries are kept (NULL: for ever), and how long its broker may deliver a message again: '
     'a retention shorter than that is refused';
 
 CREATE FUNCTION once.consume(consumer text, message_id text) RETURNS boolean
@@ -70,17 +70,17 @@ BEGIN
         IF FOUND THEN
             RETURN true;
         END IF;
-        -- A duplicate, unless once.expire has just taken its mark away.
+        -- A duplicate, unless once.expire has just deleted its entry.
         IF EXISTS (SELECT FROM once.inbox i WHERE i.consumer = consume.consumer AND i.message_id = consume.message_id) THEN
             RETURN false;
         END IF;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION once.consume(text, text) IS
-    'Mark a message as taken in, in the transaction of its effect. true: fresh, go on; false: a duplicate. Waits '
+    'Record a message as processed, in the transaction of its effect. true: new, go on; false: a duplicate. Waits '
     'for a transaction that is just taking it in (K13)';
 
--- Takes away up to `most` marks that are past their retention. For once.expire.
+-- Deletes up to `most` entries past their retention. For once.expire.
 CREATE FUNCTION once.inbox_forget(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -101,12 +101,12 @@ END $$;
 
 -- ------------------------------------------------------------------ dead letters
 
--- Everything that came from outside is bytes: brokers do not promise UTF-8.
+-- Everything that came from a broker is bytes: brokers do not promise UTF-8.
 CREATE TABLE once.inbox_dead (
-    id           uuid PRIMARY KEY,       -- of consumer, message id and payload: giving up twice is giving up once
+    id           uuid PRIMARY KEY,       -- derived from consumer, message id and payload: storing a letter twice keeps one
     consumer     text NOT NULL,
     message_id   bytea NOT NULL,
-    source       bytea NOT NULL,         -- where it came from, for people
+    source       bytea NOT NULL,         -- its position at the broker, for people
     topic        bytea NOT NULL,
     message_key  bytea NOT NULL,         -- empty: none
     content_type bytea NOT NULL,
@@ -120,7 +120,7 @@ CREATE TABLE once.inbox_dead (
 CREATE INDEX inbox_dead_at ON once.inbox_dead (consumer, died_at);
 CREATE INDEX inbox_dead_retry ON once.inbox_dead (consumer) WHERE retry;
 
--- `again`: it had been retried, and failed; else one that is there already stays as it is.
+-- `again`: it was retried and failed, and is dead again; otherwise a letter that is there already stays unchanged.
 CREATE FUNCTION once.inbox_put_dead(id uuid, consumer text, message_id bytea, source bytea, topic bytea, message_key bytea,
                                 content_type bytea, headers bytea, payload bytea, attempts integer, reason bytea, again boolean)
 RETURNS void
@@ -134,7 +134,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     WHERE again
 $$;
 COMMENT ON FUNCTION once.inbox_put_dead(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean) IS
-    'For `once consume`: keep a message that could not be delivered';
+    'For `once consume`: store a dead letter';
 
 CREATE FUNCTION once.inbox_due(consumer text, most integer)
 RETURNS TABLE (id uuid, message_id bytea, source bytea, topic bytea, message_key bytea, content_type bytea, headers bytea, payload bytea)
@@ -148,9 +148,9 @@ CREATE FUNCTION once.inbox_settle(letter uuid) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM once.inbox_dead d WHERE d.id = letter
 $$;
-COMMENT ON FUNCTION once.inbox_settle(uuid) IS 'For `once consume`: a dead letter was delivered after all';
+COMMENT ON FUNCTION once.inbox_settle(uuid) IS 'For `once consume`: remove a dead letter that was delivered';
 
--- Ends at 100000.
+-- Counts up to 100000.
 CREATE FUNCTION once.inbox_count(consumer text) RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FROM (SELECT FROM once.inbox_dead d WHERE d.consumer = inbox_count.consumer LIMIT 100000) x
@@ -180,7 +180,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 COMMENT ON FUNCTION once.inbox_show(uuid) IS 'One dead letter';
 
--- An operator's word: 'retry' has it delivered by whoever consumes for this consumer; 'drop' removes it. Kept in
+-- An operator's action: 'retry' lets a process that consumes for this consumer deliver it; 'drop' removes it. Recorded in
 -- once.audit. Returns what it did: retried, dropped, absent.
 CREATE FUNCTION once.inbox_resolve(letter uuid, action text, actor bytea, reason bytea) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -188,7 +188,7 @@ DECLARE
     did text;
 BEGIN
     IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
-        RAISE EXCEPTION 'action ''%'' is none of retry, drop', action USING ERRCODE = '22023';
+        RAISE EXCEPTION 'action ''%'' is neither retry nor drop', action USING ERRCODE = '22023';
     END IF;
     IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND ONCE_REASON_LEN_MAX THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';

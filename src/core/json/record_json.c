@@ -1,5 +1,5 @@
 /* record_json.c - see record_json.h. */
-#include "core/record_json.h"
+#include "core/json/record_json.h"
 
 #include "core/span.h"
 
@@ -31,7 +31,7 @@ void once_record_json(struct once_json *json, const struct once_record *record)
         once_json_null(json, "retention_ms");
     else
         once_json_int(json, "retention_ms", record->retention_ms);
-    if (record->body_retention_ms == 0) /* as the record */
+    if (record->body_retention_ms == 0) /* as long as the record */
         once_json_null(json, "body_retention_ms");
     else
         once_json_int(json, "body_retention_ms", record->body_retention_ms);

@@ -1,10 +1,10 @@
 /*
  * record_json.h - a record as members of a JSON object: the same in `once keys`, the JSON API and the console.
  */
-#ifndef ONCE_CORE_RECORD_JSON_H
-#define ONCE_CORE_RECORD_JSON_H
+#ifndef ONCE_CORE_JSON_RECORD_JSON_H
+#define ONCE_CORE_JSON_RECORD_JSON_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 /* The members that a listing has. */

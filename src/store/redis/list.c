@@ -1,5 +1,5 @@
 /*
- * look.c - reading many records: listings, the history of one, counters.
+ * list.c - reading many records: listings, the history of one, counters.
  *
  * Redis keeps no order among keys, so a listing goes by SCAN: a page is newest first within itself, and the pages
  * together show every record that was there all the time, perhaps twice. Abandoned records are listed oldest first,
@@ -147,7 +147,7 @@ static once_result list_all(struct redis_store *s, const struct once_filter *f, 
     return r;
 }
 
-/* ------------------------------------------------------------------ what is abandoned */
+/* ------------------------------------------------------------------ abandoned records */
 
 /* One record of abandoned.lua's answer: its id, m, t, k, p, "1" if there is a request. */
 static void show_open(struct gather_page *g, const struct once_filter *f, redisReply *const *six, once_time now)
@@ -278,7 +278,7 @@ once_result redis_store_lookup_many(struct once_store *base, const struct once_u
 
 /* ------------------------------------------------------------------ history */
 
-static void tell_attempt(struct gather_history *t, const struct redis_meta *m)
+static void add_attempt(struct gather_history *t, const struct redis_meta *m)
 {
     const struct once_record *r = &m->stored.record;
     if ((m->flags & REDIS_VERDICT) != 0)
@@ -309,7 +309,7 @@ static uint64_t number_at(once_span bytes, size_t at, int len)
 }
 
 /* time 8, fence 8, verdict 1, lengths 4 and 4, actor, reason: as once.lua packs them. */
-static void tell_word(struct gather_history *t, once_span line)
+static void add_verdict(struct gather_history *t, once_span line)
 {
     enum { HEAD = 25 };
     static const char *const what[] = { "?", "resolved done", "resolved not done", "released" };
@@ -348,14 +348,14 @@ static once_result read_history(struct redis_store *s, const uint8_t record[16],
         r = redis_store_now(s, &now, err);
     struct redis_meta meta, earlier;
     for (size_t i = 0; r == ONCE_OK && words->type == REDIS_REPLY_ARRAY && i < words->elements; i++)
-        tell_word(t, span_of(words->element[i]));
+        add_verdict(t, span_of(words->element[i]));
     if (r == ONCE_OK && redis_meta_read(span_of(own), now, &meta) && !once_stored_is_expired(&meta.stored, now)) {
-        tell_attempt(t, &meta);
+        add_attempt(t, &meta);
         for (size_t i = before->type == REDIS_REPLY_ARRAY ? before->elements : 0; i > 0; i--) {
             once_span line = span_of(before->element[i - 1]);
             if (line.len >= REDIS_META_LEN && redis_meta_read(once_span_of(line.ptr, REDIS_META_LEN), now, &earlier) &&
                 earlier.first == meta.first)
-                tell_attempt(t, &earlier);
+                add_attempt(t, &earlier);
         }
     }
     freeReplyObject(own);
