@@ -179,6 +179,7 @@ struct once_grant {
 struct once_outcome {
     enum once_state state; /* SUCCEEDED, FAILED or UNKNOWN */
     bool retryable;        /* FAILED only: the next claim executes again */
+    bool undelivered;      /* retryable only: no client was told this; a completer may send the request again */
     bool body_dropped;     /* executed, but the answer was too large to store; `body` is empty */
     int32_t status;        /* an HTTP status, an exit status: the caller's, replayed as given */
     once_span headers;     /* lines "Name: value\r\n"; may be empty */
@@ -192,6 +193,7 @@ struct once_record {
     struct once_fingerprint fingerprint;
     enum once_state state;
     bool retryable;
+    bool undelivered;
     bool body_dropped; /* executed, but the answer is not stored: headers and body are empty */
     bool body_expired; /* headers and body are empty because their retention is over: a tombstone */
     bool body_sealed;  /* headers and body are empty because this process does not have the key to unseal them */

@@ -162,9 +162,10 @@ local function drop_outcome(r)
     if has(r, REDIS_APART) then call('DEL', body) end
 end
 
-local function end_with(r, state, retryable, status)
+local function end_with(r, state, retryable, status, undelivered)
     r.state, r.status, r.due = state, status, 0
     set(r, REDIS_RETRYABLE, retryable)
+    set(r, REDIS_UNDELIVERED, undelivered)
     r.finished = math.max(now, r.claimed) -- a clock that was set back must not make a negative age
     r.expires = r.finished + r.retention
     if state == ONCE_STATE_UNKNOWN or r.retention == ONCE_NEVER then r.expires = ONCE_NEVER end
@@ -310,7 +311,7 @@ end
 
 -- Whether this outcome ended the attempt. `sum` is the checksum of the stored one. A tombstone never matches.
 local function ended_so(r, sum, f)
-    return r.state == f.state and has(r, REDIS_RETRYABLE) == f.retryable and r.status == f.status and not tombstone(r) and sum == f.outcome:sub(-8)
+    return r.state == f.state and has(r, REDIS_RETRYABLE) == f.retryable and has(r, REDIS_UNDELIVERED) == f.undelivered and r.status == f.status and not tombstone(r) and sum == f.outcome:sub(-8)
 end
 
 local function released_so(r, sum)
@@ -375,7 +376,7 @@ local function finish(r, fence, f)
             if ended_so(r, sum_of(r), f) then return answer(ONCE_ARM_DONE, r) end
             return fenced(r, fence)
         end
-        end_with(r, f.state, f.retryable, f.status)
+        end_with(r, f.state, f.retryable, f.status, f.undelivered)
         put_outcome(r, f.outcome)
         if final(r) then drop_request(r) end
         store(r)
@@ -457,7 +458,7 @@ elseif verb == 'advance' then
     return advance(r, fence, ARGV[10], ARGV[11], ARGV[12])
 elseif verb == 'finish' then
     return finish(r, fence, { state = tonumber(ARGV[10]), retryable = ARGV[11] == '1', status = tonumber(ARGV[12]),
-        outcome = ARGV[13] })
+        outcome = ARGV[13], undelivered = ARGV[14] == '1' })
 elseif verb == 'release' then
     return release(r, fence)
 elseif verb == 'lookup' then

@@ -190,7 +190,8 @@ static void print_outcome(const struct show *show, const struct once_record *rec
      * command until it was killed. It helps the operator to find out. */
     bool known = record->state != ONCE_STATE_UNKNOWN;
     if (known || record->status != 0)
-        print_line("status", "%" PRId32, record->status);
+        print_line("status", "%" PRId32 "%s", record->status,
+                   record->undelivered ? ", undelivered: no client was told" : "");
     if (record->headers.len > 0) {
         puts("headers");
         for (once_span rest = record->headers, line; rest.len > 0;) {

@@ -17,16 +17,29 @@ static uint64_t read_u64(const uint8_t *p)
     return (uint64_t)once_read_u32(p) << 32 | once_read_u32(p + 4);
 }
 
-uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
+struct once_outcome once_outcome_of(const struct once_record *r)
+{
+    return (struct once_outcome){
+        .state = r->state, .retryable = r->retryable, .undelivered = r->undelivered, .status = r->status
+    };
+}
+
+bool once_outcome_is_of(const struct once_outcome *o, const struct once_record *r)
+{
+    return o->state == r->state && o->retryable == r->retryable && o->undelivered == r->undelivered &&
+           o->status == r->status;
+}
+
+uint64_t once_outcome_sum_seed(struct once_grant grant, const struct once_outcome *outcome)
 {
     uint8_t bytes[16 + 8 + 1 + 1 + 4];
     memcpy(bytes, grant.record, 16);
     for (int i = 0; i < 8; i++)
         bytes[16 + i] = (uint8_t)(grant.fence >> (56 - 8 * i));
-    bytes[24] = (uint8_t)state;
-    bytes[25] = retryable;
+    bytes[24] = (uint8_t)outcome->state;
+    bytes[25] = (uint8_t)(outcome->retryable | outcome->undelivered << 1);
     for (int i = 0; i < 4; i++)
-        bytes[26 + i] = (uint8_t)((uint32_t)status >> (24 - 8 * i));
+        bytes[26 + i] = (uint8_t)((uint32_t)outcome->status >> (24 - 8 * i));
     return XXH64(bytes, sizeof bytes, 0);
 }
 
@@ -68,6 +81,8 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     }
     if (outcome->retryable && outcome->state != ONCE_STATE_FAILED)
         return once_fail(err, ONCE_INVALID, "only a failed outcome is retryable");
+    if (outcome->undelivered && !outcome->retryable)
+        return once_fail(err, ONCE_INVALID, "only a retryable outcome is undelivered");
     if (outcome->body_dropped && outcome->body.len > 0)
         return once_fail(err, ONCE_INVALID, "body_dropped is set, but the body has %zu bytes", outcome->body.len);
     if (outcome->headers.len > ONCE_HEADERS_LEN_MAX)

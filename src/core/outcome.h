@@ -22,8 +22,12 @@
 
 #define ONCE_OUTCOME_LEN_MIN 22 /* without header lines and body */
 
-/* The seed of the checksum, computed from the row that the outcome belongs to. */
-uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status);
+/* The seed of the checksum, computed from the row that the outcome belongs to: all but its headers and body. */
+uint64_t once_outcome_sum_seed(struct once_grant grant, const struct once_outcome *outcome);
+/* The record's outcome, without headers and body. */
+struct once_outcome once_outcome_of(const struct once_record *record);
+/* Whether the record ended with this outcome, headers and body apart. */
+bool once_outcome_is_of(const struct once_outcome *outcome, const struct once_record *record);
 
 /* Appends the encoding. The outcome must have passed once_outcome_check(). */
 once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum_seed, struct once_buf *out,

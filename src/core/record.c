@@ -123,6 +123,8 @@ const char *once_record_fault(const struct once_record *r)
         return "headers or a body past their retention";
     if (r->retryable && r->state != ONCE_STATE_FAILED)
         return "retryable but not failed";
+    if (r->undelivered && !r->retryable)
+        return "undelivered but not retryable";
     if (r->checkpoint.len > 0 && r->recovery_point.len == 0)
         return "a checkpoint without a recovery point";
     switch (r->state) {

@@ -18,8 +18,7 @@ static void refuse(struct quota *q, struct job *job, enum quota_kind kind)
     quota_note_refused(q, kind);
 }
 
-/* Its look-up, with all that any store may want to know. Without memory for it the claim passes: that is no reason to
- * refuse a retry. */
+/* Without memory for the look-up the claim is admitted: it may be a retry. */
 static void look_up_instead(struct job *job)
 {
     job->admitted.instead = malloc(sizeof *job->admitted.instead);
@@ -94,15 +93,15 @@ static void note(struct quota *q, const struct job *job, once_time now)
         if (done)
             quota_released(q, fence);
         break;
-    default: /* what an operator says shows with the next walk */
+    default: /* the next scan sees what operators did */
         break;
     }
     if (job->op.reply.arm == ONCE_ARM_FENCED && r->verb != ONCE_VERB_TAKE_OVER)
         quota_lost(q, fence);
 }
 
-/* It was looked up instead. True: there is a record, so it is asked as what it is. */
-static bool is_there(struct quota *q, struct job *job)
+/* After the look-up in its place. True: there is a record, so the claim itself is applied next. */
+static bool has_record(struct quota *q, struct job *job)
 {
     free(job->admitted.instead);
     job->admitted.instead = NULL;
@@ -123,7 +122,7 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
         bool looked_up = job->admitted.instead != NULL;
-        if (looked_up && is_there(q, job)) {
+        if (looked_up && has_record(q, job)) {
             job->next = *ready;
             *ready = job;
             continue;
@@ -139,7 +138,7 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
 
 bool admission_wait(struct quota *q, struct job *job)
 {
-    job->admitted.exempt = false; /* when it is asked again, the record may be gone */
+    job->admitted.exempt = false; /* when it is applied again, the record may be gone */
     if (job->admitted.counted_waiter)
         return true;
     job->admitted.counted_waiter = quota_wait(q, job->request.claim.tenant, &job->admitted.waiter);

@@ -10,9 +10,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------ the callers' side */
+/* ------------------------------------------------------------------ submitting */
 
-static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
+static once_result put(struct engine *e, struct job *job, bool without_kick, struct once_error *err)
 {
     job->submitted_ns = once_os_monotonic_ns();
     pthread_mutex_lock(&e->lock);
@@ -23,9 +23,9 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
         route_stats_refused(e->route_stats, job->route);
     if (!full && !stopped)
-        engine_append(e, job, quietly);
+        engine_append(e, job, without_kick);
     if (full)
-        engine_wake(e); /* all of it may have been submitted quietly */
+        engine_wake(e); /* all jobs may have been submitted without a kick */
     pthread_mutex_unlock(&e->lock);
     if (stopped)
         return once_fail(err, ONCE_UNAVAILABLE, "the store is being closed");
@@ -174,7 +174,7 @@ static void engine_free(struct engine *e)
         close(e->eventfd);
     for (unsigned i = 0; i < WRITERS_MAX; i++)
         writer_release(&e->writers[i]);
-    pthread_cond_destroy(&e->rested);
+    pthread_cond_destroy(&e->batch_done);
     pthread_mutex_destroy(&e->lock);
     route_stats_free(e->route_stats);
     recent_events_free(e->recent_events);
@@ -198,7 +198,7 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     tuner_init(&e->tuner);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->admin_writer_lock, NULL);
-    pthread_cond_init(&e->rested, NULL);
+    pthread_cond_init(&e->batch_done, NULL);
     for (unsigned i = 0; i < WRITERS_MAX; i++)
         writer_init(&e->writers[i], e, options->waiter_len, store->shared);
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
@@ -218,8 +218,7 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     return ONCE_OK;
 }
 
-/* Runs the callbacks that wait for dispatch, and those of what they submit, while the
- * writers are still there to take it. */
+/* Runs the callbacks that wait for dispatch, and those of the jobs that they submit, while the writers still run. */
 static void dispatch_all(struct engine *e)
 {
     bool more = true;

@@ -11,14 +11,14 @@
 
 struct lease_keeper {
     struct once *once;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the following */
     pthread_cond_t changed;
     struct kept_lease *first;
     bool running, stopping;
     pthread_t thread;
 };
 
-/* The operation that extends a lease, and what its answer wakes. */
+/* The operation that extends a lease, and the semaphore that its answer posts. */
 struct renewal {
     struct job job;
     sem_t answered;
@@ -34,7 +34,7 @@ static once_time next_due(const struct lease_keeper *k)
     return next;
 }
 
-/* Those that are due, as a list; soon counts as now, so that they share a commit. */
+/* The leases that are due now or soon, as a list: so they share a commit. */
 static struct kept_lease *take_due(struct lease_keeper *k, once_time now)
 {
     struct kept_lease *due = NULL;
@@ -76,7 +76,7 @@ static void take_answer(struct kept_lease *kept, once_time asked)
     once_reply_release(&op->reply);
 }
 
-/* Without the lock: the store may take its time. */
+/* Without the lock: the store may be slow. */
 static void renew_all(struct lease_keeper *k, struct kept_lease *due, once_time asked)
 {
     for (struct kept_lease *at = due; at != NULL; at = at->next_due)
@@ -106,7 +106,7 @@ static void *keep(void *arg)
         renew_all(k, due, now);
         pthread_mutex_lock(&k->lock);
         for (struct kept_lease *at = due, *after; at != NULL; at = after) {
-            after = at->next_due; /* once it is not busy, it may be gone */
+            after = at->next_due; /* once it is not busy, lease_keeper_remove() may free it */
             at->busy = false;
         }
         pthread_cond_broadcast(&k->changed);
@@ -160,7 +160,7 @@ once_result lease_keeper_add(struct once *once, struct kept_lease *kept, struct 
     *kept = (struct kept_lease){ .grant = grant, .renewal = calloc(1, sizeof *kept->renewal) };
     if (kept->renewal == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory to keep a lease");
-    once_lease_granted(&kept->lease, lease_ms, asked); /* renewed at once, if the answer took its time */
+    once_lease_granted(&kept->lease, lease_ms, asked); /* due at once, if the answer was slow */
     sem_init(&kept->renewal->answered, 0, 0);
     once_result r = ONCE_OK;
     pthread_mutex_lock(&k->lock);

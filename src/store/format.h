@@ -41,11 +41,15 @@ enum {
     PG_ROUTE_UNIT = 1 << PG_ROUTE_SHIFT,
 };
 
-/* PostgreSQL: once.result.state, a smallint: the state and two flags. */
+/* SQLite: once_result.flags. */
+enum { SQLITE_RESULT_RETRYABLE = 1, SQLITE_RESULT_UNDELIVERED = 2 };
+
+/* PostgreSQL: once.result.state, a smallint: the state and three flags. */
 enum {
     PG_STATE_MASK = 15,
     PG_RETRYABLE = 16,
     PG_BODY_DROPPED = 32,
+    PG_UNDELIVERED = 64,
     PG_END_MASK = PG_STATE_MASK | PG_RETRYABLE, /* how it ended, whether or not its body is kept */
     PG_FAILED_RETRYABLE = ONCE_STATE_FAILED | PG_RETRYABLE,
     PG_RELEASED_RETRYABLE = ONCE_STORED_RELEASED | PG_RETRYABLE,
@@ -74,6 +78,7 @@ enum redis_flag {
     REDIS_RELEASED_ABANDONED = 32, /* released, and left running with its lease over */
     REDIS_ARCHIVE = 64,            /* earlier attempts are kept */
     REDIS_VERDICT = 128,           /* an operator's: its outcome is sealed without a fence, which was not known yet */
+    REDIS_UNDELIVERED = 512,
     REDIS_APART = 256,             /* the outcome has its own key and its own retention */
 };
 

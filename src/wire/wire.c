@@ -109,6 +109,7 @@ static void put_outcome(struct once_buf *b, const struct once_outcome *o)
 {
     put_u8(b, o->state);
     put_u8(b, o->retryable);
+    put_u8(b, o->undelivered);
     put_u8(b, o->body_dropped);
     once_buf_add_u32(b, (uint32_t)o->status);
     once_buf_add_sized(b, o->headers);
@@ -119,6 +120,7 @@ static void take_outcome(struct wire_input *s, struct once_outcome *o)
 {
     o->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     o->retryable = take_bool(s);
+    o->undelivered = take_bool(s);
     o->body_dropped = take_bool(s);
     o->status = (int32_t)take_u32(s);
     o->headers = take_span(s);
@@ -321,6 +323,7 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_bytes(b, r->fingerprint.bytes, sizeof r->fingerprint.bytes);
     put_u8(b, r->state);
     put_u8(b, r->retryable);
+    put_u8(b, r->undelivered);
     put_u8(b, r->body_dropped);
     put_u8(b, r->body_expired);
     put_u8(b, r->body_sealed);
@@ -355,6 +358,7 @@ static void take_record(struct wire_input *s, struct once_record *r)
     take_bytes(s, r->fingerprint.bytes, sizeof r->fingerprint.bytes);
     r->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     r->retryable = take_bool(s);
+    r->undelivered = take_bool(s);
     r->body_dropped = take_bool(s);
     r->body_expired = take_bool(s);
     r->body_sealed = take_bool(s);

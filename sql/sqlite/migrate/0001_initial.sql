@@ -76,7 +76,8 @@ CREATE TABLE once_result (
                                                                                                          -- once_state,
                                                                                                          -- or
                                                                                                          -- ONCE_STORED_...
-    retryable   INTEGER NOT NULL CHECK (retryable IN (0, 1)),
+    flags       INTEGER NOT NULL           -- SQLITE_RESULT_...; what is undelivered is retryable
+                CHECK (flags IN (0, SQLITE_RESULT_RETRYABLE, SQLITE_RESULT_RETRYABLE | SQLITE_RESULT_UNDELIVERED)),
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     expires_at  INTEGER,                   -- NULL: never, or a later attempt took over

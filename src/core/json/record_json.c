@@ -12,6 +12,7 @@ void once_record_json(struct once_json *json, const struct once_record *record)
     once_json_fence(json, "fence", record->grant.fence);
     once_json_text(json, "state", once_state_name(record->state));
     once_json_bool(json, "retryable", record->retryable);
+    once_json_bool(json, "undelivered", record->undelivered);
     if (record->forgotten)
         once_json_bool(json, "forgotten", true);
     if (finished)

@@ -381,6 +381,7 @@ static void read_outcome(struct api_input *in, struct once_outcome *outcome)
     if (api_input_word(in, "state", API_REQUIRED, states, sizeof states / sizeof *states, &state))
         outcome->state = of[state];
     api_input_bool(in, "retryable", &outcome->retryable);
+    api_input_bool(in, "undelivered", &outcome->undelivered);
     api_input_bool(in, "body_dropped", &outcome->body_dropped);
     api_input_int(in, "status", INT32_MIN, INT32_MAX, &status);
     outcome->status = (int32_t)status;

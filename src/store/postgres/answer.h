@@ -43,6 +43,7 @@ enum pg_answer_column {
     PG_ANSWER_BODY_EXPIRED,
     PG_ANSWER_FORGOTTEN,
     PG_ANSWER_ROUTE,
+    PG_ANSWER_UNDELIVERED,
     PG_ANSWER_COUNT,
 };
 

@@ -161,7 +161,8 @@ once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t
 /* once.result.state. */
 static int64_t state_code(const struct once_outcome *o)
 {
-    return (int64_t)o->state + (o->retryable ? PG_RETRYABLE : 0) + (o->body_dropped ? PG_BODY_DROPPED : 0);
+    return (int64_t)o->state + (o->retryable ? PG_RETRYABLE : 0) + (o->body_dropped ? PG_BODY_DROPPED : 0) +
+           (o->undelivered ? PG_UNDELIVERED : 0);
 }
 
 static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t count)

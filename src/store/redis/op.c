@@ -75,6 +75,7 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     s->has_request = (out->flags & REDIS_REQUEST) != 0;
     s->in_doubt = (out->flags & REDIS_DOUBT) != 0;
     s->record.retryable = (out->flags & REDIS_RETRYABLE) != 0;
+    s->record.undelivered = (out->flags & REDIS_UNDELIVERED) != 0;
     s->record.has_request = s->has_request;
     s->record.body_expired = !s->released && !out->superseded && once_record_is_tombstone(&s->record, now);
     s->record.lease_live = state == ONCE_STATE_RUNNING && s->record.lease_until > now;
@@ -95,7 +96,8 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
     struct once_grant grant = record->grant;
     if ((meta->flags & REDIS_VERDICT) != 0)
         grant.fence = 0;
-    uint64_t sum_seed = once_outcome_sum_seed(grant, record->state, record->retryable, record->status);
+    struct once_outcome ended = once_outcome_of(record);
+    uint64_t sum_seed = once_outcome_sum_seed(grant, &ended);
     once_result r =
         once_outcome_decode(outcome, sum_seed, scratch, &record->headers, &record->body, &record->body_dropped, err);
     if (r != ONCE_OK)
@@ -168,9 +170,7 @@ static once_result add_resolve(struct args *a, const struct once_op *op, struct 
     if (done) {
         struct once_grant grant = { .fence = 0 };
         memcpy(grant.record, op->record, sizeof grant.record);
-        r = once_outcome_encode(&v->outcome,
-                                once_outcome_sum_seed(grant, v->outcome.state, v->outcome.retryable, v->outcome.status),
-                                outcome, err);
+        r = once_outcome_encode(&v->outcome, once_outcome_sum_seed(grant, &v->outcome), outcome, err);
     }
     add_int(a, (int64_t)v->fence);
     add_int(a, v->verdict);
@@ -202,6 +202,7 @@ static void add_holders(struct args *a, const struct once_op *op, char call[9])
         add_bool(a, q->outcome.retryable);
         add_int(a, q->outcome.status);
         add(a, op->outcome);
+        add_bool(a, q->outcome.undelivered);
         break;
     default:
         break;
@@ -296,13 +297,13 @@ static bool is_same_outcome(const struct once_op *op, const struct redis_meta *m
         return false;
     const struct once_outcome *o = &op->request->outcome;
     if (!meta->has_result || record->body_expired || meta->superseded || meta->stored.released ||
-        record->state != o->state || record->retryable != o->retryable || record->status != o->status)
+        !once_outcome_is_of(o, record))
         return false;
     struct once_buf scratch;
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
     once_span headers, body;
     bool dropped = false;
-    uint64_t sum_seed = once_outcome_sum_seed(record->grant, record->state, record->retryable, record->status);
+    uint64_t sum_seed = once_outcome_sum_seed(record->grant, o);
     bool same = once_outcome_decode(op->outcome, sum_seed, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
                 dropped == record->body_dropped && once_span_equal(headers, record->headers) &&
                 once_span_equal(body, record->body);

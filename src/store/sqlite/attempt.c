@@ -33,7 +33,7 @@ enum {
     P_CHECKPOINT,
     P_SUM,
     R_STATE,
-    R_RETRYABLE,
+    R_FLAGS,
     R_STATUS,
     R_FINISHED,
     R_EXPIRES,
@@ -139,7 +139,8 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
     out->stored.released = state == ONCE_STORED_RELEASED;
     out->superseded = state == ONCE_STORED_SUPERSEDED;
     r->state = out->stored.released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
-    r->retryable = sqlite_column_int(q, R_RETRYABLE) != 0;
+    r->retryable = (sqlite_column_int(q, R_FLAGS) & SQLITE_RESULT_RETRYABLE) != 0;
+    r->undelivered = (sqlite_column_int(q, R_FLAGS) & SQLITE_RESULT_UNDELIVERED) != 0;
     r->status = (int32_t)sqlite_column_int(q, R_STATUS);
     r->finished_at = sqlite_column_int(q, R_FINISHED);
     out->superseded_expiry = sqlite_column_is_null(q, R_EXPIRES);
@@ -206,7 +207,8 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
     if (!attempt->has_result)
         return ONCE_OK;
     struct once_record *r = &attempt->stored.record;
-    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    struct once_outcome ended = once_outcome_of(r);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, &ended);
     once_result result =
         once_outcome_decode(attempt->outcome, sum_seed, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
     if (result != ONCE_OK)
@@ -250,25 +252,26 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
     return r == ONCE_OK ? sqlite_index_put(p->index, c->grant.record, c->grant.fence, err) : r;
 }
 
-once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                 int32_t status, once_time expires_at, once_time body_until, once_span outcome,
-                                 struct once_error *err)
+once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state,
+                                 const struct once_outcome *outcome, once_time expires_at, once_time body_until,
+                                 once_span encoded, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(p->db, SQL_result_insert);
     sqlite_bind_int(&q, (int64_t)fence);
     sqlite_bind_int(&q, state);
-    sqlite_bind_int(&q, retryable);
-    sqlite_bind_int(&q, status);
+    sqlite_bind_int(&q, (outcome->retryable ? SQLITE_RESULT_RETRYABLE : 0) |
+                            (outcome->undelivered ? SQLITE_RESULT_UNDELIVERED : 0));
+    sqlite_bind_int(&q, outcome->status);
     sqlite_bind_int(&q, p->now);
     if (expires_at == ONCE_NEVER)
         sqlite_bind_null(&q);
     else
         sqlite_bind_int(&q, expires_at);
-    if (body_until == 0 || outcome.len <= ONCE_OUTCOME_LEN_MIN) /* there is nothing to drop */
+    if (body_until == 0 || encoded.len <= ONCE_OUTCOME_LEN_MIN) /* there is nothing to drop */
         sqlite_bind_null(&q);
     else
         sqlite_bind_int(&q, body_until);
-    sqlite_bind_blob(&q, outcome);
+    sqlite_bind_blob(&q, encoded);
     return sqlite_run(&q, "store an outcome", err);
 }
 
@@ -278,11 +281,9 @@ once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant g
 {
     struct once_buf buf;
     once_buf_init(&buf, outcome->headers.len + outcome->body.len + 64);
-    uint64_t sum_seed = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
-    once_result r = once_outcome_encode(outcome, sum_seed, &buf, err);
+    once_result r = once_outcome_encode(outcome, once_outcome_sum_seed(grant, outcome), &buf, err);
     if (r == ONCE_OK)
-        r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at, body_until,
-                                 once_buf_span(&buf), err);
+        r = sqlite_result_insert(p, grant.fence, state, outcome, expires_at, body_until, once_buf_span(&buf), err);
     once_buf_release(&buf);
     return r;
 }
@@ -303,13 +304,11 @@ static once_result erase_claim(struct sqlite_protocol *p, struct sqlite_claim *c
 /* Replaces the outcome by "executed, the answer is not kept", as for an answer that was too large. */
 static once_result erase_outcome(struct sqlite_protocol *p, const struct once_record *r, struct once_error *err)
 {
-    struct once_outcome left = {
-        .state = r->state, .retryable = r->retryable, .status = r->status, .body_dropped = true
-    };
+    struct once_outcome left = once_outcome_of(r);
+    left.body_dropped = true;
     struct once_buf buf;
     once_buf_init(&buf, 64);
-    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
-    once_result result = once_outcome_encode(&left, sum_seed, &buf, err);
+    once_result result = once_outcome_encode(&left, once_outcome_sum_seed(r->grant, &left), &buf, err);
     if (result == ONCE_OK) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_forget);
         sqlite_bind_int(&q, (int64_t)r->grant.fence);

@@ -51,9 +51,9 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
 /* Inserts the attempt after `old`: copies its progress; from then on the new attempt expires, not the old one. */
 once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlite_attempt *old,
                                    const struct sqlite_claim *c, struct once_error *err);
-once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                 int32_t status, once_time expires_at, once_time body_until, once_span outcome,
-                                 struct once_error *err);
+once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state,
+                                 const struct once_outcome *outcome, once_time expires_at, once_time body_until,
+                                 once_span encoded, struct once_error *err);
 /* Encodes and writes an outcome that the store itself makes. body_until 0: with the record. */
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,

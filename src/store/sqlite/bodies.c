@@ -17,35 +17,33 @@ enum { STEP_BYTES = 16 << 20 };
 
 struct due {
     struct once_grant grant;
-    enum once_state state;
-    bool retryable, sealed;
-    int32_t status;
+    struct once_outcome left; /* without headers and body */
+    bool sum_is_right;
 };
 
 static void read_due(struct sqlite_query *q, struct due *d)
 {
     once_span record = sqlite_column_span(q, 1);
     *d = (struct due){ .grant.fence = (uint64_t)sqlite_column_int(q, 0),
-                       .state = (enum once_state)sqlite_column_int(q, 2),
-                       .retryable = sqlite_column_int(q, 3) != 0,
-                       .status = (int32_t)sqlite_column_int(q, 4) };
+                       .left = { .state = (enum once_state)sqlite_column_int(q, 2),
+                                 .retryable = (sqlite_column_int(q, 3) & SQLITE_RESULT_RETRYABLE) != 0,
+                                 .undelivered = (sqlite_column_int(q, 3) & SQLITE_RESULT_UNDELIVERED) != 0,
+                                 .status = (int32_t)sqlite_column_int(q, 4),
+                                 .body_dropped = true } };
     memcpy(d->grant.record, record.ptr, record.len < 16 ? record.len : 16);
-    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
-    d->sealed = once_outcome_sum_is_right(sqlite_column_span(q, 5), sum_seed);
+    uint64_t sum_seed = once_outcome_sum_seed(d->grant, &d->left);
+    d->sum_is_right = once_outcome_sum_is_right(sqlite_column_span(q, 5), sum_seed);
 }
 
 static once_result drop(struct sqlite_store *s, const struct due *d, struct once_error *err)
 {
-    struct once_outcome dropped = { .state = d->state, .retryable = d->retryable, .body_dropped = true };
-    dropped.status = d->status;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MIN);
-    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
-    once_result r = once_outcome_encode(&dropped, sum_seed, &buf, err);
+    once_result r = once_outcome_encode(&d->left, once_outcome_sum_seed(d->grant, &d->left), &buf, err);
     if (r == ONCE_OK) {
         struct sqlite_query q = sqlite_query(&s->db, SQL_body_drop);
         sqlite_bind_int(&q, (int64_t)d->grant.fence);
-        if (d->sealed)
+        if (d->sum_is_right)
             sqlite_bind_blob(&q, once_buf_span(&buf));
         else
             sqlite_bind_null(&q);

@@ -160,7 +160,7 @@ once_result once_sqlite_finish(struct once_sqlite *b, struct once_grant grant, c
         return r;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MAX);
-    uint64_t seal = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
+    uint64_t seal = once_outcome_sum_seed(grant, outcome);
     r = once_outcome_encode(outcome, seal, &buf, err);
     if (r == ONCE_OK)
         r = call(b, &request, grant.record, once_buf_span(&buf), reply, err);

@@ -46,8 +46,7 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
                             const struct once_outcome *outcome, once_span encoded)
 {
     const struct once_record *r = &attempt->stored.record;
-    if (attempt->stored.released || r->state != outcome->state || r->retryable != outcome->retryable ||
-        r->status != outcome->status || r->body_expired)
+    if (attempt->stored.released || !once_outcome_is_of(outcome, r) || r->body_expired)
         return false;
     if (once_span_equal(attempt->outcome, encoded))
         return true;
@@ -55,9 +54,9 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
     once_span headers, body;
     bool dropped = false;
-    uint64_t seal = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, outcome);
     bool same = sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK &&
-                once_outcome_decode(encoded, seal, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
+                once_outcome_decode(encoded, sum_seed, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
                 r->body_dropped == dropped && once_span_equal(r->headers, headers) && once_span_equal(r->body, body);
     once_buf_release(&scratch);
     return same;
@@ -175,8 +174,8 @@ static once_result finish(struct sqlite_protocol *p, struct once_op *op, struct 
                                                            : sqlite_op_answer_fenced(p, op, a, err);
     once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
     op->verified_not_applied = true;
-    once_result r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
-                                         expires_at, sqlite_op_body_until(record, outcome, p->now), op->outcome, err);
+    once_result r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome, expires_at,
+                                         sqlite_op_body_until(record, outcome, p->now), op->outcome, err);
     if (r == ONCE_OK && a->stored.has_request && is_for_good(outcome))
         r = sqlite_request_drop(p, record->grant.fence, err);
     sqlite_op_set_finished(record, outcome, p->now, expires_at);

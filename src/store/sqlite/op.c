@@ -138,6 +138,7 @@ void sqlite_op_set_finished(struct once_record *record, const struct once_outcom
 {
     record->state = outcome->state;
     record->retryable = outcome->retryable;
+    record->undelivered = outcome->undelivered;
     record->status = outcome->status;
     record->body_dropped = outcome->body_dropped;
     record->lease_until = 0;

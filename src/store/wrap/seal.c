@@ -203,7 +203,7 @@ static once_result encode(const struct seal_store *s, struct sealed *to, struct 
     if (q->verb != ONCE_VERB_FINISH || !s->wrap.inner->encoded)
         return ONCE_OK;
     const struct once_outcome *o = &q->outcome;
-    uint64_t seal = once_outcome_sum_seed(q->grant, o->state, o->retryable, o->status);
+    uint64_t seal = once_outcome_sum_seed(q->grant, o);
     once_result r = once_outcome_encode(o, seal, &to->encoded, err);
     to->op.outcome = once_buf_span(&to->encoded);
     return r;

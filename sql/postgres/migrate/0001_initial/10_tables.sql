@@ -125,7 +125,7 @@ CREATE TABLE once.result (
     status      integer NOT NULL,
     slot        smallint NOT NULL,
     state       smallint NOT NULL,       -- enum once_state or ONCE_STORED_... (PG_STATE_MASK) + PG_RETRYABLE +
-                                         -- PG_BODY_DROPPED: src/store/format.h
+                                         -- PG_BODY_DROPPED + PG_UNDELIVERED: src/store/format.h
     headers     bytea,
     body        bytea
 ) PARTITION BY LIST (slot);              -- each slot has its own unique index (fence): a primary key would have to

@@ -35,7 +35,8 @@ CREATE TYPE once.answer AS (
     body_retention_ms bigint, -- NULL: headers and body are kept as long as the record
     body_expired   boolean,  -- headers and body are past their own retention: a tombstone
     forgotten      boolean,  -- by once.forget: the answer is not kept
-    route          text      -- of the newest claim; NULL: none, and in a replay
+    route          text,     -- of the newest claim; NULL: none, and in a replay
+    undelivered    boolean   -- retryable, and no client was told this outcome
 );
 
 -- A claim with its result and progress.
@@ -47,6 +48,7 @@ CREATE VIEW once.stored AS
            CASE WHEN c.takeover & PG_FLAG_UUID_KEY <> 0 THEN convert_to(encode(c.key, 'hex')::uuid::text, 'UTF8') ELSE c.key END AS key,
            c.takeover & PG_FLAG_PROBING <> 0 AS probing, c.takeover & PG_FLAG_FORGOTTEN <> 0 AS forgotten, (c.takeover >> PG_ROUTE_SHIFT)::smallint AS route,
            (r.state & PG_STATE_MASK)::smallint AS state, r.state & PG_RETRYABLE <> 0 AS retryable, r.state & PG_BODY_DROPPED <> 0 AS body_dropped,
+           r.state & PG_UNDELIVERED <> 0 AS undelivered,
            r.status, r.finished_at, r.headers, r.body,
            coalesce(p.lease_until, c.claimed_at + coalesce(c.lease_ms, ONCE_LEASE_MS_DEFAULT)) AS lease_until, p.point, p.points,
            p.calls, p.checkpoint
@@ -119,6 +121,7 @@ BEGIN
                             WHEN ONCE_STATE_UNKNOWN THEN 'unknown' WHEN ONCE_STORED_RELEASED THEN 'failed'
                             WHEN ONCE_STORED_SUPERSEDED THEN 'unknown' ELSE 'running' END;
     a.retryable := coalesce(s.retryable, false);
+    a.undelivered := coalesce(s.undelivered, false);
     a.status := s.status;
     a.headers := s.headers;
     a.body := s.body;
@@ -464,7 +467,8 @@ RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN coalesce((s).state + CASE WHEN (s).retryable THEN PG_RETRYABLE ELSE 0 END +
-                    CASE WHEN (s).body_dropped THEN PG_BODY_DROPPED ELSE 0 END = new_state AND (s).status = new_status AND
+                    CASE WHEN (s).body_dropped THEN PG_BODY_DROPPED ELSE 0 END +
+                    CASE WHEN (s).undelivered THEN PG_UNDELIVERED ELSE 0 END = new_state AND (s).status = new_status AND
                     (s).headers IS NOT DISTINCT FROM nullif(new_headers, '') AND
                     (s).body IS NOT DISTINCT FROM nullif(new_body, ''), false);
 END $$;

@@ -165,7 +165,7 @@ BEGIN
                         CASE WHEN r.retention_ms >= 0 THEN r.finished_at + r.retention_ms END,
                         r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & PG_FLAG_FORGOTTEN <> 0 THEN '' ELSE tenants[r.i] END,
                         CASE WHEN r.is_named THEN keys[r.i] END,
-                        NULL, r.body_retention_ms, r.body_expired, r.takeover & PG_FLAG_FORGOTTEN <> 0, NULL)::once.answer
+                        NULL, r.body_retention_ms, r.body_expired, r.takeover & PG_FLAG_FORGOTTEN <> 0, NULL, false)::once.answer
           FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 

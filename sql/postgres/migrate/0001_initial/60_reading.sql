@@ -133,6 +133,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     UNION ALL
     SELECT 'format', c.fence, 'an impossible state ' || r.state FROM c JOIN once.result r ON r.fence = c.fence
      WHERE r.state & PG_STATE_MASK NOT BETWEEN ONCE_STATE_SUCCEEDED AND ONCE_STORED_SUPERSEDED OR (r.state & PG_RETRYABLE <> 0 AND r.state & PG_STATE_MASK NOT IN (ONCE_STATE_FAILED, ONCE_STORED_RELEASED))
+        OR (r.state & PG_UNDELIVERED <> 0 AND r.state & PG_RETRYABLE = 0)
 $$;
 
 CREATE FUNCTION once.check_counts(after bigint, span bigint, OUT attempts bigint, OUT records bigint, OUT next bigint)
