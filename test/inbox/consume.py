@@ -148,7 +148,7 @@ def stops_in_order():
     wait_for(lambda: os.path.exists(out) and len(open(out).read().split()) == 2, "two under way")
     p.send_signal(signal.SIGTERM)
     said = ""
-    while "ending after" not in said:
+    while "stopping after" not in said:
         said += p.stdout.readline()
     open(go, "w").close()
     said += p.stdout.read()

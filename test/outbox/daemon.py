@@ -138,7 +138,7 @@ def claims_do_not_wait_for_it(folder):
     ok(m("once_relay_outages_total") >= 1, "the outage is counted")
     ok(len({x["id"] for x in hook.confirmed}) == 100, "all 100 arrived")
     code, said = d.finish()
-    ok(code == 0 and "trying again" in said and "reached again" in said, "the log tells of it", said)
+    ok(code == 0 and "trying again" in said and "reachable again" in said, "the log tells of it", said)
     hook.stop()
 
 
@@ -236,12 +236,12 @@ def what_is_wrong_is_said(folder):
     rows = [
         (["--relay", "t=http://127.0.0.1:1/"], "which outbox?", "no outbox"),
         (["--relay-store", "postgresql:///x"], "is for --relay", "no route"),
-        (["--relay-timeout", "1s"], "where to?", "only a time"),
+        (["--relay-timeout", "1s"], "is missing", "only a time"),
         (["--relay", "t"], "not PATTERN=SINK", "no sink"),
         (["--relay", "t=ftp://x"], "there is no such sink", "another sink"),
         (["--relay", "t=http://x/", "--relay", "t=http://y/"], "given twice", "a pattern twice"),
-        (["--relay", "t=http://x/", "--relay-store", "once:/x"], "no database with an outbox", "a daemon as outbox"),
-        (["--relay", "t=http://x/", "--relay-lease", "2s"], "is not twice", "a short lease"),
+        (["--relay", "t=http://x/", "--relay-store", "once:/x"], "cannot have an outbox", "a daemon as outbox"),
+        (["--relay", "t=http://x/", "--relay-lease", "2s"], "must be at least twice", "a short lease"),
         (["--relay", "t=http://x/", "--relay-store", "postgresql:///x", "--relay-secret-file", folder + "/none"], "--secret-file", "no file"),
     ]
     for options, said, name in rows:

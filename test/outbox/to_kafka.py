@@ -42,7 +42,7 @@ with Kafka(folder.name) as kafka:
         code, said = verdict(kafka.url, "--kafka-config", file_with(folder.name, text))
         ok(code == 64 and expected in said, "a setting that is not the operator's: " + said.strip())
     code, said = verdict(kafka.url, "--timeout", "1s", "--lease", "2s")
-    ok(code == 64 and "--timeout has to be 3 s at least for Kafka" in said, "too short a time: " + said.strip())
+    ok(code == 64 and "--timeout must be at least 3 s for Kafka" in said, "too short a time: " + said.strip())
 
     arrived = lambda topic: lambda: [{"id": dict(h)["Once-Message-Id"].decode(), "payload": v} for _, _, h, v in kafka.messages(topic)]
     poison(kafka.url + "/small", arrived("small"), 10000, "Message size too large")

@@ -31,8 +31,8 @@ with RabbitMQ(folder.name, max_message_size="100000") as rabbit:
                       "exchange": rabbit.url + "?exchange=nowhere", "nobody": "amqp://127.0.0.1:%d" % port, "name": another},
                      "--ca-file", rabbit.ca, "--amqp-login", file_with(folder.name, "guest:guest\n"))
     equal(found["orders.x"], "published", "over TLS")
-    equal(found["elsewhere"], ("1", "f", "it came back: 312 NO_ROUTE"), "what no queue takes is refused")
-    equal(found["key"], ("1", "f", "it came back: 312 NO_ROUTE"), "also by a key of the route's")
+    equal(found["elsewhere"], ("1", "f", "the broker returned it: 312 NO_ROUTE"), "what no queue takes is refused")
+    equal(found["key"], ("1", "f", "the broker returned it: 312 NO_ROUTE"), "also by a key of the route's")
     equal(found["vhost"], ("0", "t", "530 NOT_ALLOWED - vhost a/b not found"), "an unknown vhost: not reached")
     equal(found["exchange"], ("0", "t", "404 NOT_FOUND - no exchange 'nowhere' in vhost '/'"), "an unknown exchange")
     equal(found["nobody"], ("0", "t", "cannot connect to 127.0.0.1:%d: a socket error occurred" % port), "nobody there")
