@@ -139,7 +139,7 @@ static void report_text(const struct consume_counters *c, double rate)
 {
     printf("done %" PRIu64 " (%.0f/s), of these duplicates %" PRIu64 "; failed %" PRIu64 ", put off %" PRIu64
            ", given up %" PRIu64 "; here %" PRId64,
-           c->done, rate, c->duplicates, c->failed, c->delayed, c->dead, c->here);
+           c->done, rate, c->duplicates, c->failed, c->delayed, c->dead, c->open_count);
     if (c->lag >= 0)
         printf(", waiting %" PRId64, c->lag);
     if (c->dead_letters >= 0)
@@ -158,7 +158,7 @@ static void report_json(const struct consume_counters *c, double rate)
     once_json_uint(&json, "put_off", c->delayed);
     once_json_uint(&json, "given_up", c->dead);
     once_json_uint(&json, "rate", (uint64_t)rate);
-    once_json_int(&json, "here", c->here);
+    once_json_int(&json, "here", c->open_count);
     if (c->lag >= 0)
         once_json_int(&json, "waiting", c->lag);
     if (c->dead_letters >= 0)

@@ -19,8 +19,8 @@ enum {
     RECONNECT_MS = 250,
     WAIT_MS = 200,
     SHORT_WAIT_MS = 10,
-    SAY_MS = 5000,   /* between two log lines about failures */
-    STUCK_MS = 1000, /* per tick, for settling messages that could not be settled before */
+    SAY_MS = 5000,    /* between two log lines about failures */
+    SETTLE_MS = 1000, /* per tick, for settling messages that could not be settled before */
 };
 
 /* A message that was read and is not settled. */
@@ -29,7 +29,7 @@ struct item {
     struct incoming dead_letter; /* of a dead letter from the table; its spans point into `bytes` */
     char id[ONCE_KEY_LEN_MAX + 1];
     struct once_buf bytes; /* empty: the message belongs to the source */
-    struct item *next;     /* in `retried` or `stuck` */
+    struct item *next;     /* in `retried` or `unsettled` */
 };
 
 struct consume_loop {
@@ -40,8 +40,8 @@ struct consume_loop {
     char sink_url[ONCE_URL_LEN_MAX + 1];
     struct item *retried; /* dead letters of the table that are being delivered */
     /* Messages whose dead letter could not be stored, or removed, yet; oldest first. */
-    struct item *stuck, *stuck_last;
-    size_t stuck_count;
+    struct item *unsettled, *unsettled_last;
+    size_t unsettled_count;
     once_time tick_at, report_at, say_at;
 };
 
@@ -74,7 +74,7 @@ static void count(struct consume_loop *loop)
     atomic_store(&to->failed, c.failed);
     atomic_store(&to->delayed, c.delayed);
     atomic_store(&to->dead, c.dead);
-    atomic_store(&to->here, (int64_t)(consumer_busy(loop->consumer) + loop->stuck_count));
+    atomic_store(&to->open_count, (int64_t)(consumer_busy(loop->consumer) + loop->unsettled_count));
 }
 
 static void report(struct consume_loop *loop)
@@ -101,7 +101,7 @@ static void free_item(struct item *item)
     free(item);
 }
 
-static void drop_letter(struct consume_loop *loop, const struct item *item)
+static void forget_retried(struct consume_loop *loop, const struct item *item)
 {
     for (struct item **at = &loop->retried; *at != NULL; at = &(*at)->next)
         if (*at == item) {
@@ -110,14 +110,14 @@ static void drop_letter(struct consume_loop *loop, const struct item *item)
         }
 }
 
-static size_t here(const struct consume_loop *loop)
+static size_t open_count(const struct consume_loop *loop)
 {
-    return consumer_busy(loop->consumer) + loop->stuck_count;
+    return consumer_busy(loop->consumer) + loop->unsettled_count;
 }
 
 static size_t room_of(const struct consume_loop *loop)
 {
-    size_t busy = here(loop);
+    size_t busy = open_count(loop);
     return busy < loop->o->consumer.window ? loop->o->consumer.window - busy : 0;
 }
 
@@ -141,7 +141,7 @@ static bool settle(struct consume_loop *loop, struct item *item)
     if (d->verdict == CONSUMER_DEAD_LETTER)
         ONCE_CRASH_POINT("consume.dead_lettered");
     if (dead_letter)
-        drop_letter(loop, item);
+        forget_retried(loop, item);
     else if (d->verdict == CONSUMER_RETURN)
         source_nack(loop->source, d->incoming);
     else
@@ -152,44 +152,44 @@ static bool settle(struct consume_loop *loop, struct item *item)
     return true;
 }
 
-static void keep(struct consume_loop *loop, struct item *item)
+static void queue_unsettled(struct consume_loop *loop, struct item *item)
 {
     if (item->bytes.len > 0)
-        drop_letter(loop, item);
+        forget_retried(loop, item);
     item->next = NULL;
-    if (loop->stuck == NULL)
-        loop->stuck = item;
+    if (loop->unsettled == NULL)
+        loop->unsettled = item;
     else
-        loop->stuck_last->next = item;
-    loop->stuck_last = item;
-    loop->stuck_count++;
+        loop->unsettled_last->next = item;
+    loop->unsettled_last = item;
+    loop->unsettled_count++;
 }
 
 /* Storing a dead letter in a topic may take as long as its timeout: while others wait for it, this one queues behind
  * them. */
-static void settle_or_keep(struct consume_loop *loop, struct item *item)
+static void settle_or_queue(struct consume_loop *loop, struct item *item)
 {
-    bool behind = item->delivery.verdict == CONSUMER_DEAD_LETTER && loop->stuck != NULL;
+    bool behind = item->delivery.verdict == CONSUMER_DEAD_LETTER && loop->unsettled != NULL;
     if (behind || !settle(loop, item))
-        keep(loop, item);
+        queue_unsettled(loop, item);
 }
 
 static void settle_ended(struct consume_loop *loop, int ms)
 {
     for (struct delivery *d; (d = consumer_take(loop->consumer, ms)) != NULL; ms = 0)
-        settle_or_keep(loop, d->owner);
+        settle_or_queue(loop, d->owner);
 }
 
 /* Each in turn, for a bounded time: meanwhile the broker gets no keep-alive, and would give up on this consumer. */
-static void settle_stuck(struct consume_loop *loop)
+static void settle_queued(struct consume_loop *loop)
 {
-    once_time until = once_os_monotonic_ms() + STUCK_MS;
-    for (size_t left = loop->stuck_count; left > 0 && once_os_monotonic_ms() < until; left--) {
-        struct item *item = loop->stuck;
-        loop->stuck = item->next;
-        loop->stuck_count--;
+    once_time until = once_os_monotonic_ms() + SETTLE_MS;
+    for (size_t left = loop->unsettled_count; left > 0 && once_os_monotonic_ms() < until; left--) {
+        struct item *item = loop->unsettled;
+        loop->unsettled = item->next;
+        loop->unsettled_count--;
         if (!settle(loop, item))
-            keep(loop, item);
+            queue_unsettled(loop, item);
     }
 }
 
@@ -218,7 +218,7 @@ static void admit(struct consume_loop *loop, struct incoming *incoming)
     d->verdict = CONSUMER_DEAD_LETTER;
     d->id = once_span_str(incoming->position);
     snprintf(d->reason, sizeof d->reason, "the message has no id (--id-from)");
-    settle_or_keep(loop, item);
+    settle_or_queue(loop, item);
 }
 
 static bool is_in(const struct item *items, const char *dead_letter)
@@ -233,7 +233,7 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
 {
     struct consume_loop *loop = arg;
     const char *id = from->message.id;
-    if (is_in(loop->retried, id) || is_in(loop->stuck, id))
+    if (is_in(loop->retried, id) || is_in(loop->unsettled, id))
         return;
     struct item *item = room_of(loop) > 0 ? calloc(1, sizeof *item) : NULL;
     if (item == NULL || message_id.len > ONCE_KEY_LEN_MAX) {
@@ -265,7 +265,7 @@ static void admit_dead_letter(void *arg, once_span message_id, const struct inco
     consumer_admit(loop->consumer, &item->delivery);
 }
 
-static void look_for_letters(struct consume_loop *loop)
+static void admit_retried(struct consume_loop *loop)
 {
     struct once_error err;
     size_t room = room_of(loop);
@@ -303,9 +303,9 @@ static void tick(struct consume_loop *loop)
         return;
     loop->tick_at = now + TICK_MS;
     count(loop);
-    settle_stuck(loop);
-    look_for_letters(loop);
-    if (consumer_trouble(loop->consumer, text))
+    settle_queued(loop);
+    admit_retried(loop);
+    if (consumer_last_failure(loop->consumer, text))
         say(loop, text);
     if (now >= loop->report_at) {
         loop->report_at = now + loop->o->report_ms;
@@ -323,7 +323,7 @@ static once_result read_some(struct consume_loop *loop, bool *idle, struct once_
         settle_ended(loop, WAIT_MS / 2);
         return ONCE_OK;
     }
-    once_result r = source_next(loop->source, room, here(loop) > 0 ? SHORT_WAIT_MS : WAIT_MS, &incoming, err);
+    once_result r = source_next(loop->source, room, open_count(loop) > 0 ? SHORT_WAIT_MS : WAIT_MS, &incoming, err);
     if (r == ONCE_OK && incoming != NULL)
         admit(loop, incoming);
     *idle = incoming == NULL;
@@ -334,7 +334,7 @@ static bool is_drained(struct consume_loop *loop)
 {
     struct once_error err;
     int64_t lag = -1;
-    return loop->o->drain && here(loop) == 0 && source_lag(loop->source, &lag, &err) == ONCE_OK && lag == 0;
+    return loop->o->drain && open_count(loop) == 0 && source_lag(loop->source, &lag, &err) == ONCE_OK && lag == 0;
 }
 
 static void consume(struct consume_loop *loop)
@@ -355,7 +355,7 @@ static void consume(struct consume_loop *loop)
 }
 
 /* The deliveries that are under way end and are settled; the other messages go back to the broker. */
-static void wind_up(struct consume_loop *loop)
+static void stop(struct consume_loop *loop)
 {
     struct once_error err;
     consumer_stop(loop->consumer);
@@ -368,10 +368,10 @@ static void wind_up(struct consume_loop *loop)
     }
     consumer_join(loop->consumer);
     settle_ended(loop, 0);
-    settle_stuck(loop);
-    while (loop->stuck != NULL) { /* not acknowledged, so the broker delivers it again */
-        struct item *item = loop->stuck;
-        loop->stuck = item->next;
+    settle_queued(loop);
+    while (loop->unsettled != NULL) { /* not acknowledged, so the broker delivers it again */
+        struct item *item = loop->unsettled;
+        loop->unsettled = item->next;
         if (item->bytes.len == 0)
             source_nack(loop->source, item->delivery.incoming);
         free_item(item);
@@ -457,7 +457,7 @@ once_result consume_loop_run(struct consume_loop *loop, struct once_error *err)
     loop->report_at = once_os_monotonic_ms() + loop->o->report_ms;
     atomic_store(&loop->o->counters->up, true);
     consume(loop);
-    wind_up(loop);
+    stop(loop);
     report(loop);
     atomic_store(&loop->o->counters->up, false);
     return ONCE_OK;
@@ -495,7 +495,7 @@ void consume_counters_put(const struct consume_counters *c, FILE *file)
             (int64_t)atomic_load(&c->delayed));
     put_one(file, "dead_letters_total", "counter", "Messages that became dead letters.",
             (int64_t)atomic_load(&c->dead));
-    put_one(file, "in_flight", "gauge", "Messages that were read and are not settled.", atomic_load(&c->here));
+    put_one(file, "in_flight", "gauge", "Messages that were read and are not settled.", atomic_load(&c->open_count));
     if (atomic_load(&c->lag) >= 0)
         put_one(file, "lag", "gauge", "Messages that wait at the broker.", atomic_load(&c->lag));
     if (atomic_load(&c->dead_letters) >= 0)

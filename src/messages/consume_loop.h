@@ -27,7 +27,7 @@
 struct consume_counters {
     _Atomic bool up;                                                    /* the broker is reached */
     _Atomic uint64_t received, done, duplicates, failed, delayed, dead; /* since the start */
-    _Atomic int64_t here;         /* messages that were read and are not settled */
+    _Atomic int64_t open_count;   /* messages that were read and are not settled */
     _Atomic int64_t lag;          /* messages that wait at the broker; -1: not known */
     _Atomic int64_t dead_letters; /* of this consumer, in the table; -1: not known, or there is no table */
 };

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 enum { BUCKETS = 4096, STORE_WAIT_MS = 200, BUSY_WAIT_MS_MAX = 5000 };
-#define POINT_FAILED                                                                                                   \
+#define FAILED_POINT                                                                                                   \
     ONCE_LIT("failed") /* the recovery point of a failed delivery; its checkpoint is the number of failures, and a !   \
                           after a refusal for good */
 
@@ -28,13 +28,13 @@ struct consumer {
     struct consumer_options o;
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work, ended;
-    struct queue ready, over;
-    struct delivery *scheduled;       /* waiting for their due_ms, in no order */
+    struct queue ready, finished;
+    struct delivery *waiting;         /* waiting for their due_ms, in no order */
     struct delivery *bucket[BUCKETS]; /* hash table by key: the last admitted message of each key */
     size_t busy, working;
     bool stop;
     struct consumer_counts counts;
-    char trouble[DELIVER_REASON_LEN];
+    char last_failure[DELIVER_REASON_LEN];
     pthread_t threads[CONSUMER_PARALLEL_MAX];
     size_t thread_count;
 };
@@ -72,7 +72,7 @@ static struct delivery **bucket_of(struct consumer *c, once_span key)
 }
 
 /* CONSUMER-2. Queues it behind the last message of its key; true if it is the first. */
-static bool line_up(struct consumer *c, struct delivery *d)
+static bool queue_behind_key(struct consumer *c, struct delivery *d)
 {
     struct delivery **at = bucket_of(c, d->incoming->message.key);
     for (; *at != NULL; at = &(*at)->in_bucket)
@@ -88,7 +88,7 @@ static bool line_up(struct consumer *c, struct delivery *d)
     return true;
 }
 
-static void leave_line(struct consumer *c, struct delivery *d)
+static void release_key(struct consumer *c, struct delivery *d)
 {
     struct delivery *behind = d->behind;
     if (!d->incoming->message.has_key)
@@ -110,8 +110,8 @@ static void end_delivery(struct consumer *c, struct delivery *d, enum consumer_v
     d->verdict = verdict;
     c->counts.done += verdict == CONSUMER_DONE;
     c->counts.dead += verdict == CONSUMER_DEAD_LETTER;
-    leave_line(c, d);
-    push(&c->over, d);
+    release_key(c, d);
+    push(&c->finished, d);
     pthread_cond_signal(&c->ended);
 }
 
@@ -123,7 +123,7 @@ static int32_t failures_before(const struct once_record *record, bool *refused)
     char text[16];
     snprintf(text, sizeof text, "%.*s", ONCE_SPAN_ARGS(record->checkpoint));
     char *end = text;
-    long n = once_span_equal(record->recovery_point, POINT_FAILED) ? strtol(text, &end, 10) : 0;
+    long n = once_span_equal(record->recovery_point, FAILED_POINT) ? strtol(text, &end, 10) : 0;
     *refused = end > text && *end == '!';
     return n < 0 || n > CONSUMER_ATTEMPTS_MAX ? CONSUMER_ATTEMPTS_MAX : (int32_t)n;
 }
@@ -135,7 +135,7 @@ static void count_failure(struct delivery *d, struct once_attempt *attempt)
     d->refused = d->end == DELIVER_REFUSED;
     int len = snprintf(text, sizeof text, "%" PRId32 "%s", d->failures, d->refused ? "!" : "");
     /* If it cannot be stored it is counted here, and a crash forgets it. */
-    once_result r = once_attempt_advance(attempt, POINT_FAILED, once_span_of(text, (size_t)len), NULL);
+    once_result r = once_attempt_advance(attempt, FAILED_POINT, once_span_of(text, (size_t)len), NULL);
     (void)r;
 }
 
@@ -147,16 +147,16 @@ struct work {
 static void end_span(const struct consumer *c, const struct tracer_span *span, const struct delivery *d,
                      const struct once_record *record, int32_t status)
 {
-    struct otlp_span told = { .fence = record->grant.fence, .attempt = record->attempt };
-    memcpy(told.record, record->grant.record, sizeof told.record);
-    told.span.name = ONCE_TRACE_DELIVER;
-    told.span.arm = ONCE_ARM_EXECUTE;
-    told.span.status = status;
-    told.span.failed = d->end != DELIVER_DONE;
-    once_trace_text(c->o.name, told.tenant);
-    once_trace_text(d->incoming->message.topic, told.topic);
-    once_trace_text(d->id, told.message);
-    tracer_end(c->o.tracer, span, &told);
+    struct otlp_span otlp = { .fence = record->grant.fence, .attempt = record->attempt };
+    memcpy(otlp.record, record->grant.record, sizeof otlp.record);
+    otlp.span.name = ONCE_TRACE_DELIVER;
+    otlp.span.arm = ONCE_ARM_EXECUTE;
+    otlp.span.status = status;
+    otlp.span.failed = d->end != DELIVER_DONE;
+    once_trace_text(c->o.name, otlp.tenant);
+    once_trace_text(d->incoming->message.topic, otlp.topic);
+    once_trace_text(d->id, otlp.message);
+    tracer_end(c->o.tracer, span, &otlp);
 }
 
 /* One attempt, under its own span in the trace of the message; the receiver gets the span in traceparent. */
@@ -207,7 +207,7 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     d->retry_after_ms = answer.retry_after_ms;
     if (d->end != DELIVER_DONE)
         memcpy(d->reason, answer.reason, sizeof d->reason);
-    bool blind =
+    bool must_not_repeat =
         c->o.takeover != ONCE_TAKEOVER_RERUN; /* only an attempt that certainly had no effect may be repeated */
     *outcome = (struct once_outcome){ .state = ONCE_STATE_FAILED, .retryable = true, .status = answer.status };
     switch (d->end) {
@@ -220,11 +220,11 @@ static enum once_work work(struct once_attempt *attempt, void *arg, struct once_
     case DELIVER_LATER:
         return ONCE_WORK_ENDED;
     case DELIVER_LOST:
-        if (blind)
+        if (must_not_repeat)
             return ONCE_WORK_UNKNOWN;
         break;
     case DELIVER_FAILED:
-        if (blind && c->o.target.url != NULL && answer.status >= 500)
+        if (must_not_repeat && c->o.target.url != NULL && answer.status >= 500)
             return ONCE_WORK_UNKNOWN; /* as in the gateway: the effect may be partial */
         break;
     case DELIVER_REFUSED:
@@ -324,10 +324,10 @@ static enum consumer_verdict try_once(struct consumer *c, struct delivery *d, in
 /* ------------------------------------------------------------------ the threads */
 
 /* Moves the waiting deliveries that are due to `ready`; *until: when the next one is due. Under the lock. */
-static void wake_later(struct consumer *c, once_time now, once_time *until)
+static void ready_due(struct consumer *c, once_time now, once_time *until)
 {
     *until = now + 60000;
-    for (struct delivery **at = &c->scheduled; *at != NULL;) {
+    for (struct delivery **at = &c->waiting; *at != NULL;) {
         struct delivery *d = *at;
         if (d->due_ms <= now) {
             *at = d->next;
@@ -346,8 +346,8 @@ static void wait_until(struct consumer *c, once_time until)
     pthread_cond_timedwait(&c->work, &c->lock, &t);
 }
 
-static void note(struct consumer *c, const struct delivery *d, enum consumer_verdict verdict, bool executed,
-                 bool store_failed)
+static void count_attempt(struct consumer *c, const struct delivery *d, enum consumer_verdict verdict, bool executed,
+                          bool store_failed)
 {
     c->counts.duplicates += verdict == CONSUMER_DONE && !executed;
     bool delayed = d->end == DELIVER_NOT_SENT || d->end == DELIVER_LATER;
@@ -356,7 +356,7 @@ static void note(struct consumer *c, const struct delivery *d, enum consumer_ver
         c->counts.failed += !delayed;
     }
     if (store_failed || (executed && d->end == DELIVER_NOT_SENT))
-        memcpy(c->trouble, d->reason, sizeof c->trouble);
+        memcpy(c->last_failure, d->reason, sizeof c->last_failure);
 }
 
 static void *deliver_thread(void *arg)
@@ -365,7 +365,7 @@ static void *deliver_thread(void *arg)
     pthread_mutex_lock(&c->lock);
     while (!c->stop) {
         once_time until;
-        wake_later(c, once_os_monotonic_ms(), &until);
+        ready_due(c, once_os_monotonic_ms(), &until);
         struct delivery *d = pop(&c->ready);
         if (d == NULL) {
             wait_until(c, until);
@@ -380,15 +380,15 @@ static void *deliver_thread(void *arg)
         enum consumer_verdict verdict = try_once(c, d, &wait_ms, &executed, &store_failed);
         pthread_mutex_lock(&c->lock);
         c->working--;
-        note(c, d, verdict, executed, store_failed);
+        count_attempt(c, d, verdict, executed, store_failed);
         if (verdict != CONSUMER_RETRY) {
             end_delivery(c, d, verdict);
             pthread_cond_signal(&c->work);
             continue;
         }
         d->due_ms = once_os_monotonic_ms() + wait_ms;
-        d->next = c->scheduled;
-        c->scheduled = d;
+        d->next = c->waiting;
+        c->waiting = d;
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -401,7 +401,7 @@ void consumer_admit(struct consumer *c, struct delivery *d)
     pthread_mutex_lock(&c->lock);
     assert(c->busy < c->o.window);
     c->busy++;
-    if (!d->incoming->message.has_key || line_up(c, d)) {
+    if (!d->incoming->message.has_key || queue_behind_key(c, d)) {
         push(&c->ready, d);
         pthread_cond_signal(&c->work);
     }
@@ -413,10 +413,10 @@ struct delivery *consumer_take(struct consumer *c, int ms)
     once_time until = once_os_monotonic_ms() + ms;
     struct timespec t = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
     pthread_mutex_lock(&c->lock);
-    struct delivery *d = pop(&c->over);
+    struct delivery *d = pop(&c->finished);
     if (d == NULL && ms > 0) {
         pthread_cond_timedwait(&c->ended, &c->lock, &t);
-        d = pop(&c->over);
+        d = pop(&c->finished);
     }
     c->busy -= d != NULL;
     pthread_mutex_unlock(&c->lock);
@@ -438,12 +438,12 @@ void consumer_counts(struct consumer *c, struct consumer_counts *counts)
     pthread_mutex_unlock(&c->lock);
 }
 
-bool consumer_trouble(struct consumer *c, char text[DELIVER_REASON_LEN])
+bool consumer_last_failure(struct consumer *c, char text[DELIVER_REASON_LEN])
 {
     pthread_mutex_lock(&c->lock);
-    bool any = c->trouble[0] != '\0';
-    memcpy(text, c->trouble, sizeof c->trouble);
-    c->trouble[0] = '\0';
+    bool any = c->last_failure[0] != '\0';
+    memcpy(text, c->last_failure, sizeof c->last_failure);
+    c->last_failure[0] = '\0';
     pthread_mutex_unlock(&c->lock);
     return any;
 }
@@ -460,9 +460,9 @@ void consumer_stop(struct consumer *c)
 static void return_rest(struct consumer *c)
 {
     pthread_mutex_lock(&c->lock);
-    while (c->scheduled != NULL) {
-        struct delivery *d = c->scheduled;
-        c->scheduled = d->next;
+    while (c->waiting != NULL) {
+        struct delivery *d = c->waiting;
+        c->waiting = d->next;
         push(&c->ready, d);
     }
     for (struct delivery *d; (d = pop(&c->ready)) != NULL;)

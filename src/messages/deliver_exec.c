@@ -85,7 +85,7 @@ static void add_variables(struct once_buf *out, const struct delivery_call *call
 }
 
 /* Variables of ours that this message does not set must not be inherited either. */
-static bool is_ours(const char *variable)
+static bool is_own_variable(const char *variable)
 {
     static const char *const prefixes[] = { "ONCE_KEY=",      "ONCE_FENCE=",        "ONCE_ATTEMPT=",
                                             "ONCE_CONSUMER=", "ONCE_MESSAGE_ID=",   "ONCE_MESSAGE_KEY=",
@@ -105,7 +105,7 @@ static char **make_environment(struct once_buf *text)
         count += text->ptr[i] == '\0';
     char **envp = calloc(count + 1, sizeof *envp);
     for (size_t i = 0; envp != NULL && environ[i] != NULL; i++)
-        if (!is_ours(environ[i]))
+        if (!is_own_variable(environ[i]))
             envp[at++] = environ[i];
     for (char *v = (char *)text->ptr, *end = v + text->len; envp != NULL && v < end; v += strlen(v) + 1)
         envp[at++] = v;
@@ -134,23 +134,23 @@ struct exec {
     struct once_guard guard;
     bool failed, exited, lost;
     int error, wait_status;
-    char said[160]; /* the end of its standard error */
+    char output_end[160]; /* the end of its standard error */
     size_t said_len;
 };
 
 static void keep_said(struct exec *e, const char *bytes, size_t len)
 {
-    size_t room = sizeof e->said - 1;
+    size_t room = sizeof e->output_end - 1;
     if (len > room) {
         bytes += len - room;
         len = room;
     }
     if (e->said_len + len > room) {
         size_t drop = e->said_len + len - room;
-        memmove(e->said, e->said + drop, e->said_len - drop);
+        memmove(e->output_end, e->output_end + drop, e->said_len - drop);
         e->said_len -= drop;
     }
-    memcpy(e->said + e->said_len, bytes, len);
+    memcpy(e->output_end + e->said_len, bytes, len);
     e->said_len += len;
 }
 
@@ -195,13 +195,13 @@ static void take_report(struct exec *e)
 }
 
 /* True: the timeout has passed, or the lease is lost; the command was signalled. */
-static bool retry_now(struct exec *e, const struct delivery_call *call, once_time *until, bool *told)
+static bool stop_when_due(struct exec *e, const struct delivery_call *call, once_time *until, bool *signalled)
 {
     once_time now = once_os_monotonic_ms();
-    if (now < *until && (*told || once_attempt_is_held(call->attempt)))
-        return *told;
-    once_guard_signal(&e->guard, *told ? SIGKILL : SIGTERM);
-    *told = true;
+    if (now < *until && (*signalled || once_attempt_is_held(call->attempt)))
+        return *signalled;
+    once_guard_signal(&e->guard, *signalled ? SIGKILL : SIGTERM);
+    *signalled = true;
     *until = now + KILL_AFTER_MS;
     return true;
 }
@@ -227,7 +227,7 @@ static void watch(struct exec *e, const struct target *target, const struct deli
         if (fds[0].revents != 0)
             take_report(e);
         else
-            retry_now(e, call, &until, timed_out);
+            stop_when_due(e, call, &until, timed_out);
     }
     for (int i = 0; i < 2; i++) /* reads its last output; a descendant that inherited the pipe is not waited for */
         for (struct pollfd p = { .fd = *streams[i], .events = POLLIN };
@@ -237,11 +237,11 @@ static void watch(struct exec *e, const struct target *target, const struct deli
 
 static enum deliver_end judge(struct exec *e, bool timed_out, struct delivery_answer *answer)
 {
-    while (e->said_len > 0 && e->said[e->said_len - 1] <= ' ')
+    while (e->said_len > 0 && e->output_end[e->said_len - 1] <= ' ')
         e->said_len--;
     for (size_t i = 0; i < e->said_len; i++)
-        if (e->said[i] < ' ' || e->said[i] > '~')
-            e->said[i] = ' ';
+        if (e->output_end[i] < ' ' || e->output_end[i] > '~')
+            e->output_end[i] = ' ';
     if (e->failed) {
         snprintf(answer->reason, sizeof answer->reason, "cannot execute /bin/sh: %s", strerror(e->error));
         return DELIVER_NOT_SENT;
@@ -254,7 +254,7 @@ static enum deliver_end judge(struct exec *e, bool timed_out, struct delivery_an
     answer->status = killed ? 128 + WTERMSIG(e->wait_status) : WEXITSTATUS(e->wait_status);
     snprintf(answer->reason, sizeof answer->reason, "%s %d%s%s%.*s", killed ? "killed by signal" : "exit status",
              killed ? WTERMSIG(e->wait_status) : answer->status, timed_out ? ", after its timeout" : "",
-             e->said_len > 0 ? ": " : "", (int)e->said_len, e->said);
+             e->said_len > 0 ? ": " : "", (int)e->said_len, e->output_end);
     switch (answer->status) {
     case 0:
         return DELIVER_DONE;

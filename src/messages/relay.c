@@ -92,12 +92,12 @@ static void end_span(struct relay *relay, const struct relay_item *item, bool co
     if (!item->span.on)
         return;
     struct tracer tracer = { .exporter = relay->exporter };
-    struct otlp_span told = { .attempt = (uint32_t)(m->refusals + m->crashes + 1) };
-    told.span.name = ONCE_TRACE_PUBLISH;
-    told.span.failed = !confirmed;
-    once_trace_text(m->topic, told.topic);
-    once_trace_text(once_span_str(m->id), told.message);
-    tracer_end(&tracer, &item->span, &told);
+    struct otlp_span otlp = { .attempt = (uint32_t)(m->refusals + m->crashes + 1) };
+    otlp.span.name = ONCE_TRACE_PUBLISH;
+    otlp.span.failed = !confirmed;
+    once_trace_text(m->topic, otlp.topic);
+    once_trace_text(once_span_str(m->id), otlp.message);
+    tracer_end(&tracer, &item->span, &otlp);
 }
 
 /* ------------------------------------------------------------------ one message */
@@ -293,7 +293,7 @@ void relay_outbox_up(struct relay *relay)
     relay->trouble.text[0] = '\0';
 }
 
-static void nap(int64_t ms)
+static void sleep_ms(int64_t ms)
 {
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
     nanosleep(&t, NULL);
@@ -313,7 +313,7 @@ static once_result settle(struct relay *relay, const struct outbox_batch *batch,
             once_time soon = once_os_monotonic_ms() + STOP_MS;
             until = soon < until ? soon : until;
         }
-        nap(AGAIN_MS);
+        sleep_ms(AGAIN_MS);
         r = outbox_connect(relay->outbox, err);
         if (r == ONCE_OK)
             r = outbox_settle(relay->outbox, batch, err);

@@ -85,11 +85,11 @@ static once_result upkeep_when_due(struct relay_loop *loop, struct once_error *e
 
 /* Nothing to do. After it declared itself idle the relay looks for messages once more before it waits: an enqueue in
  * between did not wake it. */
-static once_result rest(struct relay_loop *loop, bool *slept, struct once_error *err)
+static once_result wait_for_messages(struct relay_loop *loop, bool *is_idle, struct once_error *err)
 {
     struct outbox *o = loop->relay->outbox;
-    if (!*slept) {
-        *slept = true;
+    if (!*is_idle) {
+        *is_idle = true;
         return outbox_set_idle(o, true, err);
     }
     outbox_wait(o, loop->wake, OUTBOX_POLL_MS);
@@ -100,7 +100,7 @@ void relay_loop_run(struct relay_loop *loop)
 {
     struct relay *relay = loop->relay;
     struct once_error err;
-    bool slept = false;
+    bool is_idle = false;
     relay->sink_recovered = true; /* messages that wait for a sink are due: there may be other routes now */
     if (!loop->connected)
         reconnect(loop, NULL);
@@ -112,14 +112,14 @@ void relay_loop_run(struct relay_loop *loop)
         if (r == ONCE_OK)
             r = relay_step(relay, &took, &err);
         if (r == ONCE_OK && took > 0) {
-            slept = false;
+            is_idle = false;
             /* After a small batch the relay stays declared idle: it will wait soon, and being woken costs less. */
             if (took * SMALL_PART >= (size_t)relay->batch_len)
                 r = outbox_set_idle(relay->outbox, false, &err);
         } else if (r == ONCE_OK && loop->drain) {
             break;
         } else if (r == ONCE_OK) {
-            r = rest(loop, &slept, &err);
+            r = wait_for_messages(loop, &is_idle, &err);
         }
         if (r != ONCE_OK)
             reconnect(loop, &err);

@@ -36,29 +36,29 @@ void tracer_begin(const struct tracer *tracer, once_span lines, struct tracer_sp
     span->start_ns = once_os_wall_ns();
 }
 
-void tracer_end(const struct tracer *tracer, const struct tracer_span *span, struct otlp_span *told)
+void tracer_end(const struct tracer *tracer, const struct tracer_span *span, struct otlp_span *otlp)
 {
     if (!span->on)
         return;
-    memcpy(told->trace, span->own.trace, sizeof told->trace);
-    memcpy(told->span.id, span->own.span, sizeof told->span.id);
-    memcpy(told->span.parent, span->parent, sizeof told->span.parent);
-    told->span.start_ns = span->start_ns;
-    told->span.end_ns = once_os_wall_ns();
-    exporter_add(tracer->exporter, told);
+    memcpy(otlp->trace, span->own.trace, sizeof otlp->trace);
+    memcpy(otlp->span.id, span->own.span, sizeof otlp->span.id);
+    memcpy(otlp->span.parent, span->parent, sizeof otlp->span.parent);
+    otlp->span.start_ns = span->start_ns;
+    otlp->span.end_ns = once_os_wall_ns();
+    exporter_add(tracer->exporter, otlp);
 }
 
 void tracer_report(struct exporter *exporter, const struct once_trace_report *report)
 {
-    struct otlp_span told = { .fence = report->fence, .attempt = report->attempt };
+    struct otlp_span otlp = { .fence = report->fence, .attempt = report->attempt };
     if (exporter == NULL)
         return;
-    memcpy(told.trace, report->trace, sizeof told.trace);
-    memcpy(told.record, report->record, sizeof told.record);
-    once_trace_text(report->tenant, told.tenant);
-    once_trace_text(report->route, told.route);
+    memcpy(otlp.trace, report->trace, sizeof otlp.trace);
+    memcpy(otlp.record, report->record, sizeof otlp.record);
+    once_trace_text(report->tenant, otlp.tenant);
+    once_trace_text(report->route, otlp.route);
     for (size_t i = 0; i < report->count; i++) {
-        told.span = report->spans[i];
-        exporter_add(exporter, &told);
+        otlp.span = report->spans[i];
+        exporter_add(exporter, &otlp);
     }
 }

@@ -29,7 +29,7 @@ struct tracer_span {
 /* `lines`: header lines, which may contain a traceparent. */
 void tracer_begin(const struct tracer *tracer, once_span lines, struct tracer_span *span);
 /* *told has everything except the trace, the span's ids and its times. */
-void tracer_end(const struct tracer *tracer, const struct tracer_span *span, struct otlp_span *told);
+void tracer_end(const struct tracer *tracer, const struct tracer_span *span, struct otlp_span *otlp);
 
 /* Spans that a gateway reported. */
 void tracer_report(struct exporter *exporter, const struct once_trace_report *report);

@@ -216,7 +216,7 @@ static once_result pg_outbox_settle(struct outbox *o, const struct outbox_batch 
 
 /* ------------------------------------------------------------------ the rest of a relay */
 
-static once_result simple(struct outbox *o, const char *sql, struct once_error *err)
+static once_result call(struct outbox *o, const char *sql, struct once_error *err)
 {
     struct pg_params none;
     pg_params_init(&none);
@@ -225,12 +225,12 @@ static once_result simple(struct outbox *o, const char *sql, struct once_error *
 
 static once_result pg_outbox_retry_now(struct outbox *o, struct once_error *err)
 {
-    return simple(o, "SELECT once.outbox_retry_now()", err);
+    return call(o, "SELECT once.outbox_retry_now()", err);
 }
 
 static once_result pg_outbox_upkeep(struct outbox *o, struct once_error *err)
 {
-    return simple(o, "SELECT once.outbox_upkeep()", err);
+    return call(o, "SELECT once.outbox_upkeep()", err);
 }
 
 /* Sent again before every wait: another relay may have declared itself busy meanwhile. */
@@ -240,7 +240,7 @@ static once_result pg_outbox_set_idle(struct outbox *o, bool idle, struct once_e
     if (!idle && !pg->idle)
         return ONCE_OK;
     pg->idle = idle;
-    return simple(o, idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
+    return call(o, idle ? "SELECT once.outbox_idle(true)" : "SELECT once.outbox_idle(false)", err);
 }
 
 static void pg_outbox_wait(struct outbox *o, int fd, int ms)

@@ -137,8 +137,8 @@ static once_result fetch(struct outbox_sqlite *s, enum sqlite_statement statemen
 }
 
 /* Looks for messages in a read transaction, so that an idle relay does not write. */
-static once_result is_anything(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
-                               struct once_error *err)
+static once_result is_any(struct outbox_sqlite *s, enum sqlite_statement statement, once_time now, bool *any,
+                          struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, statement);
     sqlite_bind_int(&q, now);
@@ -171,7 +171,7 @@ static once_result lease(struct outbox_sqlite *s, once_time now, int64_t lease_m
     return sqlite_run(&q, "take the lease", err);
 }
 
-static once_result land(struct outbox_sqlite *s, struct once_error *err)
+static once_result end_batch(struct outbox_sqlite *s, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_clear_in_flight);
     sqlite_bind_int(&q, s->fence);
@@ -192,7 +192,7 @@ static once_result take_leased(struct outbox_sqlite *s, once_time now, int32_t m
     if (r == ONCE_OK && batch->count == 0)
         r = fetch(s, SQL_outbox_take, now, most, batch, err);
     if (r == ONCE_OK && batch->count == 0)
-        return land(s, err);
+        return end_batch(s, err);
     for (size_t i = 0; r == ONCE_OK && i < batch->count; i++) {
         struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_set_in_flight);
         sqlite_bind_int(&q, batch->messages[i].seq);
@@ -211,7 +211,7 @@ static once_result sqlite_outbox_take(struct outbox *o, int64_t lease_ms, int32_
     if (s->db.handle == NULL)
         return once_fail(err, ONCE_UNAVAILABLE, "not connected");
     once_time now = sqlite_now(&s->db);
-    once_result r = is_anything(s, SQL_outbox_any, now, &any, err);
+    once_result r = is_any(s, SQL_outbox_any, now, &any, err);
     if (r != ONCE_OK || !any)
         return r;
     batch->messages = calloc((size_t)most, sizeof *batch->messages);
@@ -231,7 +231,7 @@ static once_result sqlite_outbox_take(struct outbox *o, int64_t lease_ms, int32_
 
 /* ------------------------------------------------------------------ settling */
 
-static once_result is_still_ours(struct outbox_sqlite *s, bool *ours, struct once_error *err)
+static once_result holds_lease(struct outbox_sqlite *s, bool *ours, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_relay);
     *ours = sqlite_step(&q) && sqlite_column_int(&q, 1) == s->fence;
@@ -258,7 +258,8 @@ static once_result bury(struct outbox_sqlite *s, const struct outbox_message *m,
     return r == ONCE_OK ? delete_message(s, m, err) : r;
 }
 
-static once_result hold(struct outbox_sqlite *s, const struct outbox_message *m, once_time now, struct once_error *err)
+static once_result record_failure(struct outbox_sqlite *s, const struct outbox_message *m, once_time now,
+                                  struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_outbox_fail);
     sqlite_bind_int(&q, m->seq);
@@ -278,7 +279,7 @@ static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_ba
     if (r != ONCE_OK)
         return r;
     once_time now = sqlite_now(&s->db);
-    r = is_still_ours(s, &ours, err);
+    r = holds_lease(s, &ours, err);
     for (size_t i = 0; r == ONCE_OK && i < batch->count; i++) {
         const struct outbox_message *m = &batch->messages[i];
         if (m->verdict == OUTBOX_CONFIRMED)
@@ -286,18 +287,18 @@ static once_result sqlite_outbox_settle(struct outbox *o, const struct outbox_ba
         else if (ours && (m->verdict == OUTBOX_DEAD_REFUSED || m->verdict == OUTBOX_DEAD_CRASHED))
             r = bury(s, m, now, err);
         else if (ours && m->verdict != OUTBOX_UNTRIED)
-            r = hold(s, m, now, err);
+            r = record_failure(s, m, now, err);
     }
     if (r == ONCE_OK && ours)
-        r = land(s, err);
+        r = end_batch(s, err);
     ONCE_CRASH_POINT("relay.marked");
     return commit(s, r, err);
 }
 
 /* ------------------------------------------------------------------ the rest of a relay */
 
-static once_result simple(struct outbox_sqlite *s, enum sqlite_statement statement, const once_time *now,
-                          const char *what, struct once_error *err)
+static once_result run_statement(struct outbox_sqlite *s, enum sqlite_statement statement, const once_time *now,
+                                 const char *what, struct once_error *err)
 {
     once_result r = begin(s, err);
     if (r != ONCE_OK)
@@ -310,7 +311,7 @@ static once_result simple(struct outbox_sqlite *s, enum sqlite_statement stateme
 
 static once_result sqlite_outbox_retry_now(struct outbox *o, struct once_error *err)
 {
-    return simple(sqlite_of(o), SQL_outbox_retry_now, NULL, "retry messages", err);
+    return run_statement(sqlite_of(o), SQL_outbox_retry_now, NULL, "retry messages", err);
 }
 
 /* Scheduled messages whose time has come become pending, in the order of their times. */
@@ -324,9 +325,9 @@ static once_result sqlite_outbox_upkeep(struct outbox *o, struct once_error *err
     bool any = true;
     once_result r = ONCE_OK;
     for (int i = 0; r == ONCE_OK && any && i < STEP; i++) {
-        r = is_anything(s, SQL_outbox_scheduled_due, now, &any, err);
+        r = is_any(s, SQL_outbox_scheduled_due, now, &any, err);
         if (r == ONCE_OK && any)
-            r = simple(s, SQL_outbox_enter, &now, "enter a scheduled message", err);
+            r = run_statement(s, SQL_outbox_enter, &now, "enter a scheduled message", err);
     }
     return r;
 }

@@ -43,8 +43,8 @@ struct amqp_sink {
     uint64_t tag;                 /* delivery tag of the last message on this channel */
     struct flights flights;
     once_time heard_ms; /* when the broker last sent something */
-    bool back;          /* a message is being returned; its header is next */
-    char back_reason[MESSAGE_REASON_LEN];
+    bool returning;     /* a message is being returned; its header is next */
+    char return_reason[MESSAGE_REASON_LEN];
     char blocked[MESSAGE_REASON_LEN]; /* why the broker accepts nothing now; "": it accepts */
 };
 
@@ -66,7 +66,7 @@ static void disconnect(struct amqp_sink *s)
     if (s->conn != NULL)
         amqp_destroy_connection(s->conn);
     s->conn = NULL;
-    s->back = false;
+    s->returning = false;
     s->blocked[0] = '\0';
 }
 
@@ -187,7 +187,7 @@ static void on_confirm(struct amqp_sink *s, uint64_t tag, bool multiple, bool ta
         if (!taken)
             flights_end(&s->flights, f, SINK_REFUSED, "the broker rejected it (basic.nack)");
         else if (f->returned)
-            flights_end(&s->flights, f, SINK_REFUSED, "the broker returned it: %s", s->back_reason);
+            flights_end(&s->flights, f, SINK_REFUSED, "the broker returned it: %s", s->return_reason);
         else
             flights_end(&s->flights, f, SINK_CONFIRMED, "%s", "");
     }
@@ -196,7 +196,7 @@ static void on_confirm(struct amqp_sink *s, uint64_t tag, bool multiple, bool ta
 static void on_returned(struct amqp_sink *s, const amqp_frame_t *frame)
 {
     const amqp_basic_properties_t *p = frame->payload.properties.decoded;
-    s->back = false;
+    s->returning = false;
     for (size_t i = 0; i < s->flights.max; i++) {
         struct flight *f = &s->flights.slots[i];
         if (f->state == FLIGHT_SENT && p->message_id.len == strlen(f->message->id) &&
@@ -231,9 +231,9 @@ static void on_method(struct amqp_sink *s, const amqp_method_t *method)
         break;
     }
     case AMQP_BASIC_RETURN_METHOD: {
-        const amqp_basic_return_t *back = method->decoded;
-        amqp_conn_say_close(s->back_reason, back->reply_code, back->reply_text);
-        s->back = true;
+        const amqp_basic_return_t *returning = method->decoded;
+        amqp_conn_say_close(s->return_reason, returning->reply_code, returning->reply_text);
+        s->returning = true;
         break;
     }
     case AMQP_CHANNEL_CLOSE_METHOD:
@@ -263,7 +263,7 @@ static void on_frame(struct amqp_sink *s, const amqp_frame_t *frame)
 {
     if (frame->frame_type == AMQP_FRAME_METHOD)
         on_method(s, &frame->payload.method);
-    else if (frame->frame_type == AMQP_FRAME_HEADER && s->back)
+    else if (frame->frame_type == AMQP_FRAME_HEADER && s->returning)
         on_returned(s, frame);
     /* the bodies of returned messages are ignored */
 }
@@ -362,15 +362,14 @@ static void amqp_close(struct sink *sink)
 }
 
 /* Does not connect: the broker may be down now. */
-static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
-                           struct once_error *err)
+static once_result amqp_open(const struct sink_options *options, struct sink **out, struct once_error *err)
 {
     struct amqp_sink *s = calloc(1, sizeof *s);
     if (s == NULL || !flights_init(&s->flights, MESSAGE_BATCH_MAX, UNCONFIRMED_BYTES_MAX)) {
         free(s);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }
-    s->base = (struct sink){ .ops = ops, .options = *options };
+    s->base = (struct sink){ .ops = &sink_amqp, .options = *options };
     amqp_url_parse(options->url, &s->url); /* fault() has checked it */
     s->peer = (struct amqp_peer){
         .url = &s->url, .name = "once-relay", .ca_file = options->ca_file, .timeout_ms = options->timeout_ms
@@ -387,25 +386,11 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     return ONCE_OK;
 }
 
-static once_result amqp_plain_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_amqp, options, out, err);
-}
-
-static once_result amqp_tls_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_amqps, options, out, err);
-}
-
-const struct sink_ops sink_amqp = { .scheme = "amqp:",
-                                    .fault = amqp_fault,
-                                    .open = amqp_plain_open,
-                                    .start = amqp_start,
-                                    .poll = amqp_poll,
-                                    .close = amqp_close };
-const struct sink_ops sink_amqps = { .scheme = "amqps:",
-                                     .fault = amqp_fault,
-                                     .open = amqp_tls_open,
-                                     .start = amqp_start,
-                                     .poll = amqp_poll,
-                                     .close = amqp_close };
+const struct sink_ops sink_amqp = {
+    .schemes = { "amqp:", "amqps:" },
+    .fault = amqp_fault,
+    .open = amqp_open,
+    .start = amqp_start,
+    .poll = amqp_poll,
+    .close = amqp_close,
+};

@@ -42,7 +42,7 @@ struct kafka_sink {
     bool fatal;           /* the producer must be replaced */
     uint64_t uses;        /* counts the uses of slots */
     struct flights flights;
-    char trouble[MESSAGE_REASON_LEN]; /* the library's last error about its connections; "": none */
+    char last_error[MESSAGE_REASON_LEN]; /* the library's last error about its connections; "": none */
 };
 
 static struct kafka_sink *kafka_of(struct sink *sink)
@@ -62,11 +62,11 @@ static const char *kafka_fault(const char *url)
  * state ...)". */
 static void note_trouble(struct kafka_sink *s, const char *text)
 {
-    snprintf(s->trouble, sizeof s->trouble, "%.200s", text);
-    char *after = strstr(s->trouble, " (after ");
+    snprintf(s->last_error, sizeof s->last_error, "%.200s", text);
+    char *after = strstr(s->last_error, " (after ");
     if (after != NULL)
         *after = '\0';
-    for (char *c = s->trouble; *c != '\0'; c++)
+    for (char *c = s->last_error; *c != '\0'; c++)
         if (*c < ' ' || *c > '~')
             *c = ' ';
 }
@@ -79,7 +79,7 @@ static void on_error(rd_kafka_t *producer, int code, const char *text, void *opa
         s->fatal = true;
         rd_kafka_fatal_error(producer, fatal, sizeof fatal);
         note_trouble(s, fatal);
-    } else if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || s->trouble[0] == '\0') { /* which says less */
+    } else if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || s->last_error[0] == '\0') { /* which says less */
         note_trouble(s, text);
     }
 }
@@ -129,7 +129,7 @@ static const char *text_of(rd_kafka_resp_err_t code)
 static void end_elsewhere(struct kafka_sink *s, struct flight *f, const char *what, bool maybe)
 {
     enum sink_result result = maybe ? SINK_REFUSED : SINK_UNREACHED;
-    const char *said = s->trouble[0] != '\0' ? s->trouble : what;
+    const char *said = s->last_error[0] != '\0' ? s->last_error : what;
     flights_end(&s->flights, f, result, "%s: %.200s", maybe ? "no acknowledgement" : "not sent", said);
 }
 
@@ -146,7 +146,7 @@ static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, vo
     if (f == NULL)
         return; /* it had ended before */
     if (report->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        s->trouble[0] = '\0';
+        s->last_error[0] = '\0';
         flights_end(&s->flights, f, SINK_CONFIRMED, "%s", "");
         return;
     }
@@ -355,8 +355,7 @@ static void kafka_close(struct sink *sink)
     free(s);
 }
 
-static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
-                           struct once_error *err)
+static once_result kafka_open(const struct sink_options *options, struct sink **out, struct once_error *err)
 {
     if (options->timeout_ms < TIMEOUT_MS_MIN)
         return once_fail(err, ONCE_INVALID, "'%s': --timeout must be at least %d s for Kafka", options->url,
@@ -366,7 +365,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
         free(s);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }
-    s->base = (struct sink){ .ops = ops, .options = *options };
+    s->base = (struct sink){ .ops = &sink_kafka, .options = *options };
     kafka_url_parse(options->url, &s->url); /* fault() has checked it */
     once_result r = produce_anew(s, err);
     if (r != ONCE_OK) {
@@ -377,25 +376,11 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     return ONCE_OK;
 }
 
-static once_result kafka_plain_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_kafka, options, out, err);
-}
-
-static once_result kafka_tls_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_kafkas, options, out, err);
-}
-
-const struct sink_ops sink_kafka = { .scheme = "kafka:",
-                                     .fault = kafka_fault,
-                                     .open = kafka_plain_open,
-                                     .start = kafka_start,
-                                     .poll = kafka_poll,
-                                     .close = kafka_close };
-const struct sink_ops sink_kafkas = { .scheme = "kafkas:",
-                                      .fault = kafka_fault,
-                                      .open = kafka_tls_open,
-                                      .start = kafka_start,
-                                      .poll = kafka_poll,
-                                      .close = kafka_close };
+const struct sink_ops sink_kafka = {
+    .schemes = { "kafka:", "kafkas:" },
+    .fault = kafka_fault,
+    .open = kafka_open,
+    .start = kafka_start,
+    .poll = kafka_poll,
+    .close = kafka_close,
+};

@@ -231,7 +231,7 @@ static bool nats_start(struct sink *sink, const struct message *m)
 /* ------------------------------------------------------------------ reports */
 
 /* Under the lock: ends messages whose acknowledgement cannot come any more. True: a message has ended. */
-static bool look(struct nats_sink *s)
+static bool end_overdue(struct nats_sink *s)
 {
     once_time now = once_os_monotonic_ms();
     bool lost = s->conn == NULL || natsConnection_IsClosed(s->conn), any = false;
@@ -258,9 +258,9 @@ static void nats_poll(struct sink *sink, int ms)
     until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&s->lock);
-    while (!look(s) && pthread_cond_timedwait(&s->ended, &s->lock, &until) == 0)
+    while (!end_overdue(s) && pthread_cond_timedwait(&s->ended, &s->lock, &until) == 0)
         ;
-    look(s);
+    end_overdue(s);
     for (size_t i = 0; i < PENDING_MAX; i++)
         if (s->pending[i].message != NULL && s->pending[i].result != 0) {
             ended[count++] = s->pending[i];
@@ -307,13 +307,12 @@ static natsStatus configure(struct nats_sink *s)
 }
 
 /* Does not connect: the broker may be down now. */
-static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
-                           struct once_error *err)
+static once_result nats_open(const struct sink_options *options, struct sink **out, struct once_error *err)
 {
     struct nats_sink *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
-    s->base = (struct sink){ .ops = ops, .options = *options };
+    s->base = (struct sink){ .ops = &sink_nats, .options = *options };
     pthread_mutex_init(&s->lock, NULL);
     once_cond_init(&s->ended);
     open_count++;
@@ -326,25 +325,11 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     return ONCE_OK;
 }
 
-static once_result nats_plain_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_nats, options, out, err);
-}
-
-static once_result nats_tls_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_nats_tls, options, out, err);
-}
-
-const struct sink_ops sink_nats = { .scheme = "nats:",
-                                    .fault = nats_fault,
-                                    .open = nats_plain_open,
-                                    .start = nats_start,
-                                    .poll = nats_poll,
-                                    .close = nats_close };
-const struct sink_ops sink_nats_tls = { .scheme = "tls:",
-                                        .fault = nats_fault,
-                                        .open = nats_tls_open,
-                                        .start = nats_start,
-                                        .poll = nats_poll,
-                                        .close = nats_close };
+const struct sink_ops sink_nats = {
+    .schemes = { "nats:", "tls:" },
+    .fault = nats_fault,
+    .open = nats_open,
+    .start = nats_start,
+    .poll = nats_poll,
+    .close = nats_close,
+};

@@ -5,23 +5,24 @@
 #include <string.h>
 
 static const struct sink_ops *const all[] = {
-    &sink_https, &sink_http,
+    &sink_webhook,
 #if ONCE_HAVE_NATS
-    &sink_nats,  &sink_nats_tls,
+    &sink_nats,
 #endif
 #if ONCE_HAVE_AMQP
-    &sink_amqp,  &sink_amqps,
+    &sink_amqp,
 #endif
 #if ONCE_HAVE_KAFKA
-    &sink_kafka, &sink_kafkas,
+    &sink_kafka,
 #endif
 };
 
 static const struct sink_ops *ops_of(const char *url)
 {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strncmp(url, all[i]->scheme, strlen(all[i]->scheme)) == 0)
-            return all[i];
+        for (size_t j = 0; j < 2; j++)
+            if (strncmp(url, all[i]->schemes[j], strlen(all[i]->schemes[j])) == 0)
+                return all[i];
     return NULL;
 }
 

@@ -37,7 +37,7 @@ struct sink_options {
 struct sink;
 
 struct sink_ops {
-    const char *scheme; /* "https:" */
+    const char *schemes[2]; /* "nats:", "tls:" */
     const char *(*fault)(const char *url);
     once_result (*open)(const struct sink_options *options, struct sink **out, struct once_error *err);
     bool (*start)(struct sink *sink, const struct message *message);
@@ -66,15 +66,15 @@ void sink_close(struct sink *sink); /* NULL is fine */
 /* The supported schemes, for error messages. */
 const char *sink_schemes(void);
 
-extern const struct sink_ops sink_http, sink_https;
+extern const struct sink_ops sink_webhook;
 #if ONCE_HAVE_NATS
-extern const struct sink_ops sink_nats, sink_nats_tls;
+extern const struct sink_ops sink_nats;
 #endif
 #if ONCE_HAVE_AMQP
-extern const struct sink_ops sink_amqp, sink_amqps;
+extern const struct sink_ops sink_amqp;
 #endif
 #if ONCE_HAVE_KAFKA
-extern const struct sink_ops sink_kafka, sink_kafkas;
+extern const struct sink_ops sink_kafka;
 #endif
 
 #endif

@@ -22,15 +22,15 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { POSTS_MAX = 32, SAID_MAX = 120 };
+enum { POSTS_MAX = 32, ANSWER_LEN = 120 };
 static const int64_t retry_after_max_ms = 24 * 3600 * 1000LL;
 
 struct post {
     const struct message *message; /* NULL: the slot is free */
     CURL *curl;
     struct curl_slist *headers;
-    char said[SAID_MAX]; /* the beginning of the answer */
-    size_t said_len;
+    char answer[ANSWER_LEN]; /* the beginning of the answer */
+    size_t answer_len;
     char error[CURL_ERROR_SIZE];
 };
 
@@ -114,9 +114,9 @@ static bool add_headers(struct webhook *w, struct post *post, const struct messa
 static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
 {
     struct post *post = arg;
-    size_t len = size * count, room = SAID_MAX - 1 - post->said_len;
-    memcpy(post->said + post->said_len, bytes, len < room ? len : room);
-    post->said_len += len < room ? len : room;
+    size_t len = size * count, room = ANSWER_LEN - 1 - post->answer_len;
+    memcpy(post->answer + post->answer_len, bytes, len < room ? len : room);
+    post->answer_len += len < room ? len : room;
     return len;
 }
 
@@ -166,7 +166,7 @@ static bool webhook_start(struct sink *sink, const struct message *m)
     if (post->curl == NULL)
         post->curl = curl_easy_init();
     post->message = m;
-    post->said_len = 0;
+    post->answer_len = 0;
     post->error[0] = '\0';
     w->base.busy++;
     if (post->curl == NULL || !add_headers(w, post, m) || !prepare(w, post, m) ||
@@ -178,12 +178,12 @@ static bool webhook_start(struct sink *sink, const struct message *m)
 /* ------------------------------------------------------------------ its answer */
 
 /* Makes the beginning of the answer one printable line. */
-static void tidy_said(struct post *post)
+static void make_printable(struct post *post)
 {
-    for (size_t i = 0; i < post->said_len; i++)
-        if (post->said[i] < ' ' || post->said[i] > '~')
-            post->said[i] = ' ';
-    post->said[post->said_len] = '\0';
+    for (size_t i = 0; i < post->answer_len; i++)
+        if (post->answer[i] < ' ' || post->answer[i] > '~')
+            post->answer[i] = ' ';
+    post->answer[post->answer_len] = '\0';
 }
 
 /* True only if no part of the request was sent. */
@@ -204,7 +204,7 @@ static void finish(struct webhook *w, struct post *post, CURLcode code)
     curl_off_t retry_after = 0;
     curl_easy_getinfo(post->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(post->curl, CURLINFO_RETRY_AFTER, &retry_after);
-    tidy_said(post);
+    make_printable(post);
     if (code != CURLE_OK) {
         const char *text = post->error[0] != '\0' ? post->error : curl_easy_strerror(code);
         bool unsent = was_not_sent(post->curl, code);
@@ -215,8 +215,8 @@ static void finish(struct webhook *w, struct post *post, CURLcode code)
     } else {
         int64_t wait_ms = retry_after > retry_after_max_ms / 1000 ? retry_after_max_ms : (int64_t)retry_after * 1000;
         snprintf(reason, sizeof reason, "status %ld%s%s%s", status,
-                 status >= 300 && status <= 399 ? " (redirects are not followed)" : "", post->said_len > 0 ? ": " : "",
-                 post->said);
+                 status >= 300 && status <= 399 ? " (redirects are not followed)" : "",
+                 post->answer_len > 0 ? ": " : "", post->answer);
         end(w, post, SINK_REFUSED, wait_ms, reason);
     }
 }
@@ -250,8 +250,7 @@ static void webhook_close(struct sink *sink)
     free(w);
 }
 
-static once_result open_as(const struct sink_ops *ops, const struct sink_options *options, struct sink **out,
-                           struct once_error *err)
+static once_result webhook_open(const struct sink_options *options, struct sink **out, struct once_error *err)
 {
     if (!http_curl_init())
         return once_fail(err, ONCE_NO_MEMORY, "cannot initialise libcurl");
@@ -260,7 +259,7 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
         free(w);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a sink");
     }
-    w->base = (struct sink){ .ops = ops, .options = *options };
+    w->base = (struct sink){ .ops = &sink_webhook, .options = *options };
     once_result r = options->secret_file != NULL ? signature_keys_read(options->secret_file, &w->keys, err) : ONCE_OK;
     if (r != ONCE_OK) {
         once_error_prefix(err, "--secret-file '%s'", options->secret_file);
@@ -271,25 +270,11 @@ static once_result open_as(const struct sink_ops *ops, const struct sink_options
     return ONCE_OK;
 }
 
-static once_result http_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_http, options, out, err);
-}
-
-static once_result https_open(const struct sink_options *options, struct sink **out, struct once_error *err)
-{
-    return open_as(&sink_https, options, out, err);
-}
-
-const struct sink_ops sink_http = { .scheme = "http:",
-                                    .fault = webhook_fault,
-                                    .open = http_open,
-                                    .start = webhook_start,
-                                    .poll = webhook_poll,
-                                    .close = webhook_close };
-const struct sink_ops sink_https = { .scheme = "https:",
-                                     .fault = webhook_fault,
-                                     .open = https_open,
-                                     .start = webhook_start,
-                                     .poll = webhook_poll,
-                                     .close = webhook_close };
+const struct sink_ops sink_webhook = {
+    .schemes = { "http:", "https:" },
+    .fault = webhook_fault,
+    .open = webhook_open,
+    .start = webhook_start,
+    .poll = webhook_poll,
+    .close = webhook_close,
+};

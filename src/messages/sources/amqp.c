@@ -382,13 +382,12 @@ static void amqp_close(struct source *source)
     free(s);
 }
 
-static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,
-                           struct once_error *err)
+static once_result amqp_open(const struct source_options *options, struct source **out, struct once_error *err)
 {
     struct amqp_source *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
-    s->base = (struct source){ .ops = ops, .options = *options };
+    s->base = (struct source){ .ops = &source_amqp, .options = *options };
     split_url(options->url, &s->url, s->queue); /* fault() has checked it */
     s->peer = (struct amqp_peer){ .url = &s->url,
                                   .name = "once-consume",
@@ -403,22 +402,17 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     return r;
 }
 
-static once_result amqp_plain_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_amqp, options, out, err);
-}
-
-static once_result amqp_tls_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_amqps, options, out, err);
-}
-
-#define OPS(name, open_function)                                                                                       \
-    {                                                                                                                  \
-        .scheme = name, .fault = amqp_fault, .open = open_function, .connect = amqp_connect, .next = amqp_next,        \
-        .ack = amqp_ack, .nack = amqp_nack, .keep_alive = amqp_keep_alive, .lag = amqp_lag,                            \
-        .redelivery_window = amqp_redelivery_window, .sink_url = amqp_sink_url, .close = amqp_close,                   \
-    }
-
-const struct source_ops source_amqp = OPS("amqp:", amqp_plain_open);
-const struct source_ops source_amqps = OPS("amqps:", amqp_tls_open);
+const struct source_ops source_amqp = {
+    .schemes = { "amqp:", "amqps:" },
+    .fault = amqp_fault,
+    .open = amqp_open,
+    .connect = amqp_connect,
+    .next = amqp_next,
+    .ack = amqp_ack,
+    .nack = amqp_nack,
+    .keep_alive = amqp_keep_alive,
+    .lag = amqp_lag,
+    .redelivery_window = amqp_redelivery_window,
+    .sink_url = amqp_sink_url,
+    .close = amqp_close,
+};

@@ -58,8 +58,8 @@ struct kafka_source {
     bool paused;
     once_time commit_at;
     struct kafka_incoming *waiting,
-        *last_waiting; /* received while the consumer was full: few, because partitions are paused then */
-    char trouble[240]; /* the library's last error */
+        *last_waiting;    /* received while the consumer was full: few, because partitions are paused then */
+    char last_error[240]; /* the library's last error */
 };
 
 static struct kafka_source *kafka_of(struct source *source)
@@ -144,7 +144,7 @@ static void on_error(rd_kafka_t *consumer, int code, const char *reason, void *a
 {
     struct kafka_source *s = arg;
     (void)consumer, (void)code;
-    snprintf(s->trouble, sizeof s->trouble, "%.200s", reason);
+    snprintf(s->last_error, sizeof s->last_error, "%.200s", reason);
 }
 
 static void pause_all(struct kafka_source *s, bool on)
@@ -546,34 +546,28 @@ static void kafka_close(struct source *source)
     free(s);
 }
 
-static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,
-                           struct once_error *err)
+static once_result kafka_open(const struct source_options *options, struct source **out, struct once_error *err)
 {
     struct kafka_source *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
-    s->base = (struct source){ .ops = ops, .options = *options };
+    s->base = (struct source){ .ops = &source_kafka, .options = *options };
     kafka_url_parse(options->url, &s->url); /* fault() has checked it */
     *out = &s->base;
     return ONCE_OK;
 }
 
-static once_result kafka_plain_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_kafka, options, out, err);
-}
-
-static once_result kafka_tls_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_kafkas, options, out, err);
-}
-
-#define OPS(name, open_function)                                                                                       \
-    {                                                                                                                  \
-        .scheme = name, .fault = kafka_fault, .open = open_function, .connect = kafka_connect, .next = kafka_next,     \
-        .ack = kafka_ack, .nack = kafka_nack, .keep_alive = kafka_keep_alive, .lag = kafka_lag,                        \
-        .redelivery_window = kafka_redelivery_window, .sink_url = kafka_sink_url, .close = kafka_close,                \
-    }
-
-const struct source_ops source_kafka = OPS("kafka:", kafka_plain_open);
-const struct source_ops source_kafkas = OPS("kafkas:", kafka_tls_open);
+const struct source_ops source_kafka = {
+    .schemes = { "kafka:", "kafkas:" },
+    .fault = kafka_fault,
+    .open = kafka_open,
+    .connect = kafka_connect,
+    .next = kafka_next,
+    .ack = kafka_ack,
+    .nack = kafka_nack,
+    .keep_alive = kafka_keep_alive,
+    .lag = kafka_lag,
+    .redelivery_window = kafka_redelivery_window,
+    .sink_url = kafka_sink_url,
+    .close = kafka_close,
+};

@@ -44,8 +44,8 @@ struct nats_incoming {
     natsMsg *msg;
     uint64_t sequence; /* in the stream */
     struct once_buf headers;
-    once_time told_ms;                    /* when it was last reported as in progress */
-    bool back;                            /* to be returned to the server */
+    once_time in_progress_ms;             /* when it was last reported as in progress */
+    bool returned;                        /* to be returned to the server */
     struct nats_incoming *before, *after; /* of the list of messages that are out, newest first */
     struct nats_incoming *next_held;
 };
@@ -59,8 +59,8 @@ struct nats_source {
     natsSubscription *sub;
     int64_t ack_wait_ms;
     bool holds_new;             /* some of the held messages are first deliveries */
-    int64_t owed;               /* messages that were out with others at the start, and have not come again */
-    once_time owed_until;       /* monotonic: when to stop waiting for them */
+    int64_t missing;            /* messages that were out with others at the start, and have not come again */
+    once_time missing_until;    /* monotonic: when to stop waiting for them */
     struct nats_incoming *held; /* held back until then, by sequence */
     struct nats_incoming *out;  /* all messages that were handed out, or are held */
     char inbox[NAME_LEN], ask[2 * NAME_LEN + 64]; /* the subject that messages come to, and the subject of requests */
@@ -143,7 +143,7 @@ static void nats_ack(struct source *source, struct incoming *message)
 static void nats_nack(struct source *source, struct incoming *message)
 {
     (void)source;
-    ((struct nats_incoming *)message)->back = true;
+    ((struct nats_incoming *)message)->returned = true;
 }
 
 /* Oldest first: the server delivers them again in the order in which they are returned. */
@@ -154,7 +154,7 @@ static void give_back(struct nats_source *s, bool all)
         m = m->after;
     while (m != NULL) {
         struct nats_incoming *newer = m->before;
-        if (m->back || all) {
+        if (m->returned || all) {
             tell(s, m->msg, "-NAK");
             free_message(s, m);
         }
@@ -171,9 +171,9 @@ static once_result nats_keep_alive(struct source *source, bool full, struct once
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
     give_back(s, false);
     for (struct nats_incoming *m = s->out; m != NULL; m = m->after)
-        if (now - m->told_ms >= s->ack_wait_ms / 3) {
+        if (now - m->in_progress_ms >= s->ack_wait_ms / 3) {
             tell(s, m->msg, "+WPI");
-            m->told_ms = now;
+            m->in_progress_ms = now;
         }
     return ONCE_OK;
 }
@@ -257,10 +257,10 @@ static once_result find_or_make_consumer(struct nats_source *s, struct once_erro
         return failed(s, status, code, "make a consumer", err);
     once_result r = check_consumer(s, info->Config, err);
     s->holds_new = false;
-    s->owed = info->NumAckPending;
+    s->missing = info->NumAckPending;
     for (const struct nats_incoming *m = s->out; m != NULL; m = m->after)
-        s->owed -= s->owed > 0;
-    s->owed_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
+        s->missing -= s->missing > 0;
+    s->missing_until = once_os_monotonic_ms() + s->ack_wait_ms + LATE_MS;
     jsConsumerInfo_Destroy(info);
     return r;
 }
@@ -405,7 +405,7 @@ static struct nats_incoming *make_message(struct nats_source *s, natsMsg *msg, b
     }
     once_buf_init(&m->headers, SOURCE_HEADERS_LEN_MAX);
     m->msg = msg;
-    m->told_ms = once_os_monotonic_ms();
+    m->in_progress_ms = once_os_monotonic_ms();
     m->base.message.topic = once_span_str(natsMsg_GetSubject(msg));
     m->base.message.payload = once_span_of(natsMsg_GetData(msg), (size_t)natsMsg_GetDataLength(msg));
     read_headers(m);
@@ -457,15 +457,15 @@ static once_result hand_out(struct nats_source *s, struct incoming **out, struct
     struct nats_incoming *m = make_message(s, msg, &again);
     if (m == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a message");
-    if (s->owed == 0 && s->held == NULL) {
+    if (s->missing == 0 && s->held == NULL) {
         *out = &m->base;
         return ONCE_OK;
     }
     hold(s, m);
-    if (s->owed > 0 && again)
-        s->owed -= !is_out_twice(s, m);
-    else if (s->owed > 0 && once_os_monotonic_ms() >= s->owed_until)
-        s->owed = 0; /* the server has no older messages */
+    if (s->missing > 0 && again)
+        s->missing -= !is_out_twice(s, m);
+    else if (s->missing > 0 && once_os_monotonic_ms() >= s->missing_until)
+        s->missing = 0; /* the server has no older messages */
     s->holds_new |= !again;
     return ONCE_OK;
 }
@@ -482,19 +482,19 @@ static once_result nats_next(struct source *source, size_t room, int ms, struct 
     *out = NULL;
     if (s->sub == NULL || natsConnection_IsClosed(s->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection to %s is lost", s->server);
-    if (s->owed == 0 && s->held != NULL && s->at == s->count) {
+    if (s->missing == 0 && s->held != NULL && s->at == s->count) {
         *out = take_held(s);
         return ONCE_OK;
     }
-    if (s->owed > 0 && s->holds_new && s->at == s->count && once_os_monotonic_ms() < s->owed_until) {
+    if (s->missing > 0 && s->holds_new && s->at == s->count && once_os_monotonic_ms() < s->missing_until) {
         nap(ms); /* fetching more would only get later messages */
         return ONCE_OK;
     }
     if (s->at == s->count) {
         natsStatus status = fetch(s, room < FETCH_MAX ? (int)room : FETCH_MAX, ms);
         if (status == NATS_TIMEOUT) {
-            if (once_os_monotonic_ms() >= s->owed_until)
-                s->owed = 0;
+            if (once_os_monotonic_ms() >= s->missing_until)
+                s->missing = 0;
             return ONCE_OK;
         }
         if (status != NATS_OK)
@@ -564,8 +564,7 @@ static natsStatus configure(struct nats_source *s)
                                &s->options);
 }
 
-static once_result open_as(const struct source_ops *ops, const struct source_options *options, struct source **out,
-                           struct once_error *err)
+static once_result nats_open(const struct source_options *options, struct source **out, struct once_error *err)
 {
     if (strpbrk(options->consumer, ". \t*>/\\") != NULL)
         return once_fail(err, ONCE_INVALID, "'%s' cannot name a consumer of NATS: no white space, no . * > / \\",
@@ -573,7 +572,7 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     struct nats_source *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a source");
-    s->base = (struct source){ .ops = ops, .options = *options };
+    s->base = (struct source){ .ops = &source_nats, .options = *options };
     split_url(s, options->url);
     natsStatus status = configure(s);
     if (status != NATS_OK) {
@@ -584,22 +583,17 @@ static once_result open_as(const struct source_ops *ops, const struct source_opt
     return ONCE_OK;
 }
 
-static once_result nats_plain_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_nats, options, out, err);
-}
-
-static once_result nats_tls_open(const struct source_options *options, struct source **out, struct once_error *err)
-{
-    return open_as(&source_nats_tls, options, out, err);
-}
-
-#define OPS(name, open_function)                                                                                       \
-    {                                                                                                                  \
-        .scheme = name, .fault = nats_fault, .open = open_function, .connect = nats_connect, .next = nats_next,        \
-        .ack = nats_ack, .nack = nats_nack, .keep_alive = nats_keep_alive, .lag = nats_lag,                            \
-        .redelivery_window = nats_redelivery_window, .sink_url = nats_sink_url, .close = nats_close,                   \
-    }
-
-const struct source_ops source_nats = OPS("nats:", nats_plain_open);
-const struct source_ops source_nats_tls = OPS("tls:", nats_tls_open);
+const struct source_ops source_nats = {
+    .schemes = { "nats:", "tls:" },
+    .fault = nats_fault,
+    .open = nats_open,
+    .connect = nats_connect,
+    .next = nats_next,
+    .ack = nats_ack,
+    .nack = nats_nack,
+    .keep_alive = nats_keep_alive,
+    .lag = nats_lag,
+    .redelivery_window = nats_redelivery_window,
+    .sink_url = nats_sink_url,
+    .close = nats_close,
+};

@@ -6,13 +6,13 @@
 
 static const struct source_ops *const all[] = {
 #if ONCE_HAVE_NATS
-    &source_nats,  &source_nats_tls,
+    &source_nats,
 #endif
 #if ONCE_HAVE_AMQP
-    &source_amqp,  &source_amqps,
+    &source_amqp,
 #endif
 #if ONCE_HAVE_KAFKA
-    &source_kafka, &source_kafkas,
+    &source_kafka,
 #endif
     NULL,
 };
@@ -20,8 +20,9 @@ static const struct source_ops *const all[] = {
 static const struct source_ops *ops_of(const char *url)
 {
     for (size_t i = 0; all[i] != NULL; i++)
-        if (strncmp(url, all[i]->scheme, strlen(all[i]->scheme)) == 0)
-            return all[i];
+        for (size_t j = 0; j < 2; j++)
+            if (strncmp(url, all[i]->schemes[j], strlen(all[i]->schemes[j])) == 0)
+                return all[i];
     return NULL;
 }
 

@@ -38,7 +38,7 @@ struct source_options {
 struct source;
 
 struct source_ops {
-    const char *scheme; /* "nats:" */
+    const char *schemes[2]; /* "nats:", "tls:" */
     const char *(*fault)(const char *url);
     once_result (*open)(const struct source_options *options, struct source **out, struct once_error *err);
     once_result (*connect)(struct source *source, struct once_error *err);
@@ -86,13 +86,13 @@ void source_close(struct source *source);
 const char *source_schemes(void);
 
 #if ONCE_HAVE_NATS
-extern const struct source_ops source_nats, source_nats_tls;
+extern const struct source_ops source_nats;
 #endif
 #if ONCE_HAVE_AMQP
-extern const struct source_ops source_amqp, source_amqps;
+extern const struct source_ops source_amqp;
 #endif
 #if ONCE_HAVE_KAFKA
-extern const struct source_ops source_kafka, source_kafkas;
+extern const struct source_ops source_kafka;
 #endif
 
 #endif
