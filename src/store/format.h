@@ -79,7 +79,7 @@ enum redis_flag {
     REDIS_ARCHIVE = 64,            /* earlier attempts are kept */
     REDIS_VERDICT = 128,           /* an operator's: its outcome is sealed without a fence, which was not known yet */
     REDIS_UNDELIVERED = 512,
-    REDIS_APART = 256,             /* the outcome has its own key and its own retention */
+    REDIS_APART = 256, /* the outcome has its own key and its own retention */
 };
 
 #endif
