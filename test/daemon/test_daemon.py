@@ -55,7 +55,7 @@ def frames__that_are_wrong_are_refused(d):
         ("a key of 256 bytes", w.claim("k" * 256), "256"),
         ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),
         ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 3 +
-                                                 struct.pack("!qBBQI", 0, 0, 0, 0, 10)), "no state"),
+                                                 struct.pack("!qBBQI", 0, 0, 0, 0, 10)), "not a state"),
     ]
     c = d.client()
     for name, data, said in rows:

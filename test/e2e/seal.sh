@@ -146,7 +146,7 @@ def xxh64(b, seed):
     h = ((h ^ (h >> 29)) * P3) & M
     return h ^ (h >> 32)
 db = sqlite3.connect(sys.argv[1])
-rows = db.execute('SELECT r.fence, c.record, r.state, r.retryable, r.status, r.outcome FROM once_result r JOIN once_claim c USING (fence) ORDER BY r.fence').fetchall()
+rows = db.execute('SELECT r.fence, c.record, r.state, r.flags, r.status, r.outcome FROM once_result r JOIN once_claim c USING (fence) ORDER BY r.fence').fetchall()
 assert len(rows) == 2, rows
 def sum_of(row, body):
     seal = xxh64(row[1] + struct.pack('>QBBi', row[0], row[2], row[3], row[4]), 0)
