@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A shop that knows nothing of retries: every request that reaches it is a new charge.
+"""A shop without retry safety: every request that reaches it is a new charge.
 
 usage: orders.py FOLDER [PORT]
 

@@ -1,10 +1,10 @@
 /*
  * once.h - retry safety as a library.
  *
- * A caller that lost an answer asks again; with Once in between, the effect
- * happens once and every retry gets the same answer. The unit is a record: one
- * row per (tenant, key) that says whether the operation is running, finished
- * (and with which outcome) or unknown.
+ * A caller that lost an answer sends its request again. With Once in between,
+ * the request takes effect once and every retry gets the same answer. The unit is
+ * a record: one per (tenant, key). It says whether the operation is running,
+ * finished (and with which outcome) or unknown. docs/glossary.md defines the terms.
  *
  *     struct once *once = NULL;
  *     struct once_error err;
@@ -20,24 +20,23 @@
  *     once_reply_release(&reply);
  *     once_close(once);
  *
- * What it promises, and what it cannot: an effect in the same
- * database transaction as the key happens exactly once; a foreign call whose
- * callee honours the child key, exactly once; a foreign call whose callee does
- * not, at most once, and it may end `unknown`, which is stored and shown, never
- * guessed.
+ * The promise (docs/design.md): an effect in the same database transaction as the
+ * key happens exactly once. A call to another service happens exactly once if that
+ * service honours the child key. If it does not, the call happens at most once, and
+ * the record may end `unknown`, which is stored and shown, never guessed.
  *
  * Rules that hold for every function here:
  *   - Bytes are spans, borrowed for the call; a NUL is an ordinary byte.
- *   - A once_result says whether the call worked. What the store answered (run
- *     it, here is the stored answer, somebody is at it) is the reply's `arm`.
+ *   - A once_result says whether the call worked. The answer of the store (execute,
+ *     here is the stored outcome, another attempt is running) is the reply's `arm`.
  *   - `err` may be NULL. It is written only when the result is not ONCE_OK.
  *   - A reply is always written and always needs once_reply_release(), which is
  *     harmless after a failure. Its spans live until then.
  *   - Options are structs in which zero means the default; values outside the
  *     documented range are refused with ONCE_INVALID.
  *   - All functions on a `struct once` may be called from any thread, except
- *     once_close(), after which the handle is gone.
- *   - Do not fork() and go on using the handle in the child.
+ *     once_close(), which frees the handle.
+ *   - Do not use a handle in a child process after fork().
  */
 #ifndef ONCE_H
 #define ONCE_H
@@ -62,7 +61,7 @@ extern "C" {
 #define ONCE_CHECKED
 #endif
 
-/* "0.1.0": of the library at run time; compare with the macros above. */
+/* The version of the library at run time, such as "0.1.0"; compare it with the macros above. */
 ONCE_API const char *once_version(void);
 
 /* ---------------------------------------------------------------- bytes, time */
@@ -77,34 +76,34 @@ typedef struct once_span {
 /* Milliseconds since 1970-01-01 UTC on the store's clock (docs/internals/clock.md). */
 typedef int64_t once_time;
 
-#define ONCE_NEVER ((int64_t)-1) /* as a retention: keep for ever; as a time: it never comes */
+#define ONCE_NEVER ((int64_t)-1) /* as a retention: keep for ever; as a time: never */
 
 /* ---------------------------------------------------------------- limits */
 
-#define ONCE_KEY_LEN_MAX 255               /* bytes of a key, as Stripe and the IETF draft's users have it */
-#define ONCE_TENANT_LEN_MAX 255            /* bytes of a tenant; empty is allowed: the single tenant */
+#define ONCE_KEY_LEN_MAX 255               /* bytes of a key; the same limit as that of Stripe */
+#define ONCE_TENANT_LEN_MAX 255            /* bytes of a tenant; the empty tenant is the single tenant */
 #define ONCE_POINT_LEN_MAX 64              /* bytes of a recovery point's name */
 #define ONCE_POINT_COUNT_MAX 64            /* recovery points one record may pass */
 #define ONCE_CHECKPOINT_LEN_MAX (64 << 10) /* bytes kept with a recovery point */
 #define ONCE_HEADERS_LEN_MAX (64 << 10)    /* bytes of stored header lines */
 #define ONCE_BODY_LEN_MAX (16 << 20)       /* bytes of a stored body */
 #define ONCE_REQUEST_LEN_MAX ((1 << 20) + ONCE_HEADERS_LEN_MAX) /* bytes of a stored request */
-#define ONCE_REASON_LEN_MAX 1000                                /* bytes of an operator's reason; the actor has 255 */
+#define ONCE_REASON_LEN_MAX 1000 /* bytes of an operator's reason; the actor's name: 255 */
 #define ONCE_LEASE_MS_DEFAULT 60000
 #define ONCE_LEASE_MS_MAX (24LL * 3600 * 1000)
 #define ONCE_RETENTION_MS_DEFAULT (24LL * 3600 * 1000)
 #define ONCE_RETENTION_MS_MAX (100LL * 366 * 24 * 3600 * 1000)
 #define ONCE_WAIT_MS_MAX (24LL * 3600 * 1000)
-#define ONCE_KEY_SKEW_MS_MAX (5LL * 60 * 1000) /* how far the clock that made a UUIDv7 may be off */
+#define ONCE_KEY_SKEW_MS_MAX (5LL * 60 * 1000) /* how far the clock that a UUIDv7 was made with may be off */
 #define ONCE_CHILD_KEY_LEN 48                  /* printable; callees accept at least 64 */
 #define ONCE_UUID_LEN 36
 #define ONCE_LIST_LIMIT_MAX 1000
 #define ONCE_ROUTE_LEN_MAX 64   /* bytes of a route's name, visible ASCII */
-#define ONCE_ROUTE_COUNT_MAX 62 /* names that a store keeps; all that come later are "other" */
+#define ONCE_ROUTE_COUNT_MAX 62 /* names that a store keeps; it stores any further name as "other" */
 
 /* ---------------------------------------------------------------- results */
 
-/* A code exists only where a caller acts differently on it. */
+/* Each code exists because some caller acts differently on it. */
 #define ONCE_RESULTS(X)                                                                                                \
     X(OK, "done")                                                                                                      \
     X(INVALID, "the caller's input is not acceptable")                                                                 \
@@ -114,7 +113,7 @@ typedef int64_t once_time;
     X(UNKNOWN, "the answer was lost; it may have taken effect")                                                        \
     X(CORRUPT, "stored data breaks an invariant")                                                                      \
     X(NO_MEMORY, "out of memory; nothing was changed")                                                                 \
-    X(QUOTA, "the tenant has as much as it may have; nothing was changed")
+    X(QUOTA, "the tenant has reached its quota; nothing was changed")
 
 typedef enum once_result {
 #define ONCE__RESULT(name, text) ONCE_##name,
@@ -126,7 +125,7 @@ typedef enum once_result {
 ONCE_API const char *once_result_name(once_result result);
 ONCE_API const char *once_result_text(once_result result);
 
-/* What went wrong, for a person: what failed, with what, and what to do. */
+/* An error for a person: what failed, on which input, and what to do. */
 struct once_error {
     once_result result;
     char text[500];
@@ -147,15 +146,15 @@ enum once_state {
 #undef ONCE__STATE
 };
 
-/* What a retry may do with a record whose holder's lease is over. */
+/* The policy for a record whose lease is over while it is running: what the next claim of the key gets. */
 #define ONCE_TAKEOVERS(X)                                                                                              \
     X(ESCALATE, "escalate")                                                                                            \
     X(RERUN, "rerun")                                                                                                  \
     X(PROBE, "probe")                                                                                                  \
-    X(COMPLETER, "completer") /* left to those who call once_take_over(): they get PROBE, a claim IN_PROGRESS */
+    X(COMPLETER, "completer") /* a completer takes over (once_take_over() answers PROBE); claims get IN_PROGRESS */
 
 enum once_takeover {
-    ONCE_TAKEOVER_DEFAULT = 0, /* escalate: no double charge without consent */
+    ONCE_TAKEOVER_DEFAULT = 0, /* escalate: nothing is executed twice without consent */
 #define ONCE__TAKEOVER(name, text) ONCE_TAKEOVER_##name,
     ONCE_TAKEOVERS(ONCE__TAKEOVER)
 #undef ONCE__TAKEOVER
@@ -164,13 +163,13 @@ enum once_takeover {
 ONCE_API const char *once_state_name(enum once_state state);
 ONCE_API const char *once_takeover_name(enum once_takeover takeover);
 
-/* 32 bytes that stand for what was asked; see once_fingerprint_http(). */
+/* A hash of the request; see once_fingerprint_http(). */
 struct once_fingerprint {
     uint8_t bytes[32];
 };
 
-/* Proof of holding a record: which one, and the fence of this grant (K2: it only
- * grows). Hand the fence to callees that can refuse older ones. */
+/* The right to execute: the record's id, and the fence of this grant (K2: fences only
+ * grow). Send the fence to services that can refuse older ones. */
 struct once_grant {
     uint8_t record[16];
     uint64_t fence;
@@ -180,25 +179,27 @@ struct once_grant {
 struct once_outcome {
     enum once_state state; /* SUCCEEDED, FAILED or UNKNOWN */
     bool retryable;        /* FAILED only: the next claim executes again */
-    bool body_dropped;     /* executed, but the answer was too large to keep; `body` is empty */
-    int32_t status;        /* an HTTP status, an exit status: yours; replayed as given */
+    bool undelivered;      /* retryable only: no client was told this; a completer may send the request again */
+    bool body_dropped;     /* executed, but the answer was too large to store; `body` is empty */
+    int32_t status;        /* an HTTP status, an exit status: the caller's, replayed as given */
     once_span headers;     /* lines "Name: value\r\n"; may be empty */
     once_span body;
 };
 
-/* A record as it was read. Spans are empty where there is nothing. */
+/* A record as it was read. A span without a value is empty. */
 struct once_record {
     struct once_grant grant; /* the newest grant */
-    once_span tenant, key;   /* the key is empty where the store does not keep key texts */
+    once_span tenant, key;   /* the key is empty if the store does not keep key texts */
     struct once_fingerprint fingerprint;
     enum once_state state;
     bool retryable;
-    bool body_dropped; /* executed, but the answer is not kept: headers and body are empty */
-    bool body_expired; /* likewise, because its body retention is over: a tombstone */
-    bool body_sealed;  /* likewise: it is there, sealed with a key that whoever read it does not have */
+    bool undelivered;
+    bool body_dropped; /* executed, but the answer is not stored: headers and body are empty */
+    bool body_expired; /* headers and body are empty because their retention is over: a tombstone */
+    bool body_sealed;  /* headers and body are empty because this process does not have the key to unseal them */
     bool lease_live;   /* RUNNING only: the holder's lease is not over */
-    bool has_request;  /* a request is stored with it; told by once_take_over() and in a listing by `abandoned` */
-    bool forgotten;    /* by once_forget(): its names, answers, requests and checkpoints were erased */
+    bool has_request;  /* a request is stored; set only by once_take_over() and in a listing by `abandoned` */
+    bool forgotten;    /* once_forget() erased its names, answers, requests and checkpoints */
     enum once_takeover takeover;
     uint32_t attempt; /* 1 for the first */
     int32_t status;
@@ -212,22 +213,22 @@ struct once_record {
     once_span recovery_point, checkpoint;
     once_span headers, body;
     once_span request; /* only in the reply of once_take_over() and once_lookup_request() */
-    once_span route;   /* as the newest claim said, or "other"; a replay need not tell it */
+    once_span route;   /* of the newest claim, or "other"; may be empty in a replay */
 };
 
-/* What the store answered. */
+/* The answer of the store. */
 #define ONCE_ARMS(X)                                                                                                   \
-    X(EXECUTE, "execute")         /* you hold it: do the work, then finish */                                          \
-    X(PROBE, "probe")             /* you hold it: ask whether it happened, then */                                     \
-                                  /* finish with that answer, or do the work */                                        \
-    X(REPLAY, "replay")           /* here is the stored outcome */                                                     \
-    X(MISMATCH, "mismatch")       /* the key was used for something else */                                            \
-    X(IN_PROGRESS, "in progress") /* somebody is at it; see retry_after_ms */                                          \
-    X(UNKNOWN, "unknown")         /* it may have happened; a person must look */                                       \
-    X(DONE, "done")               /* extend, advance, finish, release, resolve, forget */                              \
-    X(FENCED, "fenced")           /* not yours any more: answer from the record */                                     \
-    X(FOUND, "found")             /* look up */                                                                        \
-    X(ABSENT, "absent")           /* no such record, or past its retention */                                          \
+    X(EXECUTE, "execute")         /* the caller holds the record: do the work, then finish */                          \
+    X(PROBE, "probe")             /* the caller holds the record: ask whether the work happened, */                    \
+                                  /* then finish with that answer, or do the work */                                   \
+    X(REPLAY, "replay")           /* the reply has the stored outcome */                                               \
+    X(MISMATCH, "mismatch")       /* the key was used for another request */                                           \
+    X(IN_PROGRESS, "in progress") /* another attempt is running; see retry_after_ms */                                 \
+    X(UNKNOWN, "unknown")         /* the effect may have happened; an operator must decide */                          \
+    X(DONE, "done")               /* of extend, advance, finish, release, resolve, forget: it took effect */           \
+    X(FENCED, "fenced")           /* the grant is not the newest any more: answer from the record */                   \
+    X(FOUND, "found")             /* of a look-up */                                                                   \
+    X(ABSENT, "absent")           /* there is no such record, or its retention is over */                              \
     X(EXPIRED, "expired")         /* claim with key_time: no record, and the key's time is outside the window */
 
 enum once_arm {
@@ -241,9 +242,9 @@ ONCE_API const char *once_arm_name(enum once_arm arm);
 
 struct once_reply {
     enum once_arm arm;
-    int64_t retry_after_ms;    /* IN_PROGRESS: when asking again is worth it */
+    int64_t retry_after_ms;    /* IN_PROGRESS: how long to wait before the next claim */
     struct once_record record; /* MISMATCH, ABSENT and EXPIRED: empty */
-    void *memory;              /* ours */
+    void *memory;              /* private */
 };
 
 ONCE_API void once_reply_release(struct once_reply *reply);
@@ -254,7 +255,7 @@ struct once;
 
 /* Both clocks in milliseconds. `steady` never jumps while the machine is up and
  * counts suspended time (CLOCK_BOOTTIME); `wall` may jump; `boot` names this run
- * of the machine. Give your own only to test. */
+ * of the machine. Provide your own only for tests. */
 struct once_clock {
     once_time (*wall)(void *arg);
     once_time (*steady)(void *arg);
@@ -263,58 +264,57 @@ struct once_clock {
 };
 
 struct once_options {
-    bool shared;           /* take the store's lock per step, for short-lived processes; the
+    bool shared;           /* lock the store for each step only, for short-lived processes; the
                               default is to own the store until once_close(), which is faster */
-    bool poll;             /* completions wait for once_dispatch(); else the engine's thread calls them */
-    bool no_migrate;       /* refuse an empty or older store instead of bringing it up to date */
-    uint32_t queue_len;    /* operations waiting at most; 0: 4096, up to 65536 */
-    uint32_t batch_len;    /* operations in one commit at most; 0: 1024, up to 4096 */
-    uint32_t waiter_len;   /* claims that may wait for another's outcome; 0: 4096, up to 65536 */
-    uint32_t lock_wait_ms; /* shared: how long a step waits for its turn; 0: 10 s */
+    bool poll;             /* once_dispatch() runs the callbacks; otherwise the engine's thread does */
+    bool no_migrate;       /* refuse an empty or older store instead of upgrading it */
+    uint32_t queue_len;    /* at most this many queued operations; 0: 4096, up to 65536 */
+    uint32_t batch_len;    /* at most this many operations in one commit; 0: 1024, up to 4096 */
+    uint32_t waiter_len;   /* at most this many claims that wait for another's outcome; 0: 4096, up to 65536 */
+    uint32_t lock_wait_ms; /* shared: how long a step waits for the lock; 0: 10 s */
     const struct once_clock *clock;
-    /* What a store has to say to whoever runs it, a line each: what it is not as safe as it could be, what it lost.
-     * Called from once_open() and from the engine's thread; NULL: nobody listens. */
+    /* Receives the store's warnings to its operator, a line each: settings that are less safe than they could be,
+     * losses. Called from once_open() and from the engine's thread. May be NULL. */
     void (*warn)(void *arg, const char *text);
     void *warn_arg;
-    /* Bodies, header lines, stored requests and checkpoints are sealed (AES-256-GCM) with keys from a file (mode 0600),
-     * or from what a command prints: docs/sealing.md. NULL: they are not. A store that has sealed bytes is refused
-     * without its keys. Not for `once:`: what a daemon owns, it seals. */
+    /* Seal (AES-256-GCM) bodies, header lines, stored requests and checkpoints with keys from a file (mode 0600), or
+     * from the output of a command: docs/sealing.md. NULL: do not seal. A store with sealed bytes cannot be opened
+     * without its keys. Not for `once:` URLs: a daemon seals its own store. */
     const char *seal_keys;
     const char *seal_keys_command;
-    bool without_keys; /* open it all the same, to look after it: what is sealed reads as not kept, and nothing
-                          is claimed, advanced or finished */
+    bool without_keys; /* open a sealed store without its keys, for maintenance: sealed bytes read as not stored, and
+                          claim, advance and finish are refused */
 };
 
 /*
  * Open the store that `url` names:
- *   sqlite:PATH[?keytext=off][&reserve=BYTES]   a file of its own
- *   postgresql://...                            a database, as libpq takes it, also through
- *                                               a pooler; where they are not given, connecting
- *                                               takes 10 s at most (connect_timeout) and an
- *                                               answer 30 s (tcp_user_timeout, ms)
- *   redis://HOST:PORT/DB?tier=best-effort       a Redis, which may lose what it acknowledged (docs/redis.md);
+ *   sqlite:PATH[?keytext=off][&reserve=BYTES]   a file
+ *   postgresql://...                            a database, as a URL of libpq, also through a
+ *                                               pooler; connect_timeout is 10 s and
+ *                                               tcp_user_timeout 30 s unless the URL sets them
+ *   redis://HOST:PORT/DB?tier=best-effort       Redis, which may lose acknowledged writes (docs/redis.md);
  *                                               rediss:// with TLS, redis+unix:PATH
- *   once:PATH                                   what a daemon owns, by its socket
+ *   once:PATH                                   the store of a daemon, through its socket
  *   trace+URL, fault+URL                        wrappers for debugging and tests
- * An empty or missing file is made a store (mode 0600). `options` may be NULL.
+ * An empty or missing file becomes a new store (mode 0600). `options` may be NULL.
  * *out is written only on success.
  */
 ONCE_API ONCE_CHECKED once_result once_open(const char *url, const struct once_options *options, struct once **out,
                                             struct once_error *err);
 
-/* Make the store, or bring it up to date: what once_open() does by itself for a file, and
- * never does in a PostgreSQL database. *version (may be NULL) is what it has then. */
+/* Create the store, or upgrade it. once_open() does this by itself for a file, and never for
+ * a PostgreSQL database. *version (may be NULL) is the store's version afterwards. */
 ONCE_API ONCE_CHECKED once_result once_migrate(const char *url, int *version, struct once_error *err);
 
-/* Finishes what was submitted, then frees everything. NULL is fine. Not while
- * another thread is inside a call on the same handle. */
+/* Complete the submitted requests, then free everything. NULL is fine. No other thread
+ * may be inside a call on the same handle. */
 ONCE_API void once_close(struct once *once);
 
-/* How much the store promises: "full", or "best-effort" (Redis), where every answer should say so. A claim with
- * retention ONCE_NEVER is refused there with ONCE_INVALID. */
+/* The promise of the store: "full", or "best-effort" (Redis), which applications should tell their clients. The
+ * best-effort tier refuses a claim with retention ONCE_NEVER with ONCE_INVALID. */
 ONCE_API const char *once_tier(const struct once *once);
 
-/* What the store does not promise, by invariant; none where the tier is full. */
+/* The invariants that the store does not keep; an empty list if the tier is full. */
 struct once_gap {
     const char *invariant, *text;
 };
@@ -325,25 +325,25 @@ ONCE_API const struct once_gap *once_gaps(const struct once *once, size_t *count
 struct once_claim {
     once_span tenant;
     once_span key;                       /* 1 to 255 bytes */
-    struct once_fingerprint fingerprint; /* of what is asked; all zero is a value like any other */
+    struct once_fingerprint fingerprint; /* of the request; all zero is an ordinary value */
     int64_t lease_ms;                    /* 0: 60 s */
     int64_t retention_ms;                /* from the finish; 0: 24 h; ONCE_NEVER (not on the best-effort tier) */
-    int64_t body_retention_ms;           /* of headers and body, from the finish, at most retention_ms; 0: as long */
-    int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not */
+    int64_t body_retention_ms;           /* of headers and body, from the finish; 0: retention_ms, the maximum */
+    int64_t wait_ms;                     /* while in progress, wait this long for the outcome; 0: do not wait */
     enum once_takeover takeover;
-    bool intent;       /* you will record a recovery point, e.g. ONCE_POINT_SENDING, before you send
-                          anything: until then whoever takes over knows that nothing was sent */
-    bool key_time;     /* where there is no record: a UUIDv7 whose time is outside the window is EXPIRED, see below */
-    once_span request; /* kept until it is finished, for whoever takes over. Yours: leave credentials out.
-                          Empty: what an earlier attempt stored stays */
-    once_span route;   /* what kind of operation it is, e.g. "orders": a label to count and
-                          to find it by. Few different ones; empty: none. Decides nothing */
-    uint8_t nonce[16]; /* of this call; all zero: made for you. A claim repeated with
-                          its nonce after a lost answer returns the same grant */
+    bool intent;       /* the caller promises to store a recovery point, such as ONCE_POINT_SENDING, before it
+                          sends anything; a takeover without that point knows that nothing was sent */
+    bool key_time;     /* without a record, a UUIDv7 whose time is outside the window is EXPIRED; see below */
+    once_span request; /* stored until the finish, for the next attempt. The format is the caller's; leave
+                          credentials out. Empty: the request of an earlier attempt stays */
+    once_span route;   /* a label such as "orders", to count and find records by; it decides nothing.
+                          Use few different ones. Empty: no label */
+    uint8_t nonce[16]; /* identifies this call; all zero: the library makes one. A claim that is repeated
+                          with its nonce after a lost answer returns the same grant */
 };
 
 /*
- * Ask to execute. The arms, in the order they are decided:
+ * Ask to execute. The arms, in the order in which they are decided:
  *   absent, expired or released   EXECUTE (a new record); with key_time perhaps EXPIRED
  *   another fingerprint           MISMATCH
  *   finished for good             REPLAY
@@ -351,131 +351,132 @@ struct once_claim {
  *   unknown                       UNKNOWN
  *   running, lease live           IN_PROGRESS
  *   running, lease over           by this claim's takeover: EXECUTE, PROBE or UNKNOWN; but EXECUTE
- *                                 where its holder had intent and recorded no point: nothing was sent.
+ *                                 if the holder had intent and stored no point: nothing was sent.
  *                                 `completer`: IN_PROGRESS if the holder's claim said so too, else UNKNOWN
- * EXECUTE and PROBE are answered after the claim is durable (K4). ONCE_QUOTA, from a daemon that has quotas: it would
- * be a new record, or would wait, and its tenant has as much as it may have. What is there is never refused for that.
+ * EXECUTE and PROBE are answered after the claim is durable (K4). A daemon with quotas answers ONCE_QUOTA to a claim
+ * that would make a new record, or wait, when its tenant has reached a quota. It never refuses a replay for that.
  *
- * body_retention_ms: after it the record is a tombstone. It replays as ever, with status, body_dropped and
- * body_expired, and without headers and body; it is never executed again. That does not wait for once_expire(), which
- * gives the space back. What is unknown keeps what was stored with it until somebody resolved it. A finish that is
- * repeated after that time cannot be compared any more and is FENCED.
+ * body_retention_ms: when it is over, the record is a tombstone. It still replays its status, with body_dropped and
+ * body_expired and without headers and body; it is never executed again. This does not wait for once_expire(), which
+ * only frees the space. An unknown record keeps its headers and body until it is resolved. A finish that is repeated
+ * after that time cannot be compared any more and is FENCED.
  *
- * key_time: "exactly once" ends with the retention, and a retry that comes later is like new. Keys that are UUIDv7s
- * tell when they were made: where there is no record, one that is as old as the retention, or comes from the future, is
- * EXPIRED and never executed. By the store's clock, which may differ from the one that made the key by a skew of 5
+ * key_time: "exactly once" ends with the retention; a later retry looks like a new request. A UUIDv7 contains the time
+ * when it was made. If there is no record, a UUIDv7 that is as old as the retention, or comes from the future, is
+ * EXPIRED and never executed. The store's clock decides. It may differ from the clock that made the key by a skew of 5
  * minutes, or half the retention if that is less: a key is accepted up to that much before its time, and is EXPIRED
- * that much before the retention is over. So no key that was accepted once can be accepted again after its record has
- * expired, whatever clock made it, as long as claims of it have the same retention. Other keys, and with ONCE_NEVER
- * all, are as without. Leave it off where keys are the ids of things that are older than what is done with them.
+ * that much before the retention is over. So a key that was accepted once cannot be accepted again after its record
+ * expired, whichever clock made it, if all its claims have the same retention. Other keys, and all keys under
+ * ONCE_NEVER, are not affected. Leave key_time off if keys are ids of objects that may be older than the operation.
  */
 ONCE_API ONCE_CHECKED once_result once_claim(struct once *once, const struct once_claim *claim,
                                              struct once_reply *reply, struct once_error *err);
 
 struct once_take_over {
-    struct once_grant seen; /* what was looked at: the newest grant, by a listing or a look-up */
-    int64_t lease_ms;       /* 0: as the attempt before had it */
-    bool intent;            /* as a claim's */
-    uint8_t nonce[16];      /* as a claim's */
+    struct once_grant seen; /* the record's newest grant, as a listing or a look-up showed it */
+    int64_t lease_ms;       /* 0: that of the attempt before */
+    bool intent;            /* as in a claim */
+    uint8_t nonce[16];      /* as in a claim */
 };
 
 /*
- * Take over exactly what was seen: for those who finish what others left behind. The record's
- * newest grant must be `seen`, and it must be running with its lease over, or failed and
- * retryable. Then, as the claim that made `seen` said:
+ * Take over an abandoned record, for completers. The record's newest grant must still be `seen`, and
+ * the record must be running with its lease over, or failed and retryable. Then, by the policy of the
+ * claim that made `seen`:
  *   failed, retryable             EXECUTE (next attempt)
  *   running, lease over           by the stored takeover: EXECUTE, PROBE (also for `completer`), or
- *                                 UNKNOWN, which is then stored; but EXECUTE where its holder
- *                                 had intent and recorded no point
- * with recovery point, checkpoint and stored request in the reply. Everything else changes nothing: FENCED
- * with the record as it is (see once_extend()), ABSENT if it is gone. Never begins a new life of a record
- * and never replays.
+ *                                 UNKNOWN, which is then stored; but EXECUTE if the holder had
+ *                                 intent and stored no point
+ * with recovery point, checkpoint and stored request in the reply. In all other cases nothing changes: FENCED
+ * with the current record (see once_extend()), ABSENT if there is no record. Never begins a new life of
+ * a key and never replays.
  */
 ONCE_API ONCE_CHECKED once_result once_take_over(struct once *once, const struct once_take_over *take_over,
                                                  struct once_reply *reply, struct once_error *err);
 
-/* Hold on for lease_ms from now (0: as claimed). DONE, or FENCED with the record as it is. Here and below
- * FENCED has no record (state NONE) if that is gone, or if the key stands for another operation by now: another
- * request's, or this one's in a later life of the key (K5, K6). */
+/* Renew the lease: lease_ms from now (0: as claimed). DONE, or FENCED with the current record. Here and below,
+ * FENCED comes without a record (state NONE) if the record is gone, or if the key now names another operation:
+ * that of another request, or the same request in a later life of the key (K5, K6). */
 ONCE_API ONCE_CHECKED once_result once_extend(struct once *once, struct once_grant grant, int64_t lease_ms,
                                               struct once_reply *reply, struct once_error *err);
 
-/* The point of those who only say that they are about to send. Names that begin with "once:" are reserved. */
+/* A recovery point that says no more than "about to send". Names that begin with "once:" are reserved. */
 #define ONCE_POINT_SENDING "once:sending"
 
-/* Record a recovery point and its checkpoint, which the next attempt will find.
- * Forward only (K11): a point that was passed before is refused with ONCE_INVALID,
- * the current one may be repeated. Extends the lease. DONE or FENCED. */
+/* Store a recovery point and its checkpoint for the next attempt. Points only move
+ * forward (K11): ONCE_INVALID if this one was passed before; the current one may be
+ * repeated. Renews the lease. DONE or FENCED. */
 ONCE_API ONCE_CHECKED once_result once_advance(struct once *once, struct once_grant grant, once_span point,
                                                once_span checkpoint, struct once_reply *reply, struct once_error *err);
 
 /* Store the outcome. DONE after it is durable, and again if repeated; FENCED, with
- * the stored record, if a newer grant exists or another outcome stands (K3, K5). */
+ * the stored record, if a newer grant exists or another outcome is stored (K3, K5). */
 ONCE_API ONCE_CHECKED once_result once_finish(struct once *once, struct once_grant grant,
                                               const struct once_outcome *outcome, struct once_reply *reply,
                                               struct once_error *err);
 
 /*
- * Give it back: this attempt definitely had no effect. DONE or FENCED. It says nothing of others (ADR 8):
- *   a first attempt, no recovery point      the key is free, for anything
- *   it took over a running one, which may   running, its lease over: the next claim's takeover
- *   have sent something                     decides, as before
- *   else                                    failed, retryable; the recovery point stays
- * ONCE_POINT_SENDING alone counts as none.
+ * Give the grant back: this attempt definitely had no effect. DONE or FENCED. It says nothing about earlier
+ * attempts (ADR 8). The record is then
+ *   a first attempt, no recovery point       gone; the key can be claimed for any request
+ *   it took over a running attempt, which    running with its lease over; the next claim's takeover
+ *   may have sent something                  decides
+ *   otherwise                                failed, retryable; the recovery point stays
+ * ONCE_POINT_SENDING does not count as a recovery point here.
  */
 ONCE_API ONCE_CHECKED once_result once_release(struct once *once, struct once_grant grant, struct once_reply *reply,
                                                struct once_error *err);
 
-/* Read without touching. FOUND or ABSENT. */
+/* Read a record; changes nothing. FOUND or ABSENT. */
 ONCE_API ONCE_CHECKED once_result once_lookup(struct once *once, once_span tenant, once_span key,
                                               struct once_reply *reply, struct once_error *err);
 
-/* The same by a record's id, which is what logs and traces call a key by (`key_hash`), whosever it is. The answer has
- * tenant and key, as far as the store keeps them. */
+/* The same by the record's id, which logs and traces show instead of the key (`key_hash`), for any tenant. The reply
+ * has tenant and key, as far as the store keeps them. */
 ONCE_API ONCE_CHECKED once_result once_lookup_record(struct once *once, const uint8_t record[16],
                                                      struct once_reply *reply, struct once_error *err);
 
-/* As once_lookup(), with the request that is stored with it. */
+/* As once_lookup(), with the stored request. */
 ONCE_API ONCE_CHECKED once_result once_lookup_request(struct once *once, once_span tenant, once_span key,
                                                       struct once_reply *reply, struct once_error *err);
 
-/* An operator's word on a record that is unknown, or running with its lease over. */
+/* An operator's decision on a record that is unknown, or running with its lease over. */
 enum once_verdict {
-    ONCE_VERDICT_DONE = 1, /* it happened, with this outcome */
-    ONCE_VERDICT_NOT_DONE, /* it did not happen (completely): the next claim executes, from its recovery point */
-    ONCE_VERDICT_RELEASE,  /* nothing of it happened: forget the record */
+    ONCE_VERDICT_DONE = 1, /* the effect happened, with this outcome */
+    ONCE_VERDICT_NOT_DONE, /* it did not happen, or only in part: the next claim executes, from the recovery point */
+    ONCE_VERDICT_RELEASE,  /* nothing happened: remove the record */
 };
 
 struct once_resolve {
     once_span tenant, key;
-    uint64_t fence; /* the fence that was looked at; 0: whatever it is now */
+    uint64_t fence; /* the fence that the operator saw; 0: any */
     enum once_verdict verdict;
     struct once_outcome outcome; /* VERDICT_DONE: SUCCEEDED or FAILED, final */
     once_span actor, reason;     /* kept in the audit trail; the reason is required */
 };
 
-/* DONE, or what stands in the way: ABSENT, REPLAY (final already; also a failure that
- * the next claim would run again), IN_PROGRESS (its holder is alive), FENCED (it changed
- * since it was looked at). */
+/* DONE; or nothing changed: ABSENT, REPLAY (it is finished, or failed and retryable),
+ * IN_PROGRESS (its lease is live), FENCED (it changed after the operator saw it). */
 ONCE_API ONCE_CHECKED once_result once_resolve(struct once *once, const struct once_resolve *resolve,
                                                struct once_reply *reply, struct once_error *err);
 
-/* For a request of erasure. */
+/* For a request to erase somebody's data. */
 struct once_forget {
-    once_span tenant, key;   /* the record; an empty key: the one that `seen` names, as a listing showed it */
-    struct once_grant seen;  /* its fence: only if it is still this one; 0: whatever it is now */
-    bool drop;               /* remove the record whole: the next claim of its key EXECUTES AGAIN */
-    once_span actor, reason; /* kept in the audit trail; the reason is required: put nobody's data into it */
+    once_span tenant, key;   /* the record; an empty key: the record of `seen`, as a listing showed it */
+    struct once_grant seen;  /* forget it only if it still has this fence; 0: any */
+    bool drop;               /* remove the whole record: the next claim of its key EXECUTES AGAIN */
+    once_span actor, reason; /* kept in the audit trail; the reason is required; no personal data */
 };
 
 /*
- * Erases what a record says of anybody: tenant and key as text, header lines, bodies, requests, checkpoints, of all
- * its attempts. What is left (record id, fingerprint, state, status, times) answers until its retention ends: a retry
- * is not executed again but told that it was done and that the answer is not kept (`body_dropped`; an empty answer
- * is replayed as ever).
- * DONE, also if it was forgotten before; ABSENT; FENCED (it is not as it was seen). What is not finished is left
- * alone: IN_PROGRESS (its holder is alive), UNKNOWN (nobody knows how it ended, or it is to go on from a recovery
- * point: resolve it first). With `drop` also what is UNKNOWN goes. docs/sealing.md tells which bytes may be left where.
+ * Erases the texts of a record that may hold personal data: tenant and key, header lines, bodies, requests and
+ * checkpoints, of all its attempts. The rest (record id, fingerprint, state, status, times) stays until its retention
+ * ends: a retry is not executed again but told that the operation was done and that its answer is not stored
+ * (`body_dropped`; an empty answer is replayed as before).
+ * DONE, also if it was forgotten before; ABSENT; FENCED (it is not as it was seen). A record that is not finished is
+ * not changed: IN_PROGRESS (its lease is live), UNKNOWN (its outcome is unknown, or an attempt is to continue from a
+ * recovery point: resolve it first). With `drop`, an unknown record is removed as well. docs/sealing.md says where
+ * erased bytes may remain.
  */
 ONCE_API ONCE_CHECKED once_result once_forget(struct once *once, const struct once_forget *forget,
                                               struct once_reply *reply, struct once_error *err);
@@ -497,7 +498,7 @@ enum once_verb {
 /* The calls above as data: fill in what the verb's function takes. */
 struct once_request {
     enum once_verb verb;
-    struct once_grant grant; /* EXTEND, ADVANCE, FINISH, RELEASE; LOOKUP without a key: the record of it */
+    struct once_grant grant; /* EXTEND, ADVANCE, FINISH, RELEASE; LOOKUP without a key: its record is read */
     union {
         struct once_claim claim;
         struct once_resolve resolve;
@@ -512,62 +513,62 @@ struct once_request {
         } advance;
         struct {
             once_span tenant, key;
-            bool request; /* the stored one, too */
+            bool request; /* read the stored request as well */
         } lookup;
     };
 };
 
-/* Called once per accepted request. The reply is the callee's to release; `err`
- * is gone when the callback returns. It must not block, and must not call the
- * synchronous functions of the same handle; submitting more is what it is for. */
+/* Called once per accepted request. The callback releases the reply; `err` is valid
+ * only until it returns. It must not block, and must not call the synchronous
+ * functions of the same handle. It may submit further requests. */
 typedef void once_done_fn(void *arg, once_result result, struct once_reply *reply, const struct once_error *err);
 
-/* Hand in a request; its bytes are copied. ONCE_BUSY when the queue is full: then,
- * and on any other result but ONCE_OK, `done` is not called. */
+/* Queue a request; its bytes are copied. ONCE_BUSY if the queue is full. `done` is
+ * called only if the result is ONCE_OK. */
 ONCE_API ONCE_CHECKED once_result once_submit(struct once *once, const struct once_request *request, once_done_fn *done,
                                               void *arg, struct once_error *err);
 
-/* With options.poll: a descriptor that is readable while completions wait, and the
- * call that runs at most `max` of their callbacks on this thread (returns how many).
- * What those submit is taken up together, when the last of them has run, or sooner where
- * it is a whole batch or fills the queue. Without: -1 and 0. */
+/* With options.poll: a descriptor that is readable while completions are waiting, and the
+ * call that runs at most `max` of their callbacks on this thread (it returns how many). The
+ * engine begins with the requests that those callbacks submit when the last of them has
+ * returned, or earlier if they fill a batch or the queue. Without options.poll: -1 and 0. */
 ONCE_API int once_eventfd(const struct once *once);
 ONCE_API size_t once_dispatch(struct once *once, size_t max);
 
-/* ---------------------------------------------------------------- the whole loop */
+/* ---------------------------------------------------------------- claim, work and finish in one call */
 
 struct once_attempt; /* one execution, inside a callback of once_run() */
 
 enum once_work {
-    ONCE_WORK_ENDED = 1,   /* *outcome says how */
-    ONCE_WORK_NOT_STARTED, /* it certainly had no effect: once_release() */
-    ONCE_WORK_UNKNOWN,     /* something was sent, no complete answer came: escalate */
+    ONCE_WORK_ENDED = 1,   /* *outcome says how; once_finish() stores it */
+    ONCE_WORK_NOT_STARTED, /* the work certainly had no effect; once_release() follows */
+    ONCE_WORK_UNKNOWN,     /* something was sent and no complete answer came: the record becomes unknown */
 };
 
 /* Does the work. Spans put into *outcome must live until once_run() returns. */
 typedef enum once_work once_work_fn(struct once_attempt *attempt, void *arg, struct once_outcome *outcome);
 
 struct once_run_options {
-    once_work_fn *probe; /* for takeover `probe`: ENDED adopts the outcome, NOT_STARTED runs
-                            the work, UNKNOWN escalates. Same `arg` as the work's */
+    once_work_fn *probe; /* for takeover `probe`: ENDED stores that outcome, NOT_STARTED runs the
+                            work, UNKNOWN makes the record unknown. It gets the work's `arg` */
 };
 
 /*
- * Claim; where it must be executed, run `work` while a helper thread renews the
- * lease; store the outcome; answer. Ends with arm REPLAY (the outcome, whoever
- * produced it), UNKNOWN, MISMATCH, IN_PROGRESS, EXPIRED, DONE (released), or FENCED (fenced, and
- * the record that fenced it is gone). ONCE_UNKNOWN after the work: it was done, but the
- * store could not be made to keep the outcome. `*executed`,
- * where wanted, tells an execution by this call from a replay; if another attempt
- * took over meanwhile, the reply holds the stored outcome, never this one's (K3).
+ * Claim; if the arm is EXECUTE, run `work` while a thread renews the lease; store the
+ * outcome; answer. The arm is then REPLAY (the outcome of this attempt or of another),
+ * UNKNOWN, MISMATCH, IN_PROGRESS, EXPIRED, DONE (released), or FENCED (another attempt took
+ * over, and its record is gone). The result ONCE_UNKNOWN after the work: the work was done,
+ * but its outcome could not be stored. `*executed` (may be NULL) says whether this call did
+ * the work. If another attempt took over meanwhile, the reply has the stored outcome, never
+ * that of this call (K3).
  */
 ONCE_API ONCE_CHECKED once_result once_run(struct once *once, const struct once_claim *claim,
                                            const struct once_run_options *options, once_work_fn *work, void *arg,
                                            bool *executed, struct once_reply *reply, struct once_error *err);
 
-/* The record as claimed: attempt number, fence, recovery point, checkpoint. */
+/* The record as it was claimed: attempt number, fence, recovery point, checkpoint. */
 ONCE_API const struct once_record *once_attempt_record(const struct once_attempt *attempt);
-/* False once a renewal was refused: stop sending, the outcome will not count. */
+/* False after a renewal of the lease was refused: stop sending; the outcome will not be stored. */
 ONCE_API bool once_attempt_is_held(const struct once_attempt *attempt);
 /* once_advance() for this attempt; ONCE_OK also means that it was not fenced. */
 ONCE_API ONCE_CHECKED once_result once_attempt_advance(struct once_attempt *attempt, once_span point,
@@ -579,21 +580,21 @@ ONCE_API void once_attempt_child_key(const struct once_attempt *attempt, once_sp
 /* ---------------------------------------------------------------- keys, fingerprints */
 
 enum once_key_format {
-    ONCE_KEY_LENIENT = 0, /* an sf-string, or the bare form real clients send */
+    ONCE_KEY_LENIENT = 0, /* an sf-string, or the bare text that many clients send */
     ONCE_KEY_STRICT,      /* an RFC 9651 sf-string only: "abc" */
 };
 
-/* Read the value of an Idempotency-Key field into `out` (NUL-terminated; *len says
- * how long, 1 to 255 visible ASCII characters). */
+/* Read the value of an Idempotency-Key header into `out` (NUL-terminated; *len is its
+ * length: 1 to 255 visible ASCII characters). */
 ONCE_API ONCE_CHECKED once_result once_key_parse(once_span field, enum once_key_format format,
                                                  char out[ONCE_KEY_LEN_MAX + 1], size_t *len, struct once_error *err);
 
-/* A fresh UUIDv7, and the time that a UUIDv7 carries (ONCE_NEVER if it is none). */
+/* Make a UUIDv7; read the time that a UUIDv7 contains (ONCE_NEVER if the key is not a UUIDv7). */
 ONCE_API void once_key_new(char out[ONCE_UUID_LEN + 1]);
 ONCE_API once_time once_key_time(once_span key);
 
-/* The key for a foreign call named `call` on behalf of a record: the same on every
- * attempt, printable, never the caller's own key. */
+/* The child key for the call named `call` to another service, on behalf of a record: the
+ * same on every attempt, printable, different from the caller's key. */
 ONCE_API void once_child_key(const struct once *once, const struct once_grant *grant, once_span call,
                              char out[ONCE_CHILD_KEY_LEN + 1]);
 
@@ -603,11 +604,11 @@ struct once_header {
 
 struct once_http {
     once_span method, path, query;
-    const struct once_header *headers; /* the ones that matter; names in any case, any order */
+    const struct once_header *headers; /* the ones to include; names in any case, in any order */
     size_t header_count;
     once_span body;
-    bool json;                /* canonicalise the body as JSON; if it is none, its exact bytes count */
-    const once_span *exclude; /* JSON Pointers of members that do not count */
+    bool json;                /* canonicalise the body as JSON; if it is not JSON, its exact bytes are hashed */
+    const once_span *exclude; /* JSON Pointers of members to leave out */
     size_t exclude_count;
 };
 
@@ -615,20 +616,20 @@ struct once_http {
 ONCE_API ONCE_CHECKED once_result once_fingerprint_http(const struct once *once, once_span tenant,
                                                         const struct once_http *http, struct once_fingerprint *out,
                                                         struct once_error *err);
-/* The same for anything else: a list of byte strings, e.g. a command's arguments. */
+/* The same for a list of byte strings, such as the arguments of a command. */
 ONCE_API void once_fingerprint_list(const struct once *once, once_span tenant, const once_span *parts, size_t count,
                                     struct once_fingerprint *out);
 
-/* ---------------------------------------------------------------- looking after a store */
+/* ---------------------------------------------------------------- operating a store */
 
 struct once_filter {
     unsigned states;         /* bits 1u << state; 0: all */
     const once_span *tenant; /* NULL: all */
     once_span key_prefix;
     once_span route;    /* empty: all */
-    int64_t age_ms_min; /* created at least this long ago */
-    bool abandoned;     /* only what nobody is at: running with its lease over, or failed and retryable */
-    bool with_request;  /* of these, only what has a stored request */
+    int64_t age_ms_min; /* only records created at least this long ago */
+    bool abandoned;     /* only abandoned records: running with the lease over, or failed and retryable */
+    bool with_request;  /* with `abandoned`: only records with a stored request */
     uint64_t before;    /* continue a listing: once_page.next */
     uint32_t limit;     /* records at most; 0: 100 */
 };
@@ -636,26 +637,26 @@ struct once_filter {
 struct once_page {
     struct once_record *records; /* newest first; without checkpoint, headers, body, body_dropped */
     size_t count;
-    uint64_t next; /* 0: that was all. A page may be short, or empty, and not the last: a
-                      call looks at a bounded number of rows */
+    uint64_t next; /* 0: this is the last page. An earlier page may be short or empty: each call
+                      reads a bounded number of rows */
     void *memory;
 };
 
 /*
- * A listing by `abandoned` is oldest first, and does not go through what is finished again and again: the handle
- * sweeps over each attempt once, one bounded step of a call (10000 attempts on SQLite, about 7 ms; 1000 on PostgreSQL,
- * about 10 ms), and remembers those that are not finished (262144 at most, half of them failed ones). The first
- * sweep after once_open() begins at the oldest attempt; until it is through, pages have a `next`. From then on a call
- * costs what came since, and a look at those whose lease should be over, 1024 of a call. A lease that was ended early,
- * and a failure before its lease's end, are noticed within 5 s. What is shown may have changed since: once_take_over()
+ * List records. A listing by `abandoned` is oldest first and does not read finished records again and again: the handle
+ * sweeps over each attempt once, one bounded step per call (10000 attempts on SQLite, about 7 ms; 1000 on PostgreSQL,
+ * about 10 ms), and remembers the unfinished ones (262144 at most, half of them failed ones). The first sweep after
+ * once_open() begins at the oldest attempt; until it is complete, pages have a `next`. After that, a call reads the
+ * attempts that are new, and up to 1024 whose lease should be over. A lease that was ended early, and a failure before
+ * the end of its lease, are noticed within 5 s. A record may have changed since it was listed: once_take_over()
  * compares.
  */
 ONCE_API ONCE_CHECKED once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
                                             struct once_error *err);
 ONCE_API void once_page_release(struct once_page *page);
 
-/* What happened to one record: its attempts that are still kept, and every word of an
- * operator (also of earlier lives of the key), oldest first. */
+/* The history of one record, oldest first: its stored attempts, and all decisions of
+ * operators, including those from earlier lives of the key. */
 struct once_event {
     once_time at;
     const char *what; /* "claimed", "finished", "resolved done", ... */
@@ -677,15 +678,15 @@ ONCE_API ONCE_CHECKED once_result once_history(struct once *once, once_span tena
 ONCE_API void once_history_release(struct once_history *history);
 
 /* Remove records past their retention, and headers and bodies past theirs: one bounded step of at most `budget`
- * of each (0: 1000, up to 10000). *removed counts records. *more tells whether another step is due. Expiry itself
- * does not wait for this (K8); it only gives the space back. */
+ * of each (0: 1000, up to 10000). *removed counts records. *more: there is more to remove. Records count as expired
+ * without this call (K8); it only frees their space. */
 ONCE_API ONCE_CHECKED once_result once_expire(struct once *once, uint32_t budget, uint64_t *removed, bool *more,
                                               struct once_error *err);
 
-/* Verify everything a store at rest can show. Calls `each` per problem found. */
+/* Verify every invariant that can be checked on stored data. Calls `each` for every problem found. */
 struct once_problem {
     const char *invariant; /* "K5", "format", ... */
-    uint64_t fence;        /* of the row; 0 where it is not about one */
+    uint64_t fence;        /* of the row; 0 if the problem is not in one row */
     const char *text;
 };
 typedef void once_problem_fn(void *arg, const struct once_problem *problem);
@@ -698,12 +699,12 @@ ONCE_API ONCE_CHECKED once_result once_check(struct once *once, once_problem_fn 
 /* Counters since once_open(). */
 struct once_stats {
     uint64_t operations, batches, commits, busy, recovered, fenced, replays, executions;
-    uint64_t attempts; /* attempts in the store, about: a record has one for each time that it was begun */
+    uint64_t attempts; /* in the store, approximately: a record has one for each execution that was granted */
     uint64_t bytes;    /* of the store's files */
-    /* Best-effort tier, as seen by this handle, or the daemon's: */
-    uint64_t lost;     /* its own writes that were acknowledged and are gone */
+    /* Best-effort tier, as seen by this handle (or the daemon's): */
+    uint64_t lost;     /* acknowledged writes of this handle that were found missing */
     uint64_t evicted;  /* keys that the server evicted */
-    uint64_t restarts; /* times that the server was another process than before: restarted, or failed over */
+    uint64_t restarts; /* times that the server restarted or failed over */
     once_time now;     /* the store's clock */
 };
 ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stats *stats, struct once_error *err);
@@ -711,8 +712,8 @@ ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stat
 /* ---------------------------------------------------------------- in your own transaction */
 
 /*
- * SQLite, inside a transaction of yours on a database of yours: key, work and
- * outcome commit together, so a local effect happens exactly once without leases.
+ * SQLite, inside your own transaction on your own database: key, work and outcome
+ * commit together, so a local effect happens exactly once without leases.
  *
  *     sqlite3_exec(db, "BEGIN IMMEDIATE", ...);
  *     once_sqlite_claim(bound, &claim, &reply, &err);
@@ -722,9 +723,10 @@ ONCE_API ONCE_CHECKED once_result once_stats(struct once *once, struct once_stat
  *     }
  *     sqlite3_exec(db, "COMMIT", ...);
  *
- * once_sqlite_bind() creates Once's tables (names begin with once_) where they are
- * missing, outside any transaction. The calls then refuse to work outside of one.
- * One thread at a time, as with the connection itself. The claim's wait_ms must be 0.
+ * Call once_sqlite_bind() outside a transaction; it creates Once's tables (their names
+ * begin with once_) if they are missing. Call the other functions inside a transaction;
+ * they refuse to work outside one. One thread at a time, as with the connection itself.
+ * The claim's wait_ms must be 0.
  */
 struct sqlite3;
 struct once_sqlite;
@@ -750,16 +752,16 @@ ONCE_API ONCE_CHECKED once_result once_sqlite_lookup(struct once_sqlite *bound, 
 ONCE_API ONCE_CHECKED once_result once_sqlite_extend(struct once_sqlite *bound, struct once_grant grant,
                                                      int64_t lease_ms, struct once_reply *reply,
                                                      struct once_error *err);
-/* once_list() of what is in your database. */
+/* once_list() for the records in your database. */
 ONCE_API ONCE_CHECKED once_result once_sqlite_list(struct once_sqlite *bound, const struct once_filter *filter,
                                                    struct once_page *page, struct once_error *err);
-/* Is this grant still the newest, its record running? ONCE_INVALID ("fenced: ...") if not: roll back. So that a
- * worker that was only thought dead has no effect either, not just no outcome. Holds until a transaction that was
- * begun with BEGIN IMMEDIATE ends. In SQL, also in triggers, the same is the function once_guard(record, fence),
- * there on a bound connection: it fails the statement, or is 1. */
+/* Is this grant still the newest, and its record running? ONCE_INVALID ("fenced: ...") if not: roll back. With this
+ * call a worker that was taken over has no effect either, not only no outcome. The answer holds until the end of a
+ * transaction that was begun with BEGIN IMMEDIATE. In SQL, also in triggers, on a bound connection:
+ * once_guard(record, fence), which returns 1 or fails the statement. */
 ONCE_API ONCE_CHECKED once_result once_sqlite_guard(struct once_sqlite *bound, struct once_grant grant,
                                                     struct once_error *err);
-/* once_child_key() where the store is your database. */
+/* once_child_key() for a record in your database. */
 ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struct once_grant *grant, once_span call,
                                     char out[ONCE_CHILD_KEY_LEN + 1]);
 
@@ -769,55 +771,55 @@ ONCE_API void once_sqlite_child_key(const struct once_sqlite *bound, const struc
 #define ONCE_PAYLOAD_LEN_MAX (16 << 20)
 #define ONCE_MESSAGE_HEADERS_LEN_MAX (16 << 10)
 
-/* To be published by `once relay` (docs/messages.md). */
+/* A message that a relay publishes (docs/messages.md). */
 struct once_message {
-    once_span topic;        /* 1 to 255 visible ASCII characters; routes go by it */
-    once_span key;          /* messages of one key are published in order; empty: in none */
+    once_span topic;        /* 1 to 255 visible ASCII characters; relay routes match it */
+    once_span key;          /* messages with the same key are published in order; empty: in any order */
     once_span payload;      /* up to 16 MiB */
     once_span content_type; /* empty: application/octet-stream */
-    once_span headers;      /* lines "Name: value\r\n", e.g. a traceparent */
-    once_time not_before;   /* takes its place in its key's order then; 0: now */
+    once_span headers;      /* lines "Name: value\r\n", such as a traceparent */
+    once_time not_before;   /* publish it, and place it in the order of its key, then; 0: now */
 };
 
-/* Stages a message in the caller's transaction: it is published if and only if that commits, at least
- * once, every time under the id that is written to `id` (K12). In SQL it is once.enqueue(). */
+/* Stage a message in the caller's transaction: a relay publishes it if and only if that commits, at least
+ * once, always with the id that is written to `id` (K12). In SQL: once.enqueue(). */
 ONCE_API ONCE_CHECKED once_result once_sqlite_enqueue(struct once_sqlite *bound, const struct once_message *message,
                                                       char id[ONCE_UUID_LEN + 1], struct once_error *err);
-/* The same on a PostgreSQL connection of yours, inside a transaction: needs the schema (`once migrate`) and the role
- * once_app. A failure other than ONCE_INVALID about an argument leaves the transaction failed: roll it back. */
+/* The same on your PostgreSQL connection, inside a transaction. It needs the schema (`once migrate`) and the role
+ * once_app. After a failure other than ONCE_INVALID about an argument the transaction must be rolled back. */
 struct pg_conn; /* libpq's PGconn */
 ONCE_API ONCE_CHECKED once_result once_pg_enqueue(struct pg_conn *conn, const struct once_message *message,
                                                   char id[ONCE_UUID_LEN + 1], struct once_error *err);
 
 /*
- * The other end: brokers deliver at least once, so a consumer marks each message in the transaction of its effect,
- * and leaves out what is marked already (K13). Acknowledge after the commit.
+ * The inbox, for consumers: a broker delivers at least once, so a consumer enters each message id into the inbox, in
+ * the transaction of its effect, and skips a message whose id is there already (K13). Ack after the commit.
  *
  *     BEGIN
  *     once_sqlite_consume(bound, ONCE_LIT("billing"), message_id, &fresh, &err);
  *     if (fresh) ... your own writes ...
- *     COMMIT, then acknowledge
+ *     COMMIT, then ack
  *
- * The id is the one that the message came with, or a natural key of what it is about ("order-17 paid"), which also
- * recognises what was published twice. Whoever takes in the same message at the same time waits for the other's end.
+ * The id is that of the message, or a natural key of its subject ("order-17 paid"), which also detects an event that
+ * was published twice. Two transactions with the same message run one after the other.
  */
 #define ONCE_INBOX_RETENTION_MS_DEFAULT (7LL * 24 * 3600 * 1000)
 
 struct once_consumer {
     once_span name;               /* 1 to 255 bytes */
-    int64_t retention_ms;         /* how long its marks count; 0: 7 days; ONCE_NEVER */
-    int64_t redelivery_window_ms; /* how long its broker may deliver a message again, e.g. a topic's retention; 0: not
-                                     known */
+    int64_t retention_ms;         /* how long its inbox entries are kept; 0: 7 days; ONCE_NEVER */
+    int64_t redelivery_window_ms; /* how long the broker may deliver a message again, such as the retention of a topic;
+                                     0: not known */
 };
 
-/* Say how long marks are kept, once, e.g. at the start; in a transaction of yours. ONCE_INVALID if the retention is
- * shorter than the redelivery window: the same message could be taken in twice. Marks of a consumer that never said
- * anything are kept for ever. In SQL it is once.consumer(). */
+/* Set how long inbox entries are kept, for instance when the program starts; in your own transaction. ONCE_INVALID if
+ * the retention is shorter than the redelivery window: the same message could be processed twice. Without this call,
+ * the entries of a consumer are kept for ever. In SQL: once.consumer(). */
 ONCE_API ONCE_CHECKED once_result once_sqlite_consumer(struct once_sqlite *bound, const struct once_consumer *consumer,
                                                        struct once_error *err);
 ONCE_API ONCE_CHECKED once_result once_pg_consumer(struct pg_conn *conn, const struct once_consumer *consumer,
                                                    struct once_error *err);
-/* Mark a message: *fresh tells whether it was not marked before. In SQL it is once.consume(). On PostgreSQL consumer
+/* Enter a message into the inbox. *fresh: it was not there before. In SQL: once.consume(). On PostgreSQL, consumer
  * and id must be UTF-8. */
 ONCE_API ONCE_CHECKED once_result once_sqlite_consume(struct once_sqlite *bound, once_span consumer,
                                                       once_span message_id, bool *fresh, struct once_error *err);

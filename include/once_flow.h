@@ -1,10 +1,10 @@
 /*
  * once_flow.h - handlers that are resumed, not repeated.
  *
- * A handler that writes to its own database and calls somebody else over the network can die
- * between any two of its steps. Written as a flow it is a table of named steps, local phases
- * and foreign calls by turns, and whoever comes next, a retrying client or a completer, goes on
- * where the last attempt stopped:
+ * A handler that writes to its own database and calls another service over the network can die
+ * between any two of its steps. As a flow, the handler is a table of named steps: local phases
+ * and calls. The next attempt, made for a retrying client or by a completer, continues where the
+ * last one stopped:
  *
  *     static const struct once_flow place_order = {
  *         .name = "orders",
@@ -21,30 +21,30 @@
  *         answer(reply.record.status, reply.record.body);
  *     once_reply_release(&reply);
  *
- * What happens then, each line one commit of the caller's own database:
+ * The steps of that run; each line but the call is one commit of the caller's own database:
  *
- *     claim the key, keep the request              recovery point  orders/received
+ *     claim the key, store the request             recovery point  orders/received
  *     insert_order's writes, advance                               orders/order
- *         charge_card, with no transaction open, with its derived key, its lease renewed
+ *         charge_card, with no transaction open, with its child key; the lease is renewed
  *     stage_receipt's writes, finish               the outcome, which every retry gets
  *
- * What cannot go wrong, because the library does it or stops the program:
- *   - A phase cannot forget to advance: it can only end by what once_local_*() return, and the
- *     recovery point commits with its writes (K11), or both are rolled back.
- *   - A transaction cannot be open during a call. A call is not given a connection, and one that
- *     leaves a transaction open on yours is stopped by an assertion.
- *   - A call cannot use a key of its own making: it is handed the one that is derived from record
- *     and name, the same on every attempt. The client's own key is not in reach.
- *   - A worker that was only thought dead changes nothing: each phase begins by guarding and ends
- *     by advancing, under its fence (K3). It answers from the stored record.
- *   - A lost answer to COMMIT is looked up, never guessed (K10).
+ * The library ensures the following, or stops the program with an assertion:
+ *   - A phase cannot forget to advance: it must return the result of a once_local_*() function,
+ *     and the recovery point commits with its writes (K11), or both are rolled back.
+ *   - No transaction is open during a call. A call gets no connection; if it leaves a transaction
+ *     open on yours, an assertion fails.
+ *   - A call cannot invent a key: it gets the child key, derived from the record and the step's
+ *     name, the same on every attempt. It does not see the client's key.
+ *   - A worker that was taken over changes nothing: each phase checks its fence first and advances
+ *     last (K3). The worker then answers from the stored record.
+ *   - If the answer to a COMMIT is lost, the flow looks up whether it took effect (K10).
  *
- * A failure that is final is an outcome like any other: a declined card finishes with 402 in the
- * phase after the call, is replayed, and is never charged again.
+ * A final failure is an ordinary outcome: a declined card finishes with 402 in the phase after the
+ * call. It is replayed, and the card is not charged again.
  *
- * docs/flows.md is the walk-through, examples/orders a whole service. The rules of once.h about
- * spans, errors and replies hold here. Assertions print a line to the error output and abort():
- * they are about mistakes in the program, not in its input.
+ * docs/flows.md is the tutorial, examples/orders a complete service. The rules of once.h about
+ * spans, errors and replies hold here. Assertions print a line to standard error and abort():
+ * they report mistakes in the program, not in its input.
  */
 #ifndef ONCE_FLOW_H
 #define ONCE_FLOW_H
@@ -55,8 +55,8 @@
 extern "C" {
 #endif
 
-#define ONCE_FLOW_STEPS_MAX 24    /* of one flow */
-#define ONCE_FLOW_NAME_LEN_MAX 30 /* of a flow, of a step: FLOW/STEP? is a recovery point */
+#define ONCE_FLOW_STEPS_MAX 24    /* steps of one flow */
+#define ONCE_FLOW_NAME_LEN_MAX 30 /* bytes of a flow's or a step's name: FLOW/STEP? is a recovery point */
 #define ONCE_FLOW_CHECKPOINT_LEN_MAX (ONCE_CHECKPOINT_LEN_MAX - 16) /* request, state and answer together */
 #define ONCE_FLOW_ATTEMPTS_MAX_DEFAULT 20
 #define ONCE_FLOW_CRASHES_MAX_DEFAULT 5
@@ -68,75 +68,75 @@ extern "C" {
 struct sqlite3;
 struct pg_conn; /* libpq's PGconn */
 
-/* How a step ended. Only the functions below make one: return what they return. */
+/* How a step ended. A step must return the result of one of the functions below. */
 typedef struct once_step_end {
     int how;
 } once_step_end;
 
-/* What a phase is given. Its transaction is open, on your connection: whichever of the two this
- * flow runs on. Do not end it. Do nothing in a phase that a roll back would not undo. */
+/* The input of a phase. Its transaction is open on your connection; the connection of the other
+ * database is NULL. Do not end the transaction. Do nothing that a rollback would not undo. */
 struct once_local {
     struct sqlite3 *sqlite;
     struct pg_conn *postgres;
     struct once_grant grant; /* of this attempt: record and fence */
     uint32_t attempt;
-    once_span request; /* as it was given to the first attempt */
-    once_span state;   /* what the last phase kept; empty at first */
-    once_span answer;  /* of the call before this phase; empty where there is none */
+    once_span request; /* as the first attempt got it */
+    once_span state;   /* as the last phase stored it; empty at first */
+    once_span answer;  /* of the call before this phase; empty if there was no call */
 };
 
 typedef once_step_end once_local_fn(struct once_local *local, void *arg);
 
-/* Go on with the next step, and keep `state` (copied) for the phases and calls after this one. */
+/* Continue with the next step. `state` (copied) is stored for the steps after this one. */
 ONCE_API ONCE_CHECKED once_step_end once_local_next(struct once_local *local, once_span state);
-/* The end: this outcome (copied) is stored with the phase's writes. SUCCEEDED, or FAILED for good. */
+/* End the flow: this outcome (copied), SUCCEEDED or finally FAILED, is stored with the phase's writes. */
 ONCE_API ONCE_CHECKED once_step_end once_local_finish(struct once_local *local, const struct once_outcome *outcome);
-/* It did not work now (a lock, a full disk); `why` is for the log. The phase is rolled back and tried
- * again later; what a call before it answered is kept. */
+/* The phase failed for now (a lock, a full disk); `why` is for the log. The phase is rolled back and
+ * tried again later. The answer of a call before it stays stored. */
 ONCE_API ONCE_CHECKED once_step_end once_local_fail(struct once_local *local, const char *why);
 
-/* ---------------------------------------------------------------- a foreign call */
+/* ---------------------------------------------------------------- a call to another service */
 
-/* What is known of the one who is called: what a next attempt may do when this one died, or lost
- * its answer, after something may have been sent. */
+/* The abilities of the called service. They decide what the next attempt does if this one may have
+ * sent its request and then died, or lost the answer. */
 enum once_callee {
     ONCE_CALLEE_OPAQUE = 0, /* does not know keys: never called twice; the record becomes unknown */
-    ONCE_CALLEE_IDEMPOTENT, /* honours the key: called again, with the same one */
-    ONCE_CALLEE_PROBEABLE,  /* can be asked whether it happened: `probe` first */
+    ONCE_CALLEE_IDEMPOTENT, /* honours the key: called again, with the same key */
+    ONCE_CALLEE_PROBEABLE,  /* can be asked whether a call happened: `probe` first */
 };
 
-/* What a call is given. */
+/* The input of a call. */
 struct once_call {
-    const char *key;         /* to send as the idempotency key: the same on every attempt */
-    struct once_grant grant; /* its fence: for callees that can refuse older ones */
+    const char *key;         /* the child key, to send as the idempotency key: the same on every attempt */
+    struct once_grant grant; /* its fence is for services that can refuse older ones */
     uint32_t attempt;
-    once_span request, state; /* as a phase has them */
+    once_span request, state; /* as in a phase */
 };
 
 typedef once_step_end once_call_fn(struct once_call *call, void *arg);
 
-/* A complete answer came, good or bad (copied): the phase after the call judges it. Of a probe: it
- * happened, and this is what was answered then. */
+/* A complete answer came, good or bad (copied); the phase after the call judges it. From a probe: the
+ * call happened, and this was its answer. */
 ONCE_API ONCE_CHECKED once_step_end once_call_answered(struct once_call *call, once_span answer);
-/* It certainly did not happen, e.g. the connection was refused: to be tried again later. Of a probe:
- * it did not happen, and will not; the call is made. */
+/* The call certainly did not happen, for instance because the connection was refused; it is tried
+ * again later. From a probe: it did not happen and will not; the call is made now. */
 ONCE_API ONCE_CHECKED once_step_end once_call_not_sent(struct once_call *call, const char *why);
-/* Something may have been sent, and no complete answer came. Of a probe: it could not tell. */
+/* Something may have been sent, and no complete answer came. From a probe: it found no answer. */
 ONCE_API ONCE_CHECKED once_step_end once_call_lost(struct once_call *call, const char *why);
 
-/* Where a callee tells by GET whether a call happened. */
+/* Where a service says, in answer to a GET, whether a call happened. */
 struct once_probe_http {
-    const char *url;    /* http://... or https://..., with {key} in it: there stands the call's key */
-    once_span headers;  /* lines "Name: value\r\n", besides Once-Key and Once-Fence: credentials, say */
-    int64_t timeout_ms; /* of all of it; 0: 10 s */
+    const char *url;    /* http://... or https://...; the call's key replaces {key} in it */
+    once_span headers;  /* lines "Name: value\r\n", such as credentials; Once-Key and Once-Fence are added */
+    int64_t timeout_ms; /* for the whole probe; 0: 10 s */
 };
 
-/* For a probe: asks there. A whole 200 with a body: that is the answer, as once_call_answered() takes it. A whole 404:
- * it did not happen, and the call is made. Anything else tells nothing: redirects, which are not followed, other
- * statuses, no answer or half of one, one over ONCE_FLOW_CHECKPOINT_LEN_MAX or without a length. */
+/* For a probe: sends the GET. A complete 200 with a body is the answer, as from once_call_answered(). A complete 404:
+ * the call did not happen, and is made. Every other end counts as lost: redirects (not followed), other statuses, no
+ * answer or an incomplete one, a body over ONCE_FLOW_CHECKPOINT_LEN_MAX or without a marked end. */
 ONCE_API ONCE_CHECKED once_step_end once_call_probe_http(struct once_call *call, const struct once_probe_http *probe);
 
-/* False once the lease is over unrenewed, or somebody took over: do not send any more. */
+/* False if the lease is over, or another attempt took over: do not send any more. */
 ONCE_API bool once_call_is_held(const struct once_call *call);
 
 /* ---------------------------------------------------------------- a flow */
@@ -146,9 +146,9 @@ struct once_flow_step {
     once_local_fn *local;
     once_call_fn *call;
     enum once_callee callee;
-    once_call_fn *probe;   /* PROBEABLE: asks, and changes nothing */
-    bool intent;           /* commit "about to call" first: then a crash before it is known to have sent nothing,
-                              which matters most where the callee is OPAQUE */
+    once_call_fn *probe;   /* PROBEABLE: asks whether the call happened, and changes nothing */
+    bool intent;           /* commit "about to call" first; an attempt that died before that commit has sent nothing.
+                              Useful above all if the callee is OPAQUE */
     const char *probe_url; /* PROBEABLE, in place of `probe`: once_call_probe_http() with this URL */
 };
 
@@ -156,46 +156,46 @@ struct once_flow_step {
     {                                                                                                                  \
         .name = (step), .local = (function)                                                                            \
     }
-/* The function, and what else is to be said: ONCE_CALL("charge", charge_card, .callee = ONCE_CALLEE_IDEMPOTENT). */
+/* The function, then further members: ONCE_CALL("charge", charge_card, .callee = ONCE_CALLEE_IDEMPOTENT). */
 #define ONCE_CALL(step, ...)                                                                                           \
     {                                                                                                                  \
         .name = (step), .call = __VA_ARGS__                                                                            \
     }
 
 /*
- * A static table. After every call comes a local phase: there is always something to keep. Do not rename flows or steps
- * while records are under way: an attempt that finds itself at a step that is not there is refused with ONCE_CORRUPT.
+ * A static table. A local phase must follow every call, to store its result. Do not rename flows or steps while records
+ * are unfinished: an attempt whose recovery point is not in the table is refused with ONCE_CORRUPT.
  */
 struct once_flow {
     const char *name;
-    struct once_flow_step steps[ONCE_FLOW_STEPS_MAX + 1]; /* the first without a name ends it */
+    struct once_flow_step steps[ONCE_FLOW_STEPS_MAX + 1]; /* the first step without a name ends the table */
 
-    int64_t lease_ms;          /* renewed while a call works; 0: 60 s */
+    int64_t lease_ms;          /* renewed during a call; 0: 60 s */
     int64_t retention_ms;      /* from the finish; 0: 24 h; ONCE_NEVER */
-    int64_t body_retention_ms; /* of the answer, at most retention_ms; 0: as long (once_claim in once.h) */
-    uint32_t attempts_max;     /* a completer's; then the record becomes unknown. 0: 20 */
-    uint32_t crashes_max;      /* attempts that just ended, of anybody; then likewise. 0: 5 */
-    int64_t backoff_ms;        /* before the second try; doubles, with jitter. 0: 1 s */
+    int64_t body_retention_ms; /* of the answer; 0: retention_ms, the maximum (once_claim in once.h) */
+    uint32_t attempts_max;     /* when a completer has made so many, the record becomes unknown; 0: 20 */
+    uint32_t crashes_max;      /* when so many attempts died without an end, likewise; 0: 5 */
+    int64_t backoff_ms;        /* the pause before the second try; doubles, with jitter; 0: 1 s */
     int64_t backoff_ms_max;    /* 0: 5 min */
 };
 
-/* What is wrong with the table; ONCE_OK if nothing is. once_flow_run() asserts this. */
+/* ONCE_INVALID, with a text, if the table is not valid. once_flow_run() asserts that it is. */
 ONCE_API ONCE_CHECKED once_result once_flow_check(const struct once_flow *flow, struct once_error *err);
 
 /* ---------------------------------------------------------------- the database */
 
 /*
- * Your connection, ready for flows. It stays yours: open it, configure it, close it after
- * once_flow_close(). While a flow runs it belongs to the flow. One thread at a time; for more, one
- * connection each.
+ * Your database connection, prepared for flows. You open it, configure it, and close it after
+ * once_flow_close(). Do not use it while a flow runs. One thread at a time; use one connection per
+ * thread.
  *
- * SQLite: Once's tables are made in your database where they are missing. Set a busy time-out, and
- * journal_mode and synchronous to what you want to survive (docs/flows.md). Leases are renewed on
- * the same connection, under its mutex, while a call has no use for it.
- * PostgreSQL: needs the schema (`once migrate`) and the role once_app. Leases are renewed on a second
- * connection with the same parameters, opened when the first renewal is due, which also looks what
- * became of a COMMIT whose answer was lost; then a broken connection of yours is reset (PQreset). Handle
- * notices with PQsetNoticeProcessor(): a notice receiver of yours would lose its argument.
+ * SQLite: missing tables of Once are created in your database. Set a busy timeout, and set
+ * journal_mode and synchronous for the failures that you want to survive (docs/flows.md). Leases are
+ * renewed on the same connection, under its mutex, during calls.
+ * PostgreSQL: needs the schema (`once migrate`) and the role once_app. The library opens a second
+ * connection with the same parameters when it needs it: to renew leases, and to look up whether a
+ * COMMIT took effect whose answer was lost. It then resets your broken connection (PQreset). Handle
+ * notices with PQsetNoticeProcessor(): your notice receiver would lose its argument.
  */
 struct once_flow_db;
 
@@ -209,32 +209,32 @@ ONCE_API void once_flow_close(struct once_flow_db *db); /* NULL is fine */
 
 struct once_flow_input {
     once_span tenant, key;
-    once_span request; /* everything the steps need to know: a completer has nothing else. No
-                          credentials. Also what another request under the same key is held against */
+    once_span request; /* all that the steps need: a completer has nothing else. No credentials.
+                          Another request under the same key is compared with it */
 };
 
-/* What a run did, besides its reply. */
+/* What a run did, in addition to its reply. */
 struct once_flow_report {
-    bool executed;    /* this call held the record and ran steps; else it was answered from it */
-    bool fenced;      /* it did, and lost it: the reply is what is stored, nothing of ours */
+    bool executed;    /* this call held the record and ran steps; otherwise it answered from the record */
+    bool fenced;      /* another attempt took over from this one: the reply is the stored one */
     uint32_t phases;  /* local phases that committed */
-    uint32_t calls;   /* calls, and probes, that were made */
-    char reason[200]; /* why it did not come to an end, for the log; else empty */
+    uint32_t calls;   /* calls and probes that were made */
+    char reason[200]; /* why it did not reach an outcome, for the log; otherwise empty */
 };
 
 /*
  * Run the flow, or answer from its record. With ONCE_OK the arm is
- *   REPLAY       the outcome, whoever produced it; FAILED, retryable, with status 503: nothing is in
- *                flight, ask again later
- *   IN_PROGRESS  somebody is at it; or it is postponed: a call's end is not known, and it will be
- *                called again or asked about. retry_after_ms tells when
- *   UNKNOWN      something may have been sent to an OPAQUE callee, or limits were reached: a person
- *                must look (once keys resolve)
+ *   REPLAY       the outcome of this attempt or of another; FAILED, retryable, with status 503: no call
+ *                is open, retry later
+ *   IN_PROGRESS  another attempt is running; or this one is postponed: the end of a call is not known,
+ *                and it will be made again or probed, after retry_after_ms
+ *   UNKNOWN      something may have been sent to an OPAQUE callee, or a limit was reached: an operator
+ *                must decide (once keys resolve)
  *   MISMATCH     the key was used for another request
- *   FENCED       it was taken over, and the record is gone since, or the key stands for another operation
- * Any other result: the database failed. What was not committed did not happen; the record tells the
- * next attempt the rest. ONCE_UNKNOWN: a COMMIT's answer was lost, and what became of it could not be
- * seen; ask again under the same key.
+ *   FENCED       another attempt took over, and its record is gone, or the key names another operation
+ * Any other result: the database failed. Writes that were not committed did not happen; the next attempt
+ * continues from the record. ONCE_UNKNOWN: the answer to a COMMIT was lost, and the database could not
+ * be asked whether it took effect; run the flow again under the same key.
  * `report` may be NULL.
  */
 ONCE_API ONCE_CHECKED once_result once_flow_run(const struct once_flow *flow, struct once_flow_db *db,
@@ -244,39 +244,39 @@ ONCE_API ONCE_CHECKED once_result once_flow_run(const struct once_flow *flow, st
 
 /* ---------------------------------------------------------------- completing */
 
-/* Where a completer is in its round over the records; begin with { 0 }. A round goes back to the oldest record of
- * the flow that was not at its end in the round before; once an hour to the very oldest. */
+/* The position of a completer in its round over the records; begin with { 0 }. A round goes back to the oldest record
+ * of the flow that was unfinished in the round before, and once an hour to the oldest record of all. */
 struct once_flow_round {
-    uint64_t before; /* 0: begin anew, with the newest */
+    uint64_t before; /* 0: begin a round, with the newest record */
     uint64_t floor, lowest, mark, settled;
-    once_time mark_at, whole_at; /* all of this is ours */
+    once_time mark_at, whole_at; /* all members are private */
 };
 
 struct once_flow_step_report {
-    uint32_t looked;    /* records of this flow that were not at their end */
-    uint32_t taken;     /* abandoned ones that were taken over here */
-    uint32_t ended;     /* of these: have an outcome now */
-    uint32_t postponed; /* were tried, and will be again */
-    uint32_t escalated; /* are unknown now */
-    uint32_t missed;    /* were abandoned, but somebody else was faster */
-    uint32_t stuck;     /* cannot go on: damaged, or at a step that the flow does not have. They stay as they are */
-    char reason[200];   /* of the first of those */
-    bool more;          /* the round is not over: step again without a pause */
+    uint32_t looked;    /* unfinished records of this flow that were seen */
+    uint32_t taken;     /* abandoned records that this step took over */
+    uint32_t ended;     /* of those: have an outcome now */
+    uint32_t postponed; /* of those: will be tried again */
+    uint32_t escalated; /* of those: are unknown now */
+    uint32_t missed;    /* abandoned records that another attempt took over first */
+    uint32_t stuck;     /* damaged, or at a step that the flow does not have; they are not changed */
+    char reason[200];   /* of the first stuck record */
+    bool more;          /* the round is not complete: step again without a pause */
 };
 
 /*
- * One bounded step of completing what was abandoned: looks at a number of records, newest first, from
- * where the round is, and drives those of this flow to an end whose holder's lease is over, or which
- * failed, may be tried again and are due (backoff with jitter). Each is taken over only as it was
- * seen (compare-and-set on its fence), by one completer, whatever clients do meanwhile. Never
- * begins a record anew, never replays. Any number of completers may run.
+ * One bounded step of a completer. It reads a number of records, newest first, from the position of the
+ * round, and runs the remaining steps of abandoned records of this flow: running with the lease over, or
+ * failed, retryable and due (backoff with jitter). A takeover compares the fence, so only one completer
+ * or client gets each record. A completer never begins a new record and never replays. Any number of
+ * completers may run.
  */
 ONCE_API ONCE_CHECKED once_result once_flow_complete(const struct once_flow *flow, struct once_flow_db *db, void *arg,
                                                      struct once_flow_round *round, struct once_flow_step_report *swept,
                                                      struct once_error *err);
 
-/* The same in a loop, with `pause_ms` between rounds, until `stop` (asked after every step, and ten times a second
- * during a pause) says so. What a step did, or why it failed, is told to `each`, which may be NULL. */
+/* The same in a loop, with `pause_ms` between rounds, until `stop` (called after every step, and ten times a second
+ * during a pause) returns true. `each` (may be NULL) gets the report of each step, or its error. */
 typedef bool once_flow_stop_fn(void *arg);
 typedef void once_flow_each_fn(void *arg, once_result result, const struct once_flow_step_report *swept,
                                const struct once_error *err);

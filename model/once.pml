@@ -9,7 +9,7 @@
  * Which part stands for which code
  *   claim_record()      once_decide_claim() in decide.c, all seven arms, called by sqlite_op_claim(); once.claim_record
  *                       in 30_protocol.sql. A step of the store is atomic and durable: d_step
- *   extend, advance,    sqlite_op_extend(), _advance(), _finish(), _release(); load_held() is `is_mine`. PostgreSQL ends
+ *   extend, advance,    sqlite_op_held(); load_held() in it is `is_mine`. PostgreSQL ends
  *   finish, release     an attempt with a result, and a takeover ends it as superseded: `st == RUNNING` here
  *   leave()             once_decide_release(); in PostgreSQL once.release_record and once.abandon_record
  *   taken_by            the claim's nonce; `did` is the attempt's own row, by which an operation that is applied again

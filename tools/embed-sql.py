@@ -7,12 +7,15 @@ A migration is a file, or a folder whose files are applied in order of their nam
 PREFIX_STATEMENTS(X) in the header lists the statements by file name, so that the C
 code has one enum and one table of them; the migrations come in order of their number, each
 with the SHA-256 of its text. --record adds to each a statement that writes number, name and
-checksum to the table once.migration.
+checksum to the table once.migration. Names of the protocol's numbers become their values
+(protocol_numbers.py) before anything else; a migration keeps the names in comments, for those who read functions in psql.
 """
 import hashlib
 import os
 import re
 import sys
+
+import protocol_numbers
 
 
 def quoted(text, comments=False):
@@ -23,6 +26,10 @@ def quoted(text, comments=False):
         if line.strip():
             lines.append('    "%s\\n"' % line.replace("\\", "\\\\").replace('"', '\\"'))
     return "\n".join(lines)
+
+
+def expanded(path, comment=False):
+    return protocol_numbers.expand(open(path).read(), path, comment)
 
 
 RECORD = "\n\nINSERT INTO once.migration (number, name, checksum) VALUES (%d, '%s',\n    '%s');\n"
@@ -52,15 +59,16 @@ def main():
     with open(out_c, "w") as c:
         c.write("/* made by tools/embed-sql.py */\n#include \"%s\"\n" % os.path.basename(out_h))
         for n, path in zip(names, statements):
-            c.write("const char %s_sql_%s[] =\n%s;\n" % (prefix, n, quoted(open(path).read())))
+            c.write("const char %s_sql_%s[] =\n%s;\n" % (prefix, n, quoted(expanded(path))))
         c.write("const struct %s_migration %s_migrations[] = {\n" % (prefix, prefix))
         for i, name in enumerate(sorted(migrations)):
             assert int(name.split("_")[0]) == i + 1, "migrations are numbered from 1 without gaps: " + name
-            text = "\n".join(open(path).read() for path in migrations[name])
+            text = "\n".join(expanded(path, comment=True) for path in migrations[name])
             checksum = hashlib.sha256(text.encode()).hexdigest()
             text += RECORD % (i + 1, name, checksum) if record else ""
             c.write("  { \"%s\", \"%s\",\n%s },\n" % (name, checksum, quoted(text, comments=True)))
-        c.write("};\nconst int %s_migration_count = %d;\n" % (prefix, len(migrations)))
+        c.write("};\n" + protocol_numbers.assertions())
+        c.write("const int %s_migration_count = %d;\n" % (prefix, len(migrations)))
 
 
 main()

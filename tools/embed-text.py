@@ -3,10 +3,12 @@
 
 usage: embed-text.py PREFIX OUT.c OUT.h FILE...
 
-PREFIX_NAME is the text of NAME.* without its ending.
+PREFIX_NAME is the text of NAME.*, with values for the names of the protocol's numbers (protocol_numbers.py).
 """
 import os
 import sys
+
+import protocol_numbers
 
 
 def main():
@@ -18,9 +20,10 @@ def main():
     with open(out_c, "w", encoding="ascii") as c:
         c.write('/* made by tools/embed-text.py */\n#include "%s"\n' % os.path.basename(out_h))
         for name, path in zip(names, files):
-            lines = open(path, encoding="ascii").read().splitlines()
+            lines = protocol_numbers.expand(open(path, encoding="ascii").read(), path).splitlines()
             text = "\n".join('    "%s\\n"' % line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
             c.write("const char %s[] =\n%s;\n" % (name, text))
+        c.write(protocol_numbers.assertions())
 
 
 main()

@@ -29,7 +29,7 @@ def read_table(variant, path=TABLE):
 
 
 def shares(names, seconds, count):
-    """The names in `count` disjoint sets of about equal durations: the longest test first, each into the set that is shortest by then."""
+    """The names in `count` disjoint sets of about equal durations: the longest test first, each into the set that is shortest so far."""
     sets, totals = [set() for _ in range(count)], [0.0] * count
     for name in sorted(set(names), key=lambda name: (-seconds.get(name, SHORT), name)):
         shortest = totals.index(min(totals))
@@ -57,7 +57,7 @@ def read_json(path):
 
 
 def renew(variant, build):
-    """The table's part for a variant, with the durations that tools/run-tests wrote into its build folder, without tests that are gone."""
+    """The table's part for a variant, with the durations that tools/run-tests wrote into its build folder, without tests that no longer exist."""
     seconds, measured = read_table(variant), os.path.join(build, "durations.json")
     if os.path.exists(measured):
         seconds.update(read_json(measured))

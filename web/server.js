@@ -21,6 +21,10 @@ export class Refused extends Error {
     }
 }
 
+/** Times come as text, in UTC, and are milliseconds here; "never" stays what it is. Keys and other stored text have other names. */
+const TIMES = /^(at|since|lease_until|first_replay|last_replay|.*_at)$/;
+const revive = (name, value) => (typeof value === 'string' && value !== 'never' && TIMES.test(name) ? Date.parse(value) : value);
+
 async function ask(method, path, body) {
     const headers = {};
     if (session.csrf !== null) headers['X-Once-Csrf'] = session.csrf;
@@ -31,7 +35,7 @@ async function ask(method, path, body) {
     } catch {
         throw new Refused(0, { detail: 'the daemon does not answer' });
     }
-    const answer = await response.json().catch(() => null);
+    const answer = await response.text().then((text) => JSON.parse(text, revive)).catch(() => null);
     if (response.ok) return answer;
     if (response.status === 401 && path !== '/api/login') {
         localStorage.removeItem(KEPT);

@@ -1,5 +1,5 @@
 /*
- * http.h - the little of HTTP that both servers of this example need, on libmicrohttpd.
+ * http.h - a minimal HTTP server for both programs of this example, on libmicrohttpd.
  */
 #ifndef HTTP_H
 #define HTTP_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A request, read completely. */
+/* A complete request. */
 struct http_request {
     struct MHD_Connection *connection;
     const char *method, *path;
@@ -17,10 +17,10 @@ struct http_request {
     int too_long;
 };
 
-/* Answers it with http_answer(). */
+/* Handles a request; must answer it with http_answer(). */
 typedef enum MHD_Result http_handler(void *arg, struct http_request *request);
 
-/* Listens on 127.0.0.1:`port`, in `threads` threads, or in one per connection (0). NULL: it could not. */
+/* Listens on 127.0.0.1:`port`, with `threads` threads, or one per connection (0). NULL: it failed. */
 struct MHD_Daemon *http_listen(uint16_t port, unsigned threads, http_handler *handler, void *arg);
 
 /* `headers`: lines "Name: value\r\n", may be NULL. */

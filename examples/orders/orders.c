@@ -1,8 +1,8 @@
 /*
  * orders.c - a shop's HTTP service: POST /orders with an Idempotency-Key, and its completer.
  *
- * Everything that matters is in place_order.c. Here a request becomes a run of that flow, and what
- * the run says becomes an answer; `orders --complete` finishes what killed services left behind.
+ * The flow itself is in place_order.c. This file runs it for each request and turns the reply into an
+ * HTTP answer. `orders --complete` runs the completer, which continues abandoned orders.
  */
 #include "http.h"
 #include "place_order.h"
@@ -79,7 +79,7 @@ static enum MHD_Result replay(struct http_request *request, const struct once_re
     return http_answer(request, (unsigned)record->status, headers, record->body.ptr, record->body.len);
 }
 
-/* What the flow says, as HTTP. */
+/* The reply of the flow as an HTTP answer. */
 static enum MHD_Result answer(struct http_request *request, const struct once_reply *reply,
                               const struct once_flow_report *report)
 {
@@ -180,7 +180,7 @@ static void tell(void *arg, once_result result, const struct once_flow_step_repo
     fflush(stdout);
 }
 
-/* One round, step by step. */
+/* One round of the completer. */
 static int sweep(struct context *context)
 {
     struct once_flow_round round = { .before = 0 };

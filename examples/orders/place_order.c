@@ -1,9 +1,9 @@
 /*
- * place_order.c - the flow itself: all that happens to an order, in three steps.
+ * place_order.c - the flow: an order in three steps.
  *
- *     order     local   the order is in the books, not paid
+ *     order     local   stores the order, not paid yet
  *     charge    call    the payment provider charges the card, or declines it
- *     receipt   local   the order is paid and its receipt staged, or it is declined; and the answer
+ *     receipt   local   marks the order paid and stages its receipt, or declines it; stores the answer
  */
 #include "place_order.h"
 
@@ -66,7 +66,7 @@ static size_t collect(char *bytes, size_t size, size_t count, void *arg)
     struct answer *answer = arg;
     size_t len = size * count;
     if (len >= sizeof answer->text - answer->len)
-        return 0; /* longer than any answer of theirs: curl fails the transfer */
+        return 0; /* longer than any answer of the provider: curl fails the transfer */
     memcpy(answer->text + answer->len, bytes, len);
     answer->len += len;
     answer->text[answer->len] = '\0';
@@ -112,9 +112,9 @@ static once_step_end charge_card(struct once_call *call, void *arg)
     CURLcode rc = ask_provider(arg, "", call, true, &status, &answer);
     if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST || rc == CURLE_FAILED_INIT)
         return once_call_not_sent(call, curl_easy_strerror(rc));
-    if (status == 429 || status == 503) /* which this provider answers before it does anything */
+    if (status == 429 || status == 503) /* this provider sends these before it does anything */
         return once_call_not_sent(call, "the provider is busy");
-    if (status != 200 && status != 402) /* also: no answer, half of one */
+    if (status != 200 && status != 402) /* or no complete answer */
         return once_call_lost(call, rc != CURLE_OK ? curl_easy_strerror(rc) : "the provider's answer says nothing");
     return once_call_answered(call, (once_span){ (uint8_t *)answer.text, answer.len });
 }
@@ -133,7 +133,7 @@ static once_step_end was_charged(struct once_call *call, void *arg)
     return once_call_answered(call, (once_span){ (uint8_t *)answer.text, answer.len });
 }
 
-/* The same without a line of HTTP. */
+/* The same with the library's own probe. */
 static once_step_end was_charged_by_url(struct once_call *call, void *arg)
 {
     const struct context *context = arg;

@@ -6,7 +6,7 @@
 
 #include "shop.h"
 
-/* What a run, and a completer, is given. */
+/* The argument of the steps, for runs and for the completer. */
 struct context {
     struct shop *shop;
     const char *provider; /* "http://127.0.0.1:9100" */
@@ -15,8 +15,8 @@ struct context {
 
 extern struct once_flow place_order;
 
-/* The provider may be one that does not know keys, or can be asked: "idempotent", "probeable"
- * (or "probeable-by-url", with the library's own probe), "opaque". False: none of these. */
+/* Sets the abilities of the provider: "idempotent", "probeable" (or "probeable-by-url", with the
+ * library's own probe), or "opaque", which does not know keys. False: another word. */
 bool place_order_callee(const char *kind, bool intent);
 
 #endif

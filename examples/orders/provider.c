@@ -1,12 +1,12 @@
 /*
- * provider.c - a stand-in for a payment provider, with every bad habit that real ones have.
+ * provider.c - a simulated payment provider that can fail in the ways that real ones do.
  *
  *     POST /charges         charges a card, once per Idempotency-Key: 200 "paid ch_17", or 402 "declined"
- *     GET  /charges/KEY     what became of it: 200 with the same text, or 404
+ *     GET  /charges/KEY     whether it happened: 200 with the same text, or 404
  *     PUT  /mode/MODE       how it behaves from now on, see the usage
  *     GET  /held            how many requests it is holding
  *
- * Its keys and charges are in an SQLite file of its own: durable before it answers.
+ * It stores keys and charges in its own SQLite file, durably, before it answers.
  */
 #include "http.h"
 
@@ -37,7 +37,7 @@ static const char usage[] =
 
 static const char *const modes[] = { "ok", "decline", "busy", "slow", "hold", "hold-answer", "drop", "crash", NULL };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static const char *mode = "ok";
 static int held;
@@ -74,14 +74,14 @@ static void wait_while(const char *name)
 
 /* ---------------------------------------------------------------- the ledger */
 
-/* Runs with the lock. What is there already under this key stays. */
+/* Call it with the lock. An existing charge under this key stays. */
 static void charge(const char *key, const char *what, bool declined)
 {
     char *sql = sqlite3_mprintf("INSERT OR IGNORE INTO charge (key, once, what, declined) VALUES (%Q, %Q, %Q, %d)", key,
                                 ignores_keys ? NULL : key, what, declined);
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         fprintf(stderr, "provider: %s\n", sqlite3_errmsg(db));
-        abort(); /* it must not answer what it did not write down */
+        abort(); /* it must not confirm a charge that it did not store */
     }
     sqlite3_free(sql);
 }
@@ -164,7 +164,7 @@ static enum MHD_Result handle(void *arg, struct http_request *request)
     else if (strcmp(request->path, "/held") == 0)
         status = (unsigned)(snprintf(text, sizeof text, "%d", held) > 0 ? 200 : 500);
     pthread_mutex_unlock(&lock);
-    return say(request, status == 402 ? 200 : status, text); /* that it was declined is an answer, too */
+    return say(request, status == 402 ? 200 : status, text); /* "declined" is an answer as well */
 }
 
 int main(int argc, char **argv)
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
     printf("provider: listening on http://127.0.0.1:%ld\n", port);
     fflush(stdout);
     http_wait_for_signal();
-    set_mode("ok"); /* lets go of what is held */
+    set_mode("ok"); /* answers the requests that are held */
     MHD_stop_daemon(daemon);
     sqlite3_close(db);
     return 0;

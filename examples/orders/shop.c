@@ -1,4 +1,4 @@
-/* shop.c - which database it is. */
+/* shop.c - opens the shop on SQLite or PostgreSQL, by its URL. */
 #include "shop.h"
 
 #include <string.h>

@@ -16,12 +16,12 @@ struct postgres_shop {
 };
 
 static const char schema[] = "SET client_min_messages = warning;"
-                             "SELECT pg_advisory_lock(17);" /* IF NOT EXISTS alone is not for two at once */
+                             "SELECT pg_advisory_lock(17);" /* IF NOT EXISTS is not safe for two sessions at once */
                              "CREATE TABLE IF NOT EXISTS orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
                              " item text NOT NULL, cents bigint NOT NULL, status text NOT NULL, charge text);"
                              "SELECT pg_advisory_unlock(17)";
 
-/* One statement with up to three parameters; its first value goes to *value, where that is wanted. */
+/* One statement with up to three parameters; *value (may be NULL) gets its first value. */
 static bool run(struct shop *shop, const char *sql, const char *a, const char *b, const char *c, long *value)
 {
     PGconn *conn = ((struct postgres_shop *)shop)->conn;

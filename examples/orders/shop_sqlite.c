@@ -3,7 +3,7 @@
  *
  * A rollback journal and synchronous=EXTRA: an order that was confirmed survives a power cut, and any number
  * of processes may write. (In WAL mode SQLite before 3.51.3 must have only one connection that
- * writes.) Receipts are staged in a table of the shop's own.
+ * writes.) Receipts are staged in a table of the shop.
  */
 #include "shop.h"
 
@@ -28,7 +28,7 @@ static sqlite3 *db_of(struct shop *shop)
     return ((struct sqlite_shop *)shop)->db;
 }
 
-/* One statement; %Q and the like quote as SQLite does. */
+/* One statement; formats as sqlite3_mprintf() does (%Q quotes). */
 static bool run(struct shop *shop, char *sql)
 {
     int rc = sql != NULL ? sqlite3_exec(db_of(shop), sql, NULL, NULL, NULL) : SQLITE_NOMEM;

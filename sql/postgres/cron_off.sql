@@ -1,5 +1,5 @@
--- Takes the job of cron_on.sql away: that of this role, or, for a superuser, everybody's. Without
--- pg_cron, or without the job, there is nothing to do.
+-- Removes the job of cron_on.sql: that of this role, or, for a superuser, of all roles. Does nothing without pg_cron,
+-- or without the job.
 DO $once$
 BEGIN
     IF to_regclass('cron.job') IS NOT NULL THEN

@@ -1,6 +1,6 @@
--- Lets pg_cron run once.expire: every 10 seconds where it can, every minute before pg_cron 1.5.
+-- Schedules once.expire as a job of pg_cron: every 10 seconds, or every minute before pg_cron 1.5.
 -- A run goes on while there is more to do, at most 50 seconds, one transaction per step.
--- Repeated, it replaces the job. The job runs as the role that made it.
+-- Running this again replaces the job. The job runs as the role that made it.
 DO $once$
 DECLARE
     role text := quote_ident(current_user);
@@ -10,7 +10,7 @@ DECLARE
     until timestamptz := clock_timestamp() + interval '50 seconds';
 BEGIN
     LOOP
-        SELECT e.more INTO more FROM once.expire(10000) e;
+        SELECT e.more INTO more FROM once.expire(ONCE_EXPIRE_BUDGET_MAX) e;
         COMMIT;
         EXIT WHEN NOT more OR clock_timestamp() > until;
     END LOOP;

@@ -1,12 +1,12 @@
--- abandoned.lua - one bounded step over what is not finished, oldest first.
+-- abandoned.lua - one bounded step over the unfinished records, oldest first.
 --
--- KEYS  1 PREFIX:open   (and the records that it names: all of a store is in one Redis, never in a cluster)
+-- KEYS  1 PREFIX:open   (and the records that it names: the whole store is in one Redis, never in a cluster)
 -- ARGV  1 the time in ms (0: Redis's own)   2 a fence: only those after it   3 how many to look at   4 PREFIX:r:
---       5 "1": only take out what is gone
+--       5 "1": only remove the ids of records that Redis has expired
 --
--- What the set names and is gone is taken out of it: a failure that may be retried expires by itself.
--- Answer: { now, last fence looked at, or 0 at the end, then of each its ID, m, t, k, p and "1" where
--- there is a request }; or { now, last fence, how many were taken out }
+-- Ids whose record does not exist any more are removed from the set: Redis expires retryable failures by itself.
+-- Answer: { now, last fence looked at, or 0 at the end, then of each its ID, m, t, k, p and "1" if there
+-- is a request }; or { now, last fence, how many were removed }
 
 local now = tonumber(ARGV[1])
 if now == 0 then

@@ -1,19 +1,19 @@
--- open.lua - a handle arrives, for the first time or again: is this the store that it knew?
+-- open.lua - a handle connects, for the first time or again: opens or makes the store, counts the handle's lost writes.
 --
 -- KEYS  1 PREFIX:meta  2 PREFIX:fence  3 PREFIX:witness
--- ARGV  1 name of the handle   2 writes that it was told of   3 the largest fence that it knows
---       4 secret, and 5 generation, for a store that is to be made   6 "1": it may be made
+-- ARGV  1 name of the handle   2 its acknowledged writes   3 the largest fence that it knows
+--       4 secret, and 5 generation, for a new store   6 "1": a new store may be made
 --
--- Makes the store where there is none. Counts what is missing of the handle's own writes: what it was
--- told of and the store does not know. Raises the fence over everything that may have been given (K2):
--- over what the handle knows, and over the time in microseconds, which no store's fences outrun; so that
--- a server that forgot some of them, or all, does not give them again.
+-- Makes the store if there is none. Counts the handle's lost writes: acknowledged ones that the store does not know.
+-- Raises
+-- the fence over all that may have been given (K2): over the largest one that the handle knows, and over the time in
+-- microseconds, which grows faster than any store's fences. So a server that lost data does not give a fence again.
 --
--- Answer: { version or false, secret, generation, writes of the handle that are lost, lost in all, fence, made }
+-- Answer: { version or false, secret, generation, lost writes of the handle, lost writes in all, fence, made }
 
 local meta, fence_key, witness = KEYS[1], KEYS[2], KEYS[3]
 local handle, told, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local HANDLES_MAX = 4096 -- those who never said goodbye
+local HANDLES_MAX = 4096 -- handles that did not close
 
 local made = 0
 if redis.call('EXISTS', meta) == 0 then

@@ -1,2 +1,2 @@
--- An operator's word. Never deleted.
+-- A row of the audit trail. Never deleted.
 INSERT INTO once_audit (at, record, fence, what, actor, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

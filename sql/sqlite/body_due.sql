@@ -1,6 +1,7 @@
--- At most ?2 results whose headers and body were to be dropped at ?1, the longest due first, with what their seal needs.
+-- At most ?2 results whose headers and body were to be dropped at ?1, the longest due first, with what their checksum
+-- covers.
 -- Uses once_body_due.
-SELECT r.fence, c.record, r.state, r.retryable, r.status, r.outcome
+SELECT r.fence, c.record, r.state, r.flags, r.status, r.outcome
   FROM once_result r
   JOIN once_claim c ON c.fence = r.fence
  WHERE r.body_until <= ?1

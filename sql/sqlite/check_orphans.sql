@@ -1,4 +1,4 @@
--- Results, progress and requests whose claim is not there: nothing may leave such (K7).
+-- Results, progress and requests without their claim: there must be none (K7).
 SELECT 'result', fence FROM once_result WHERE fence NOT IN (SELECT fence FROM once_claim)
 UNION ALL
 SELECT 'progress', fence FROM once_progress WHERE fence NOT IN (SELECT fence FROM once_claim)

@@ -1,2 +1,2 @@
--- Whose claim ?1 is, and of which life of its key: its fingerprint, and when that life began.
+-- The record of claim ?1, and what tells the lives of its key apart: fingerprint and time of the first attempt.
 SELECT record, fingerprint, ifnull(created_at, claimed_at) FROM once_claim WHERE fence = ?1

@@ -1,2 +1,2 @@
--- The request of the grant ?1 is the next attempt's, ?2, from now on.
+-- Moves the request of grant ?1 to the next attempt, ?2.
 UPDATE once_request SET fence = ?2 WHERE fence = ?1

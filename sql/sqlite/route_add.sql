@@ -1,4 +1,4 @@
--- A route named ?1, with the next number; none where there are 62 already. The caller has looked: it is new.
+-- Adds a route named ?1, which is new, with the next number; no row if there are ONCE_ROUTE_COUNT_MAX already.
 INSERT INTO once_route (id, name)
-SELECT count(*) + 1, ?1 FROM once_route HAVING count(*) < 62
+SELECT count(*) + 1, ?1 FROM once_route HAVING count(*) < ONCE_ROUTE_COUNT_MAX
 RETURNING id

@@ -1,2 +1,2 @@
--- Every bucket, oldest segment first: what the index in RAM is built from.
+-- Every bucket, oldest segment first: to build the index in RAM from.
 SELECT id, entries FROM once_segment_data ORDER BY id

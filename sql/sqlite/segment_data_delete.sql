@@ -1,2 +1,2 @@
--- The buckets ?1 to ?2.
+-- Deletes the buckets ?1 to ?2.
 DELETE FROM once_segment_data WHERE id BETWEEN ?1 AND ?2

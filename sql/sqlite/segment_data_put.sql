@@ -1,3 +1,3 @@
--- The entries of one bucket of a segment.
+-- Writes the entries of bucket ?1.
 INSERT INTO once_segment_data (id, entries) VALUES (?1, ?2)
 ON CONFLICT (id) DO UPDATE SET entries = excluded.entries

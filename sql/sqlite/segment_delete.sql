@@ -1,2 +1,2 @@
--- Nothing of segment ?1 is left.
+-- Deletes segment ?1, which has no entries left.
 DELETE FROM once_segment WHERE first = ?1

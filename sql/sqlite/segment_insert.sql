@@ -1,2 +1,2 @@
--- A sealed segment without its entries: ?1 first, ?2 last, ?3 count.
+-- A new segment: ?1 first fence, ?2 last fence, ?3 number of entries.
 INSERT INTO once_segment (first, last, count, dead) VALUES (?1, ?2, ?3, 0)

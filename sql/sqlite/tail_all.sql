@@ -1,2 +1,2 @@
--- The tail in the order of a segment.
+-- The tail, sorted as a segment is.
 SELECT record, fence FROM once_tail ORDER BY record

@@ -1,2 +1,2 @@
--- All of it is in a segment now.
+-- Empties the tail after its entries were written into a segment.
 DELETE FROM once_tail

@@ -1,2 +1,2 @@
--- Record ?1 is now at fence ?2.
+-- The newest fence of record ?1 is ?2.
 INSERT INTO once_tail (record, fence) VALUES (?1, ?2) ON CONFLICT (record) DO UPDATE SET fence = excluded.fence

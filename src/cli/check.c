@@ -1,6 +1,6 @@
-/* check.c - `once check`: does the store keep its invariants? */
+/* check.c - `once check`: verifies the invariants of a store. */
 #include "cli/verbs.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 #include "program/cli.h"
 #include "program/text.h"
@@ -11,9 +11,9 @@
 static const char help[] =
     "usage: once check [--store URL] [--json] [--quiet]\n"
     "\n"
-    "Verifies every invariant that a store at rest can show, and prints the rows that\n"
-    "break one: the invariant, the row's fence, what is wrong. On the best-effort\n"
-    "tier (Redis) it also says what that tier does not promise, by invariant.\n"
+    "Verifies the invariants that can be read from the store's rows, and prints each row that\n"
+    "violates one: the invariant, the row's fence, the problem. For the best-effort tier\n"
+    "(Redis) it also lists the invariants that this tier does not promise.\n"
     "\n"
     ONCE_CLI_HELP_STORE
     "  --json             one JSON object: records, attempts, problems[], tier,\n"
@@ -21,8 +21,8 @@ static const char help[] =
     "  --quiet            print problems only\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 all is well, or the default store was not made yet; 1 problems were found;\n"
-    "      64 usage; 69 store unavailable; 70 it cannot be read at all; 75 busy\n"
+    "exit: 0 no problems, or the default store does not exist yet; 1 problems were found;\n"
+    "      64 usage; 69 store unavailable; 70 it cannot be read; 75 busy\n"
     "\n"
     "example: once check --store sqlite:/var/lib/shop/once.db\n";
 /* clang-format on */
@@ -51,7 +51,7 @@ static void print_problem_json(void *arg, const struct once_problem *problem)
     once_json_close(json);
 }
 
-/* What nobody should expect of this store, whatever it shows. */
+/* The invariants that the store's tier does not promise. */
 static void print_gaps(const struct once *once)
 {
     size_t count;
@@ -129,9 +129,9 @@ int once_cli_check(int argc, char **argv)
     for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
         return cli.exit;
     if (optind < argc)
-        return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(&cli, "unexpected argument '%s'", argv[optind]);
     struct once *once = NULL;
-    int exit = once_cli_open(&cli, ONCE_CLI_IF_ANY, &once); /* timers begin before there is a store */
+    int exit = once_cli_open(&cli, ONCE_CLI_IF_ANY, &once); /* a timer may run before the first store exists */
     if (once != NULL)
         exit = check(&cli, once);
     else if (exit == ONCE_EXIT_OK && cli.json)

@@ -2,9 +2,9 @@
 #include "cli/consume_setup.h"
 
 #include "core/err.h"
+#include "core/http/url.h"
 #include "core/limits.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "http/http_call.h"
 
 #include <assert.h>

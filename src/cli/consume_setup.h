@@ -65,7 +65,7 @@ enum consume_option {
 /* Their lines of a help text. */
 #define CONSUME_HELP_PREFIXED                                                                                          \
     "  --consume SOURCE   consume messages, as 'once consume' does, in its own thread\n"                               \
-    "  --consumer NAME    name of the consumer\n"                                                                            \
+    "  --consumer NAME    name of the consumer\n"                                                                      \
     "  --consume-to URL\n"                                                                                             \
     "  --consume-exec COMMAND\n"                                                                                       \
     "  --consume-id-from HOW\n"                                                                                        \

@@ -264,8 +264,8 @@ static bool check_consume(struct daemon *d)
     return !d->consume.given || consume_setup_check(&d->consume);
 }
 
-/* The consumer shares its records with `once inbox` and other consumers: an SQLite store of the daemon is exclusive. */
-static int prepare_consume(struct daemon *d, sigset_t mask)
+/* Its records are in a database that others may use besides the daemon: an SQLite store is the daemon's alone. */
+static int prepare_consume(struct daemon *d, const struct once_signals *signals)
 {
     struct once_error err;
     struct consume_options *o = &d->consume.options;
@@ -283,7 +283,7 @@ static int prepare_consume(struct daemon *d, sigset_t mask)
         return once_cli_usage(&d->cli, "--consume-store: %s", err.text);
     o->store_url = d->consume_url;
     o->counters = &d->consume_counters;
-    o->consumer.target.mask = mask;
+    o->consumer.target.mask = signals->mask;
     d->options.consume = o;
     return ONCE_EXIT_OK;
 }
@@ -370,7 +370,7 @@ static int run(struct daemon *d)
     once_cli_seal(&d->cli, &o->store);
     int exit = d->relay.given ? prepare_relay(d) : ONCE_EXIT_OK;
     if (exit == ONCE_EXIT_OK && d->consume.given)
-        exit = prepare_consume(d, signals.mask);
+        exit = prepare_consume(d, &signals);
     if (exit == ONCE_EXIT_OK) {
         choose_console_outbox(d);
         if (daemon_run(o, &err) != ONCE_OK)

@@ -1,4 +1,4 @@
-/* expire.c - `once expire`: gives back the space of records past their retention. */
+/* expire.c - `once expire`: removes records past their retention. */
 #include "cli/verbs.h"
 #include "os/signals.h"
 #include "program/cli.h"
@@ -11,19 +11,19 @@ static const char help[] =
     "usage: once expire [--store URL] [--limit N] [--step N] [--progress] [--quiet]\n"
     "\n"
     "Removes records past their retention, in bounded steps; others may use the store\n"
-    "meanwhile. Such a record behaves as absent whether or not this is run: it only gives\n"
-    "the space back. Records that are running or unknown are never removed.\n"
+    "meanwhile. Such a record counts as absent even before that: this only frees its space.\n"
+    "Running and unknown records are never removed.\n"
     "\n"
     "  --limit N          remove N records at most; default: all that are due\n"
     "  --step N           records per step, up to 10000; default 1000\n"
-    "  --progress         show how far it got, also where stderr is no terminal\n"
+    "  --progress         show how far it got, also if stderr is not a terminal\n"
     ONCE_CLI_HELP_STORE
     "  --quiet            print nothing but errors\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0, also if the default store was not made yet; 64 usage; 69 store unavailable;\n"
-    "      70 store damaged; 75 busy; 128+N ended by signal N between two steps: what was\n"
-    "      removed so far is removed\n"
+    "exit: 0, also if the default store does not exist yet; 64 usage; 69 store unavailable;\n"
+    "      70 store damaged; 75 busy; 128+N stopped by signal N between two steps: the\n"
+    "      records removed so far stay removed\n"
     "\n"
     "example: once expire --limit 100000\n";
 /* clang-format on */
@@ -42,7 +42,7 @@ static void show_progress(const struct expire *expire, bool last)
 {
     if (!expire->progress)
         return;
-    /* On a terminal one line is rewritten. */
+    /* On a terminal one line is overwritten each time. */
     fprintf(stderr, "%sonce expire: %" PRIu64 " removed%s", expire->terminal ? "\r" : "", expire->removed,
             last ? ", done" : "");
     if (last || !expire->terminal)
@@ -71,7 +71,7 @@ static int expire_all(struct expire *expire, struct once *once)
     if (!expire->cli.quiet)
         printf("%" PRIu64 " removed%s\n", expire->removed,
                more                                          ? ", more are due"
-               : strcmp(once_tier(once), "best-effort") == 0 ? ": Redis removes what is past its retention by itself"
+               : strcmp(once_tier(once), "best-effort") == 0 ? ": Redis itself removes records past their retention"
                                                              : "");
     return ONCE_EXIT_OK;
 }
@@ -103,11 +103,11 @@ int once_cli_expire(int argc, char **argv)
     if (!good)
         return ONCE_EXIT_USAGE;
     if (optind < argc)
-        return once_cli_usage(cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(cli, "unexpected argument '%s'", argv[optind]);
     expire.terminal = isatty(STDERR_FILENO);
     expire.progress = expire.progress || (expire.terminal && !cli->quiet);
     struct once *once = NULL;
-    int exit = once_cli_open(cli, ONCE_CLI_IF_ANY, &once); /* timers begin before there is a store */
+    int exit = once_cli_open(cli, ONCE_CLI_IF_ANY, &once); /* a timer may run before the first store exists */
     if (once == NULL)
         return exit;
     int error = once_signals_init(&expire.signals);

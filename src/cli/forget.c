@@ -1,9 +1,9 @@
 /*
- * forget.c - `once forget`: erases what records say of anybody, for a request of erasure.
+ * forget.c - `once forget`: erases the personal data of records, for a request of erasure.
  *
- * One record by its key, or all of a tenant: then page by page, each page one or a few commits, so that others go on
- * meanwhile and it can be stopped and begun again at any time. What was forgotten has lost its tenant, so a second run
- * finds only what is left. What a forgotten record still does is once_forget()'s: a retry is told, not executed (K5).
+ * It erases one record by its key, or all records of a tenant: page by page, with one or a few commits per page, so
+ * that other processes go on meanwhile and it can be stopped and restarted at any time. A forgotten record has no
+ * tenant any more, so a second run finds only the rest. once_forget() keeps enough to refuse a second execution (K5).
  */
 #include "cli/verbs.h"
 #include "core/span.h"
@@ -20,36 +20,35 @@ static const char help[] =
     "usage: once forget [KEY] --tenant T --reason TEXT [--drop] [--dry-run] [--yes]\n"
     "\n"
     "For a request of erasure: erases the names, answers, header lines, stored requests and\n"
-    "checkpoints of one record, or of all of a tenant's. What is left (a hash of the name, a\n"
-    "keyed hash of what was asked, state, status, times) goes on to do its work until its\n"
-    "retention ends: a retry is not executed again but told that it was done and that the\n"
-    "answer is not kept.\n"
+    "checkpoints of one record, or of all records of a tenant. The rest (the record id, the\n"
+    "fingerprint, state, status, times) stays until its retention ends: a retry is not\n"
+    "executed again, but answered that it was done and that the answer is no longer stored.\n"
     "\n"
-    "What is not finished is left alone and told: what is running, what is unknown, what is to\n"
-    "go on from a recovery point. Resolve it first ('once keys resolve').\n"
+    "Records that are running, unknown, or retryable with a recovery point are not erased but\n"
+    "counted. Resolve them first ('once keys resolve').\n"
     "\n"
-    "  --tenant T         whose; '' is the single tenant\n"
-    "  --key KEY          only this record; the same as KEY alone\n"
+    "  --tenant T         the tenant; '' is the single tenant\n"
+    "  --key KEY          only this record; the same as the argument KEY\n"
     "  --reason TEXT      why, up to 1000 bytes; required. It is kept in the audit trail with\n"
-    "                     the time and your user name: put nobody's data into it\n"
-    "  --drop             remove the records whole, also what is unknown or abandoned. THEIR\n"
+    "                     the time and your user name: write no personal data into it\n"
+    "  --drop             remove the records completely, also unknown and abandoned ones. THEIR\n"
     "                     KEYS ARE LIKE NEW AFTER THAT: A RETRY EXECUTES AGAIN\n"
-    "  --dry-run          change nothing, tell what would be done\n"
-    "  --yes              do not ask; needed for a whole tenant, and for --drop, where there is\n"
-    "                     no terminal to ask at\n"
+    "  --dry-run          change nothing, print what would be done\n"
+    "  --yes              do not ask; required for a whole tenant, and for --drop, if standard\n"
+    "                     input is not a terminal\n"
     "  --step N           records per step, up to 1000; default 200\n"
-    "  --progress         show how far it got, also where stderr is no terminal\n"
+    "  --progress         show how far it got, also if stderr is not a terminal\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_QUIET
     ONCE_CLI_HELP_HELP
     "\n"
     "Not covered: messages of the outbox and the inbox ('once outbox drop', 'once inbox\n"
-    "drop'), earlier reasons in the audit trail, copies and backups; docs/sealing.md tells\n"
-    "where bytes may be left.\n"
+    "drop'), earlier reasons in the audit trail, copies and backups; docs/sealing.md lists\n"
+    "where bytes may remain.\n"
     "\n"
-    "exit: 0; 1 no such key, or something is undecided; 64 usage; 69 store unavailable; 70 it\n"
-    "      may have been forgotten: run it again; 75 something is in progress, or changed\n"
-    "      meanwhile: run it again; 128+N ended by signal N between two steps\n"
+    "exit: 0; 1 no such key, or a record has no decided outcome; 64 usage; 69 store\n"
+    "      unavailable; 70 it may have been forgotten: run it again; 75 a record is in progress\n"
+    "      or changed meanwhile: run it again; 128+N stopped by signal N between two steps\n"
     "\n"
     "example: once forget --tenant acme --reason 'erasure request 4711'\n";
 /* clang-format on */
@@ -65,7 +64,7 @@ struct forget {
     uint64_t step;
     int interrupted;
 
-    pthread_mutex_t lock; /* guards what follows: answers come on the library's thread */
+    pthread_mutex_t lock; /* guards the rest: answers come on the library's thread */
     pthread_cond_t all;
     size_t waiting;
     uint64_t forgotten, live, undecided, changed;
@@ -73,7 +72,7 @@ struct forget {
     struct once_error err;
 };
 
-/* ------------------------------------------------------------------ what became of it */
+/* ------------------------------------------------------------------ results */
 
 static void count_arm(struct forget *f, enum once_arm arm)
 {
@@ -99,8 +98,8 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     once_reply_release(reply);
 }
 
-/* What once_forget() would say of a record as it was listed. A recovery point alone does not show in all listings;
- * then it counts as forgotten. */
+/* The answer that once_forget() would give for a listed record. Some listings do not show recovery points; such a
+ * record counts as forgotten. */
 static enum once_arm arm_of(const struct forget *f, const struct once_record *r)
 {
     if (r->state == ONCE_STATE_RUNNING && r->lease_live)
@@ -120,36 +119,38 @@ static void print_counts(const struct forget *f)
     const char *did = f->word.drop ? "dropped" : "forgotten";
     printf("%s%" PRIu64 " %s\n", f->dry ? "would be: " : "", f->forgotten, did);
     if (f->live > 0)
-        once_cli_fail(&f->cli, 0, "%" PRIu64 " in progress were left: run it again when they have ended", f->live);
+        once_cli_fail(&f->cli, 0, "%" PRIu64 " are in progress and were skipped: run it again when they have ended",
+                      f->live);
     if (f->changed > 0)
-        once_cli_fail(&f->cli, 0, "%" PRIu64 " changed meanwhile and were left: run it again", f->changed);
+        once_cli_fail(&f->cli, 0, "%" PRIu64 " changed meanwhile and were skipped: run it again", f->changed);
     if (f->undecided > 0)
         once_cli_fail(&f->cli, 0,
-                      "%" PRIu64 " are not decided and were left: 'once keys list' shows them, 'once keys resolve' "
+                      "%" PRIu64
+                      " have no decided outcome and were skipped: 'once keys list' shows them, 'once keys resolve' "
                       "decides; --drop removes them, and a retry executes again",
                       f->undecided);
 }
 
 /* ------------------------------------------------------------------ one record */
 
-static int tell_one(const struct forget *f, enum once_arm arm)
+static int print_one(const struct forget *f, enum once_arm arm)
 {
     const struct once_cli *cli = &f->cli;
     switch (arm) {
     case ONCE_ARM_DONE:
         if (!cli->quiet)
             printf("%s%s\n", f->dry ? "would be " : "",
-                   f->word.drop ? "dropped: a retry executes again" : "forgotten: a retry is told that it was done");
+                   f->word.drop ? "dropped: a retry executes again"
+                                : "forgotten: a retry is answered that it was done");
         return ONCE_EXIT_OK;
     case ONCE_ARM_ABSENT:
         return once_cli_fail(cli, ONCE_EXIT_FOUND, "no such key");
     case ONCE_ARM_IN_PROGRESS:
         return once_cli_fail(cli, ONCE_EXIT_BUSY, "it is in progress: forget it when it has ended");
     case ONCE_ARM_UNKNOWN:
-        return once_cli_fail(
-            cli, ONCE_EXIT_FOUND,
-            "it is not decided how it ended: resolve it first ('once keys resolve'); or --drop it, and "
-            "a retry executes again");
+        return once_cli_fail(cli, ONCE_EXIT_FOUND,
+                             "its outcome is not decided: resolve it first ('once keys resolve'), or --drop it, and "
+                             "a retry executes again");
     default:
         return once_cli_fail(cli, ONCE_EXIT_BUSY, "it changed meanwhile: run it again");
     }
@@ -163,7 +164,7 @@ static int forget_one(struct forget *f, struct once *once)
                            : once_forget(once, &f->word, &reply, &err);
     enum once_arm arm = r == ONCE_OK && reply.arm == ONCE_ARM_FOUND ? arm_of(f, &reply.record) : reply.arm;
     once_reply_release(&reply);
-    return r == ONCE_OK ? tell_one(f, arm) : once_cli_error(&f->cli, &err, "forget it");
+    return r == ONCE_OK ? print_one(f, arm) : once_cli_error(&f->cli, &err, "forget it");
 }
 
 /* ------------------------------------------------------------------ a tenant */
@@ -172,8 +173,8 @@ static void show_progress(const struct forget *f, bool last)
 {
     if (!f->progress)
         return;
-    fprintf(stderr, "%sonce forget: %" PRIu64 " %s%s", f->terminal ? "\r" : "", f->forgotten, f->dry ? "found" : "done",
-            last ? ", that was all" : "");
+    fprintf(stderr, "%sonce forget: %" PRIu64 " %s%s", f->terminal ? "\r" : "", f->forgotten,
+            f->dry ? "found" : "erased", last ? ", done" : "");
     if (last || !f->terminal)
         fputc('\n', stderr);
     fflush(stderr);
@@ -189,7 +190,7 @@ static void submit_one(struct forget *f, struct once *once, const struct once_re
     f->waiting++;
     pthread_mutex_unlock(&f->lock);
     once_result r = once_submit(once, &request, on_done, f, &err);
-    if (r != ONCE_OK) { /* nobody answers it */
+    if (r != ONCE_OK) { /* on_done() is not called for it */
         struct once_reply none = { 0 };
         on_done(f, r, &none, &err);
     }
@@ -199,7 +200,7 @@ static once_result forget_page(struct forget *f, struct once *once, const struct
 {
     for (size_t i = 0; i < page->count; i++) {
         const struct once_record *record = &page->records[i];
-        if (record->forgotten) /* whose it was nobody knows: the single tenant is shown what has none any more */
+        if (record->forgotten) /* its tenant was erased, so it is listed for the single tenant */
             continue;
         if (f->dry)
             count_arm(f, arm_of(f, record));
@@ -214,7 +215,7 @@ static once_result forget_page(struct forget *f, struct once *once, const struct
     return r;
 }
 
-/* What is past its retention is not listed any more, but its bytes may be there. */
+/* Records past their retention are not listed any more, but their bytes may still be stored. */
 static once_result expire_first(struct forget *f, struct once *once, struct once_error *err)
 {
     bool more = !f->dry;
@@ -246,12 +247,12 @@ static int forget_tenant(struct forget *f, struct once *once)
         show_progress(f, r == ONCE_OK && !more);
     }
     if (r != ONCE_OK) {
-        once_cli_fail(&f->cli, 0, "%" PRIu64 " were done before it failed; run it again to go on", f->forgotten);
+        once_cli_fail(&f->cli, 0, "%" PRIu64 " were erased before it failed; run it again to continue", f->forgotten);
         return once_cli_error(&f->cli, &err, "forget more");
     }
     if (f->interrupted != 0)
         return once_cli_fail(&f->cli, ONCE_EXIT_SIGNAL + f->interrupted,
-                             "stopped after %" PRIu64 "; run it again to go on", f->forgotten);
+                             "stopped after %" PRIu64 "; run it again to continue", f->forgotten);
     if (!f->cli.quiet)
         print_counts(f);
     return exit_of(f);
@@ -259,14 +260,14 @@ static int forget_tenant(struct forget *f, struct once *once)
 
 /* ------------------------------------------------------------------ options */
 
-/* Erased is erased: whoever is at a terminal is asked, anybody else has to say --yes. */
+/* Erasing cannot be undone: at a terminal the user is asked, otherwise --yes is required. */
 static bool is_confirmed(const struct forget *f)
 {
     bool careful = f->word.key.len == 0 || f->word.drop;
     if (f->dry || f->yes || !careful)
         return true;
     if (!isatty(STDIN_FILENO)) {
-        once_cli_usage(&f->cli, "%s cannot be undone: say --yes, or look with --dry-run first",
+        once_cli_usage(&f->cli, "%s cannot be undone: add --yes, or try --dry-run first",
                        f->word.drop ? "dropping" : "forgetting a whole tenant");
         return false;
     }
@@ -312,7 +313,7 @@ static bool is_complete(struct forget *f, int argc, char **argv)
     if (!once_cli_key_if_any(cli, argc, argv, &f->word.key))
         return false;
     if (!cli->tenant_given)
-        once_cli_usage(cli, "whose? --tenant T; --tenant '' is the single tenant");
+        once_cli_usage(cli, "--tenant T is missing; --tenant '' is the single tenant");
     else if (f->word.reason.len == 0 && !f->dry)
         once_cli_usage(cli, "--reason TEXT is missing: it is kept in the audit trail");
     else

@@ -1,4 +1,4 @@
-/* key.c - `once key`: a fresh key. */
+/* key.c - `once key`: prints a new key. */
 #include "cli/verbs.h"
 #include "program/cli.h"
 
@@ -6,8 +6,8 @@
 static const char help[] =
     "usage: once key\n"
     "\n"
-    "Prints a new key that nobody else has: a UUIDv7. Make it once per operation, keep it\n"
-    "with the operation, use it for every try.\n"
+    "Prints a new unique key, a UUIDv7. Make one per operation, store it with the operation,\n"
+    "and use it for every attempt.\n"
     "\n"
     ONCE_CLI_HELP_HELP
     "\n"
@@ -15,7 +15,7 @@ static const char help[] =
     "\n"
     "example: key=$(once key)\n"
     "         until once run --key \"$key\" -- ./pay; do sleep 10; done\n"
-    "         A command that fails is tried again; one that was killed is asked about, exit 70\n";
+    "         A failed command is tried again; a killed one needs a decision, exit 70\n";
 /* clang-format on */
 
 int once_cli_key_new(int argc, char **argv)
@@ -25,7 +25,7 @@ int once_cli_key_new(int argc, char **argv)
     for (int c; (c = once_cli_next(&cli, argc, argv, "", options)) != -1;)
         return cli.exit;
     if (optind < argc)
-        return once_cli_usage(&cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(&cli, "unexpected argument '%s'", argv[optind]);
     char key[ONCE_UUID_LEN + 1];
     once_key_new(key);
     puts(key);

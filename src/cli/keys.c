@@ -7,13 +7,13 @@ static const char help[] =
     "usage: once keys VERB ...\n"
     "\n"
     "  list       records, newest first\n"
-    "  show       everything about one\n"
-    "  resolve    say how an operation ended that nobody saw end\n"
-    "  release    forget one of which nothing happened\n"
+    "  show       one record with its history\n"
+    "  resolve    decide on the outcome of an unknown or abandoned record\n"
+    "  release    remove such a record whose operation had no effect\n"
     "\n"
-    "'once keys VERB --help' tells more.\n"
+    "See 'once keys VERB --help'.\n"
     "\n"
-    "exit: 0; 1 no such key; 64 usage; others see the verb\n"
+    "exit: 0; 1 no such key; 64 usage; for others see the verb\n"
     "\n"
     "example: once keys list --state unknown\n";
 /* clang-format on */
@@ -38,6 +38,6 @@ int once_cli_keys(int argc, char **argv)
     for (int c; (c = once_cli_next(&cli, argc, argv, "+", options)) != -1;)
         return cli.exit;
     if (optind == argc)
-        return once_cli_usage(&cli, "which VERB? list, show, resolve or release");
-    return once_cli_usage(&cli, "unknown verb '%s'; there are list, show, resolve and release", argv[optind]);
+        return once_cli_usage(&cli, "VERB is missing: list, show, resolve or release");
+    return once_cli_usage(&cli, "unknown verb '%s'; the verbs are list, show, resolve and release", argv[optind]);
 }

@@ -14,19 +14,19 @@ static const char help[] =
     "Lists records, newest first.\n"
     "\n"
     "  --state S[,S...]   running, succeeded, failed, unknown; default: all\n"
-    "  --abandoned        only what nobody is at: running with its lease over, or failed and\n"
-    "                     to be retried; oldest first\n"
+    "  --abandoned        only abandoned records: running with the lease over, or failed and\n"
+    "                     retryable; oldest first\n"
     "  --tenant T         of this tenant only; '' is the single tenant; default: all\n"
     "  --prefix P         keys that begin with P\n"
-    "  --route R          of this route only: what kind of operation it is, as claims say it\n"
+    "  --route R          of this route only: a label that claims carry, such as 'orders'\n"
     "  --older DUR        created at least this long ago\n"
     "  --limit N          records to print at most; default 100\n"
     "  --all              all of them, page by page\n"
-    "  --before CURSOR    go on where the listing before ended: it said so on stderr\n"
-    "  --json             one JSON object per line; bytes that are no UTF-8 appear as\n"
+    "  --before CURSOR    continue an earlier listing, which printed CURSOR on stderr\n"
+    "  --json             one JSON object per line; bytes that are not UTF-8 appear as\n"
     "                     \"key\" with replacements and \"key_hex\"; times are UTC\n"
     ONCE_CLI_HELP_STORE
-    "  --quiet            do not say on stderr how to go on\n"
+    "  --quiet            do not print the CURSOR\n"
     ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0, also if there are none; 64 usage; 69 store unavailable; 70 store damaged;\n"
@@ -68,7 +68,7 @@ struct list {
     struct once_filter filter;
     uint64_t limit; /* records to print; UINT64_MAX: all */
     once_time now;
-    bool headed; /* the table has its head */
+    bool headed; /* the line of column names was printed */
 };
 
 static bool parse_states(struct list *list)
@@ -82,7 +82,7 @@ static bool parse_states(struct list *list)
             if (once_span_equal(word, once_span_str(once_state_name(state))))
                 bit = 1u << state;
         if (bit == 0) {
-            once_cli_usage(&list->cli, "--state: '%.*s' is none of running, succeeded, failed, unknown",
+            once_cli_usage(&list->cli, "--state: '%.*s' is not running, succeeded, failed or unknown",
                            ONCE_SPAN_ARGS(word));
             return false;
         }
@@ -137,7 +137,7 @@ static void row_fill(struct row *row, const struct once_record *record, once_tim
     for (int i = 0; i < COLUMN_COUNT; i++)
         once_buf_init(&row->text[i], 4096);
     char text[ONCE_TEXT_TIME_LEN];
-    /* Where the store does not keep the keys' texts, the record's id has to do. */
+    /* A store that does not keep the keys' texts shows the record id instead. */
     if (record->key.len > 0) {
         put(row, 0, record->key);
     } else {
@@ -240,7 +240,8 @@ int once_cli_keys_list(int argc, char **argv)
             return ONCE_EXIT_USAGE;
     }
     if (optind < argc)
-        return once_cli_usage(&list.cli, "'%s' is too much; keys that begin with it: --prefix", argv[optind]);
+        return once_cli_usage(&list.cli, "unexpected argument '%s'; --prefix lists keys that begin with it",
+                              argv[optind]);
     if (list.cli.tenant_given)
         list.filter.tenant = &list.cli.tenant;
     struct once *once = NULL;

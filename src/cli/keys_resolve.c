@@ -1,4 +1,4 @@
-/* keys_resolve.c - `once keys resolve` and `release`: an operator's word on a record. */
+/* keys_resolve.c - `once keys resolve` and `release`: an operator's decision on a record. */
 #include "cli/verbs.h"
 #include "core/span.h"
 #include "program/cli.h"
@@ -13,21 +13,21 @@ static const char help_resolve[] =
     "                         --reason TEXT\n"
     "       once keys resolve KEY --not-done --reason TEXT\n"
     "\n"
-    "Says how an operation ended that nobody saw end: one that is unknown, or running with\n"
-    "its lease over. Find out first. The reason, the time and your user name are kept in\n"
-    "the audit trail ('once keys show').\n"
+    "Decides on the outcome of a record that is unknown, or running with its lease over. Find\n"
+    "out first. The reason, the time and your user name are kept in the audit trail ('once\n"
+    "keys show').\n"
     "\n"
-    "  --done             it happened: every further try replays this outcome\n"
-    "  --status N         its exit status, or HTTP status, as the case may be: 0 to 599\n"
-    "  --failed           it ended as a failure, finally\n"
+    "  --done             it happened: every retry replays this outcome\n"
+    "  --status N         its exit status or HTTP status: 0 to 599\n"
+    "  --failed           its outcome is a final failure\n"
     "  --body VALUE       its output or answer: a text, '@FILE', or '-' for standard input;\n"
     "                     default: none\n"
     "  --type MIME        its Content-Type, for the replays of a gateway, e.g. application/json\n"
-    "  --not-done         it did not happen, or not completely: the next try executes,\n"
+    "  --not-done         it did not happen, or not completely: the next attempt executes,\n"
     "                     from its recovery point\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required\n"
-    "  --fence N          only if the record is still the one you looked at ('once keys\n"
-    "                     show' tells its fence)\n"
+    "  --fence N          only if the record still has this fence, which 'once keys show'\n"
+    "                     prints\n"
     ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
     ONCE_CLI_HELP_STORE
@@ -35,8 +35,8 @@ static const char help_resolve[] =
     ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key, or its outcome is final already; 64 usage; 69 store\n"
-    "      unavailable; 70 it may have been resolved: look; 75 its holder is alive;\n"
-    "      77 it changed since you looked\n"
+    "      unavailable; 70 it may have been resolved: look; 75 its lease is not over;\n"
+    "      77 it has another fence now\n"
     "\n"
     "example: once keys resolve order-17 --done --status 0 --reason 'bank statement of 3 May'\n";
 /* clang-format on */
@@ -45,12 +45,12 @@ static const char help_resolve[] =
 static const char help_release[] =
     "usage: once keys release KEY --reason TEXT\n"
     "\n"
-    "Forgets a record that is unknown, or running with its lease over, and of which nothing\n"
-    "at all happened: the next try begins anew. If something may have happened, use\n"
+    "Removes a record that is unknown, or running with its lease over, and whose operation had\n"
+    "no effect at all: the next attempt begins anew. If it may have had an effect, use\n"
     "'once keys resolve' instead.\n"
     "\n"
     "  --reason TEXT      how you know, up to 1000 bytes; required, kept in the audit trail\n"
-    "  --fence N          only if the record is still the one you looked at\n"
+    "  --fence N          only if the record still has this fence\n"
     ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
     ONCE_CLI_HELP_STORE
@@ -58,8 +58,8 @@ static const char help_release[] =
     ONCE_CLI_HELP_HELP
     "\n"
     "exit: 0; 1 no such key, or its outcome is final; 64 usage; 69 store unavailable;\n"
-    "      70 it may have been released: look; 75 its holder is alive; 77 it changed since\n"
-    "      you looked\n"
+    "      70 it may have been released: look; 75 its lease is not over; 77 it has another\n"
+    "      fence now\n"
     "\n"
     "example: once keys release order-17 --reason 'typo in the key'\n";
 /* clang-format on */
@@ -97,8 +97,8 @@ static const struct option options_resolve[] = {
 static const struct option options_release[] = { OPTIONS_OF_BOTH, { 0 } };
 
 enum {
-    STATUS_MAX = 599,  /* of HTTP; an exit status is less */
-    TYPE_LEN_MAX = 255 /* RFC 6838 has 127 for each half; parameters are short */
+    STATUS_MAX = 599,  /* of HTTP; exit statuses are smaller */
+    TYPE_LEN_MAX = 255 /* RFC 6838 allows 127 for each half; parameters are short */
 };
 
 struct resolve {
@@ -110,7 +110,7 @@ struct resolve {
     char actor[ONCE_ACTOR_LEN_MAX + 1];
 };
 
-/* One header line, and nothing that could begin another. */
+/* Makes one header line; refuses characters that could begin another. */
 static bool parse_type(struct resolve *resolve)
 {
     size_t len = strlen(optarg);
@@ -118,14 +118,14 @@ static bool parse_type(struct resolve *resolve)
     for (size_t i = 0; good && i < len; i++)
         good = optarg[i] >= ' ' && optarg[i] <= '~';
     if (!good) {
-        once_cli_usage(&resolve->cli, "--type: a MIME type of up to %d visible characters, please, such as text/plain",
+        once_cli_usage(&resolve->cli, "--type takes a MIME type of up to %d visible characters, such as text/plain",
                        TYPE_LEN_MAX);
         return false;
     }
     snprintf(resolve->headers, sizeof resolve->headers, "Content-Type: %s\r\n", optarg);
     resolve->type_given = true;
     if (once_frames_named(once_span_str(resolve->headers)))
-        once_cli_usage(&resolve->cli, "--type: that one is once's own, for the output of commands");
+        once_cli_usage(&resolve->cli, "--type: this type is reserved for the output of 'once run'");
     return !once_frames_named(once_span_str(resolve->headers));
 }
 
@@ -165,22 +165,22 @@ static bool parse_option(struct resolve *resolve, int option)
     }
 }
 
-/* What was asked for is complete and consistent. */
+/* True if the options are complete and consistent. */
 static bool check(struct resolve *resolve)
 {
     const struct once_cli *cli = &resolve->cli;
     bool about_outcome = resolve->status_given || resolve->failed || resolve->body_given || resolve->type_given;
     const char *wrong = NULL;
     if (resolve->word.verdict == 0 && resolve->done == resolve->not_done)
-        wrong = "one of --done and --not-done, please";
+        wrong = "give one of --done and --not-done";
     else if (resolve->done && !resolve->status_given)
-        wrong = "--done needs --status N, which further tries will exit with";
+        wrong = "--done needs --status N, the status that retries get";
     else if (!resolve->done && about_outcome)
-        wrong = "--status, --failed, --body and --type tell how it ended: they go with --done";
+        wrong = "--status, --failed, --body and --type need --done";
     else if (resolve->type_given && !resolve->body_given)
-        wrong = "--type is the type of a body: it goes with --body";
+        wrong = "--type needs --body";
     else if (resolve->word.reason.len == 0)
-        wrong = "--reason TEXT is missing: how do you know?";
+        wrong = "--reason TEXT is missing";
     if (wrong != NULL)
         once_cli_usage(cli, "%s", wrong);
     return wrong == NULL;
@@ -188,9 +188,9 @@ static bool check(struct resolve *resolve)
 
 static int print_answer(const struct resolve *resolve, const struct once_reply *reply)
 {
-    static const char *const said[] = { [ONCE_VERDICT_DONE] = "further tries replay this outcome",
-                                        [ONCE_VERDICT_NOT_DONE] = "the next try executes",
-                                        [ONCE_VERDICT_RELEASE] = "forgotten: the next try begins anew" };
+    static const char *const said[] = { [ONCE_VERDICT_DONE] = "retries replay this outcome",
+                                        [ONCE_VERDICT_NOT_DONE] = "the next attempt executes",
+                                        [ONCE_VERDICT_RELEASE] = "removed: the next attempt begins anew" };
     const struct once_cli *cli = &resolve->cli;
     const struct once_record *record = &reply->record;
     char until[ONCE_TEXT_TIME_LEN];
@@ -204,18 +204,18 @@ static int print_answer(const struct resolve *resolve, const struct once_reply *
     case ONCE_ARM_REPLAY:
         return once_cli_fail(cli, ONCE_EXIT_FOUND, "nothing to decide: it %s with status %" PRId32 "%s",
                              once_state_name(record->state), record->status,
-                             record->retryable ? ", and the next try executes again" : ", and that is final");
+                             record->retryable ? ", and the next attempt executes again" : ", and that is final");
     case ONCE_ARM_IN_PROGRESS:
         once_text_local(record->lease_until, until);
-        return once_cli_fail(cli, ONCE_EXIT_BUSY, "its holder is alive: its lease is good until %s, or longer", until);
+        return once_cli_fail(cli, ONCE_EXIT_BUSY,
+                             "its lease is not over: it ends at %s, or later if its holder renews it", until);
     default:
-        return once_cli_fail(cli, ONCE_EXIT_FENCED,
-                             "it changed since you looked: its fence is %" PRIu64 " now; look again",
+        return once_cli_fail(cli, ONCE_EXIT_FENCED, "it changed: its fence is %" PRIu64 " now; look again",
                              record->grant.fence);
     }
 }
 
-static int tell(struct resolve *resolve)
+static int resolve_key(struct resolve *resolve)
 {
     struct once *once = NULL;
     int exit = once_cli_open(&resolve->cli, ONCE_CLI_EXISTING, &once);
@@ -253,7 +253,7 @@ static int run(struct resolve *resolve, int argc, char **argv, const struct opti
     }
     once_cli_actor(resolve->actor, sizeof resolve->actor);
     word->actor = once_span_str(resolve->actor);
-    return tell(resolve);
+    return resolve_key(resolve);
 }
 
 int once_cli_keys_resolve(int argc, char **argv)

@@ -1,6 +1,7 @@
-/* keys_show.c - `once keys show`: everything about one record. */
+/* keys_show.c - `once keys show`: one record and its history. */
 #include "cli/verbs.h"
 #include "core/duration.h"
+#include "core/json/record_json.h"
 #include "core/record.h"
 #include "core/span.h"
 #include "engine/daemon_api.h"
@@ -17,17 +18,17 @@ static const char help[] =
     "usage: once keys show KEY [OPTIONS]\n"
     "       once keys show --record ID [OPTIONS]\n"
     "\n"
-    "Shows everything about a record: its state, times (local and UTC), recovery point,\n"
-    "outcome, and its history with every word of an operator.\n"
+    "Shows a record: its state, times (local and UTC), recovery point, outcome, and its\n"
+    "history with the decisions of operators.\n"
     "\n"
     ONCE_CLI_HELP_KEY
     ONCE_CLI_HELP_TENANT
-    "  --record ID        not by its KEY, but by its id: what logs and traces call key_hash,\n"
-    "                     32 hexadecimal digits; also as in the daemon's log, once-ID-FENCE\n"
-    "  --raw[=WHICH]      only the stored body, its bytes as they are: all of it, or of a\n"
-    "                     'once run' outcome the 'stdout' or 'stderr'; also 'checkpoint'\n"
+    "  --record ID        by record id instead of KEY: the key_hash of logs and traces, 32\n"
+    "                     hexadecimal digits; also as in the daemon's log, once-ID-FENCE\n"
+    "  --raw[=WHICH]      print only the stored bytes: the 'body' (default), the 'stdout' or\n"
+    "                     'stderr' of a 'once run' outcome, or the 'checkpoint'\n"
     "  --full             show all of a long body; default: its first 4096 bytes\n"
-    "  --json             one JSON object; bytes that are no UTF-8 appear as \"body\" with\n"
+    "  --json             one JSON object; bytes that are not UTF-8 appear as \"body\" with\n"
     "                     replacements and \"body_hex\"\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_SEAL
@@ -57,9 +58,9 @@ static const struct option options[] = {
 
 struct show {
     struct once_cli cli;
-    once_span key;      /* as given; by_record: as the store has it, or empty */
-    bool by_record;     /* no key was given, but */
-    uint8_t record[16]; /* this */
+    once_span key;      /* as given; by_record: as stored, or empty */
+    bool by_record;     /* --record was given instead of a key */
+    uint8_t record[16]; /* its value */
     bool full;
     const char *raw; /* "body", "stdout", "stderr", "checkpoint"; NULL: not raw */
     once_time now;
@@ -150,15 +151,15 @@ static void print_output(const struct show *show, once_span body)
         printf("    (%zu more bytes: --full, or --raw=stdout)\n", hidden);
 }
 
-/* An unknown one's answer was there, too, and does not say that it was executed. */
+/* An unknown record had a body, too, which does not prove that it was executed. */
 static void print_no_body(const struct once_record *record)
 {
-    const char *end = record->state == ONCE_STATE_UNKNOWN ? "there was one" : "executed";
+    const char *end = record->state == ONCE_STATE_UNKNOWN ? "there was a body" : "executed";
     print_line("body", "%s%s", end,
-               record->forgotten      ? ", and forgotten"
-               : record->body_expired ? ", no longer kept"
-               : record->body_sealed  ? "; it is sealed, and its key is not here (--seal-keys)"
-                                      : ", but it is not kept");
+               record->forgotten      ? ", but the body was forgotten"
+               : record->body_expired ? ", but the body has expired"
+               : record->body_sealed  ? ", but the body is sealed, and its key is not available (--seal-keys)"
+                                      : ", but the body was not stored");
 }
 
 static void print_body(const struct show *show, const struct once_record *record)
@@ -185,11 +186,12 @@ static void print_outcome(const struct show *show, const struct once_record *rec
 {
     if (record->state == ONCE_STATE_RUNNING)
         return;
-    /* Of an unknown one: what was said without saying how it ended, a service's 500 or what a command had printed when
-     * it was killed; for whoever has to find out. */
+    /* An unknown record may have an answer that does not decide its outcome: a service's 500, or the output of a
+     * command until it was killed. It helps the operator to find out. */
     bool known = record->state != ONCE_STATE_UNKNOWN;
     if (known || record->status != 0)
-        print_line("status", "%" PRId32, record->status);
+        print_line("status", "%" PRId32 "%s", record->status,
+                   record->undelivered ? ", undelivered: no client was told" : "");
     if (record->headers.len > 0) {
         puts("headers");
         for (once_span rest = record->headers, line; rest.len > 0;) {
@@ -288,37 +290,15 @@ static void put_output(struct once_json *json, once_span body)
     once_json_close(json);
 }
 
-static void put_history(struct once_json *json, const struct once_history *history)
-{
-    once_json_open(json, "history", '[');
-    for (size_t i = 0; i < history->count; i++) {
-        const struct once_event *event = &history->events[i];
-        once_json_open(json, NULL, '{');
-        once_json_time(json, "at", event->at);
-        once_json_text(json, "what", event->what);
-        once_json_uint(json, "fence", event->fence);
-        once_json_uint(json, "attempt", event->attempt);
-        once_json_text(json, "state", event->state != ONCE_STATE_NONE ? once_state_name(event->state) : NULL);
-        once_json_int(json, "status", event->status);
-        once_json_bytes(json, "actor", event->actor);
-        once_json_bytes(json, "reason", event->reason);
-        once_json_close(json);
-    }
-    once_json_close(json);
-}
-
 static void print_json(const struct show *show)
 {
     struct once_record record = show->reply.record;
-    record.key = show->key; /* also where the store does not keep it */
+    record.key = show->key; /* even if the store does not keep it */
     struct once_json json = { .file = stdout };
     once_json_open(&json, NULL, '{');
     if (show->reply.arm == ONCE_ARM_FOUND) {
         once_record_listed_json(&json, &record, show->now);
-        once_json_bool(&json, "body_dropped", record.body_dropped);
-        once_json_bool(&json, "body_expired", record.body_expired);
-        once_json_bool(&json, "body_sealed", record.body_sealed);
-        once_json_hex(&json, "fingerprint", once_span_of(record.fingerprint.bytes, sizeof record.fingerprint.bytes));
+        once_record_details_json(&json, &record);
         once_json_bytes(&json, "checkpoint", record.checkpoint);
         once_json_bytes(&json, "headers", record.headers);
         if (once_frames_named(record.headers) && once_frames_valid(record.body))
@@ -332,7 +312,7 @@ static void print_json(const struct show *show)
             once_json_bytes(&json, "key", show->key);
         once_json_null(&json, "state");
     }
-    put_history(&json, &show->history);
+    once_history_json(&json, &show->history);
     once_json_close(&json);
 }
 
@@ -347,16 +327,16 @@ static int print_raw(const struct show *show)
     }
     if (record->body_dropped)
         return once_cli_fail(&show->cli, ONCE_EXIT_FOUND,
-                             record->body_expired  ? "its body is no longer kept"
-                             : record->body_sealed ? "its body is sealed, and its key is not here (--seal-keys)"
-                                                   : "its body is not kept");
+                             record->body_expired  ? "its body has expired"
+                             : record->body_sealed ? "its body is sealed, and its key is not available (--seal-keys)"
+                                                   : "its body was not stored");
     once_span body = record->body, bytes;
     if (strcmp(show->raw, "body") == 0) {
         fwrite(body.ptr, 1, body.len, stdout);
         return ONCE_EXIT_OK;
     }
     if (!once_frames_named(record->headers) || !once_frames_valid(body))
-        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "its outcome is not one of 'once run'");
+        return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "its outcome was not stored by 'once run'");
     uint8_t wanted = strcmp(show->raw, "stdout") == 0 ? ONCE_STREAM_OUT : ONCE_STREAM_ERR;
     for (uint8_t stream; once_frames_next(&body, &stream, &bytes);)
         if (stream == wanted)
@@ -372,7 +352,7 @@ static bool parse_raw(struct show *show)
         if (strcmp(name, names[i]) == 0)
             show->raw = names[i];
     if (show->raw == NULL)
-        once_cli_usage(&show->cli, "--raw: '%.60s' is none of body, stdout, stderr, checkpoint", name);
+        once_cli_usage(&show->cli, "--raw: '%.60s' is not body, stdout, stderr or checkpoint", name);
     return show->raw != NULL;
 }
 
@@ -389,7 +369,7 @@ static int print_found(const struct show *show)
         print_history(&show->history);
     if (found)
         return ONCE_EXIT_OK;
-    /* An audit trail outlives its record. */
+    /* The audit trail, printed above, outlives its record. */
     return once_cli_fail(&show->cli, ONCE_EXIT_FOUND, "no such %s, or past its retention",
                          show->by_record ? "record" : "key");
 }
@@ -420,7 +400,7 @@ static bool parse_record(struct show *show)
 {
     show->by_record = once_record_id_read(once_span_str(optarg), show->record);
     if (!show->by_record)
-        once_cli_usage(&show->cli, "--record: '%.60s' is no id of a record: 32 hexadecimal digits", optarg);
+        once_cli_usage(&show->cli, "--record: '%.60s' is not a record id of 32 hexadecimal digits", optarg);
     return show->by_record;
 }
 
@@ -439,17 +419,17 @@ static bool parse_option(struct show *show, int option)
     }
 }
 
-/* A key, or an id; the id says whose it is. */
+/* Either a key or a record id is given; a record id needs no tenant. */
 static bool check_name(struct show *show, int argc, char **argv)
 {
     if (!show->by_record)
         return once_cli_key(&show->cli, argc, argv, &show->key);
     bool has_key = optind < argc || show->key.ptr != NULL;
     if (has_key)
-        once_cli_usage(&show->cli, "a KEY or --record, please; '%s' is too much",
+        once_cli_usage(&show->cli, "give either KEY or --record; unexpected '%s'",
                        show->key.ptr != NULL ? "--key" : argv[optind]);
     else if (show->cli.tenant_given)
-        once_cli_usage(&show->cli, "--tenant is for a KEY");
+        once_cli_usage(&show->cli, "--tenant needs a KEY");
     return !has_key && !show->cli.tenant_given;
 }
 

@@ -1,8 +1,8 @@
 /*
  * main.c - the program `once`: a table of its verbs.
  *
- * Each verb is a file of its name. What they share is in cli.c (options, messages, the
- * store), exits.h (exit codes), text.c and json_out.c (printing).
+ * Each verb has a file of its name. They share cli.c (options, messages, the store),
+ * exits.h (exit codes), text.c and json/out.c (printing).
  */
 #include "cli/verbs.h"
 #include "program/cli.h"
@@ -16,25 +16,25 @@ static const struct verb {
     int (*run)(int argc, char **argv);
     const char *help;
 } verbs[] = {
-    { "run", once_cli_run, "run a command once per key, replay it after that" },
-    { "advance", once_cli_advance, "inside such a command: record how far it got" },
+    { "run", once_cli_run, "run a command once per key, then replay its outcome" },
+    { "advance", once_cli_advance, "inside such a command: store a recovery point" },
 #if ONCE_HAVE_CLIENT
-    { "send", once_cli_send, "send an HTTP request under a key until there is an answer" },
+    { "send", once_cli_send, "send an HTTP request with a key, and retry it safely" },
 #endif
     { "serve", once_cli_serve, "a gateway before an HTTP service: retries get the first answer" },
     { "daemon", once_cli_daemon, "own a store and serve it to the gateway and to programs" },
-    { "status", once_cli_status, "how a running daemon is" },
+    { "status", once_cli_status, "the health and numbers of a running daemon" },
     { "keys", once_cli_keys, "list, show, resolve, release records" },
-    { "reconcile", once_cli_reconcile, "compare the records with what the other side says" },
+    { "reconcile", once_cli_reconcile, "compare the records with the data of another service" },
     { "relay", once_cli_relay, "publish the messages of an outbox" },
     { "outbox", once_cli_outbox, "list, show, retry, drop messages" },
-    { "consume", once_cli_consume, "deliver the messages of a broker, each once" },
-    { "inbox", once_cli_inbox, "list, show, retry, drop what could not be delivered" },
+    { "consume", once_cli_consume, "deliver the messages of a broker, each under a record" },
+    { "inbox", once_cli_inbox, "list, show, retry, drop dead letters" },
     { "key", once_cli_key_new, "print a new key" },
     { "check", once_cli_check, "verify a store" },
     { "expire", once_cli_expire, "remove records past their retention" },
-    { "forget", once_cli_forget, "erase what records say of a tenant, or under a key" },
-    { "migrate", once_cli_migrate, "make a store, or bring it up to date" },
+    { "forget", once_cli_forget, "erase the stored data of a tenant or a key" },
+    { "migrate", once_cli_migrate, "create or upgrade a store" },
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -43,15 +43,15 @@ static int print_help(void)
 {
     puts("usage: once VERB [OPTIONS]\n"
          "\n"
-         "Retry safety: what is done under a key is done once, and every further try gets the\n"
-         "same answer.\n");
+         "Retry safety: an operation with a key is executed once, and every retry gets the same\n"
+         "answer.\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
         printf("  %-10s %s\n", verbs[i].name, verbs[i].help);
     puts("\n"
-         "'once help VERB' or 'once VERB --help' tells more; 'once --version' the version.\n"
+         "See 'once help VERB' or 'once VERB --help'; 'once --version' prints the version.\n"
          "\n"
          "exit codes of all verbs: 0 done; 1 problems found, or no such key; 64 usage; 65 the key\n"
-         "belongs to another command; 66 the other side was not readable; 69 store unavailable;\n"
+         "belongs to another command; 66 the data to compare was not readable; 69 store unavailable;\n"
          "70 it may have happened, or the store is damaged; 71 no memory or process; 74 output\n"
          "not written; 75 in progress or busy; 77 not the holder any more; 'once run' also exits\n"
          "as its command did, 'once send' as curl(1): 22, 60, 63\n"
@@ -66,7 +66,7 @@ static int call_verb(int argc, char **argv)
         if (strcmp(argv[0], verbs[i].name) == 0)
             return verbs[i].run(argc, argv);
     struct once_cli cli = { .verb = argv[0] };
-    fprintf(stderr, "once: unknown verb '%.60s'; 'once --help' lists them\n", cli.verb);
+    fprintf(stderr, "once: unknown verb '%.60s'; 'once --help' lists the verbs\n", cli.verb);
     return ONCE_EXIT_USAGE;
 }
 
@@ -77,7 +77,7 @@ static int help_verb(int argc, char **argv)
     if (argc == 0)
         return print_help();
     if (argc > 2) {
-        fprintf(stderr, "once: help for one verb at a time\n");
+        fprintf(stderr, "once: help takes one verb\n");
         return ONCE_EXIT_USAGE;
     }
     for (int i = 0; i < argc; i++)
@@ -87,9 +87,9 @@ static int help_verb(int argc, char **argv)
     return call_verb(argc + 1, asked);
 }
 
-/* A missing descriptor 0, 1 or 2 would be taken by the next file opened, the store for
- * instance, and then be written to. The stand-ins fail as a closed one does: 0 cannot be
- * read, 1 and 2 cannot be written. */
+/* If descriptor 0, 1 or 2 is closed, the next file opened, for instance the store, would get
+ * its number and be written to. The replacements fail as a closed descriptor does: 0 cannot
+ * be read, 1 and 2 cannot be written. */
 static void open_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
 {
     open_standard_streams();
     if (argc < 2) {
-        fprintf(stderr, "once: which verb? 'once --help' lists them\n");
+        fprintf(stderr, "once: VERB is missing; 'once --help' lists the verbs\n");
         return ONCE_EXIT_USAGE;
     }
     struct once_cli cli = { .verb = argv[1] };

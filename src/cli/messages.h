@@ -6,7 +6,7 @@
 #ifndef ONCE_CLI_MESSAGES_H
 #define ONCE_CLI_MESSAGES_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "messages/message.h"
 #include "program/cli.h"
 

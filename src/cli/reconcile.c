@@ -1,4 +1,4 @@
-/* reconcile.c - `once reconcile`: do the records agree with what the other side says? */
+/* reconcile.c - `once reconcile`: compares the records with the data of another service. */
 #include "reconcile/reconcile.h"
 
 #include "cli/verbs.h"
@@ -14,8 +14,8 @@ static const char help[] =
     "usage: once reconcile --from FILE --key NAME [OPTIONS]\n"
     "       once reconcile --exec 'COMMAND' | --url 'https://HOST/...{key}...' [OPTIONS]\n"
     "\n"
-    "Compares the records with what the other side says, a payment provider for instance:\n"
-    "with an export of its charges, or by asking about each key. Prints what differs:\n"
+    "Compares the records with the data of the other side, for instance a payment provider:\n"
+    "with an export of its charges, or by asking about each key. Prints the differences:\n"
     "\n"
     "  charged-twice   done more than once there under one key\n"
     "  no-record       done there, no record here\n"
@@ -23,64 +23,64 @@ static const char help[] =
     "  no-charge       done here, not known there\n"
     "  value           done on both sides, but a value of --compare differs\n"
     "  listed-twice    on several lines of the export, done on one of them at most\n"
-    "  unknown         unknown here; what the other side says about it\n"
+    "  unknown         unknown here; printed with the other side's answer\n"
     "\n"
-    "Apart from these are counted: records that are running, abandoned (running, lease over)\n"
-    "or too young, and charges that the other side has not decided on (pending).\n"
+    "Only counted: records that are running, abandoned (running, lease over) or too young, and\n"
+    "charges that the other side has not decided on (pending).\n"
     "\n"
     "the other side\n"
     "  --from FILE        its export; - for standard input. All of it is read first\n"
-    "  --format F         'csv' or 'jsonl' (JSON lines); default: as FILE is named\n"
-    "  --separator C      of a CSV's columns: one character, or 'tab'; default: ,\n"
-    "  --no-header        a CSV without a line of column names: columns are numbers, from 1\n"
+    "  --format F         'csv' or 'jsonl' (JSON lines); default: by the name of FILE\n"
+    "  --separator C      the separator of a CSV: one character, or 'tab'; default: ,\n"
+    "  --no-header        the CSV has no line of column names: columns are numbers, from 1\n"
     "  --exec COMMAND     run for each key, the key as its last argument. It prints 'done',\n"
     "                     'not-done', 'undecided' or 'absent', or a JSON object, and exits 0\n"
-    "  --url URL          GET for each key, which stands for {key}: 2xx it is known, 404 not\n"
-    "  --header LINE      sent along with --url; '@FILE' for the lines of a file, for secrets;\n"
+    "  --url URL          GET for each key, which replaces {key}: 2xx it is known, 404 not\n"
+    "  --header LINE      sent with --url; '@FILE' for the lines of a file, for secrets;\n"
     "                     '-' for those of standard input\n"
     "  --jobs N           ask about N keys at once, 1 to 64; default 4\n"
-    "  --timeout DUR      for one answer; default 30s\n"
+    "  --timeout DUR      how long one answer may take; default 30s\n"
     "\n"
-    "what it says: NAME is a column, a member, or a JSON Pointer (/charge/id)\n"
-    "  --key NAME         the key that it knows. It may be empty: see --skip-no-key\n"
-    "  --call CALL        that is the key derived for the call CALL, not our own: 'upstream'\n"
-    "                     for the gateway, 'run' for $ONCE_KEY of 'once run', or your own\n"
-    "  --outcome NAME     how it ended; default: what is there is done\n"
-    "  --done W[,W...]    the words of --outcome that mean: done; * for all others\n"
-    "  --not-done W,...   that mean: not done\n"
-    "  --undecided W,...  that mean: not decided yet\n"
-    "  --time NAME        when; --since and --until then hold for charges without record, too\n"
-    "  --compare NAME=X   compare this value, too, where both sides say done: X is 'status',\n"
-    "                     or a JSON Pointer into our stored answer; up to 8 times\n"
-    "  --skip-no-key      lines without a key are none of ours; default: no-record\n"
+    "its data: NAME is a column, a member, or a JSON Pointer (/charge/id)\n"
+    "  --key NAME         the key of a charge. It may be empty: see --skip-no-key\n"
+    "  --call CALL        its keys are child keys, derived for the call CALL: 'upstream' for\n"
+    "                     the gateway, 'run' for $ONCE_KEY of 'once run', or your own\n"
+    "  --outcome NAME     its outcome; default: every charge is done\n"
+    "  --done W[,W...]    values of --outcome that mean done; * for all others\n"
+    "  --not-done W,...   values that mean not done\n"
+    "  --undecided W,...  values that mean not decided yet\n"
+    "  --time NAME        its time; --since and --until then apply to no-record, too\n"
+    "  --compare NAME=X   also compare this value if both sides are done: X is 'status', or a\n"
+    "                     JSON Pointer into our stored answer; up to 8 times\n"
+    "  --skip-no-key      ignore lines without a key; default: no-record\n"
     "\n"
     "which records\n"
-    "  --since TIME       created then or later; TIME is 2026-08-01T12:00:00Z, 2026-08-01 or,\n"
-    "                     that long ago, 36h\n"
-    "  --until TIME       created before\n"
-    "  --grace DUR        what changed that short a while before is too young; default 5m\n"
+    "  --since TIME       created then or later; TIME is 2026-08-01T12:00:00Z, 2026-08-01, or\n"
+    "                     36h for 36 hours ago\n"
+    "  --until TIME       created before TIME\n"
+    "  --grace DUR        records that changed less than DUR ago are too young; default 5m\n"
     "  --tenant T         of this tenant; default: the single tenant; with --call: all\n"
     ONCE_CLI_HELP_STORE
     "\n"
     "what to do\n"
-    "  --resolve R[,R]    settle unknown records: 'done' those that were done there,\n"
-    "                     'not-done' those that certainly were not. Shows what it would do\n"
-    "  --apply            does it. Each is kept in the audit trail, and changes nothing if\n"
-    "                     the record changed meanwhile\n"
-    "  --dry-run          does not; the default\n"
-    "  --complete-until TIME  the export has all charges up to then: only with this is\n"
-    "                     absence proof. Not needed by --exec and --url\n"
-    "  --status N         of those resolved done: the status that further tries get\n"
-    "  --answer NAME      and the body, from this column or member; '*': all of the JSON text\n"
+    "  --resolve R[,R]    resolve unknown records: 'done' those that were done there,\n"
+    "                     'not-done' those that certainly were not; needs --apply\n"
+    "  --apply            do so. Each decision is kept in the audit trail; a record that\n"
+    "                     changed meanwhile is skipped\n"
+    "  --dry-run          only print the decisions; the default\n"
+    "  --complete-until TIME  the export has all charges up to TIME: without this a missing\n"
+    "                     charge proves nothing. Not needed by --exec and --url\n"
+    "  --status N         the status that retries get after 'done'\n"
+    "  --answer NAME      their body, from this column or member; '*': the whole JSON text\n"
     "  --reason TEXT      added to the reason in the audit trail\n"
-    "  --all              also print what is not comparable yet\n"
+    "  --all              also print records that are not comparable yet\n"
     "  --json             one JSON object per line, the last has \"kind\":\"summary\"\n"
     "  --quiet            no summary and no progress\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "exit: 0 nothing differs; 1 something does; 64 usage; 66 nothing that differs was found,\n"
-    "      but the other side could not be read, or not asked about every key; 69 store\n"
-    "      unavailable; 70 store damaged, or a record may have been resolved, or not;\n"
+    "exit: 0 no differences; 1 differences; 64 usage; 66 no differences were found, but the\n"
+    "      other side could not be read, or not asked about every key; 69 store\n"
+    "      unavailable; 70 store damaged, or a record may have been resolved;\n"
     "      71 no memory, process or temporary file; 75 busy\n"
     "\n"
     "example: once reconcile --from charges.csv --key idempotency_key --call upstream\n"
@@ -166,7 +166,7 @@ static bool refuse(const struct reconcile *r, const char *text)
     return false;
 }
 
-/* A moment, or a length of time: that long ago. */
+/* A time, or a duration that means so long ago. */
 static bool parse_time(const struct reconcile *r, const char *option, once_time *time)
 {
     int64_t ago;
@@ -177,7 +177,7 @@ static bool parse_time(const struct reconcile *r, const char *option, once_time 
         *time = now - ago;
         return true;
     }
-    once_cli_usage(&r->cli, "%s: '%.60s' is no time: 2026-08-01T12:00:00Z, 2026-08-01, or 36h for that long ago",
+    once_cli_usage(&r->cli, "%s: '%.60s' is not a time: 2026-08-01T12:00:00Z, 2026-08-01, or 36h for 36 hours ago",
                    option, optarg);
     return false;
 }
@@ -186,7 +186,7 @@ static bool parse_separator(struct reconcile *r)
 {
     bool is_tab = strcmp(optarg, "tab") == 0;
     if (!is_tab && (strlen(optarg) != 1 || strchr("\"\r\n", optarg[0]) != NULL))
-        return refuse(r, "--separator: one character that is no quote, or 'tab'");
+        return refuse(r, "--separator takes one character except a quote, or 'tab'");
     r->separator = is_tab ? '\t' : (uint8_t)optarg[0];
     return true;
 }
@@ -195,7 +195,7 @@ static bool parse_format(struct reconcile *r)
 {
     bool is_csv = strcmp(optarg, "csv") == 0;
     if (!is_csv && strcmp(optarg, "jsonl") != 0)
-        return refuse(r, "--format: 'csv' or 'jsonl'");
+        return refuse(r, "--format takes 'csv' or 'jsonl'");
     r->format = is_csv ? RECONCILE_CSV : RECONCILE_JSONL;
     return true;
 }
@@ -208,7 +208,7 @@ static bool add_header(struct reconcile *r, once_span line)
         return true;
     for (size_t i = 0; i < line.len; i++)
         if (line.ptr[i] < 0x20 || line.ptr[i] == 0x7f)
-            return refuse(r, "--header: a line has control characters in it");
+            return refuse(r, "--header: a line contains control characters");
     const uint8_t *colon = memchr(line.ptr, ':', line.len);
     if (colon == NULL || colon == line.ptr)
         return refuse(r, "--header: a line is not 'Name: value'");
@@ -244,7 +244,7 @@ static bool parse_resolve(struct reconcile *r)
         else if (once_span_equal(rule, ONCE_LIT("not-done")))
             r->rules.resolve_not_done = true;
         else
-            return refuse(r, "--resolve: 'done', 'not-done', or both with a comma");
+            return refuse(r, "--resolve takes 'done', 'not-done', or both with a comma");
     }
     return true;
 }
@@ -253,7 +253,7 @@ static bool parse_name(struct reconcile *r, const char *option, int field)
 {
     once_span name = once_span_str(optarg);
     if (!reconcile_json_is_name(name)) {
-        once_cli_usage(&r->cli, "%s: '%.60s' is no name of a column or member", option, optarg);
+        once_cli_usage(&r->cli, "%s: '%.60s' is not the name of a column or member", option, optarg);
         return false;
     }
     r->terms.names[field] = name;
@@ -277,10 +277,10 @@ static bool parse_timeout(struct reconcile *r)
     if (!once_cli_duration(&r->cli, "--timeout", false, &r->timeout_ms))
         return false;
     return (r->timeout_ms > 0 && r->timeout_ms <= RECONCILE_TIMEOUT_MS_MAX) ||
-           refuse(r, "--timeout: more than nothing, and at most 10m");
+           refuse(r, "--timeout must be greater than zero and at most 10m");
 }
 
-/* Those that name something in what the other side says. */
+/* The options about the other side's data. */
 static bool parse_term(struct reconcile *r, int option)
 {
     switch (option) {
@@ -295,7 +295,7 @@ static bool parse_term(struct reconcile *r, int option)
         return r->terms.answer_whole || parse_name(r, "--answer", RECONCILE_FIELD_ANSWER);
     case OPTION_COMPARE:
         return reconcile_terms_add_value(&r->terms, once_span_str(optarg)) ||
-               refuse(r, "--compare: NAME=status or NAME=/json/pointer, at most 8 times");
+               refuse(r, "--compare takes NAME=status or NAME=/json/pointer, at most 8 times");
     case OPTION_DONE:
         r->terms.words[RECONCILE_DONE] = once_span_str(optarg);
         return true;
@@ -332,7 +332,7 @@ static bool parse_option(struct reconcile *r, int option)
         return parse_timeout(r);
     case OPTION_CALL:
         r->call = once_span_str(optarg);
-        return r->call.len > 0 || refuse(r, "--call: the name of a call, please");
+        return r->call.len > 0 || refuse(r, "--call must not be empty");
     case OPTION_SKIP_NO_KEY:
         return r->skip_no_key = true;
     case OPTION_SINCE:
@@ -362,7 +362,7 @@ static bool parse_option(struct reconcile *r, int option)
     }
 }
 
-/* ---------------------------------------------------------------- do they go together? */
+/* ---------------------------------------------------------------- consistency of the options */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -377,17 +377,17 @@ static const char *check_export(struct reconcile *r)
     if (r->format == RECONCILE_BY_NAME && (ends_with(r->from, ".jsonl") || ends_with(r->from, ".ndjson")))
         r->format = RECONCILE_JSONL;
     if (r->format == RECONCILE_BY_NAME)
-        return "--format csv or jsonl? FILE's name does not tell";
+        return "--format csv or jsonl is missing: the name of FILE has no known ending";
     if (r->terms.names[RECONCILE_FIELD_KEY].len == 0)
-        return "--key NAME is missing: the column or member that holds the key";
+        return "--key NAME is missing: the column or member with the key";
     if (r->format == RECONCILE_CSV && r->terms.answer_whole)
-        return "--answer '*' is all of a JSON text; a CSV has none";
+        return "--answer '*' needs JSON, not CSV";
     if (r->format == RECONCILE_JSONL && (r->separator != ',' || r->no_header))
-        return "--separator and --no-header are for CSV";
+        return "--separator and --no-header need CSV";
     if (r->header_count > 0 || r->jobs != RECONCILE_JOBS_DEFAULT || r->timeout_ms != RECONCILE_TIMEOUT_MS_DEFAULT)
-        return "--header, --jobs and --timeout are for --exec and --url";
+        return "--header, --jobs and --timeout need --exec or --url";
     if (r->rules.resolve_not_done && r->complete_until == 0)
-        return "--resolve not-done needs --complete-until TIME: absence from an export is no proof without";
+        return "--resolve not-done needs --complete-until TIME: without it, a missing charge proves nothing";
     return NULL;
 }
 
@@ -395,11 +395,11 @@ static const char *check_asking(const struct reconcile *r)
 {
     if (r->terms.names[RECONCILE_FIELD_KEY].len > 0 || r->format != RECONCILE_BY_NAME || r->separator != ',' ||
         r->no_header || r->skip_no_key || r->complete_until != 0 || r->terms.names[RECONCILE_FIELD_TIME].len > 0)
-        return "--key, --format, --separator, --no-header, --skip-no-key, --time and --complete-until are for --from";
+        return "--key, --format, --separator, --no-header, --skip-no-key, --time and --complete-until need --from";
     if (r->command != NULL && r->header_count > 0)
-        return "--header is for --url";
+        return "--header needs --url";
     if (r->command != NULL && (r->command[0] == '\0' || strlen(r->command) > 4000))
-        return "--exec: a command of 1 to 4000 bytes, please";
+        return "--exec takes a command of 1 to 4000 bytes";
     return NULL;
 }
 
@@ -413,25 +413,25 @@ static const char *check_terms(const struct reconcile *r)
         rest += once_span_equal(words[t], ONCE_LIT("*"));
     }
     if (r->terms.names[RECONCILE_FIELD_OUTCOME].len == 0 && any)
-        return "--done, --not-done and --undecided are words of --outcome NAME";
+        return "--done, --not-done and --undecided need --outcome NAME";
     if (r->terms.names[RECONCILE_FIELD_OUTCOME].len > 0 && words[RECONCILE_DONE].len == 0)
-        return "--outcome needs --done W[,W...]: which of its words mean that it was done?";
-    return rest > 1 ? "'*' is for one of --done, --not-done, --undecided" : NULL;
+        return "--outcome needs --done W[,W...], the values that mean done";
+    return rest > 1 ? "'*' may be given to only one of --done, --not-done, --undecided" : NULL;
 }
 
 static const char *check_resolve(const struct reconcile *r)
 {
     bool answer = r->terms.answer_whole || r->terms.names[RECONCILE_FIELD_ANSWER].len > 0;
     if (!r->resolve && (r->apply || r->dry_run || r->reason.len > 0))
-        return "--apply, --dry-run and --reason go with --resolve";
+        return "--apply, --dry-run and --reason need --resolve";
     if (r->apply && r->dry_run)
-        return "either --apply or --dry-run";
+        return "--apply and --dry-run exclude each other";
     if (!r->rules.resolve_done && (r->status_given || answer))
-        return "--status and --answer go with --resolve done";
+        return "--status and --answer need --resolve done";
     if (r->rules.resolve_done && !r->status_given)
-        return "--resolve done needs --status N, which further tries will get";
+        return "--resolve done needs --status N, the status that retries get";
     if (r->complete_until > once_os_clock.wall(NULL))
-        return "--complete-until: no export is complete up to a time that is still to come";
+        return "--complete-until must not be in the future";
     return NULL;
 }
 
@@ -439,7 +439,7 @@ static bool check(struct reconcile *r)
 {
     const char *wrong = NULL;
     if ((r->from != NULL) + (r->command != NULL) + (r->url != NULL) != 1)
-        wrong = "one of --from FILE, --exec COMMAND and --url URL, please";
+        wrong = "give one of --from FILE, --exec COMMAND and --url URL";
     if (wrong == NULL)
         wrong = r->from != NULL ? check_export(r) : check_asking(r);
     if (wrong == NULL && r->url != NULL && reconcile_url_fault(r->url) != NULL) {
@@ -451,7 +451,7 @@ static bool check(struct reconcile *r)
     if (wrong == NULL)
         wrong = check_resolve(r);
     if (wrong == NULL && r->since >= r->until)
-        wrong = "--since is not before --until";
+        wrong = "--since must be before --until";
     return wrong == NULL || refuse(r, wrong);
 }
 
@@ -464,11 +464,11 @@ static int parse_and_run(struct reconcile *r, int argc, char **argv)
             return ONCE_EXIT_USAGE;
     }
     if (optind < argc)
-        return once_cli_usage(&r->cli, "'%s' is too much", argv[optind]);
+        return once_cli_usage(&r->cli, "unexpected argument '%s'", argv[optind]);
     if (!check(r))
         return ONCE_EXIT_USAGE;
     if (r->call.len == 0)
-        r->cli.tenant_given = true; /* a key of ours means one only together with its tenant */
+        r->cli.tenant_given = true; /* a key without --call names a record only together with its tenant */
     r->terminal = !r->cli.quiet && isatty(STDERR_FILENO);
     r->shown_at = once_os_monotonic_ms(); /* a short run shows nothing */
     return reconcile_run(r);

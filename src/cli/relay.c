@@ -3,7 +3,7 @@
 
 #include "cli/relay_setup.h"
 #include "cli/verbs.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "daemon/api/api.h"
 #include "os/os.h"
 #include "os/signals.h"

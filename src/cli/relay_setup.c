@@ -1,8 +1,8 @@
 /* relay_setup.c - see relay_setup.h. */
 #include "cli/relay_setup.h"
 
+#include "core/http/url.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "program/text.h"
 
 #include <assert.h>

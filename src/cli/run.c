@@ -1,16 +1,15 @@
 /*
- * run.c - `once run`: a command that is executed once per key.
+ * run.c - `once run`: executes a command once per key.
  *
  * Model: once_run() around a callback that executes the command (command.c). While
- *        another process is at it, --wait asks again in slices, so that a signal ends
- *        the waiting: nothing is held then. A signal that arrives between the claim and
- *        the command's start releases the key. From the start on signals belong to the
- *        command, and `once` stays to record how it ended. An exit status is the command's
- *        own word; one that a signal killed did not say how far it got, and that is unknown
- *        (K10), unless it may be interrupted anywhere or any end is final.
+ *        another process executes the key, --wait claims again in slices, so that a signal
+ *        can end the wait, in which nothing is held. A signal between the claim and the
+ *        command's start releases the key. After the start, signals go to the command, and
+ *        `once` stays to store its outcome. A command that a signal killed has the outcome
+ *        unknown (K10), unless --takeover rerun or --final any was given.
  *
- * Not here: what the command finds in its environment (run/env.c), how its processes
- *        are kept together (guard.c), the format of its kept output (frames.c).
+ * Not here: the command's environment (run/env.c), its process group (guard.c), the
+ *        format of its stored output (frames.c).
  */
 #include "cli/verbs.h"
 #include "core/duration.h"
@@ -32,7 +31,7 @@
 
 enum {
     WAIT_SLICE_MS = 500,
-    LOOK_EVERY_MS = 100,
+    POLL_EVERY_MS = 100,
     LOCK_WAIT_MS_MAX = 60000, /* with --wait; a signal is not seen meanwhile */
     OUTPUT_LEN_DEFAULT = 1 << 20,
     OUTPUT_LEN_MAX = ONCE_BODY_LEN_MAX - (64 << 10), /* room for 13,000 changes of the stream */
@@ -42,41 +41,41 @@ enum {
 static const char help[] =
     "usage: once run --key KEY [OPTIONS] [--] COMMAND [ARGUMENT...]\n"
     "\n"
-    "Runs COMMAND once per KEY. Run again with the same KEY, it prints what the command\n"
-    "printed, to the same streams, and exits the same, without executing it.\n"
+    "Runs COMMAND once per KEY. A further run with the same KEY prints the stored output to\n"
+    "the same streams and exits with the same status, without executing COMMAND.\n"
     "\n"
     "  --key KEY          names the operation, 1 to 255 bytes (see also 'once key')\n"
-    "  --tenant T         whose key it is; default: the single tenant, ''\n"
+    "  --tenant T         the tenant of the key; default: the single tenant, ''\n"
     ONCE_CLI_HELP_STORE
     ONCE_CLI_HELP_SEAL
-    "  --lease DUR        how long after `once` died others believe it alive;\n"
+    "  --lease DUR        how long the key stays protected from takeover if `once` dies;\n"
     "                     renewed while the command runs; default 60s\n"
     "  --retention DUR    how long the outcome is kept, from its end, or 'never' to keep it\n"
     "                     for ever; default 24h\n"
     "  --body-retention DUR\n"
-    "                     how long its output is kept, if not as long as that: a replay then\n"
-    "                     only exits the same\n"
-    "  --key-time         a KEY that is a UUIDv7 older than the retention is not executed as\n"
-    "                     a new one, exit 70\n"
-    "  --takeover HOW     what this run does when it finds that an earlier one died, and what\n"
-    "                     becomes of its own command if a signal kills that: 'escalate' (the\n"
-    "                     default) leaves it to a person, exit 70; 'rerun' executes again: for\n"
-    "                     commands that may be interrupted anywhere and run again. A rerun\n"
-    "                     command that lost its place to another attempt gets SIGTERM\n"
-    "  --wait DUR         while another process is at it, wait this long; default 0s\n"
+    "                     how long its output is kept, if shorter: after that a replay has\n"
+    "                     only the exit status\n"
+    "  --key-time         do not execute a new KEY that is a UUIDv7 older than the retention,\n"
+    "                     exit 70\n"
+    "  --takeover HOW     if an earlier run died, or a signal kills the command of this one:\n"
+    "                     'escalate' (the default) leaves it to an operator, exit 70; 'rerun'\n"
+    "                     executes again: for commands that may be interrupted anywhere and\n"
+    "                     run again. With 'rerun', a command whose key another attempt took\n"
+    "                     over gets SIGTERM\n"
+    "  --wait DUR         how long to wait while another process executes it; default 0s\n"
     "  --final WHICH      outcomes that are final: 'success' (the default: after a failure\n"
     "                     the next run executes again) or 'any'\n"
-    "  --max-output SIZE  output to keep at most; longer output is shown, but not kept;\n"
+    "  --max-output SIZE  output to store at most; longer output is printed, but not stored;\n"
     "                     default 1M, up to 16320K\n"
-    "  --quiet            do not remark on replays, unless their output is not there\n"
+    "  --quiet            print no message for replays, unless their output is missing\n"
     ONCE_CLI_HELP_HELP
     "\n"
     "The KEY belongs to COMMAND and its ARGUMENTs: with others it is refused, exit 65. The\n"
-    "directory, the environment and standard input do not count. Standard input is the\n"
-    "command's; its output goes through pipes. It has ended when nobody holds them open any\n"
-    "more, as in $(...).\n"
-    "Its environment has ONCE_KEY (a key to send along to a service it calls: the same on\n"
-    "every attempt), ONCE_FENCE, ONCE_ATTEMPT, ONCE_RECOVERY_POINT, ONCE_CHECKPOINT_FILE\n"
+    "directory, the environment and standard input may differ. The command reads standard\n"
+    "input itself; its output goes through pipes. It has ended when no process holds them\n"
+    "open any more, as in $(...).\n"
+    "Its environment has ONCE_KEY (a child key to send to a service: the same on every\n"
+    "attempt), ONCE_FENCE, ONCE_ATTEMPT, ONCE_RECOVERY_POINT, ONCE_CHECKPOINT_FILE\n"
     "(see 'once help advance'), ONCE_STORE and ONCE_RECORD. If `once` is killed, the\n"
     "command and all its descendants are killed.\n"
     "\n"
@@ -133,11 +132,11 @@ struct run {
     struct once_signals signals;
     struct once *once;
     once_time deadline; /* of --wait, on the monotonic clock */
-    /* what the execution in this process left behind */
+    /* results of the execution in this process */
     bool executed;
     uint64_t fence;
     uint32_t attempt;
-    int interrupted; /* by this signal, before the start */
+    int interrupted; /* the signal that came before the start; 0: none */
     struct once_command_end end;
     struct once_frames frames;
 };
@@ -153,14 +152,14 @@ static bool parse_word(const struct once_cli *cli, const char *option, const cha
     return false;
 }
 
-/* At least a millisecond: to the library, 0 means its default. */
-static bool parse_span_of_time(const struct once_cli *cli, const char *option, bool allow_never, int64_t *ms)
+/* At least a millisecond: for the library, 0 means its default. */
+static bool parse_duration(const struct once_cli *cli, const char *option, bool allow_never, int64_t *ms)
 {
     if (!once_cli_duration(cli, option, allow_never, ms))
         return false;
     if (*ms != 0)
         return true;
-    once_cli_usage(cli, "%s: '%.60s' is no time at all", option, optarg);
+    once_cli_usage(cli, "%s: '%.60s' must be greater than zero", option, optarg);
     return false;
 }
 
@@ -190,11 +189,11 @@ static bool parse_option(struct run *run, int option)
     case OPTION_KEY:
         return once_cli_key_option(cli, &run->claim.key);
     case OPTION_LEASE:
-        return parse_span_of_time(cli, "--lease", false, &run->claim.lease_ms);
+        return parse_duration(cli, "--lease", false, &run->claim.lease_ms);
     case OPTION_RETENTION:
-        return parse_span_of_time(cli, "--retention", true, &run->claim.retention_ms);
+        return parse_duration(cli, "--retention", true, &run->claim.retention_ms);
     case OPTION_BODY_RETENTION:
-        return parse_span_of_time(cli, "--body-retention", true, &run->claim.body_retention_ms);
+        return parse_duration(cli, "--body-retention", true, &run->claim.body_retention_ms);
     case OPTION_KEY_TIME:
         run->claim.key_time = true;
         return true;
@@ -240,13 +239,13 @@ static bool parse(struct run *run, int argc, char **argv)
     }
     run->claim.tenant = cli->tenant;
     run->argv = argv + optind;
-    /* Who may wait may also wait for his turn at a store that hundreds want to use. */
+    /* With --wait, also wait longer for the lock of a busy store. */
     if (run->wait_ms > ONCE_LOCK_WAIT_MS_DEFAULT)
         cli->lock_wait_ms = run->wait_ms < LOCK_WAIT_MS_MAX ? (uint32_t)run->wait_ms : LOCK_WAIT_MS_MAX;
     if (run->claim.key.len == 0)
         cli->exit = once_cli_usage(cli, "--key KEY is missing; 'once key' makes a new one");
     else if (optind == argc)
-        cli->exit = once_cli_usage(cli, "which COMMAND?");
+        cli->exit = once_cli_usage(cli, "COMMAND is missing");
     else if (run->wait_ms > ONCE_WAIT_MS_MAX)
         cli->exit = once_cli_usage(cli, "--wait: more than the limit of %lldh", ONCE_WAIT_MS_MAX / 3600000);
     return cli->exit == ONCE_EXIT_OK;
@@ -259,8 +258,8 @@ static bool is_held(void *attempt)
     return once_attempt_is_held(attempt);
 }
 
-/* The command was killed, did not say how far it got, and must not be executed again on a guess. */
-static bool is_blind(const struct run *run)
+/* True if a signal killed the command and it must not be executed again without a decision. */
+static bool is_in_doubt(const struct run *run)
 {
     return run->end.signal != 0 && run->claim.takeover != ONCE_TAKEOVER_RERUN && !run->final_any;
 }
@@ -271,7 +270,7 @@ static enum once_work describe(struct run *run, struct once_outcome *outcome)
         return ONCE_WORK_NOT_STARTED;
     if (run->end.how == ONCE_COMMAND_LOST)
         return ONCE_WORK_UNKNOWN;
-    bool failed = run->end.status != 0, unknown = is_blind(run);
+    bool failed = run->end.status != 0, unknown = is_in_doubt(run);
     *outcome = (struct once_outcome){
         .state = unknown  ? ONCE_STATE_UNKNOWN
                  : failed ? ONCE_STATE_FAILED
@@ -303,8 +302,8 @@ static enum once_work execute(struct once_attempt *attempt, void *arg, struct on
         struct once_command command = {
             .command = { run->argv, env.envp, run->signals.mask, 0, false },
             .signals = run->signals.fd,
-            /* `rerun` promises that it may be interrupted, not that two may run at a time.
-             * Under `escalate` nobody else runs: let it come to its end. */
+            /* `rerun` allows interruption, but not two commands at a time. Under `escalate` no
+             * other attempt runs, so the command may finish. */
             .is_wanted = run->claim.takeover == ONCE_TAKEOVER_RERUN ? is_held : NULL,
             .arg = attempt,
         };
@@ -323,7 +322,7 @@ static bool was_started(const struct run *run)
     return run->executed && run->end.how != ONCE_COMMAND_NOT_STARTED;
 }
 
-/* A word for messages; lives until the next call. */
+/* `bytes` as a shell word for messages; valid until the next call. */
 static const char *quoted(once_span bytes)
 {
     static struct once_buf word = { .max = 4096 };
@@ -350,17 +349,17 @@ static int report_write_errors(const struct run *run, const int write_error[3], 
 static int answer_own(const struct run *run, const struct once_record *record)
 {
     if (record->body_dropped && !run->cli.quiet)
-        fprintf(stderr, "once: the output was too large to keep: a replay will not show it (see --max-output)\n");
+        fprintf(stderr, "once: the output is too large to store: a replay will not print it (see --max-output)\n");
     return report_write_errors(run, run->end.write_error, once_replay_status(record));
 }
 
-/* NULL: it is there. */
+/* Why a replay cannot print the output; NULL: it can. */
 static const char *why_no_output(const struct once_record *record)
 {
     return record->forgotten      ? "its output was forgotten"
-           : record->body_expired ? "its output is no longer kept"
-           : record->body_sealed  ? "the key that its output is sealed with is gone"
-           : record->body_dropped ? "its output is not kept"
+           : record->body_expired ? "its output has expired"
+           : record->body_sealed  ? "the key that sealed its output is not available"
+           : record->body_dropped ? "its output was not stored"
                                   : NULL;
 }
 
@@ -374,19 +373,19 @@ static int answer_replay(const struct run *run, const struct once_record *record
     char finished[ONCE_TEXT_TIME_LEN];
     once_text_local(record->finished_at, finished);
     const char *missing = why_no_output(record);
-    /* Who reads nothing where there was something has to be told, whatever else he does not want to hear. */
+    /* Missing output is reported even with --quiet. */
     if (!run->cli.quiet || missing != NULL)
         fprintf(stderr, "%sonce: replay of attempt %" PRIu32 ", finished %s%s%s\n", once_cli_line_end(record->body),
                 record->attempt, finished, missing != NULL ? "; " : "", missing != NULL ? missing : "");
     return report_write_errors(run, write_error, once_replay_status(record));
 }
 
-static void say_taken_over(const struct run *run, const struct once_record *record)
+static void report_takeover(const struct run *run, const struct once_record *record)
 {
     if (run->end.how == ONCE_COMMAND_ENDED)
         once_cli_fail(&run->cli, 0,
                       "attempt %" PRIu32 " of %s ended with status %d after its lease was over; "
-                      "attempt %" PRIu32 " took over, and what it says counts",
+                      "attempt %" PRIu32 " took over, and its outcome counts",
                       run->attempt, quoted(run->claim.key), run->end.status, record->attempt);
     else
         once_cli_fail(&run->cli, 0, "attempt %" PRIu32 " of %s took over", record->attempt, quoted(run->claim.key));
@@ -401,7 +400,7 @@ static void add_resolve(const struct run *run, const struct once_record *record,
     once_text_quote(text, run->claim.key);
 }
 
-/* By its signal, if that was seen: other unknown outcomes have no status. */
+/* The signal that killed the command, or 0: other unknown outcomes have no status. */
 static int signal_of(const struct once_record *record)
 {
     return record->status > ONCE_EXIT_SIGNAL ? record->status - ONCE_EXIT_SIGNAL : 0;
@@ -411,26 +410,26 @@ static void add_end(const struct run *run, const struct once_record *record, boo
 {
     const char *key = quoted(run->claim.key);
     if (signal_of(record) != 0) {
-        once_buf_addf(text, "attempt %" PRIu32 " of %s was killed by signal %d: nobody knows how far it got\n",
+        once_buf_addf(text, "attempt %" PRIu32 " of %s was killed by signal %d: how far it got is unknown\n",
                       own ? run->attempt : record->attempt, key, signal_of(record));
         return;
     }
-    once_buf_addf(text, "cannot tell whether %s was executed: attempt %" PRIu32 " began and nobody saw its end\n", key,
-                  record->attempt);
+    once_buf_addf(text, "cannot tell whether %s was executed: attempt %" PRIu32 " began and did not report its end\n",
+                  key, record->attempt);
     if (run->executed && run->end.how == ONCE_COMMAND_ENDED)
-        once_buf_addf(text, "it ended here, with status %d, after its lease was over\n", run->end.status);
+        once_buf_addf(text, "it ended in this run with status %d, after its lease was over\n", run->end.status);
 }
 
-/* Of our own command's death we tell as a shell does; whoever asks after that is told 70. */
+/* The run whose command was killed exits with 128+N, as a shell does; later runs exit with 70. */
 static int answer_unknown(const struct run *run, const struct once_record *record)
 {
     bool own = run->executed && run->fence == record->grant.fence && signal_of(record) != 0;
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
     add_end(run, record, own, &text);
-    once_buf_addf(&text, "find out, then say so with one of\n");
+    once_buf_addf(&text, "find out, then run one of\n");
     add_resolve(run, record, "--done --status 0", &text);
-    once_buf_addf(&text, "    # it happened: further runs replay that\n");
+    once_buf_addf(&text, "    # it happened: further runs replay this outcome\n");
     add_resolve(run, record, "--not-done", &text);
     once_buf_addf(&text, "    # it did not: the next run executes it");
     int exit = once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
@@ -441,7 +440,7 @@ static int answer_unknown(const struct run *run, const struct once_record *recor
 static int answer_in_progress(const struct run *run, const struct once_record *record)
 {
     return once_cli_fail(&run->cli, ONCE_EXIT_BUSY,
-                         "%s is in progress: attempt %" PRIu32 " is at it, its lease renewed while it runs; try again "
+                         "%s is in progress: attempt %" PRIu32 " is running and renews its lease; try again "
                          "later%s",
                          quoted(run->claim.key), record->attempt, run->wait_ms == 0 ? ", or use --wait" : "");
 }
@@ -454,23 +453,22 @@ static int answer_not_started(const struct run *run)
         exit = ONCE_EXIT_OS;
     return once_cli_fail(&run->cli, exit, "cannot execute %s: %s; %s", quoted(once_span_str(run->argv[0])),
                          strerror(error),
-                         run->attempt <= 1 ? "the key is free again" : "the same command may be tried again");
+                         run->attempt <= 1 ? "the key was released" : "the same command may be tried again");
 }
 
 static int answer_error(const struct run *run, const struct once_error *err)
 {
-    /* Not its own exit code: that says whether to ask again, and asking again is not safe. */
+    /* Not the exit code of err: it would suggest a retry, which is not safe here. */
     if (was_started(run))
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN,
                              "the command of %s was executed (status %d), but that could not be stored: %s",
                              quoted(run->claim.key), run->end.status, err->text);
-    /* Nor is it "nobody knows" where only the claim's answer was lost: whether it was executed is known. */
+    /* Only the claim's answer was lost: it is certain that this call did not execute the command. */
     if (err->result == ONCE_UNKNOWN && !run->executed)
-        return once_cli_fail(
-            &run->cli, ONCE_EXIT_UNAVAILABLE,
-            "the command of %s was not executed by this call: nobody knows whether its claim was stored (%s); if it "
-            "was, the key is held until its lease ends",
-            quoted(run->claim.key), err->text);
+        return once_cli_fail(&run->cli, ONCE_EXIT_UNAVAILABLE,
+                             "this call did not execute the command of %s: its claim may have been stored (%s); if it "
+                             "was, the key is held until its lease ends",
+                             quoted(run->claim.key), err->text);
     return once_cli_error(&run->cli, err, "run the command");
 }
 
@@ -480,8 +478,8 @@ static int answer(struct run *run, const struct once_reply *reply)
     bool taken_over = run->executed && record->state != ONCE_STATE_NONE && record->grant.fence != run->fence;
     enum once_arm arm = reply->arm;
     if (taken_over)
-        say_taken_over(run, record);
-    /* So late that the key had a life after ours, for something else (K6). */
+        report_takeover(run, record);
+    /* The key has begun a new life since, for another command (K6). */
     if (taken_over && memcmp(&record->fingerprint, &run->claim.fingerprint, sizeof record->fingerprint) != 0)
         arm = ONCE_ARM_MISMATCH;
     switch (arm) {
@@ -491,7 +489,7 @@ static int answer(struct run *run, const struct once_reply *reply)
         return run->executed && !taken_over ? answer_own(run, record) : answer_replay(run, record);
     case ONCE_ARM_MISMATCH:
         return once_cli_fail(&run->cli, ONCE_EXIT_MISMATCH,
-                             "%s was used for another command; take another key, or run the same command",
+                             "%s was used for another command; use another key, or run the same command",
                              quoted(run->claim.key));
     case ONCE_ARM_IN_PROGRESS:
         return answer_in_progress(run, record);
@@ -499,8 +497,8 @@ static int answer(struct run *run, const struct once_reply *reply)
         return answer_unknown(run, record);
     case ONCE_ARM_EXPIRED:
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN,
-                             "%s is a UUIDv7 whose time is outside the retention: it may have been executed, and "
-                             "nobody knows; not executed now. Find out before you take another key",
+                             "%s is a UUIDv7 whose time is outside the retention: it may have been executed "
+                             "before; not executed now. Find out before you use another key",
                              quoted(run->claim.key));
     default:
         return once_cli_fail(&run->cli, ONCE_EXIT_UNKNOWN,
@@ -517,8 +515,8 @@ static int64_t time_left(const struct run *run)
     return left > 0 ? left : 0;
 }
 
-/* Asks until there is an answer, the time is up or a signal came (run->interrupted). */
-static once_result ask(struct run *run, struct once_reply *reply, struct once_error *err)
+/* Claims until there is an answer, the time is up or a signal came (run->interrupted). */
+static once_result claim_until_answered(struct run *run, struct once_reply *reply, struct once_error *err)
 {
     struct once_run_options none = { 0 };
     for (;;) {
@@ -532,7 +530,7 @@ static once_result ask(struct run *run, struct once_reply *reply, struct once_er
         if (run->interrupted != 0)
             return r;
         if (r == ONCE_BUSY)
-            poll(NULL, 0, LOOK_EVERY_MS);
+            poll(NULL, 0, POLL_EVERY_MS);
         once_reply_release(reply);
     }
 }
@@ -542,13 +540,13 @@ static enum once_arm arm_of(const struct once_reply *reply)
     return reply->arm != ONCE_ARM_FOUND ? reply->arm : once_arm_of_state(reply->record.state);
 }
 
-/* Another attempt took over from ours and is at it: look on, without ever executing
- * a second time. */
-static once_result look_on(struct run *run, struct once_reply *reply, struct once_error *err)
+/* Another attempt took over from ours and is running: wait for its outcome, and never
+ * execute a second time. */
+static once_result wait_for_takeover(struct run *run, struct once_reply *reply, struct once_error *err)
 {
     while (reply->arm == ONCE_ARM_IN_PROGRESS && time_left(run) > 0) {
         struct pollfd signals = { .fd = run->signals.fd, .events = POLLIN };
-        poll(&signals, 1, LOOK_EVERY_MS);
+        poll(&signals, 1, POLL_EVERY_MS);
         run->interrupted = once_signals_take(&run->signals);
         if (run->interrupted != 0)
             return ONCE_OK;
@@ -566,10 +564,10 @@ static int run_and_answer(struct run *run)
     struct once_reply reply = { 0 };
     struct once_error err;
     run->deadline = once_os_monotonic_ms() + run->wait_ms;
-    once_result r = ask(run, &reply, &err);
+    once_result r = claim_until_answered(run, &reply, &err);
     ONCE_CRASH_POINT("run.answered");
     if (r == ONCE_OK && run->executed && reply.arm == ONCE_ARM_IN_PROGRESS)
-        r = look_on(run, &reply, &err);
+        r = wait_for_takeover(run, &reply, &err);
     int exit;
     if (r != ONCE_OK)
         exit = answer_error(run, &err);

@@ -1,19 +1,19 @@
 /*
- * send.c - `once send`: an HTTP request under a key, until there is an answer.
+ * send.c - `once send`: sends an HTTP request under a key until there is a final answer.
  *
- * Model:      once_client_*() around a folder (send/folder.h). Before the first byte is sent the request is in the
- *             folder; when a final answer has been printed it is removed. Whatever happens in between, `--resume` goes
- *             on with the same key and the same bytes.
- * Invariants: SEND-1 nothing is printed to standard output, or into --output, but a final answer, whole.
- *             SEND-2 a request is forgotten only after its answer was written out.
- *             SEND-3 another request under a key that is still kept is refused before anything is sent.
- *             SEND-4 what is older than the server may remember is not resumed: it might be executed again.
+ * Model:      once_client_*() with a folder of pending requests (send/folder.h). The request is saved in the folder
+ * before the first byte is sent, and removed after a final answer was printed. If the program dies in between,
+ *             `--resume` sends the same bytes under the same key.
+ * Invariants: SEND-1 only a final, complete answer is written to standard output or --output.
+ *             SEND-2 a request is removed only after its answer was written.
+ *             SEND-3 another request under the key of a pending one is refused before anything is sent.
+ *             SEND-4 a request older than the server's memory of keys is not resumed: it might be executed again.
  */
 #include "send/send.h"
 #include "cli/verbs.h"
 #include "client/saved.h"
 #include "core/duration.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "os/crash_point.h"
 #include "os/os.h"
@@ -35,12 +35,12 @@ static void on_try(void *arg, const struct once_client_try *attempt)
     fprintf(stderr, "once: try %u: %s; again in %s\n", attempt->number, attempt->reason, wait);
 }
 
-/* "  once send --resume ID", with what has to be given again. */
-static void show_way_on(const struct send *s)
+/* Prints the command that resumes, with the headers that have to be given again. */
+static void show_resume(const struct send *s)
 {
     struct once_buf text;
     once_buf_init(&text, 64 << 10);
-    once_buf_addf(&text, "go on with: once send --resume %s", s->pending.id);
+    once_buf_addf(&text, "to continue: once send --resume %s", s->pending.id);
     if (s->state != NULL) {
         once_buf_addf(&text, " --state ");
         once_text_quote(&text, once_span_str(s->state));
@@ -56,19 +56,19 @@ static void show_way_on(const struct send *s)
     once_buf_release(&text);
 }
 
-static bool was_fine(int status)
+static bool is_success(int status)
 {
     return (status >= 200 && status <= 299) || status == 303 || status == 304;
 }
 
-/* An answer from whoever stands before the key: it says nothing about an earlier try. */
-static bool is_before_the_key(const struct send *s, const struct once_client_answer *a)
+/* An authentication error comes before the key is looked up: it says nothing about an earlier try. */
+static bool is_authentication_error(const struct send *s, const struct once_client_answer *a)
 {
     return (s->resumed || a->tries > 1) && (a->status == 401 || a->status == 403 || a->status == 407);
 }
 
-/* Once, Stripe and Adyen all say something about the key in an answer. */
-static bool has_sign_of_keys(const struct once_client_answer *a)
+/* Answers of Once, Stripe and Adyen to a request with a key have such a header. */
+static bool mentions_key(const struct once_client_answer *a)
 {
     once_span left = a->head, line;
     while (left.len > 0) {
@@ -79,7 +79,7 @@ static bool has_sign_of_keys(const struct once_client_answer *a)
     return false;
 }
 
-static void remark(const struct send *s, const struct once_client_answer *a)
+static void print_notes(const struct send *s, const struct once_client_answer *a)
 {
     if (s->cli.quiet)
         return;
@@ -92,18 +92,18 @@ static void remark(const struct send *s, const struct once_client_answer *a)
     if (a->replayed) {
         once_buf_addf(&text, "once: replay: this is the answer of an earlier try");
         if (expires.len > 0) {
-            once_buf_addf(&text, "; its key counts until ");
+            once_buf_addf(&text, "; the server keeps its key until ");
             once_text_escape(&text, expires);
         }
         once_buf_add_byte(&text, '\n');
     }
-    if ((a->lost || s->resumed) && a->end == ONCE_CLIENT_ANSWERED && was_fine(a->status) && !has_sign_of_keys(a))
+    if ((a->lost || s->resumed) && a->end == ONCE_CLIENT_ANSWERED && is_success(a->status) && !mentions_key(a))
         once_buf_addf(&text, "once: nothing in this answer says that the server honours the key: if it does not, an "
-                             "earlier try may have taken effect, too\n");
+                             "earlier try may have taken effect as well\n");
     if (!a->end_marked)
-        once_buf_addf(&text, "once: nothing marks the end of this answer: it may be cut off\n");
+        once_buf_addf(&text, "once: the end of this answer is not marked: it may be cut off\n");
     if (a->status >= 300 && a->status <= 399 && location.len > 0) {
-        once_buf_addf(&text, "once: HTTP %d is not followed: ", a->status);
+        once_buf_addf(&text, "once: the redirect (HTTP %d) is not followed: ", a->status);
         once_text_escape(&text, location);
         once_buf_add_byte(&text, '\n');
     }
@@ -116,17 +116,18 @@ static void remark(const struct send *s, const struct once_client_answer *a)
 static int print_final(struct send *s, const struct once_client_answer *a, int exit)
 {
     struct once_error err;
-    once_signals_restore(&s->signals); /* the answer is the server's to repeat; whoever reads ours may be slow */
+    once_signals_restore(
+        &s->signals); /* a signal may end us now: the server can repeat the answer, and our reader may be slow */
     int written = send_out(&s->cli, a, s->output, s->include);
     if (written != ONCE_EXIT_OK) {
-        show_way_on(s);
+        show_resume(s);
         return written;
     }
-    remark(s, a);
+    print_notes(s, a);
     ONCE_CRASH_POINT("send.printed");
-    if (is_before_the_key(s, a)) {
-        once_cli_fail(&s->cli, 0, "HTTP %d says nothing about the tries before it: the request is kept", a->status);
-        show_way_on(s);
+    if (is_authentication_error(s, a)) {
+        once_cli_fail(&s->cli, 0, "HTTP %d says nothing about earlier tries: the request stays pending", a->status);
+        show_resume(s);
         return exit;
     }
     if (send_folder_forget(&s->folder, &s->pending, &err) != ONCE_OK)
@@ -138,7 +139,7 @@ static int print_final(struct send *s, const struct once_client_answer *a, int e
 
 static int keep(const struct send *s, int exit)
 {
-    show_way_on(s);
+    show_resume(s);
     return exit;
 }
 
@@ -152,36 +153,37 @@ static int answer_with(struct send *s, const struct once_client_answer *a)
     const struct once_cli *cli = &s->cli;
     switch (a->end) {
     case ONCE_CLIENT_ANSWERED:
-        return print_final(s, a, was_fine(a->status) ? ONCE_EXIT_OK : ONCE_EXIT_STATUS);
+        return print_final(s, a, is_success(a->status) ? ONCE_EXIT_OK : ONCE_EXIT_STATUS);
     case ONCE_CLIENT_MISMATCH:
-        once_cli_fail(cli, 0, "key '%s' was used for another request; take another key, or send the same", a->key);
+        once_cli_fail(cli, 0, "key '%s' was used for another request; use another key, or send the same request",
+                      a->key);
         return print_final(s, a, ONCE_EXIT_MISMATCH);
     case ONCE_CLIENT_UNKNOWN:
         return keep(s,
                     once_cli_fail(cli, ONCE_EXIT_UNKNOWN,
-                                  "the server cannot tell whether this was executed (%s); it is not sent again; when "
-                                  "somebody has resolved key '%s' there,",
+                                  "the server does not know whether it executed this request (%s), which is not sent "
+                                  "again; when key '%s' is resolved there,",
                                   a->reason, a->key));
     case ONCE_CLIENT_TOO_LARGE:
         return keep(
-            s, once_cli_fail(cli, ONCE_EXIT_TOO_LARGE, "HTTP %d, and an answer larger than --max-answer", a->status));
+            s, once_cli_fail(cli, ONCE_EXIT_TOO_LARGE, "HTTP %d, with an answer larger than --max-answer", a->status));
     case ONCE_CLIENT_UNTRUSTED:
         return keep(s, once_cli_fail(cli, ONCE_EXIT_UNTRUSTED, "nothing was sent: %s", a->reason));
     case ONCE_CLIENT_IN_PROGRESS:
         return keep(
-            s, once_cli_fail(cli, ONCE_EXIT_BUSY, "in progress, still after %u %s: %s", a->tries, tries(a), a->reason));
+            s, once_cli_fail(cli, ONCE_EXIT_BUSY, "still in progress after %u %s: %s", a->tries, tries(a), a->reason));
     case ONCE_CLIENT_NOT_REACHED:
         return keep(s, once_cli_fail(cli, s->resumed ? ONCE_EXIT_BUSY : ONCE_EXIT_UNAVAILABLE,
                                      "gave up after %u %s: %s; nothing was sent%s", a->tries, tries(a), a->reason,
                                      s->resumed ? " this time" : ""));
     case ONCE_CLIENT_STOPPED:
-        return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "stopped; it may have happened"));
+        return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "stopped; the request may have taken effect"));
     case ONCE_CLIENT_GAVE_UP:
     case ONCE_CLIENT_END_NONE:
         break;
     }
-    return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "gave up after %u %s: %s; it may have happened", a->tries,
-                                 tries(a), a->reason));
+    return keep(s, once_cli_fail(cli, ONCE_EXIT_BUSY, "gave up after %u %s: %s; the request may have taken effect",
+                                 a->tries, tries(a), a->reason));
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -192,7 +194,7 @@ static once_result save(void *arg, once_span key, once_span saved, struct once_e
     char id[SEND_ID_LEN_MAX + 1];
     (void)key;
     snprintf(id, sizeof id, "%s", s->pending.id);
-    /* Made only now: a request that is none leaves nothing behind. */
+    /* Created only now: an invalid request leaves no folder behind. */
     once_result r = s->folder.fd < 0 ? send_folder_open(s->state, true, &s->folder, err) : ONCE_OK;
     return r == ONCE_OK ? send_folder_save(&s->folder, id, saved, &s->pending, err) : r;
 }
@@ -224,7 +226,7 @@ static int conclude(struct send *s, once_result r, struct once_client_answer *an
     return exit;
 }
 
-/* What is held goes on. */
+/* Resumes the held request. */
 static int resume(struct send *s)
 {
     struct once_client_answer answer;
@@ -234,9 +236,9 @@ static int resume(struct send *s)
     if (s->max_age_ms != ONCE_NEVER && age > s->max_age_ms) {
         once_text_about(age, text);
         return once_cli_fail(&s->cli, ONCE_EXIT_UNKNOWN,
-                             "it was begun %s ago: the server may have forgotten its key '%.*s', and would execute it "
-                             "again; find out whether it happened, then --forget %s, or say how long it "
-                             "remembers: --max-age",
+                             "the request was begun %s ago: the server may have forgotten its key '%.*s' and would "
+                             "execute it again; find out whether it took effect, then --forget %s, or say how long the "
+                             "server keeps keys: --max-age",
                              text, ONCE_SPAN_ARGS(s->pending.saved.key), s->pending.id);
     }
     s->resumed = true;
@@ -245,14 +247,14 @@ static int resume(struct send *s)
     return conclude(s, r, &answer, &err);
 }
 
-/* The same request as one that was left behind: only what was withheld is taken from the command line. */
+/* The command line repeats a pending request: resume it, with its withheld headers from the command line. */
 static int resume_same(struct send *s)
 {
     send_trace_adopt(s);
     if (!once_client_saved_is(&s->pending.saved, s->client, &s->request))
         return once_cli_fail(&s->cli, ONCE_EXIT_MISMATCH,
-                             "another request with key '%.*s' was begun and has no answer yet: --resume %s, or "
-                             "--forget it, or take another key",
+                             "another request with key '%.*s' is pending: --resume %s, or --forget it, or use another "
+                             "key",
                              ONCE_SPAN_ARGS(s->request.key), s->pending.id);
     size_t count = 0;
     for (size_t i = 0; i < s->header_count; i++) {
@@ -265,7 +267,7 @@ static int resume_same(struct send *s)
     return resume(s);
 }
 
-/* The id that it is kept under, and its key where it has none. */
+/* Sets the id of the request, and makes a key if none was given. */
 static int name_request(struct send *s, char fresh[ONCE_UUID_LEN + 1])
 {
     struct once_error err;

@@ -13,9 +13,9 @@ static const char help[] =
     "       once send --list [--json]\n"
     "       once send --forget ID\n"
     "\n"
-    "Sends a request under a key that is saved first, and sends it again until there is a final\n"
-    "answer: after failed connections, time-outs, 408, 425, 429, 5xx, and while it is in\n"
-    "progress. Prints the answer. The server has to honour the key; see once-send(1).\n"
+    "Saves a request with a key, sends it, and sends it again until there is a final answer:\n"
+    "after failed connections, timeouts, 408, 425, 429, 5xx, and while it is in progress.\n"
+    "Prints the answer. The server must honour the key; see once-send(1).\n"
     "\n"
     "  --header, -H LINE  a header, 'Name: value'; '@FILE': one per line of FILE; '-' for\n"
     "                     standard input\n"
@@ -25,31 +25,31 @@ static const char help[] =
     "  --header-name N    the key's header; default: Idempotency-Key\n"
     "  --header-format F  sf: \"K\", as the IETF draft has it, default in Idempotency-Key;\n"
     "                     bare: K, default in any other header\n"
-    "  --tries N          requests at most; default 20\n"
-    "  --max-time DUR     for all of it, the waiting included; default 5m\n"
+    "  --tries N          at most this many requests; default 20\n"
+    "  --max-time DUR     for all tries, pauses included; default 5m\n"
     "  --timeout DUR      for each request and its answer; default 60s\n"
-    "  --connect-timeout DUR   of that, for the connection; default 10s\n"
-    "  --backoff DUR      the first pause at most, doubled each time up to 30s; default 250ms\n"
-    "  --output, -o FILE  the answer goes there, when it is whole\n"
-    "  --include, -i      print the answer's status line and headers, too\n"
-    "  --max-answer SIZE  of the answer's body; default 16M\n"
+    "  --connect-timeout DUR   part of --timeout, for the connection; default 10s\n"
+    "  --backoff DUR      the longest first pause, doubled each time up to 30s; default 250ms\n"
+    "  --output, -o FILE  write the answer there, when it is complete\n"
+    "  --include, -i      print the answer's status line and headers as well\n"
+    "  --max-answer SIZE  the largest body of an answer; default 16M\n"
     "  --cacert FILE      trust these certificates instead of the system's\n"
-    "  --cert FILE        our own certificate (PEM), and its key if that is in it\n"
+    "  --cert FILE        the client's certificate (PEM), with its key if that is in the file\n"
     "  --cert-key FILE    the key of that certificate\n"
     "  --proxy URL        instead of http_proxy, https_proxy and no_proxy\n"
-    "  --resume           go on with what was left behind: the one of this ID or key, or the\n"
+    "  --resume           send a pending request again: the one with this ID or key, or the\n"
     "                     only one\n"
-    "  --max-age DUR      refuse to resume what was begun longer ago than the server remembers\n"
-    "                     keys; default 24h; 'never' refuses nothing\n"
-    "  --save-secrets     save credentials, too: headers like Authorization, Cookie, X-Api-Key\n"
-    "                     are not saved, and have to be given again with --resume\n"
+    "  --max-age DUR      refuse to resume a request that is older than this: the server may\n"
+    "                     have forgotten its key; default 24h; 'never' refuses nothing\n"
+    "  --save-secrets     save credentials as well; otherwise headers like Authorization and\n"
+    "                     X-Api-Key are not saved, and must be given again with --resume\n"
     "  --trace            send a traceparent, the same with every try and resumption: under\n"
-    "                     $TRACEPARENT, if that is one, else of a new trace\n"
+    "                     $TRACEPARENT, if it is valid, else of a new trace\n"
     OTLP_HELP
     "                     Implies --trace; the span is sent with the final answer\n"
-    "  --list             what was left behind; --json: one JSON object per line\n"
-    "  --forget           remove the one of this ID; the server is not asked\n"
-    "  --state DIR        where requests are kept; default: the folder once/send in\n"
+    "  --list             list the pending requests; --json: one JSON object per line\n"
+    "  --forget           remove the pending request with this ID; the server is not asked\n"
+    "  --state DIR        the folder of pending requests; default: once/send in\n"
     "                     $XDG_STATE_HOME or ~/.local/state\n"
     "  --json             with --list\n"
     ONCE_CLI_HELP_QUIET
@@ -58,15 +58,15 @@ static const char help[] =
     "exit:\n"
     "  0    a final answer: 2xx, 303 or 304\n"
     "  22   a final answer with another status (as curl --fail); redirects are not followed\n"
-    "  1    --resume, --forget: there is none\n"
+    "  1    --resume, --forget: there is no such request\n"
     "  60   the server's certificate is not trusted (as curl); nothing was sent\n"
-    "  63   a final answer, which is larger than --max-answer (as curl)\n"
+    "  63   a final answer that is larger than --max-answer (as curl)\n"
     "  64   usage     65   the key was used for another request (422)\n"
     "  69   not reached: nothing was sent; or the request could not be saved\n"
-    "  70   it may have happened, the server does not know; or what was saved is damaged, or\n"
-    "       too old to resume\n"
+    "  70   the outcome is unknown to the server; or the saved request is damaged, or too old\n"
+    "       to resume\n"
     "  71   no memory      74   the answer could not be written: --resume prints it again\n"
-    "  75   gave up, or in progress: --resume goes on; or another process is sending it\n"
+    "  75   gave up, or in progress: use --resume; or another process is sending it\n"
     "\n"
     "example: once send POST https://pay.example/charges -H 'Content-Type: application/json' \\\n"
     "             -H @credentials -d @charge.json -o receipt.json || once send --list\n";
@@ -93,7 +93,7 @@ enum {
     OPTION_FORGET,
     OPTION_STATE,
     OPTION_TRACE,
-    OPTION_OTLP, /* the first of otlp_setup.h's */
+    OPTION_OTLP, /* the first option of otlp_setup.h */
 };
 
 static const struct option options[] = {
@@ -171,7 +171,7 @@ static bool parse_header(struct send *s)
 static bool parse_data(struct send *s)
 {
     if (s->has_body) {
-        once_cli_usage(&s->cli, "--data: one body, please");
+        once_cli_usage(&s->cli, "--data may be given only once");
         return false;
     }
     s->has_body = true;
@@ -210,7 +210,7 @@ static bool parse_size(struct send *s)
         s->options.answer_len_max = size;
         return true;
     }
-    once_cli_usage(&s->cli, "--max-answer: '%.60s' is no size from 1 to 1G", optarg);
+    once_cli_usage(&s->cli, "--max-answer: '%.60s' is not a size from 1 to 1G", optarg);
     return false;
 }
 
@@ -304,25 +304,25 @@ static bool parse_arguments(struct send *s, int argc, char **argv)
     int count = argc - optind;
     static const int most[] = { [SEND_NEW] = 2, [SEND_RESUME] = 1, [SEND_LIST] = 0, [SEND_FORGET] = 1 };
     if (s->modes > 1)
-        return refuse(s, "one of --resume, --list and --forget");
+        return refuse(s, "--resume, --list and --forget exclude each other");
     if (s->cli.json && s->mode != SEND_LIST)
         return refuse(s, "--json goes with --list only");
     if (s->of_request && s->mode != SEND_NEW)
-        return refuse(s, "what was saved is sent as it was: no other key, header of the key, or body");
+        return refuse(s, "a saved request is sent unchanged: --resume takes no key, key header or body");
     if (s->header_count > 0 && s->mode > SEND_RESUME)
-        return refuse(s, "--header goes with a request");
+        return refuse(s, "--header needs a request");
     if (count > most[s->mode])
         return refuse(s, "too many arguments");
     if (s->mode == SEND_NEW && count < 1)
-        return refuse(s, "which METHOD and URL? For instance: POST https://...");
+        return refuse(s, "METHOD and URL are missing: once send POST https://...");
     if (s->mode == SEND_NEW && strstr(argv[optind], "://") != NULL)
-        return refuse(s, "which METHOD? It comes first: once send POST https://...");
+        return refuse(s, "METHOD is missing: once send POST https://...");
     if (s->mode == SEND_NEW && strpbrk(argv[optind], "abcdefghijklmnopqrstuvwxyz") != NULL)
-        return refuse(s, "METHOD is written in capitals: POST, PUT, PATCH, DELETE; another one is another method");
+        return refuse(s, "METHOD must be in capitals: POST, PUT, PATCH, DELETE");
     if (s->mode == SEND_NEW && count < 2)
-        return refuse(s, "which URL?");
+        return refuse(s, "URL is missing");
     if (s->mode == SEND_FORGET && count < 1)
-        return refuse(s, "which ID? 'once send --list' shows them");
+        return refuse(s, "ID is missing: 'once send --list' shows them");
     if (s->mode == SEND_NEW) {
         s->request.method = once_span_str(argv[optind]);
         s->request.url = argv[optind + 1];

@@ -1,8 +1,8 @@
 /*
- * serve.c - `once serve`: a gateway before a service, with nothing to set up.
+ * serve.c - `once serve`: a gateway before a service, without any configuration by hand.
  *
  * Writes an nginx.conf (serve/config.c), starts `once daemon` and nginx, and stays as the
- * parent of both (serve/supervisor.c). Where things are: serve/paths.h.
+ * parent of both (serve/supervisor.c). serve/paths.h lists its files and users.
  */
 #include "cli/console_setup.h"
 #include "cli/consume_setup.h"
@@ -36,31 +36,31 @@ static const char help[] =
     "\n"
     "Puts a gateway before the HTTP service at URL: requests with an Idempotency-Key are\n"
     "executed once, and every retry gets the same answer. Starts 'once daemon' and nginx,\n"
-    "starts them again if they die, ends them with itself.\n"
+    "restarts them if they die, and stops them when it ends.\n"
     "\n"
     "  --upstream URL     the service: http://HOST:PORT, https://HOST:PORT or\n"
-    "                     http://unix:/PATH; paths are the client's\n"
+    "                     http://unix:/PATH, without a path of a request\n"
     "  --listen ADDR      where the gateway listens: ADDRESS:PORT, [IPV6]:PORT, *:PORT, or\n"
     "                     PORT on 127.0.0.1; default 127.0.0.1:8080\n"
     "  --store URL        the store; default $ONCE_STORE, else, for root,\n"
-    "                     /var/lib/once/once.db, else as 'once run' has it; once:PATH uses\n"
-    "                     a daemon that runs already\n"
+    "                     /var/lib/once/once.db, else that of 'once run'; once:PATH uses a\n"
+    "                     daemon that runs already\n"
     ONCE_CLI_HELP_SEAL
     SERVE_POLICY_HELP
     "  --required         refuse requests without a key\n"
-    "  --intent           store before each request that it is about to be sent: what was not\n"
-    "                     sent when a gateway died is sent by a retry, also with 'escalate'\n"
-    "  --complete         store requests (never their credentials), and let the daemon finish\n"
-    "                     what nobody is at any more, as --takeover says. What failed and was\n"
+    "  --intent           store an intent with each claim: if the gateway dies before it sends\n"
+    "                     the request, a retry sends it, also with 'escalate'\n"
+    "  --complete         store requests (never their credentials), and let the daemon complete\n"
+    "                     abandoned ones, as --takeover says. A request whose failure was\n"
     "                     answered is left to the client\n"
     "  --complete-identity FILE\n"
-    "                     header lines, e.g. Authorization, that it sends with all of them:\n"
-    "                     only where something before this gateway has authenticated clients\n"
+    "                     header lines, e.g. Authorization, that the daemon sends with them:\n"
+    "                     only if a proxy before this gateway authenticates clients\n"
     "  --escalate-webhook URL\n"
-    "                     is told when an outcome is unknown\n"
+    "                     gets a POST when an outcome becomes unknown\n"
     ONCE_CLI_HELP_QUOTA
-    "  --relay P=SINK     let the daemon relay an outbox, too: as 'once relay --route'\n"
-    "  --relay-store URL  where that is; default $ONCE_RELAY_STORE, else the store, if that is\n"
+    "  --relay P=SINK     the daemon relays an outbox, too: as 'once relay --route'\n"
+    "  --relay-store URL  the outbox; default $ONCE_RELAY_STORE, else the store, if that is\n"
     "                     PostgreSQL\n"
     RELAY_HELP("relay-")
     CONSUME_HELP_PREFIXED
@@ -70,14 +70,14 @@ static const char help[] =
     "  --retention DUR    how long answers are kept, or 'never' to keep them for ever;\n"
     "                     default 24h\n"
     "  --body-retention DUR\n"
-    "                     how long, if not that long: after it a retry is told that it was\n"
-    "                     executed (410), and is not executed again\n"
-    "  --no-key-time      take keys that are UUIDv7s however old they are; the default is to\n"
-    "                     refuse those older than the retention\n"
-    "  --lease DUR        how long a gateway that died is believed alive; default 60s\n"
-    "  --wait DUR         how long a retry waits for the first request to end before it is\n"
-    "                     told 409; default 0s\n"
-    "  --timeout DUR      how long the service may be silent; its answer is unknown then;\n"
+    "                     how long bodies are kept, if shorter: after that a retry gets a 410\n"
+    "                     and is not executed again\n"
+    "  --no-key-time      accept UUIDv7 keys of any age; default: refuse those older than the\n"
+    "                     retention\n"
+    "  --lease DUR        how long a request is protected from takeover; default 60s\n"
+    "  --wait DUR         how long a retry waits for the first request to end before it gets a\n"
+    "                     409; default 0s\n"
+    "  --timeout DUR      how long the service may be silent before the outcome is unknown;\n"
     "                     default 60s\n"
     "  --tls-cert FILE    serve HTTPS, also HTTP/2, with this certificate chain\n"
     "  --tls-key FILE     and this key\n"
@@ -85,31 +85,30 @@ static const char help[] =
     "  --http ADDR        where the daemon's JSON API listens, or 'off';\n"
     "                     default 127.0.0.1:7411\n"
     CONSOLE_HELP
-    "  --log-requests     a line on standard error for every request: when, who, what, the\n"
-    "                     status, what became of it, the hash of its key\n"
-    "  --log-decisions F  a line for every decision of the daemon: 'json', 'logfmt' or 'off'\n"
-    "  --log-file PATH    these lines go there instead of standard error; USR1 opens it anew\n"
-    "  --trace SHARE      take part in traces: 'on', 'off', or of requests without one the\n"
-    "                     share that begins one, 0 to 1; default 'on' with --otlp, else 'off'\n"
+    "  --log-requests     a line on standard error for every request: time, client, request\n"
+    "                     line, status, result, key hash\n"
+    "  --log-decisions F  the decision log of the daemon: 'json', 'logfmt' or 'off'\n"
+    "  --log-file PATH    the decision log goes there, not to standard error; USR1 reopens it\n"
+    "  --trace SHARE      take part in traces: 'on', 'off', or the share, 0 to 1, of requests\n"
+    "                     without a trace that begin one; default 'on' with --otlp, else 'off'\n"
     OTLP_HELP
     OTLP_HELP_RATIO
-    "  --config DIR       write nginx.conf there, and leave it there\n"
+    "  --config DIR       write nginx.conf to DIR, and do not remove it at the end\n"
     "  --print-config     print nginx.conf, start nothing\n"
-    "  --user NAME        as root: whom the daemon runs as; default 'once' if there is such\n"
-    "                     a user, else root\n"
-    "  --nginx FILE       the program; default: nginx in $PATH or /usr/sbin\n"
+    "  --user NAME        as root: the user of the daemon; default 'once' if that user exists,\n"
+    "                     else root\n"
+    "  --nginx FILE       the nginx program; default: nginx in $PATH or /usr/sbin\n"
     "  --module FILE      ngx_http_once_module.so; default: that of this build, or the\n"
     "                     installed one\n"
     ONCE_CLI_HELP_HELP
     "\n"
-    "Signals: INT, TERM, QUIT end it after the requests in flight, a second one at once; HUP\n"
-    "makes nginx read its configuration and certificates again; USR1 is passed on to the\n"
-    "daemon. Everything is logged to\n"
-    "standard error, with 'nginx:' or 'daemon:' before what these two say.\n"
+    "Signals: INT, TERM, QUIT stop it after the requests in flight, a second one at once; HUP\n"
+    "makes nginx reload its configuration and certificates; USR1 is forwarded to the daemon.\n"
+    "All logs go to standard error, with 'nginx:' or 'daemon:' before the lines of these two.\n"
     "\n"
-    "exit: 0 ended by a signal; 64 usage; 69 something is missing or in use: nginx, the\n"
-    "module, a port, a directory, the store; 71 no process; or as the daemon ended before it\n"
-    "was ready\n"
+    "exit: 0 stopped by a signal; 64 usage; 69 nginx, the module, a port, a directory or the\n"
+    "store is missing or in use; 71 no process could be started; or the exit status of the\n"
+    "daemon if it failed before it was ready\n"
     "\n"
     "example: once serve --upstream http://127.0.0.1:9000\n";
 /* clang-format on */
@@ -213,19 +212,19 @@ struct serve {
     struct once_serve_policy policy;
     char tls_cert[PATH_MAX], tls_key[PATH_MAX];
     const char *identity, *webhook;                               /* NULL: none */
-    struct console_options console;                               /* as said; listen NULL: off */
-    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute; as the daemon takes it */
+    struct console_options console;                               /* as given; listen NULL: off */
+    char identity_path[PATH_MAX], identity_option[PATH_MAX + 16]; /* absolute path; the daemon's option value */
     char complete_option[ONCE_SERVE_ADDRESS_LEN + 8 + 16];
-    struct quota_rules quotas; /* only to check them, likewise */
-    struct relay_setup relay;  /* only to check it: the daemon gets it as words */
+    struct quota_rules quotas; /* only to check the options */
+    struct relay_setup relay;  /* likewise: the daemon gets them as words */
     char *relay_words[RELAY_WORDS_MAX];
     size_t relay_word_count;
     const char *relay_store;
-    struct consume_setup consume; /* as the relay: to check it */
+    struct consume_setup consume; /* likewise */
     const char *consume_store;
-    struct otlp_setup otlp; /* as the relay: to check it */
-    bool logs, log_file;    /* decisions */
-    char trace[16];         /* once_trace; empty: not said */
+    struct otlp_setup otlp; /* likewise */
+    bool logs, log_file;    /* the decision log is on; --log-file was given */
+    char trace[16];         /* value of once_trace; empty: not given */
 };
 
 /* ---------------------------------------------------------------- the command line */
@@ -243,7 +242,7 @@ static bool parse_upstream(struct serve *serve)
 {
     struct once_error err;
     if (serve->upstream_given) {
-        once_cli_usage(&serve->cli, "--upstream: one service, please; for several, write an nginx.conf of your own "
+        once_cli_usage(&serve->cli, "--upstream may be given only once; for several services write your own nginx.conf "
                                     "(--print-config shows a start)");
         return false;
     }
@@ -265,7 +264,7 @@ static bool parse_duration(const struct serve *serve, const char *option, bool a
     return false;
 }
 
-/* An existing file, by its absolute path: nginx has another working directory. */
+/* An existing file; its path becomes absolute, because nginx has another working directory. */
 static bool parse_file(const struct serve *serve, const char *option, char out[PATH_MAX], const char **path)
 {
     if (realpath(optarg, out) == NULL || access(out, R_OK) != 0) {
@@ -273,15 +272,15 @@ static bool parse_file(const struct serve *serve, const char *option, char out[P
         return false;
     }
     if (!once_serve_config_is_plain(out)) {
-        once_cli_usage(&serve->cli, "%s: '%.200s' has a '$' or a control character: nginx cannot use that path", option,
-                       optarg);
+        once_cli_usage(&serve->cli, "%s: '%.200s' contains a '$' or a control character: nginx cannot use that path",
+                       option, optarg);
         return false;
     }
     *path = out;
     return true;
 }
 
-/* For the daemon's command line. */
+/* Adds an option to the daemon's command line. */
 static bool pass_on(struct serve *serve, const char *name, const char *value)
 {
     if (serve->relay_word_count + 2 > RELAY_WORDS_MAX) {
@@ -297,7 +296,7 @@ static bool pass_on(struct serve *serve, const char *name, const char *value)
     return words[0] != NULL && words[1] != NULL;
 }
 
-/* Passes an option on that was checked here, a file by its absolute path. */
+/* Passes an option that was checked here on to the daemon, a file by its absolute path. */
 static bool pass_checked(struct serve *serve, const char *name, bool is_file)
 {
     char path[PATH_MAX];
@@ -322,13 +321,13 @@ static bool parse_consume(struct serve *serve, enum consume_option option)
     return consume_setup_option(&serve->consume, option) && pass_checked(serve, name, consume_setup_is_file(option));
 }
 
-/* A path that need not be there yet, from where we are. */
+/* Makes the path absolute; the file need not exist yet. */
 static bool parse_log_file(struct serve *serve)
 {
     char path[PATH_MAX], here[PATH_MAX];
     bool absolute = optarg[0] == '/';
     if (!absolute && getcwd(here, sizeof here) == NULL) {
-        once_cli_usage(&serve->cli, "--log-file: where is this? %s", strerror(errno));
+        once_cli_usage(&serve->cli, "--log-file: cannot find the working directory: %s", strerror(errno));
         return false;
     }
     int len = snprintf(path, sizeof path, "%s%s%s", absolute ? "" : here, absolute ? "" : "/", optarg);
@@ -441,7 +440,7 @@ static bool parse_option(struct serve *serve, int c)
         serve->http_given = true;
         serve->http_off = strcmp(optarg, "off") == 0;
         return serve->http_off || parse_listen(serve, "--http", &serve->http);
-    default: /* those that are taken as they are */
+    default: /* flags, and values that are not checked here */
         serve->config.required |= c == OPTION_REQUIRED;
         serve->config.intent |= c == OPTION_INTENT;
         serve->config.complete |= c == OPTION_COMPLETE;
@@ -465,7 +464,7 @@ static bool parse_option(struct serve *serve, int c)
     }
 }
 
-/* The answer longer than the record? */
+/* True if --body-retention exceeds --retention. */
 static bool is_kept_longer(const struct once_serve_config *config)
 {
     int64_t body = config->body_retention_ms, record = config->retention_ms;
@@ -474,7 +473,7 @@ static bool is_kept_longer(const struct once_serve_config *config)
     return body != ONCE_SERVE_CONFIG_DEFAULT && record != ONCE_NEVER && (body == ONCE_NEVER || body > record);
 }
 
-/* By whatever name: a request would go round and round. */
+/* True if the upstream is this gateway, under any name: requests would loop. */
 static bool is_itself(const struct serve *serve)
 {
     const char *server = serve->upstream.server, *near = serve->listen.near;
@@ -498,36 +497,36 @@ static bool parse(struct serve *serve, int argc, char **argv)
     }
     cli->exit = ONCE_EXIT_OK;
     if (optind < argc)
-        cli->exit = once_cli_usage(cli, "'%.60s' is too much", argv[optind]);
+        cli->exit = once_cli_usage(cli, "unexpected argument '%.60s'", argv[optind]);
     else if (serve->settings.config_dir != NULL && serve->settings.config_dir[0] == '\0')
         cli->exit = once_cli_usage(cli, "--config takes a directory");
     else if (!serve->upstream_given)
-        cli->exit = once_cli_usage(cli, "--upstream URL is missing: which service is to be protected?");
+        cli->exit = once_cli_usage(cli, "--upstream URL is missing");
     else if ((serve->config.tls_cert == NULL) != (serve->config.tls_key == NULL))
-        cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key go together");
+        cli->exit = once_cli_usage(cli, "--tls-cert and --tls-key must be given together");
     else if (is_kept_longer(&serve->config))
-        cli->exit = once_cli_usage(cli, "--body-retention is longer than --retention: an answer goes with its record");
+        cli->exit = once_cli_usage(cli, "--body-retention must not be longer than --retention");
     else if (!once_serve_policy_check(cli, &serve->policy))
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->policy.probe != NULL && !serve->config.complete)
-        cli->exit = once_cli_usage(cli, "--probe needs --complete: it is the daemon that asks");
+        cli->exit = once_cli_usage(cli, "--probe needs --complete: the daemon sends the probe");
     else if (serve->identity != NULL && !serve->config.complete)
-        cli->exit = once_cli_usage(cli, "--complete-identity is for --complete");
+        cli->exit = once_cli_usage(cli, "--complete-identity needs --complete");
     else if (!serve->http_off && api_listen_check(serve->http.text, false, &err) != ONCE_OK)
         cli->exit = once_cli_usage(cli, "--http: %s", err.text);
     else if (!console_setup_check(cli, &serve->console))
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->relay_store != NULL && !serve->relay.given)
-        cli->exit = once_cli_usage(cli, "--relay-store is for --relay");
+        cli->exit = once_cli_usage(cli, "--relay-store needs --relay");
     else if (serve->consume_store != NULL && !serve->consume.given)
-        cli->exit = once_cli_usage(cli, "--consume-store is for --consume");
+        cli->exit = once_cli_usage(cli, "--consume-store needs --consume");
     else if ((serve->relay.given && !relay_setup_check(&serve->relay)) ||
              (serve->consume.given && !consume_setup_check(&serve->consume)))
         cli->exit = ONCE_EXIT_USAGE;
     else if (!otlp_setup_check(&serve->otlp))
         cli->exit = ONCE_EXIT_USAGE;
     else if (serve->log_file && !serve->logs)
-        cli->exit = once_cli_usage(cli, "--log-file is for --log-decisions json or logfmt");
+        cli->exit = once_cli_usage(cli, "--log-file needs --log-decisions json or logfmt");
     else if ((serve->config.complete || serve->webhook != NULL || serve->relay.given || serve->consume.given ||
               serve->console.listen != NULL || cli->seal_given || serve->logs || serve->otlp.options.url != NULL ||
               serve->quotas.any) &&
@@ -535,7 +534,7 @@ static bool parse(struct serve *serve, int argc, char **argv)
         cli->exit = once_cli_usage(
             cli,
             "--complete, --escalate-webhook, --relay, --consume, --console, --seal-keys, --log-decisions, "
-            "--otlp and --quota: the daemon at %s runs already, give them to it",
+            "--otlp and --quota: give these options to the daemon that runs at %s",
             cli->store);
     else if (is_itself(serve))
         cli->exit = once_cli_usage(cli, "--upstream: %s is the gateway itself: see --listen", serve->upstream.url);
@@ -579,7 +578,7 @@ static int write_config(struct serve *serve, struct once_buf *text)
 
 /* ---------------------------------------------------------------- before the start */
 
-/* What nginx says about the configuration, and what it means if it is about the module. */
+/* The output of `nginx -t`, and its meaning if it is an error about the module. */
 struct verdict {
     struct serve *serve;
     const char *meaning;
@@ -591,10 +590,10 @@ static bool take_verdict(void *arg, const char *line)
     static const struct {
         const char *said, *meaning;
     } known[] = {
-        { "instead of", "was built for another version of nginx; build it again with the nginx-dev of this one" },
-        { "is not binary compatible", "was built for another nginx; build it again with the nginx-dev of this one" },
+        { "instead of", "was built for another version of nginx; rebuild it with the nginx-dev of this one" },
+        { "is not binary compatible", "was built for another nginx; rebuild it with the nginx-dev of this one" },
         { "dlopen()", "cannot be loaded" },
-        { "unknown directive \"once", "is of another version of once" },
+        { "unknown directive \"once", "belongs to another version of once" },
     };
     struct verdict *verdict = arg;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -617,8 +616,8 @@ static void add_nginx(struct once_serve_child *nginx, const struct once_serve_pa
     nginx->death_signal = SIGQUIT;
 }
 
-/* `nginx -t`: what is wrong is said before anything runs. It may take its time, where a name is looked up: `ended` is
- * set where we were told to end meanwhile. */
+/* Runs `nginx -t`, so that mistakes are reported before anything starts. Looking up a name may take long: *ended is
+ * set if a signal came meanwhile. */
 static int test_config(struct serve *serve, const struct once_serve_supervisor *supervisor, bool *ended)
 {
     struct verdict verdict = { .serve = serve };
@@ -647,7 +646,7 @@ static int test_config(struct serve *serve, const struct once_serve_supervisor *
     bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     fwrite(verdict.lines.ptr, 1, verdict.lines.len, stderr); /* a warning may be among them */
     if (*ended)
-        once_cli_fail(&serve->cli, 0, "ended before anything ran");
+        once_cli_fail(&serve->cli, 0, "stopped before anything was started");
     else if (!good && verdict.meaning != NULL)
         exit =
             once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "the module %s %s", serve->paths.module, verdict.meaning);
@@ -667,7 +666,7 @@ static int try_port(const struct serve *serve, const char *option, const struct 
     if (error == EADDRINUSE)
         hint = ": another program listens there; end it, or choose another port";
     else if (error == EACCES && listen->port < 1024)
-        hint = ": ports below 1024 are root's";
+        hint = ": ports below 1024 need root";
     else if (error == EADDRNOTAVAIL)
         hint = ": no such address on this machine";
     return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s: cannot listen on %s: %s%s", option, listen->text,
@@ -681,27 +680,27 @@ static int check_start(struct serve *serve)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE, "%s", err.text);
     if (serve->upstream.tls && access(CA_FILE, R_OK) != 0)
         return once_cli_fail(&serve->cli, ONCE_EXIT_UNAVAILABLE,
-                             "cannot read %s, which says whom to trust; install ca-certificates", CA_FILE);
+                             "cannot read %s, the trusted certificates; install ca-certificates", CA_FILE);
     bool http = !serve->http_off && !once_serve_paths_has_daemon(&serve->paths);
     if (http && strcmp(serve->listen.near, serve->http.near) == 0)
-        return once_cli_usage(&serve->cli, "--listen and --http: both cannot listen on %s", serve->http.text);
+        return once_cli_usage(&serve->cli, "--listen and --http cannot both be %s", serve->http.text);
     int exit = try_port(serve, "--listen", &serve->listen);
     if (exit == ONCE_EXIT_OK && http)
         exit = try_port(serve, "--http", &serve->http);
     return exit;
 }
 
-/* ---------------------------------------------------------------- what is told */
+/* ---------------------------------------------------------------- messages */
 
-/* Who gets whose answers. */
-static void tell_scope(const struct once_serve_policy *policy, struct once_buf *text)
+/* Describes which clients share keys, and which of them can get a stored answer. */
+static void add_scope(const struct once_serve_policy *policy, struct once_buf *text)
 {
     const struct once_serve_words *names = &policy->credentials;
     if (policy->tenant_header != NULL)
-        once_buf_addf(text, "of the account in %s, which something before the gateway must check or set",
+        once_buf_addf(text, "per tenant, from %s, which a proxy before the gateway must check or set",
                       policy->tenant_header);
     else
-        once_buf_addf(text, "of all clients together");
+        once_buf_addf(text, "shared by all clients");
     if (once_serve_policy_is_guarded(policy))
         once_buf_addf(text, "; a retry needs the same credentials (Authorization, Cookie and the like)");
     for (size_t i = 0; i < names->count; i++)
@@ -709,10 +708,10 @@ static void tell_scope(const struct once_serve_policy *policy, struct once_buf *
                       i == 0 && !once_serve_policy_is_guarded(policy) ? "; a retry needs the same " : ", ",
                       names->at[i]);
     if (policy->tenant_header == NULL && policy->standard_credentials == SERVE_CREDENTIALS_NONE && names->count == 0)
-        once_buf_addf(text, ": whoever knows a key gets its answer (--credentials none)");
+        once_buf_addf(text, ": every client that knows a key gets its answer (--credentials none)");
 }
 
-static void tell_places(const struct serve *serve)
+static void print_places(const struct serve *serve)
 {
     const struct once_serve_paths *paths = &serve->paths;
     struct once_buf text;
@@ -721,7 +720,7 @@ static void tell_places(const struct serve *serve)
     once_buf_addf(&text, "once serve: store         ");
     once_text_store(&text, paths->store);
     once_buf_addf(&text, "\nonce serve: keys          ");
-    tell_scope(&serve->policy, &text);
+    add_scope(&serve->policy, &text);
     once_buf_addf(&text, "\nonce serve: daemon        socket %s", paths->socket);
     if (paths->root)
         once_buf_addf(&text, "\nonce serve: users         %s for the daemon, %s for nginx's workers",
@@ -730,7 +729,7 @@ static void tell_places(const struct serve *serve)
     once_buf_release(&text);
 }
 
-static void tell_ready(void *arg, const char *http)
+static void print_ready(void *arg, const char *http)
 {
     const struct serve *serve = arg;
     const char *scheme = serve->config.tls_cert != NULL ? "https" : "http";
@@ -747,7 +746,7 @@ static void tell_ready(void *arg, const char *http)
     once_text_quote(&text, once_span_str(url));
     if (strcmp(http, "off") != 0)
         once_buf_addf(&text, "\nonce serve: the JSON API:   http://%s", http);
-    once_buf_addf(&text, "\nonce serve: end it:         Ctrl-C, or kill %d", (int)getpid());
+    once_buf_addf(&text, "\nonce serve: stop it:        Ctrl-C, or kill %d", (int)getpid());
     once_cli_fail(&serve->cli, 0, "%.*s", ONCE_SPAN_ARGS(once_buf_span(&text)));
     once_buf_release(&text);
     once_os_notify("READY=1");
@@ -755,62 +754,56 @@ static void tell_ready(void *arg, const char *http)
 
 /* ---------------------------------------------------------------- running */
 
+/* NAME VALUE; no VALUE: neither. */
+static void add_option(struct once_serve_child *daemon, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    once_serve_child_add(daemon, name);
+    once_serve_child_add(daemon, value);
+}
+
 static void add_completer(struct once_serve_child *daemon, struct serve *serve)
 {
     if (serve->config.complete) {
         snprintf(serve->complete_option, sizeof serve->complete_option, "service=%s", serve->upstream.url);
-        once_serve_child_add(daemon, "--complete");
-        once_serve_child_add(daemon, serve->complete_option);
+        add_option(daemon, "--complete", serve->complete_option);
     }
     if (serve->identity != NULL) {
         snprintf(serve->identity_option, sizeof serve->identity_option, "service=%s", serve->identity);
-        once_serve_child_add(daemon, "--complete-identity");
-        once_serve_child_add(daemon, serve->identity_option);
+        add_option(daemon, "--complete-identity", serve->identity_option);
     }
-    if (serve->webhook != NULL) {
-        once_serve_child_add(daemon, "--escalate-webhook");
-        once_serve_child_add(daemon, serve->webhook);
-    }
+    add_option(daemon, "--escalate-webhook", serve->webhook);
 }
 
-/* Its outbox is not among them: add_daemon() says why. */
+/* All but its outbox, which add_daemon() passes in the environment. */
 static void add_console(struct once_serve_child *daemon, const struct console_options *console)
 {
-    const char *words[][2] = { { "--console", console->listen },
-                               { "--console-token-file", console->token_file },
-                               { "--console-traces", console->traces },
-                               { "--console-origin", console->origin } };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (words[i][1] == NULL)
-            continue;
-        once_serve_child_add(daemon, words[i][0]);
-        once_serve_child_add(daemon, words[i][1]);
-    }
+    add_option(daemon, "--console", console->listen);
+    add_option(daemon, "--console-token-file", console->token_file);
+    add_option(daemon, "--console-traces", console->traces);
+    add_option(daemon, "--console-origin", console->origin);
 }
 
 static void add_daemon(struct once_serve_child *daemon, struct serve *serve)
 {
     const struct once_serve_paths *paths = &serve->paths;
-    /* This very program, even if its file was replaced meanwhile. */
+    /* The running program itself, even if its file was replaced meanwhile. */
     once_serve_child_init(daemon, "daemon", "/proc/self/exe");
     once_serve_child_add(daemon, "once");
     once_serve_child_add(daemon, "daemon");
-    once_serve_child_add(daemon, "--socket");
-    once_serve_child_add(daemon, paths->socket);
-    if (serve->http_given) {
-        once_serve_child_add(daemon, "--http");
-        once_serve_child_add(daemon, serve->http_off ? "off" : serve->http.text);
-    }
+    add_option(daemon, "--socket", paths->socket);
+    if (serve->http_given)
+        add_option(daemon, "--http", serve->http_off ? "off" : serve->http.text);
     add_console(daemon, &serve->console);
     if (paths->root) {
-        once_serve_child_add(daemon, "--allow");
-        once_serve_child_add(daemon, paths->workers.name);
+        add_option(daemon, "--allow", paths->workers.name);
         daemon->user = &paths->daemon;
     }
     add_completer(daemon, serve);
     for (size_t i = 0; i < serve->relay_word_count; i++)
         once_serve_child_add(daemon, serve->relay_words[i]);
-    /* Not as arguments, which every user of the machine can see: they may hold passwords. */
+    /* URLs may contain passwords, and every user of the machine can see arguments. */
     daemon->env[0] = (struct once_serve_env){ "ONCE_STORE", paths->store };
     if (serve->relay_store != NULL)
         daemon->env[1] = (struct once_serve_env){ "ONCE_RELAY_STORE", serve->relay_store };
@@ -827,7 +820,7 @@ static int run(struct serve *serve, once_span config)
         .cli = &serve->cli,
         .pid_file = serve->paths.pid_file,
         .has_daemon = !once_serve_paths_has_daemon(&serve->paths),
-        .ready = tell_ready,
+        .ready = print_ready,
         .arg = serve,
     };
     int error = once_serve_watch(&supervisor);
@@ -840,7 +833,7 @@ static int run(struct serve *serve, once_span config)
     int exit = test_config(serve, &supervisor, &ended);
     if (exit != ONCE_EXIT_OK || ended)
         return exit;
-    tell_places(serve);
+    print_places(serve);
     add_daemon(&supervisor.daemon, serve);
     add_nginx(&supervisor.nginx, &serve->paths);
     return once_serve_supervise(&supervisor);
@@ -853,7 +846,7 @@ static void release_words(struct serve *serve)
     serve->relay_word_count = 0;
 }
 
-/* From the command line on. */
+/* Starts all after the command line was parsed. */
 static int start(struct serve *serve)
 {
     struct once_error err;

@@ -6,7 +6,7 @@
  */
 #include "cli/verbs.h"
 #include "core/err.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 #include "program/cli.h"
 #include "program/text.h"

@@ -1,7 +1,7 @@
 /* call.c - see call.h. */
 #include "client/call.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/curl.h"
 #include "os/os.h"
@@ -76,7 +76,7 @@ static size_t on_header(char *bytes, size_t size, size_t count, void *arg)
     case HTTP_LINE_IGNORED:
         break;
     }
-    /* More lines than the limit break it off. */
+    /* Ends the transfer if the lines exceed the limit. */
     return r->result->head.result == ONCE_OK ? line.len : 0;
 }
 
@@ -89,7 +89,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
         return size * count;
     r->result->too_large = r->result->body.result == ONCE_LIMIT;
     once_buf_clear(&r->result->body);
-    return 0; /* the rest is not worth its time */
+    return 0; /* ends the transfer */
 }
 
 /* ------------------------------------------------------------------ what goes */
@@ -115,7 +115,7 @@ static bool set_up(CURL *curl, const struct client_call *call, struct receiver *
     return ok;
 }
 
-/* TLS writes without MSG_NOSIGNAL; a library must not let its caller die of that. */
+/* Blocks SIGPIPE: TLS writes without MSG_NOSIGNAL, and that must not kill the caller's process. */
 struct pipe_guard {
     sigset_t before;
     bool pending;

@@ -1,12 +1,13 @@
 /*
- * call.h - one try: a request that goes out, and what came back, over libcurl.
+ * call.h - one try: sends a request and reads its answer, with libcurl.
  *
- * Unlike the daemon's http_call.h this one reuses connections, speaks HTTP/2 and takes proxies: what libcurl sends
- * again by itself on a dead connection carries the same key, and does no more than our own next try.
+ * Unlike http_call.h it reuses connections, speaks HTTP/2 and uses proxies. libcurl may send the request again by
+ * itself on a dead connection; that is safe, since the request has the same key, like our own next try.
  *
- * Invariants: CLIENT-CALL-1 `answered` means that one answer came up to its end, or up to the limit of its body; an end
- * that nothing marks is told by `end_marked`. Everything between is not answered. CLIENT-CALL-2 `sent` is false only if
- * no byte of the request left. CLIENT-CALL-3 bounded: the time, the header lines, the body.
+ * Invariants: CLIENT-CALL-1 `answered`: one answer came completely, or up to the limit of its body; `end_marked` says
+ *                whether its end is certain. In all other cases it is not answered.
+ *             CLIENT-CALL-2 `sent` is false only if no byte of the request was sent.
+ *             CLIENT-CALL-3 time, header lines and body are bounded.
  */
 #ifndef ONCE_CLIENT_CALL_H
 #define ONCE_CLIENT_CALL_H
@@ -29,7 +30,7 @@ struct client_call {
 
 struct client_result {
     bool answered, sent, stopped;
-    bool untrusted; /* trying again will not help: a certificate */
+    bool untrusted; /* a certificate was refused: a retry would not help */
     bool too_large, end_marked;
     int64_t retry_after_ms;
     struct client_facts facts;
@@ -40,7 +41,7 @@ struct client_result {
 void client_result_init(struct client_result *result, size_t answer_len_max);
 void client_result_release(struct client_result *result);
 
-/* `curl` has the options that are the same for every try. */
+/* `curl` already has the options that do not change between tries. */
 void client_call(CURLM *multi, CURL *curl, const struct client_call *call, struct client_result *result);
 
 #endif

@@ -1,19 +1,19 @@
 /*
  * client.c - one request under one key, sent until there is a final answer (once_client.h).
  *
- * Model:      saved first, then tries. What a try brought is judged by retry.c; between tries there is a pause, which
- *             a Retry-After makes longer. Tries and time are bounded; a pause that does not fit into the time that
- *             is left is not begun.
- * Invariants: CLIENT-1 nothing is sent before `save` said ONCE_OK.
- *             CLIENT-2 every try of a call, and of every resumption, has the same key, method, URL and body, byte for
- * byte. CLIENT-3 NOT_REACHED only if no try of this call sent a byte (CLIENT-CALL-2). Not here:   where requests are
- * saved (the caller's; `once send`: src/send/folder.h).
+ * Model:      the request is saved, then sent. retry.c judges the result of each try; between tries there is a pause,
+ *             longer after a Retry-After. Tries and time are bounded; if a pause does not fit into the time left, the
+ *             call ends.
+ * Invariants: CLIENT-1 nothing is sent before `save` returned ONCE_OK.
+ *             CLIENT-2 all tries, also of a resumed request, have the same key, method, URL and body, byte for byte.
+ *             CLIENT-3 NOT_REACHED only if no try of this call sent a byte (CLIENT-CALL-2).
+ * Not here:   where requests are saved (the caller decides; `once send`: src/send/folder.h).
  */
 #include "client/call.h"
 #include "client/retry.h"
 #include "client/saved.h"
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/curl.h"
 #include "os/crash_point.h"
@@ -73,19 +73,19 @@ static once_result fill_options(struct once_client_options *o, struct once_error
     if (!times)
         return once_fail(err, ONCE_INVALID, "a time is negative, or longer than 24h");
     if (!client_is_token(once_span_str(o->key_header)))
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no name of a header", o->key_header);
+        return once_fail(err, ONCE_INVALID, "'%.100s' is not a header name", o->key_header);
     if (o->format > ONCE_CLIENT_FORMAT_BARE)
-        return once_fail(err, ONCE_INVALID, "a format of keys that is none");
+        return once_fail(err, ONCE_INVALID, "the format of keys is not valid");
     if (o->tries > ONCE_CLIENT_TRIES_MAX)
         return once_fail(err, ONCE_INVALID, "more than %d tries", ONCE_CLIENT_TRIES_MAX);
     if (o->answer_len_max > ONCE_CLIENT_ANSWER_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "answers longer than %d bytes are not kept", ONCE_CLIENT_ANSWER_LEN_MAX);
+        return once_fail(err, ONCE_INVALID, "answer_len_max is more than %d bytes", ONCE_CLIENT_ANSWER_LEN_MAX);
     if (o->stop_fd < 0)
-        return once_fail(err, ONCE_INVALID, "stop_fd is no descriptor");
+        return once_fail(err, ONCE_INVALID, "stop_fd is not a descriptor");
     return ONCE_OK;
 }
 
-/* What is the same for every try. */
+/* Sets the options that do not change between tries. */
 static bool prepare(CURL *curl, const struct once_client_options *o)
 {
     bool ok = true;
@@ -117,7 +117,7 @@ once_result once_client_open(const struct once_client_options *options, struct o
     client->curl = curl_easy_init();
     if (client->multi == NULL || client->curl == NULL || !prepare(client->curl, &filled)) {
         once_client_close(client);
-        return once_fail(err, ONCE_NO_MEMORY, "no memory for a client, or libcurl cannot do what is asked");
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a client, or libcurl lacks a feature");
     }
     *out = client;
     return ONCE_OK;
@@ -134,7 +134,7 @@ void once_client_close(struct once_client *client)
 
 /* ------------------------------------------------------------------ headers */
 
-/* The lines of a request in two parts: what may be saved, and what not. */
+/* The header lines of a request: those that may be saved, and the secret ones. */
 struct lines {
     struct once_buf open, secret; /* "Name: value\r\n" */
     struct once_buf withheld;     /* "Name\n" of the secret ones */
@@ -189,7 +189,7 @@ static bool append_lines(struct curl_slist **list, once_span lines, bool *has_ty
     return true;
 }
 
-/* As libcurl takes them; NULL: no memory. */
+/* As a list for libcurl; NULL: no memory. */
 static struct curl_slist *make_headers(const struct once_client_saved *s, once_span secret)
 {
     struct curl_slist *list = NULL;
@@ -213,7 +213,7 @@ struct sending {
     struct once_client *client;
     struct client_call call;
     struct client_result result; /* of the last try */
-    struct client_result whole;  /* the last whole answer */
+    struct client_result whole;  /* the last complete answer */
     bool has_whole, sent, lost, in_progress;
     int64_t deadline; /* by the monotonic clock */
     unsigned tries;
@@ -232,7 +232,7 @@ static void say_why(struct sending *s)
         snprintf(s->reason, sizeof s->reason, "HTTP %d", r->facts.status);
 }
 
-/* What the last try means: an end, or NONE for another one. */
+/* How the call ends after the last try; NONE: another try follows. */
 static enum once_client_end judge_try(struct sending *s)
 {
     const struct client_result *r = &s->result;
@@ -276,7 +276,7 @@ static void try_once(struct sending *s, int64_t left)
     if (s->result.answered) {
         struct client_result older = s->whole;
         s->whole = s->result;
-        s->result.head = older.head; /* the buffers change places, so that each has one owner */
+        s->result.head = older.head; /* the two results swap their buffers */
         s->result.body = older.body;
         s->has_whole = true;
     }
@@ -301,7 +301,7 @@ static bool pause_for(int64_t ms, int stop_fd)
     }
 }
 
-/* Between two tries. False: there is no other. */
+/* Pauses before the next try. False: there is no next try; s->end is set. */
 static bool wait_for_next(struct sending *s)
 {
     const struct once_client_options *o = &s->client->options;
@@ -338,7 +338,7 @@ static void send_until_ended(struct sending *s)
     assert(s->end != ONCE_CLIENT_END_NONE);
 }
 
-/* What an answer's spans point into. */
+/* The memory of an answer's spans. */
 struct memory {
     struct once_buf head, body;
 };
@@ -365,7 +365,7 @@ static void write_answer(struct sending *s, const struct once_client_saved *save
     answer->body = once_buf_span(&memory->body);
 }
 
-/* `saved` was checked; `secret` are header lines that are not in it. */
+/* `saved` was checked; `secret` are the header lines that are not saved. */
 static once_result send_saved(struct once_client *client, const struct once_client_saved *saved, once_span secret,
                               struct once_client_answer *answer, struct once_error *err)
 {
@@ -449,7 +449,7 @@ once_result once_client_send(struct once_client *client, const struct once_clien
     return r;
 }
 
-/* What was withheld has to be given again, and nothing else. */
+/* The headers that were withheld must be given again, and no others. */
 static once_result withheld_read(const struct once_client_saved *saved, const once_span *headers, size_t count,
                                  struct once_buf *secret, struct once_error *err)
 {

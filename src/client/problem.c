@@ -1,12 +1,12 @@
 /*
  * problem.c - see problem.h.
  *
- * The parser reports each value; the path that leads to it is kept here, of which only the last three names matter.
+ * The parser reports each value. `names` holds the path to it; the rules need three levels at most.
  */
 #include "client/problem.h"
 
-#include "core/json_events.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ enum { DEPTH_MAX = 16, NAME_LEN_MAX = 32 };
 struct reader {
     struct client_problem *out;
     bool is_problem;
-    int depth;                               /* of containers that are open */
-    char names[DEPTH_MAX][NAME_LEN_MAX + 1]; /* of the member that comes next, per level; "" in an array */
+    int depth;                               /* of nested objects and arrays */
+    char names[DEPTH_MAX][NAME_LEN_MAX + 1]; /* the current member's name per level; "" in an array */
 };
 
 static bool is_at(const struct reader *r, int depth, const char *a, const char *b, const char *c)
@@ -39,7 +39,7 @@ static bool is(once_span value, const char *text)
     return once_span_equal(value, once_span_str(text));
 }
 
-/* Names that are Once's own count in its own documents only: `code` is a common name. */
+/* Only in problem documents: `code` is a common name elsewhere. */
 static void read_problem(struct reader *r, once_span value)
 {
     struct client_problem *out = r->out;

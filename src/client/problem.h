@@ -1,9 +1,9 @@
 /*
- * problem.h - what an error's JSON body says about keys. Pure.
+ * problem.h - reads the JSON body of an error answer for statements about the key. Pure.
  *
- * Read are: a problem document (RFC 9457) of Once, with `code` and `retryable`; one by the IETF draft, known by its
- * title; Stripe's {"error": {"type", "code"}}; PayPal's {"name"} or {"details": [{"issue"}]}. Whatever is
- * no JSON object, or longer than CLIENT_PROBLEM_LEN_MAX, says nothing.
+ * It knows: a problem document (RFC 9457) of Once, with `code` and `retryable`; one of the IETF draft, by its title;
+ * Stripe's {"error": {"type", "code"}}; PayPal's {"name"} or {"details": [{"issue"}]}. A body that is not a JSON
+ * object, or longer than CLIENT_PROBLEM_LEN_MAX, is ignored.
  */
 #ifndef ONCE_CLIENT_PROBLEM_H
 #define ONCE_CLIENT_PROBLEM_H
@@ -22,7 +22,7 @@ struct client_problem {
     char text[128];   /* its title or message, for a person; visible ASCII */
 };
 
-/* `is_problem`: its type is application/problem+json; only then `retryable` counts. */
+/* `is_problem`: its type is application/problem+json; only then `retryable` is read. */
 void client_problem_read(once_span body, bool is_problem, struct client_problem *out);
 
 #endif

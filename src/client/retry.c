@@ -2,7 +2,7 @@
 #include "client/retry.h"
 
 #include "core/backoff.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -85,7 +85,7 @@ int64_t client_wait_ms(unsigned n, int64_t backoff_ms, int64_t backoff_ms_max, i
     assert(retry_after_ms >= 0);
     if (retry_after_ms == 0)
         return once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_FULL }, n - 1, random);
-    /* Everybody else was told the same time: a quarter of it, or the first pause, keeps them apart. */
+    /* Other clients got the same Retry-After: spread them over a quarter of it, or the first pause. */
     int64_t apart = retry_after_ms / 4 > backoff_ms ? retry_after_ms / 4 : backoff_ms;
     int64_t most = once_backoff_ms((struct once_backoff){ backoff_ms, backoff_ms_max, ONCE_JITTER_NONE }, n - 1, 0);
     return retry_after_ms + once_backoff_ms((struct once_backoff){ apart, most, ONCE_JITTER_FULL }, 0, random);

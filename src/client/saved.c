@@ -2,10 +2,10 @@
 #include "client/saved.h"
 
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
+#include "core/http/url.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "core/url.h"
 
 #include <curl/curl.h>
 #include <strings.h>
@@ -40,7 +40,7 @@ bool client_is_secret(once_span name)
     return once_header_is_secret(name);
 }
 
-/* What libcurl writes itself, or what would change how the message is framed. */
+/* Headers that libcurl writes itself, or that would change how the message is framed. */
 static bool is_framing(once_span name)
 {
     static const char *const names[] = { "content-length", "transfer-encoding", "connection",
@@ -57,7 +57,7 @@ once_result client_header_check(once_span line, once_span key_header, once_span 
                                 struct once_error *err)
 {
     if (!once_span_cut(line, ':', name, value) || !client_is_token(*name))
-        return once_fail(err, ONCE_INVALID, "a header is written 'Name: value'");
+        return once_fail(err, ONCE_INVALID, "a header must be 'Name: value'");
     while (value->len > 0 && (value->ptr[0] == ' ' || value->ptr[0] == '\t'))
         *value = once_span_skip(*value, 1);
     while (value->len > 0 && (value->ptr[value->len - 1] == ' ' || value->ptr[value->len - 1] == '\t'))
@@ -67,17 +67,17 @@ once_result client_header_check(once_span line, once_span key_header, once_span 
             return once_fail(err, ONCE_INVALID, "header '%.*s' has a control character in its value",
                              ONCE_SPAN_ARGS(*name));
     if (once_span_equal_nocase(*name, key_header))
-        return once_fail(err, ONCE_INVALID, "header '%.*s' is the key's own: give the key as such",
+        return once_fail(err, ONCE_INVALID, "header '%.*s' is the header of the key: give the key separately",
                          ONCE_SPAN_ARGS(*name));
     if (is_framing(*name))
-        return once_fail(err, ONCE_INVALID, "header '%.*s' is HTTP's own business", ONCE_SPAN_ARGS(*name));
+        return once_fail(err, ONCE_INVALID, "header '%.*s' is set by HTTP itself", ONCE_SPAN_ARGS(*name));
     return ONCE_OK;
 }
 
 once_result client_method_check(once_span method, struct once_error *err)
 {
     if (!client_is_token(method) || method.len > METHOD_LEN_MAX || once_span_equal(method, ONCE_LIT("CONNECT")))
-        return once_fail(err, ONCE_INVALID, "'%.*s' is no method: POST, PUT, PATCH, DELETE ...",
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not a method such as POST, PUT, PATCH, DELETE",
                          method.len > METHOD_LEN_MAX ? METHOD_LEN_MAX : (int)method.len,
                          method.len > 0 ? (const char *)method.ptr : "");
     return ONCE_OK;
@@ -94,11 +94,12 @@ static once_result url_parsed(CURLU *parsed, const char *shown, struct once_buf 
     char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL, *password = NULL;
     once_result r = ONCE_OK;
     if (part_of(parsed, CURLUPART_USER, 0, &user) || part_of(parsed, CURLUPART_PASSWORD, 0, &password))
-        r = once_fail(err, ONCE_INVALID, "there is a user in the URL; say who you are in a header, which is not saved");
+        r = once_fail(err, ONCE_INVALID,
+                      "the URL contains a user name; send credentials in a header, which is not saved");
     else if (!part_of(parsed, CURLUPART_SCHEME, 0, &scheme) || !part_of(parsed, CURLUPART_HOST, 0, &host) ||
              !part_of(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT, &port) ||
              (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
-        r = once_fail(err, ONCE_INVALID, "'%s' is no http:// or https:// URL", shown);
+        r = once_fail(err, ONCE_INVALID, "'%s' is not an http:// or https:// URL", shown);
     else if (origin != NULL)
         once_buf_addf(origin, "%s://%s:%s", scheme, host, port);
     curl_free(scheme);
@@ -119,10 +120,10 @@ once_result client_url_check(const char *url, struct once_buf *origin, struct on
         if ((uint8_t)url[i] <= 0x20 || (uint8_t)url[i] >= 0x7f || url[i] == '#')
             return once_fail(err, ONCE_INVALID, "the URL has a character at byte %zu that must be escaped", i + 1);
     once_url_shown(url, shown);
-    /* libcurl takes http:///host for http://host. */
+    /* libcurl would read http:///host as http://host. */
     size_t scheme = strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
     if (scheme == 0 || strchr("/?:", url[scheme]) != NULL)
-        return once_fail(err, ONCE_INVALID, "'%s' is no http:// or https:// URL", shown);
+        return once_fail(err, ONCE_INVALID, "'%s' is not an http:// or https:// URL", shown);
     CURLU *parsed = curl_url();
     if (parsed == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a URL");
@@ -137,13 +138,14 @@ once_result client_url_check(const char *url, struct once_buf *origin, struct on
 once_result client_key_check(once_span key, enum once_client_format format, struct once_error *err)
 {
     if (key.len == 0 || key.len > ONCE_KEY_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "a key has 1 to %d characters, this one %zu", ONCE_KEY_LEN_MAX, key.len);
+        return once_fail(err, ONCE_INVALID, "a key must have 1 to %d characters; this one has %zu", ONCE_KEY_LEN_MAX,
+                         key.len);
     for (size_t i = 0; i < key.len; i++) {
         if (key.ptr[i] < 0x21 || key.ptr[i] > 0x7e)
-            return once_fail(err, ONCE_INVALID, "a key has visible ASCII characters only, this one not at byte %zu",
-                             i + 1);
+            return once_fail(err, ONCE_INVALID, "a key must be visible ASCII; this one is not, at byte %zu", i + 1);
         if (format == ONCE_CLIENT_FORMAT_BARE && strchr("\",;", key.ptr[i]) != NULL)
-            return once_fail(err, ONCE_INVALID, "a bare key has no '%c', this one at byte %zu", key.ptr[i], i + 1);
+            return once_fail(err, ONCE_INVALID, "a bare key must not contain '%c'; this one does, at byte %zu",
+                             key.ptr[i], i + 1);
     }
     return ONCE_OK;
 }
@@ -188,9 +190,9 @@ static once_result saved_check(const struct once_client_saved *s, struct once_er
 {
     char url[ONCE_CLIENT_URL_LEN_MAX + 1];
     if (s->format != ONCE_CLIENT_FORMAT_SF && s->format != ONCE_CLIENT_FORMAT_BARE)
-        return once_fail(err, ONCE_INVALID, "a key's format that is none");
+        return once_fail(err, ONCE_INVALID, "the format of the key is not valid");
     if (!client_is_token(s->key_header))
-        return once_fail(err, ONCE_INVALID, "the key's header has a name that is none");
+        return once_fail(err, ONCE_INVALID, "the name of the key's header is not valid");
     if (s->url.len > ONCE_CLIENT_URL_LEN_MAX ||
         memchr(s->url.ptr != NULL ? s->url.ptr : (const uint8_t *)"", '\0', s->url.len) != NULL)
         return once_fail(err, ONCE_LIMIT, "the URL is longer than %d bytes", ONCE_CLIENT_URL_LEN_MAX);
@@ -208,12 +210,6 @@ static once_result saved_check(const struct once_client_saved *s, struct once_er
     return r == ONCE_OK ? lines_check(s, err) : r;
 }
 
-static void put_span(struct once_buf *buf, once_span bytes)
-{
-    once_buf_add_u32(buf, (uint32_t)bytes.len);
-    once_buf_add(buf, bytes);
-}
-
 once_result client_saved_write(const struct once_client_saved *s, struct once_buf *out, struct once_error *err)
 {
     uint8_t sum[ONCE_MAC_LEN];
@@ -224,31 +220,17 @@ once_result client_saved_write(const struct once_client_saved *s, struct once_bu
     once_buf_add(out, ONCE_LIT(MAGIC));
     once_buf_add_u64(out, (uint64_t)s->created_at);
     once_buf_add_byte(out, (uint8_t)s->format);
-    put_span(out, s->key);
-    put_span(out, s->key_header);
-    put_span(out, s->method);
-    put_span(out, s->url);
-    put_span(out, s->headers);
-    put_span(out, s->withheld);
-    put_span(out, s->body);
+    once_buf_add_sized(out, s->key);
+    once_buf_add_sized(out, s->key_header);
+    once_buf_add_sized(out, s->method);
+    once_buf_add_sized(out, s->url);
+    once_buf_add_sized(out, s->headers);
+    once_buf_add_sized(out, s->withheld);
+    once_buf_add_sized(out, s->body);
     if (out->result == ONCE_OK)
         once_sha256(once_buf_span(out), sum);
     once_buf_add(out, once_span_of(sum, sizeof sum));
     return out->result == ONCE_OK ? ONCE_OK : once_fail(err, out->result, "no memory to save the request");
-}
-
-static uint32_t read_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static bool take_span(once_span *left, once_span *out)
-{
-    if (left->len < 4 || left->len - 4 < read_u32(left->ptr))
-        return false;
-    *out = once_span_of(left->ptr + 4, read_u32(left->ptr));
-    *left = once_span_skip(*left, 4 + out->len);
-    return true;
 }
 
 once_result once_client_saved_read(once_span saved, struct once_client_saved *out, struct once_error *err)
@@ -258,24 +240,26 @@ once_result once_client_saved_read(once_span saved, struct once_client_saved *ou
     struct once_client_saved s = { .created_at = 0 };
     *out = s;
     if (saved.len < HEAD_LEN + ONCE_MAC_LEN || memcmp(saved.ptr, MAGIC, MAGIC_LEN) != 0)
-        return once_fail(err, ONCE_CORRUPT, "these bytes are no saved request");
+        return once_fail(err, ONCE_CORRUPT, "these bytes are not a saved request");
     once_span sealed = once_span_of(saved.ptr, saved.len - ONCE_MAC_LEN);
     once_sha256(sealed, sum);
     if (memcmp(sum, saved.ptr + sealed.len, ONCE_MAC_LEN) != 0)
-        return once_fail(err, ONCE_CORRUPT, "the saved request is damaged: its sum is another");
-    s.created_at = (once_time)((uint64_t)read_u32(saved.ptr + MAGIC_LEN) << 32 | read_u32(saved.ptr + MAGIC_LEN + 4));
+        return once_fail(err, ONCE_CORRUPT, "the saved request is damaged: its checksum does not match");
+    s.created_at =
+        (once_time)((uint64_t)once_read_u32(saved.ptr + MAGIC_LEN) << 32 | once_read_u32(saved.ptr + MAGIC_LEN + 4));
     s.format = (enum once_client_format)saved.ptr[MAGIC_LEN + 8];
     once_span left = once_span_skip(sealed, HEAD_LEN);
     once_span *spans[] = { &s.key, &s.key_header, &s.method, &s.url, &s.headers, &s.withheld, &s.body };
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        if (!take_span(&left, spans[i]))
+        if (!once_span_take_sized(&left, spans[i]))
             return once_fail(err, ONCE_CORRUPT, "the saved request is cut off");
     struct once_error why;
     if (left.len > 0 || s.created_at < 0)
-        return once_fail(err, ONCE_CORRUPT, "the saved request has bytes too many, or no time");
+        return once_fail(err, ONCE_CORRUPT, "the saved request has extra bytes, or an invalid time");
     once_result r = saved_check(&s, &why);
     if (r != ONCE_OK)
-        return once_fail(err, r == ONCE_NO_MEMORY ? r : ONCE_CORRUPT, "the saved request is none: %.300s", why.text);
+        return once_fail(err, r == ONCE_NO_MEMORY ? r : ONCE_CORRUPT, "the saved request is not valid: %.300s",
+                         why.text);
     *out = s;
     return ONCE_OK;
 }

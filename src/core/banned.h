@@ -1,8 +1,8 @@
 /*
  * banned.h - functions that do not compile here.
  *
- * Included before every file by the build. Each has a bounded or thread-safe
- * stand-in: snprintf, memcpy with a length, strtol, gmtime_r, once_buf.
+ * The build includes this before every file. Each function has a bounded or thread-safe
+ * replacement: snprintf, memcpy with a length, strtol, gmtime_r, once_buf.
  */
 #ifndef ONCE_CORE_BANNED_H
 #define ONCE_CORE_BANNED_H
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Where they are macros. */
+/* Some libraries define them as macros. */
 #undef alloca
 #undef sprintf
 #undef vsprintf

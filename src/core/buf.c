@@ -26,7 +26,7 @@ void once_buf_clear(struct once_buf *buf)
     buf->result = ONCE_OK;
 }
 
-/* The slow part of once_buf_reserve(): more memory, or the reason why there is none. */
+/* The slow part of once_buf_reserve(): allocates, or sets buf->result. */
 uint8_t *once_buf__grow(struct once_buf *buf, size_t n)
 {
     assert(buf->len <= buf->max);
@@ -58,7 +58,7 @@ void once_buf_addf(struct once_buf *buf, const char *format, ...)
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    /* vsnprintf writes a NUL behind what it prints: reserve for it, do not count it. */
+    /* vsnprintf writes a NUL after the text: reserve room for it, do not count it. */
     uint8_t *to = n >= 0 ? once_buf_reserve(buf, (size_t)n + 1) : NULL;
     if (to != NULL) {
         vsnprintf((char *)to, (size_t)n + 1, format, again);

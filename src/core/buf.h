@@ -1,8 +1,8 @@
 /*
- * buf.h - a growing byte buffer that knows its ceiling.
+ * buf.h - a growing byte buffer with a maximum length.
  *
- * A buffer that hits its ceiling, or runs out of memory, stays as it is and
- * remembers why; the caller appends freely and asks once at the end.
+ * When an append would exceed the maximum, or memory runs out, the buffer keeps its
+ * contents and remembers the reason in `result`: the caller checks once, at the end.
  */
 #ifndef ONCE_CORE_BUF_H
 #define ONCE_CORE_BUF_H
@@ -23,7 +23,7 @@ void once_buf_clear(struct once_buf *buf); /* empty and ready again; keeps its m
 uint8_t *once_buf__grow(struct once_buf *buf, size_t n);
 __attribute__((format(printf, 2, 3))) void once_buf_addf(struct once_buf *buf, const char *format, ...);
 
-/* What follows is inline: frames and canonical forms are made of many short pieces. */
+/* Inline, because frames and canonical forms are made of many short pieces. */
 
 /* Room for n more bytes at ptr + len, or NULL. */
 static inline uint8_t *once_buf_reserve(struct once_buf *buf, size_t n)
@@ -71,6 +71,13 @@ static inline void once_buf_add_u64(struct once_buf *buf, uint64_t value)
 static inline once_span once_buf_span(const struct once_buf *buf)
 {
     return (once_span){ buf->ptr, buf->len };
+}
+
+/* A byte string behind its length (4 bytes, big-endian). */
+static inline void once_buf_add_sized(struct once_buf *buf, once_span bytes)
+{
+    once_buf_add_u32(buf, (uint32_t)bytes.len);
+    once_buf_add(buf, bytes);
 }
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* With intent, whoever sends has recorded a point before: without one, nothing was sent. */
+/* A holder with intent stores a point before it sends: without a point, it sent nothing. */
 static bool is_unsent(const struct once_stored *stored)
 {
     return stored->record.state == ONCE_STATE_RUNNING && stored->intent && stored->record.recovery_point.len == 0;
@@ -21,7 +21,7 @@ bool once_intent_holds(const struct once_stored *before)
     return before == NULL || before->record.state != ONCE_STATE_RUNNING || is_unsent(before);
 }
 
-/* `by_claim`: by somebody who asks for the operation, not for what was left behind. */
+/* `by_claim`: for a claim of the key, not for once_take_over(). */
 static struct once_decision decide_abandoned(const struct once_stored *stored, enum once_takeover takeover,
                                              bool by_claim)
 {
@@ -29,7 +29,7 @@ static struct once_decision decide_abandoned(const struct once_stored *stored, e
         return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
     if (takeover == ONCE_TAKEOVER_COMPLETER && !by_claim)
         return (struct once_decision){ ONCE_ARM_PROBE, ONCE_CHANGE_TAKE };
-    /* Only where a completer will find that it is to be asked about: else it would be in progress for ever. */
+    /* Only if the stored policy is `completer` as well: otherwise no completer would take it over. */
     if (takeover == ONCE_TAKEOVER_COMPLETER && stored->record.takeover == ONCE_TAKEOVER_COMPLETER)
         return (struct once_decision){ ONCE_ARM_IN_PROGRESS, ONCE_CHANGE_NONE };
     switch (takeover) {
@@ -44,7 +44,7 @@ static struct once_decision decide_abandoned(const struct once_stored *stored, e
 
 static struct once_decision decide_running(const struct once_stored *stored, const struct once_claim *claim)
 {
-    /* The same call again, its first answer lost: the same grant. */
+    /* The same call again, after its answer was lost: the same grant. */
     if (memcmp(stored->nonce, claim->nonce, sizeof stored->nonce) == 0)
         return (struct once_decision){ stored->probing ? ONCE_ARM_PROBE : ONCE_ARM_EXECUTE, ONCE_CHANGE_RENEW };
     if (stored->record.lease_live)
@@ -89,14 +89,14 @@ struct once_decision once_decide_take_over(const struct once_stored *stored, con
             return decide_abandoned(stored, r->takeover, false);
         if (r->state == ONCE_STATE_FAILED && r->retryable)
             return (struct once_decision){ ONCE_ARM_EXECUTE, ONCE_CHANGE_TAKE };
-        if (r->state == ONCE_STATE_UNKNOWN && again) /* an escalation makes no grant: this is what it leaves */
+        if (r->state == ONCE_STATE_UNKNOWN && again) /* an escalation makes no new grant */
             return (struct once_decision){ ONCE_ARM_UNKNOWN, ONCE_CHANGE_NONE };
     }
     return (struct once_decision){ ONCE_ARM_FENCED, ONCE_CHANGE_NONE };
 }
 
-/* Only that it was about to send: of that a release says that it did not. Other points are phases whose local
- * writes are committed (K11). */
+/* ONCE_POINT_SENDING says only "about to send", and the release says that nothing was sent. Other points are phases
+ * whose local writes are committed (K11). */
 static bool is_mark_only(once_span points)
 {
     once_span line, rest, name, call;
@@ -158,7 +158,7 @@ once_result once_name_check(once_span tenant, once_span key, struct once_error *
     return ONCE_OK;
 }
 
-/* As people write it; what is no length of time at all, in its number. */
+/* As people write it; a negative number as it is. */
 static const char *in_words(int64_t ms, char text[ONCE_DURATION_TEXT_LEN])
 {
     if (ms >= 0 || ms == ONCE_NEVER)
@@ -193,7 +193,7 @@ once_result once_route_check(once_span route, struct once_error *err)
     return ONCE_OK;
 }
 
-/* After the retention's own check and default. As long as the record is not apart from it. */
+/* After the check and default of retention_ms. 0 means as long as the record. */
 static once_result body_retention_check(struct once_claim *claim, struct once_error *err)
 {
     int64_t body = claim->body_retention_ms, record = claim->retention_ms;
@@ -223,13 +223,13 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     if (in->wait_ms < 0 || in->wait_ms > ONCE_WAIT_MS_MAX)
         return out_of_range("wait", in->wait_ms, 0, ONCE_WAIT_MS_MAX, "", err);
     if (in->takeover < ONCE_TAKEOVER_DEFAULT || in->takeover > ONCE_TAKEOVER_COMPLETER)
-        return once_fail(err, ONCE_INVALID, "takeover %d is none of escalate, rerun, probe, completer",
+        return once_fail(err, ONCE_INVALID, "takeover %d is not escalate, rerun, probe or completer",
                          (int)in->takeover);
     r = once_route_check(in->route, err);
     if (r != ONCE_OK)
         return r;
     if (once_seal_is(in->request))
-        return once_fail(err, ONCE_INVALID, "request begins as sealed bytes do: another form, please");
+        return once_fail(err, ONCE_INVALID, "request must not begin with the bytes of a sealed envelope");
     if (in->request.len > ONCE_REQUEST_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "request is %zu bytes long, the limit is %d", in->request.len,
                          ONCE_REQUEST_LEN_MAX);
@@ -243,7 +243,7 @@ once_result once_claim_check(const struct once_claim *in, struct once_claim *out
     return body_retention_check(out, err);
 }
 
-/* Who says so, and why. */
+/* Of an operator's decision. */
 static once_result word_check(once_span actor, once_span reason, const char *what, struct once_error *err)
 {
     if (reason.len == 0)
@@ -267,7 +267,7 @@ once_result once_forget_check(const struct once_forget *forget, struct once_erro
     if (forget->key.len > 0)
         r = once_name_check(forget->tenant, forget->key, err);
     else if (forget->seen.fence == 0)
-        r = once_fail(err, ONCE_INVALID, "key is empty, and no record was seen");
+        r = once_fail(err, ONCE_INVALID, "key is empty, and no record is given in its place");
     return r == ONCE_OK ? word_check(forget->actor, forget->reason, "forgetting", err) : r;
 }
 
@@ -283,7 +283,7 @@ once_result once_advance_check(once_span point, once_span checkpoint, struct onc
             return once_fail(err, ONCE_INVALID, "recovery point holds byte 0x%02x at %zu; use visible ASCII",
                              point.ptr[i], i);
     if (once_seal_is(checkpoint))
-        return once_fail(err, ONCE_INVALID, "checkpoint begins as sealed bytes do: another form, please");
+        return once_fail(err, ONCE_INVALID, "checkpoint must not begin with the bytes of a sealed envelope");
     if (checkpoint.len > ONCE_CHECKPOINT_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "checkpoint is %zu bytes long, the limit is %d", checkpoint.len,
                          ONCE_CHECKPOINT_LEN_MAX);

@@ -1,17 +1,16 @@
 /*
- * decide.h - which of the seven arms a claim gets (docs/design.md section 4), and which a takeover.
+ * decide.h - the arm that a claim or a takeover gets (docs/design.md section 4).
  *
- * Pure: the record as it is, the claim, the time; out come the answer and the one
- * change to make. The SQLite store decides with this, inside the transaction that makes
- * the change; PostgreSQL and Redis have the same rules in SQL and Lua, and the
- * conformance suite holds all three to the same cases.
+ * Pure: from the stored record, the claim and the time it computes the answer and the
+ * one change to make. The SQLite store calls it inside the transaction that makes the
+ * change; SQL and Lua repeat the rules, and the conformance suite holds them together.
  *
  * Invariants: K1 a record with a live lease is never granted again.
  *             K5 a finished outcome is replayed, not replaced.
- *             K6 another fingerprint is told so before anything else is looked at.
+ *             K6 another fingerprint is a mismatch, whatever the state of the record.
  *             K7 a running record is never treated as absent, however old.
- *             K8 a record past its retention is; but a key that tells its own time, and is older than that, is
- *                not executed as new where the claim says so (ADR 29).
+ *             K8 a record past its retention is treated as absent; but with key_time, a key that is
+ *                itself older than the retention is not executed as new (ADR 29).
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H
@@ -31,38 +30,38 @@ struct once_decision {
     enum once_change change;
 };
 
-/* `stored` is NULL where there is no record. */
+/* `stored` is NULL if there is no record. */
 struct once_decision once_decide_claim(const struct once_stored *stored, const struct once_claim *claim, once_time now);
 
-/* The same for whoever takes over what was seen, by the policy that is stored with it. `again`: the call
- * was made before and its answer was lost. FENCED: the record is not as it was seen. */
+/* The same for once_take_over(), by the stored policy. `again`: the same call was made before and its
+ * answer was lost. FENCED: the record has changed since it was seen. */
 struct once_decision once_decide_take_over(const struct once_stored *stored, const struct once_take_over *take_over,
                                            bool again, once_time now);
 
-/* May an attempt after this one (NULL: there is none) rely on its own intent? Not where the one before may have sent
- * something and nobody knows: no mark of a later attempt can say that it did not. */
+/* May an attempt after this one (NULL: no such attempt) rely on its own intent? Not if an earlier attempt may have sent
+ * something: a missing recovery point of the later attempt does not prove that the earlier one sent nothing. */
 bool once_intent_holds(const struct once_stored *before);
 
-/* What a release leaves (ADR 8). Of this attempt it says that it did nothing, and of no other. */
+/* The record after a release (ADR 8), which says that this attempt had no effect, and nothing about earlier ones. */
 enum once_released {
-    ONCE_RELEASED_FREE,      /* nothing of this life ever happened: the key is as good as unused */
+    ONCE_RELEASED_FREE,      /* no attempt of this life had an effect: the key counts as unused */
     ONCE_RELEASED_RETRYABLE, /* a failure that may be retried; its recovery point stays */
     ONCE_RELEASED_ABANDONED, /* it took over one that may have sent something: running, its lease over, as it found it
                               */
 };
 
-/* `points` are all that the record passed, as for once_point_check(). */
+/* `points`: all points that the record passed, as for once_point_check(). */
 enum once_released once_decide_release(const struct once_stored *stored, once_span points);
 
-/* May an operator's verdict be written over this record? DONE, or what stands in the way. */
+/* May an operator's verdict replace this record's state? DONE, or the reason why not. */
 enum once_arm once_decide_resolve(const struct once_stored *stored, uint64_t fence_seen, once_time now);
 
-/* May what this record holds be erased, or (drop) all of it? DONE, or what stands in the way. What is past its
- * retention may still be on disk: DONE. UNKNOWN: whoever is to decide it, or to go on with it, needs what would be
- * erased. */
+/* May the texts of this record be erased, or (drop) the whole record? DONE, or the reason why not. DONE also past its
+ * retention: the bytes may still be on disk. UNKNOWN: the operator that resolves it, or the next attempt, needs them.
+ */
 enum once_arm once_decide_forget(const struct once_stored *stored, uint64_t fence_seen, bool drop, once_time now);
 
-/* Fills in defaults and refuses what is out of range; `out` may be `in`. */
+/* Fills in defaults and refuses values out of range; `out` may be `in`. */
 /* Visible ASCII, or empty. */
 once_result once_route_check(once_span route, struct once_error *err);
 once_result once_claim_check(const struct once_claim *in, struct once_claim *out, struct once_error *err);
@@ -72,8 +71,8 @@ once_result once_name_check(once_span tenant, once_span key, struct once_error *
 once_result once_advance_check(once_span point, once_span checkpoint, struct once_error *err);
 once_result once_lease_check(int64_t lease_ms, struct once_error *err);
 
-/* K11: may a record that passed `history` (a line per point: its name, and perhaps after a
- * space which call it was) go on to `point`? Says ONCE_INVALID where it would go back, ONCE_LIMIT after too many. */
+/* K11: may a record that passed the points in `history` (one per line: a name, perhaps followed by a space and the id
+ * of the call) move on to `point`? ONCE_INVALID if that would be backwards, ONCE_LIMIT after too many points. */
 once_result once_point_check(once_span history, once_span current, once_span point, struct once_error *err);
 
 #endif

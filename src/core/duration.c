@@ -2,8 +2,8 @@
  * duration.c - lengths of time and sizes as people write them.
  *
  * Model:    duration = 1*( 1*DIGIT unit ), units d h m s ms from large to small, each at
- *           most once: "30m1h" is more often a slip than a wish. A bare number is refused,
- *           since one reader takes it for seconds and another for milliseconds.
+ *           most once: "30m1h" is probably a mistake. A bare number is refused, since it
+ *           could mean seconds or milliseconds.
  *           size = 1*DIGIT [ K / M / G ], in bytes, so there a bare number is clear.
  *           Both stop at overflow instead of wrapping.
  * Errors:   ONCE_INVALID, naming the text and what to write instead.
@@ -18,7 +18,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { SHOWN_LEN_MAX = 60 }; /* of a wrong text in a message */
+enum { SHOWN_LEN_MAX = 60 }; /* bytes of a wrong text that a message quotes */
 
 static const struct unit {
     once_span name;
@@ -33,7 +33,7 @@ static const struct unit {
 
 enum { UNIT_COUNT = sizeof units / sizeof *units };
 
-/* The arguments of "%.*s" for a text that an operator may have got wrong. */
+/* The arguments of "%.*s" for a text from an operator, which may be long. */
 #define SHOW(text) (int)((text).len < SHOWN_LEN_MAX ? (text).len : SHOWN_LEN_MAX), (const char *)(text).ptr
 
 static bool is_digit(uint8_t c)
@@ -41,7 +41,7 @@ static bool is_digit(uint8_t c)
     return c >= '0' && c <= '9';
 }
 
-/* Cuts the digits off the front of *rest. False: they are more than 64 bits can hold. */
+/* Cuts the digits off the front of *rest. False: the number does not fit into 64 bits. */
 static bool cut_number(once_span *rest, uint64_t *number)
 {
     *number = 0;
@@ -77,26 +77,26 @@ static size_t find_unit(once_span name)
 static once_result add_terms(once_span text, int64_t *sum, struct once_error *err)
 {
     once_span rest = text;
-    size_t unit_min = 0; /* units before it are larger than one that was used */
+    size_t unit_min = 0; /* index of the largest unit that may still come */
     *sum = 0;
     while (rest.len > 0) {
         uint64_t number;
         bool fits = cut_number(&rest, &number);
         if (!fits)
-            return once_fail(err, ONCE_INVALID, "'%.*s': is too long a time", SHOW(text));
+            return once_fail(err, ONCE_INVALID, "'%.*s' is too long a time", SHOW(text));
         once_span name = cut_word(&rest);
         if (name.len == 0)
             return once_fail(err, ONCE_INVALID, "%.*s: add a unit, e.g. %.*ss", SHOW(text), SHOW(text));
         size_t unit = find_unit(name);
         if (unit == UNIT_COUNT)
-            return once_fail(err, ONCE_INVALID, "'%.*s': '%.*s' is no unit, use d, h, m, s or ms", SHOW(text),
+            return once_fail(err, ONCE_INVALID, "'%.*s': '%.*s' is not a unit, use d, h, m, s or ms", SHOW(text),
                              SHOW(name));
         if (unit < unit_min)
             return once_fail(err, ONCE_INVALID, "'%.*s': write each unit once, from large to small, e.g. 1h30m",
                              SHOW(text));
         int64_t term;
         if (__builtin_mul_overflow(number, units[unit].ms, &term) || __builtin_add_overflow(*sum, term, sum))
-            return once_fail(err, ONCE_INVALID, "'%.*s': is too long a time", SHOW(text));
+            return once_fail(err, ONCE_INVALID, "'%.*s' is too long a time", SHOW(text));
         unit_min = unit + 1;
     }
     return ONCE_OK;
@@ -108,12 +108,12 @@ once_result once_duration_parse(once_span text, bool allow_never, int64_t *ms, s
         return once_fail(err, ONCE_INVALID, "duration is empty: write e.g. 60s");
     if (once_span_equal(text, ONCE_LIT("never"))) {
         if (!allow_never)
-            return once_fail(err, ONCE_INVALID, "'never': is not possible here, write a duration, e.g. 60s");
+            return once_fail(err, ONCE_INVALID, "'never' is not possible here, write a duration, e.g. 60s");
         *ms = ONCE_NEVER;
         return ONCE_OK;
     }
     if (!is_digit(text.ptr[0]))
-        return once_fail(err, ONCE_INVALID, "'%.*s': is no duration, write e.g. 60s or 1h30m", SHOW(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not a duration, write e.g. 60s or 1h30m", SHOW(text));
     int64_t sum;
     once_result r = add_terms(text, &sum, err);
     if (r == ONCE_OK)
@@ -167,16 +167,17 @@ once_result once_size_parse(once_span text, uint64_t *bytes, struct once_error *
     if (text.len == 0)
         return once_fail(err, ONCE_INVALID, "size is empty: write e.g. 4096 or 64K");
     if (!is_digit(text.ptr[0]))
-        return once_fail(err, ONCE_INVALID, "'%.*s': is no size, write e.g. 4096 or 64K", SHOW(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not a size, write e.g. 4096 or 64K", SHOW(text));
     once_span rest = text;
     uint64_t number;
     if (!cut_number(&rest, &number))
-        return once_fail(err, ONCE_INVALID, "'%.*s': is too large a size", SHOW(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is too large a size", SHOW(text));
     int shift = suffix_shift(rest);
     if (shift < 0)
-        return once_fail(err, ONCE_INVALID, "'%.*s': '%.*s' is no unit of size, use K, M or G", SHOW(text), SHOW(rest));
+        return once_fail(err, ONCE_INVALID, "'%.*s': '%.*s' is not a unit of size, use K, M or G", SHOW(text),
+                         SHOW(rest));
     if (number > UINT64_MAX >> shift)
-        return once_fail(err, ONCE_INVALID, "'%.*s': is too large a size", SHOW(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is too large a size", SHOW(text));
     *bytes = number << shift;
     return ONCE_OK;
 }

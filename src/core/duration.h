@@ -10,8 +10,8 @@
 
 #define ONCE_DURATION_TEXT_LEN 32 /* of a formatted duration with its NUL; the longest has 26 */
 
-/* "never" is ONCE_NEVER where allow_never says that it means something, else refused.
- * Whether the length suits the purpose is the caller's to check. */
+/* "never" is ONCE_NEVER if allow_never is set, otherwise refused. The caller checks
+ * whether the duration suits its purpose. */
 ONCE_CHECKED once_result once_duration_parse(once_span text, bool allow_never, int64_t *ms, struct once_error *err);
 
 /* The shortest text that once_duration_parse() reads back as ms: "1h30m", "1d" for 24 h,

@@ -11,11 +11,11 @@
 
 #include "once.h"
 
-/* Writes the message where err is not NULL; returns `result`. */
+/* Writes the message to *err, unless err is NULL; returns `result`. */
 __attribute__((format(printf, 3, 4))) once_result once_fail(struct once_error *err, once_result result,
                                                             const char *format, ...);
 
-/* Adds what was being tried in front of the message that is there: "open store 'x': ...". */
+/* Prepends the failed action to the message: "open store 'x': ...". */
 __attribute__((format(printf, 2, 3))) void once_error_prefix(struct once_error *err, const char *format, ...);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * fingerprint.c - 32 bytes that stand for what was asked, version 1.
+ * fingerprint.c - a keyed hash of a request, version 1.
  *
  * Model:    salt        = MAC(secret; "once fingerprint 1", tenant)
  *           http        = MAC(salt; "http", method, path, query, HEADERS, KIND, SHA-256(BODY))
@@ -10,22 +10,22 @@
  *                       lines of one name in the order they came: length, name in lower
  *                       case, length, value without the blanks around it; lengths as 8
  *                       bytes, big-endian.
- *           KIND, BODY  "json" and the canonical form (json.c), where asked for and where
- *                       there is one; else "exact" and the bytes as they came. KIND keeps a
+ *           KIND, BODY  "json" and the canonical form (json.c), if asked for and if
+ *                       there is one; else "exact" and the bytes as received. KIND keeps a
  *                       text that is its own canonical form apart from the same exact bytes.
  *
  * Changing any of this makes every stored fingerprint a mismatch: a change is version 2,
  * with another first part in the salt, beside this one.
  *
  * Callers:  the engine's wrappers of the public functions. Pure.
- * Not here: which headers count and what is JSON (the caller's route policy); the secret
+ * Not here: which headers are included and what is JSON (the caller's policy); the secret
  *           (the store's); comparing fingerprints (decide.c).
  */
 #include "core/fingerprint.h"
 
 #include "core/buf.h"
 #include "core/err.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/span.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ void once_fingerprint_salt(const struct once_mac *secret, once_span tenant, stru
 
 /* ---------------------------------------------------------------- headers */
 
-/* ASCII only: header names are tokens, and no locale may change a fingerprint. */
+/* ASCII only: header names are tokens, and a locale must not change a fingerprint. */
 static uint8_t lower(uint8_t c)
 {
     return c >= 'A' && c <= 'Z' ? (uint8_t)(c + ('a' - 'A')) : c;
@@ -73,8 +73,8 @@ static int name_order(once_span a, once_span b)
     return (a.len > b.len) - (a.len < b.len);
 }
 
-/* Values come out trimmed. Insertion sort: there are at most 64, and it keeps the lines of
- * one header in their order, which counts (RFC 9110, 5.3). */
+/* Trims the values. Insertion sort: there are at most 64 headers, and it keeps the lines of
+ * one header in their order, which matters (RFC 9110, 5.3). */
 static void sort_headers(const struct once_header *headers, size_t count, struct once_header *sorted)
 {
     for (size_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static once_result add_headers(const struct once_http *http, struct once_buf *bu
 /* ---------------------------------------------------------------- body */
 
 /* KIND and SHA-256(BODY). The pointers are checked even if the body turns out not to be
- * JSON, so that a wrong one is found by the first request and not by the first match. */
+ * JSON, so that the first request finds a malformed one, not the first with a JSON body. */
 static once_result digest_body(const struct once_http *http, once_span *kind, uint8_t digest[ONCE_MAC_LEN],
                                struct once_error *err)
 {

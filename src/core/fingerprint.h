@@ -1,5 +1,5 @@
 /*
- * fingerprint.h - 32 bytes that stand for what was asked, version 1.
+ * fingerprint.h - a keyed hash of a request, version 1.
  *
  * docs/internals/fingerprint.md specifies the algorithm with test vectors; the SQL
  * functions compute the same. The public wrappers that take a `struct once` add only
@@ -14,7 +14,7 @@
 #define ONCE_FINGERPRINT_HEADER_COUNT_MAX 64           /* chosen headers: a handful in practice */
 #define ONCE_FINGERPRINT_HEADERS_LEN_MAX (1024 * 1024) /* bytes of them all, with their lengths */
 
-/* The key of one tenant's fingerprints: the same request of two tenants looks unrelated. */
+/* The key for one tenant's fingerprints: two tenants' fingerprints of the same request are unrelated. */
 void once_fingerprint_salt(const struct once_mac *secret, once_span tenant, struct once_mac *salt);
 
 /* ONCE_LIMIT: too many or too large headers, too many excluded pointers; ONCE_INVALID: a

@@ -10,17 +10,17 @@
  *               plain  = %x21-7E except DQUOTE and "\"
  *               bare   = 1*255( %x21-7E except DQUOTE "," ";" )
  *
- * Decided:  - A space is legal in an sf-string but no key has one: keys are 1 to 255
- *             visible characters, and a space that one hop trims and the
- *             next does not would make two keys of one.
- *           - Parameters ("abc";v=1) are refused. RFC 9651 lets a field ignore what it
- *             does not define, but nobody defines any here: a client that sends them
- *             means something that we would drop without telling.
- *           - A comma outside quotes is a list, or two field lines that a hop joined:
- *             not an Item, hence no key, rather than a key made of two.
- * Errors:   ONCE_INVALID, saying what is wrong at which byte of the field, counted from 1.
- *           Bytes of the field are never echoed but as a number: they may be a secret.
- * Callers:  the gateway, the daemon and the CLI, with bytes straight from a client.
+ * Decided:  - A space is legal in an sf-string but not in a key: keys are 1 to 255 visible
+ *             characters. A space that one hop trims and the next does not would make two
+ *             keys of one.
+ *           - Parameters ("abc";v=1) are refused. RFC 9651 allows a field to ignore unknown
+ *             parameters, but none are defined for this field, and a client that sends one
+ *             expects an effect.
+ *           - A comma outside quotes is a list, or two field lines that a hop joined. That
+ *             is refused (M1) rather than read as one key.
+ * Errors:   ONCE_INVALID, with the fault and the byte of the field, counted from 1. Messages
+ *           show a byte of the field only as a number: it may be part of a secret.
+ * Callers:  the gateway, the daemon and the CLI, with untrusted bytes from a client.
  * Not here: entropy (once_key_new is in src/os), several field lines (the caller counts).
  */
 #include "core/key.h"
@@ -32,8 +32,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A field being read; `at` is the next byte, so at + 1 is what messages call it once
- * it is found wrong. */
+/* A field that is being read; `at` is the index of the next byte, which messages count
+ * from 1. */
 struct reader {
     once_span field;
     size_t at;
@@ -52,7 +52,7 @@ static bool is_visible(uint8_t c)
     return c >= 0x21 && c <= 0x7e;
 }
 
-/* Why the byte at `at` cannot be in any key. */
+/* Fails: the byte at `at` is not allowed in a key. */
 static once_result refuse_byte(const struct reader *in)
 {
     uint8_t c = in->field.ptr[in->at];
@@ -69,7 +69,7 @@ static once_result refuse_byte(const struct reader *in)
     return once_fail(in->err, ONCE_INVALID, "key has a control character (0x%02x) at byte %zu", c, number);
 }
 
-/* What stands where the Item should have ended. */
+/* Fails: the Item should have ended at `at`. */
 static once_result refuse_rest(const struct reader *in)
 {
     uint8_t c = in->field.ptr[in->at];
@@ -82,7 +82,7 @@ static once_result refuse_rest(const struct reader *in)
     return once_fail(in->err, ONCE_INVALID, "key has bytes after the closing quote at byte %zu", number);
 }
 
-/* Takes the byte at `at` into the key. */
+/* Appends the byte at `at` to the key. */
 static once_result take(struct reader *in)
 {
     uint8_t c = in->field.ptr[in->at];
@@ -96,7 +96,7 @@ static once_result take(struct reader *in)
     return ONCE_OK;
 }
 
-/* At a backslash: steps over it if what follows may be escaped. */
+/* At a backslash: skips it if the next byte may be escaped. */
 static once_result read_escape(struct reader *in)
 {
     size_t next = in->at + 1;

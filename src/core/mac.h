@@ -18,11 +18,11 @@
 #define ONCE_MAC_LEN 32
 
 struct once_mac {
-    struct hmac_sha256_ctx keyed; /* the key is in, no message yet */
-    uint8_t key[ONCE_MAC_LEN];    /* itself, where it has this length: a daemon hands it to its clients */
+    struct hmac_sha256_ctx keyed; /* initialised with the key, no message yet */
+    uint8_t key[ONCE_MAC_LEN];    /* the key, if it has this length: a daemon sends it to its clients */
 };
 
-/* A message under way, for lists that are not in one array: start, add, add, ..., end. */
+/* A MAC that is computed part by part, for lists that are not in one array: start, add, add, ..., end. */
 struct once_mac_run {
     struct hmac_sha256_ctx ctx;
 };
@@ -31,7 +31,7 @@ void once_mac_init(struct once_mac *mac, once_span key);
 void once_mac_start(const struct once_mac *mac, struct once_mac_run *run);
 void once_mac_add(struct once_mac_run *run, once_span part);
 void once_mac_end(struct once_mac_run *run, uint8_t out[ONCE_MAC_LEN]);
-/* The three in one. */
+/* start, add and end in one call. */
 void once_mac_parts(const struct once_mac *mac, const once_span *parts, size_t count, uint8_t out[ONCE_MAC_LEN]);
 void once_sha256(once_span bytes, uint8_t out[ONCE_MAC_LEN]);
 

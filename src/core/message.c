@@ -50,7 +50,7 @@ once_result once_consumer_check(const struct once_consumer *c, struct once_error
         return once_fail(
             err, ONCE_INVALID,
             "retention %lld ms is shorter than the redelivery window %lld ms: a message that is delivered again "
-            "after it would be taken in twice",
+            "after it would be processed twice",
             (long long)retention_ms, (long long)c->redelivery_window_ms);
     return ONCE_OK;
 }

@@ -1,4 +1,4 @@
-/* message.h - what the calls for outbox and inbox accept, whichever database they are made in. */
+/* message.h - checks of the arguments of outbox and inbox calls, the same for every database. */
 #ifndef ONCE_CORE_MESSAGE_H
 #define ONCE_CORE_MESSAGE_H
 

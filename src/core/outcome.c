@@ -12,30 +12,38 @@
 static_assert(ONCE_OUTCOME_LEN_MIN == 14 + 8, "head and sum");
 enum { VERSION = 1, FLAG_COMPRESSED = 1, FLAG_DROPPED = 2, FLAGS_KNOWN = 3, HEAD_LEN = 14, SUM_LEN = 8 };
 
-static uint32_t read_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 static uint64_t read_u64(const uint8_t *p)
 {
-    return (uint64_t)read_u32(p) << 32 | read_u32(p + 4);
+    return (uint64_t)once_read_u32(p) << 32 | once_read_u32(p + 4);
 }
 
-uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status)
+struct once_outcome once_outcome_of(const struct once_record *r)
+{
+    return (struct once_outcome){
+        .state = r->state, .retryable = r->retryable, .undelivered = r->undelivered, .status = r->status
+    };
+}
+
+bool once_outcome_is_of(const struct once_outcome *o, const struct once_record *r)
+{
+    return o->state == r->state && o->retryable == r->retryable && o->undelivered == r->undelivered &&
+           o->status == r->status;
+}
+
+uint64_t once_outcome_sum_seed(struct once_grant grant, const struct once_outcome *outcome)
 {
     uint8_t bytes[16 + 8 + 1 + 1 + 4];
     memcpy(bytes, grant.record, 16);
     for (int i = 0; i < 8; i++)
         bytes[16 + i] = (uint8_t)(grant.fence >> (56 - 8 * i));
-    bytes[24] = (uint8_t)state;
-    bytes[25] = retryable;
+    bytes[24] = (uint8_t)outcome->state;
+    bytes[25] = (uint8_t)(outcome->retryable | outcome->undelivered << 1);
     for (int i = 0; i < 4; i++)
-        bytes[26 + i] = (uint8_t)((uint32_t)status >> (24 - 8 * i));
+        bytes[26 + i] = (uint8_t)((uint32_t)outcome->status >> (24 - 8 * i));
     return XXH64(bytes, sizeof bytes, 0);
 }
 
-/* A stored line goes out on the wire again: nothing in it may start another line. */
+/* Stored lines are sent again: no byte in one may begin another line. */
 once_result once_headers_check(once_span headers, struct once_error *err)
 {
     size_t line = 1;
@@ -73,8 +81,10 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
     }
     if (outcome->retryable && outcome->state != ONCE_STATE_FAILED)
         return once_fail(err, ONCE_INVALID, "only a failed outcome is retryable");
+    if (outcome->undelivered && !outcome->retryable)
+        return once_fail(err, ONCE_INVALID, "only a retryable outcome is undelivered");
     if (outcome->body_dropped && outcome->body.len > 0)
-        return once_fail(err, ONCE_INVALID, "a body that was not kept has %zu bytes", outcome->body.len);
+        return once_fail(err, ONCE_INVALID, "body_dropped is set, but the body has %zu bytes", outcome->body.len);
     if (outcome->headers.len > ONCE_HEADERS_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "header lines of %zu bytes, the limit is %d", outcome->headers.len,
                          ONCE_HEADERS_LEN_MAX);
@@ -82,11 +92,11 @@ once_result once_outcome_check(const struct once_outcome *outcome, struct once_e
         return once_fail(err, ONCE_LIMIT, "a body of %zu bytes, the limit is %d; finish with body_dropped",
                          outcome->body.len, ONCE_BODY_LEN_MAX);
     if (once_span_starts(outcome->headers, ONCE_LIT("Once-Sealed:")))
-        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, which is the store's own");
+        return once_fail(err, ONCE_INVALID, "header line 1 is Once-Sealed, a name that is reserved for the store");
     return once_headers_check(outcome->headers, err);
 }
 
-/* Compressed straight into the buffer; false if it does not pay (less than an eighth saved). */
+/* Compresses into the buffer; false if that saves less than an eighth. */
 static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_len)
 {
     if (body.len < ONCE_COMPRESS_LEN_MIN)
@@ -94,7 +104,7 @@ static bool add_compressed(struct once_buf *out, once_span body, size_t *stored_
     uint8_t *to = once_buf_reserve(out, body.len);
     if (to == NULL)
         return false;
-    /* Level 1: the caller waits. One-shot calls give the same bytes every time. */
+    /* Level 1, because the caller waits. One-shot calls give the same bytes every time. */
     size_t n = ZSTD_compress(to, body.len - body.len / 8, body.ptr, body.len, 1);
     if (ZSTD_isError(n))
         return false;
@@ -124,7 +134,7 @@ once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum
     if (out->result == ONCE_OK)
         once_buf_add_u64(out, XXH64(out->ptr + start, out->len - start, sum_seed));
     if (out->result != ONCE_OK)
-        return once_fail(err, out->result, "cannot keep an outcome of %zu bytes", outcome->body.len);
+        return once_fail(err, out->result, "cannot store an outcome of %zu bytes", outcome->body.len);
     return ONCE_OK;
 }
 
@@ -145,7 +155,7 @@ once_result once_outcome_decode(once_span bytes, uint64_t sum_seed, struct once_
     if (!once_outcome_sum_is_right(bytes, sum_seed))
         return once_fail(err, ONCE_CORRUPT, "stored outcome does not match its checksum");
     uint8_t flags = p[1];
-    size_t headers_len = read_u32(p + 2), body_len = read_u32(p + 6), stored_len = read_u32(p + 10);
+    size_t headers_len = once_read_u32(p + 2), body_len = once_read_u32(p + 6), stored_len = once_read_u32(p + 10);
     size_t room = bytes.len - HEAD_LEN - SUM_LEN;
     size_t body_max = (flags & FLAG_COMPRESSED) != 0 ? ONCE_BODY_LEN_MAX : ONCE_STORED_BODY_LEN_MAX;
     if ((flags & ~FLAGS_KNOWN) != 0 || headers_len > ONCE_HEADERS_LEN_MAX || body_len > body_max ||

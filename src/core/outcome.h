@@ -3,18 +3,17 @@
  *
  *     offset  size
  *     0       1     version, 1
- *     1       1     flags: 1 the body is compressed (zstd), 2 the body was not kept
+ *     1       1     flags: 1 the body is compressed (zstd), 2 the body was not stored
  *     2       4     length of the header lines, H   (all integers big-endian)
  *     6       4     length of the body, B
  *     10      4     length of the body as stored, S (= B unless compressed)
  *     14      H     header lines, each "Name: value\r\n"
  *     14+H    S     body
- *     14+H+S  8     XXH64 of everything before it, seeded with the seal
+ *     14+H+S  8     XXH64 of everything before it, with the seed of its row
  *
- * The seal binds the bytes to their row: record id, fence, state, status. A flipped
- * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (FAULT-14). The
- * encoding of the same outcome is always the same bytes, which is how a repeated
- * finish recognises itself.
+ * The seed binds the bytes to their row: record id, fence, state, status. A flipped
+ * bit, or the outcome of another row, is ONCE_CORRUPT and never replayed (FAULT-14). The same
+ * outcome is always encoded to the same bytes, so that a repeated finish is recognised.
  */
 #ifndef ONCE_CORE_OUTCOME_H
 #define ONCE_CORE_OUTCOME_H
@@ -23,8 +22,12 @@
 
 #define ONCE_OUTCOME_LEN_MIN 22 /* without header lines and body */
 
-/* What an outcome belongs to. */
-uint64_t once_outcome_sum_seed(struct once_grant grant, enum once_state state, bool retryable, int32_t status);
+/* The seed of the checksum, computed from the row that the outcome belongs to: all but its headers and body. */
+uint64_t once_outcome_sum_seed(struct once_grant grant, const struct once_outcome *outcome);
+/* The record's outcome, without headers and body. */
+struct once_outcome once_outcome_of(const struct once_record *record);
+/* Whether the record ended with this outcome, headers and body apart. */
+bool once_outcome_is_of(const struct once_outcome *outcome, const struct once_record *record);
 
 /* Appends the encoding. The outcome must have passed once_outcome_check(). */
 once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum_seed, struct once_buf *out,
@@ -35,13 +38,13 @@ once_result once_outcome_encode(const struct once_outcome *outcome, uint64_t sum
 once_result once_outcome_decode(once_span bytes, uint64_t sum_seed, struct once_buf *scratch, once_span *headers,
                                 once_span *body, bool *body_dropped, struct once_error *err);
 
-/* Do the bytes match their seal? Cheaper than decoding them. */
+/* Do the bytes match their checksum? Cheaper than decoding them. */
 bool once_outcome_sum_is_right(once_span bytes, uint64_t sum_seed);
 
-/* Is this something a caller may finish with? */
+/* May a caller finish with this outcome? */
 once_result once_outcome_check(const struct once_outcome *outcome, struct once_error *err);
 
-/* Header lines are "name: value" CR LF, as HTTP would have them. */
+/* Are these lines "Name: value" CR LF, as HTTP defines them? */
 ONCE_CHECKED once_result once_headers_check(once_span headers, struct once_error *err);
 
 #endif

@@ -37,13 +37,12 @@ static once_result parse_limit(once_span text, struct quota_limits *limits, bool
 {
     once_span name, value;
     if (!once_span_cut(text, '=', &name, &value))
-        return once_fail(err, ONCE_INVALID, "'%.*s' is no limit such as records=100000", ONCE_SPAN_ARGS(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not a limit such as records=100000", ONCE_SPAN_ARGS(text));
     size_t kind = 0;
     while (kind < QUOTA_KIND_COUNT && !once_span_equal(name, once_span_str(quota_kind_name((enum quota_kind)kind))))
         kind++;
     if (kind == QUOTA_KIND_COUNT)
-        return once_fail(err, ONCE_INVALID, "'%.*s' is none of records, bytes, in-flight and waiters",
-                         ONCE_SPAN_ARGS(name));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not records, bytes, in-flight or waiters", ONCE_SPAN_ARGS(name));
     if (given[kind])
         return once_fail(err, ONCE_INVALID, "'%.*s' is given twice", ONCE_SPAN_ARGS(name));
     given[kind] = true;
@@ -92,14 +91,14 @@ static const struct quota_rule *find_rule(const struct quota_rules *rules, once_
     return NULL;
 }
 
-/* The last colon: limits have none, tenants may. */
+/* At the last colon: limits contain no colon, tenants may. */
 static once_result cut_tenant(once_span text, once_span *tenant, once_span *limits, struct once_error *err)
 {
     size_t at = text.len;
     while (at > 0 && text.ptr[at - 1] != ':')
         at--;
     if (at == 0)
-        return once_fail(err, ONCE_INVALID, "'%.*s' is no TENANT:records=N,...", ONCE_SPAN_ARGS(text));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is not TENANT:records=N,...", ONCE_SPAN_ARGS(text));
     *tenant = once_span_of(text.ptr, at - 1);
     *limits = once_span_skip(text, at);
     if (tenant->len > ONCE_TENANT_LEN_MAX)
@@ -119,7 +118,7 @@ once_result quota_rules_add(struct quota_rules *rules, once_span text, struct on
     if (find_rule(rules, tenant) != NULL)
         return once_fail(err, ONCE_INVALID, "the tenant '%.*s' is given twice", ONCE_SPAN_ARGS(tenant));
     if (rules->count == QUOTA_RULES_MAX)
-        return once_fail(err, ONCE_LIMIT, "more than %d tenants have a rule of their own", QUOTA_RULES_MAX);
+        return once_fail(err, ONCE_LIMIT, "more than %d tenants have their own rule", QUOTA_RULES_MAX);
     struct quota_rule *bigger = realloc(rules->rules, (rules->count + 1) * sizeof *bigger);
     if (bigger == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a quota");

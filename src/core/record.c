@@ -22,7 +22,7 @@ static int hex_digit(uint8_t c)
                                   : -1;
 }
 
-/* "-17": 17 is a fence. */
+/* "-17", where 17 is a fence. */
 static bool is_fence(once_span text)
 {
     for (size_t i = 1; i < text.len; i++)
@@ -108,21 +108,23 @@ const char *once_record_fault(const struct once_record *r)
     if (r->grant.fence == 0)
         return "a record without a fence";
     if (r->attempt == 0)
-        return "a record without an attempt";
+        return "a record without an attempt number";
     if (r->tenant.len > ONCE_TENANT_LEN_MAX || r->key.len > ONCE_KEY_LEN_MAX)
         return "a tenant or key over its limit";
     if (r->takeover < ONCE_TAKEOVER_ESCALATE || r->takeover > ONCE_TAKEOVER_COMPLETER)
         return "an unknown takeover policy";
     if (r->created_at > r->claimed_at)
-        return "an attempt before the first one";
+        return "an attempt that was claimed before the first one";
     if (r->retention_ms < 0 && r->retention_ms != ONCE_NEVER)
         return "a negative retention";
     if (r->body_retention_ms < 0 || (r->retention_ms != ONCE_NEVER && r->body_retention_ms > r->retention_ms))
         return "a body retention that is negative, or longer than the record's";
     if (r->body_expired && (r->headers.len > 0 || r->body.len > 0))
-        return "an answer past its retention";
+        return "headers or a body past their retention";
     if (r->retryable && r->state != ONCE_STATE_FAILED)
         return "retryable but not failed";
+    if (r->undelivered && !r->retryable)
+        return "undelivered but not retryable";
     if (r->checkpoint.len > 0 && r->recovery_point.len == 0)
         return "a checkpoint without a recovery point";
     switch (r->state) {
@@ -140,7 +142,7 @@ const char *once_record_fault(const struct once_record *r)
 
 static void copy_span(uint8_t **at, once_span *span)
 {
-    if (span->len == 0) { /* there may be no memory at all */
+    if (span->len == 0) { /* *at is NULL if all spans are empty */
         span->ptr = NULL;
         return;
     }

@@ -40,7 +40,7 @@ once_result once_seal_id(once_span bytes, once_span *id, struct once_error *err)
         return once_fail(err, ONCE_CORRUPT, "sealed bytes are cut short at %zu", bytes.len);
     *id = once_span_of(bytes.ptr + HEAD_LEN, len);
     if (!once_seal_id_is_valid(*id))
-        return once_fail(err, ONCE_CORRUPT, "sealed bytes name no key");
+        return once_fail(err, ONCE_CORRUPT, "sealed bytes have no valid key id");
     return ONCE_OK;
 }
 
@@ -80,7 +80,7 @@ static void nonce_of(const struct keys *keys, enum once_seal_field field, once_s
     memcpy(out, mac, NONCE_LEN);
 }
 
-/* What the tag vouches for besides the ciphertext; `head` is all before that. */
+/* Authenticates, besides the ciphertext: `head`, the bytes before it; the field; the record id. */
 static void begin(struct gcm_aes256_ctx *ctx, const struct keys *keys, enum once_seal_field field,
                   const uint8_t record[16], once_span head)
 {
@@ -142,7 +142,7 @@ once_result once_seal_open(const struct once_seal_key *key, enum once_seal_field
     explicit_bzero(&ctx, sizeof ctx);
     if (!right) {
         explicit_bzero(to, len);
-        return once_fail(err, ONCE_CORRUPT, "sealed bytes were changed, or are another record's");
+        return once_fail(err, ONCE_CORRUPT, "sealed bytes were changed, or belong to another record");
     }
     out->len += len;
     return ONCE_OK;

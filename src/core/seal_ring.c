@@ -9,19 +9,19 @@
 struct entry {
     struct once_seal_key key;
     uint8_t tenant[ONCE_TENANT_LEN_MAX];
-    size_t tenant_len; /* 0: for whoever has none of his own */
+    size_t tenant_len; /* 0: for all tenants without their own key */
     size_t line;
     bool gone;
 };
 
 struct once_seal_ring {
     struct entry
-        *entries; /* in the order of their lines: sorting them would leave keys in memory that is not ours to wipe */
+        *entries; /* in the order of their lines: sorting them would leave copies of keys that we cannot wipe */
     size_t count, room;
-    struct entry **ids;     /* by id */
-    struct entry **tenants; /* those of tenants, by tenant and line */
+    struct entry **ids;     /* sorted by id */
+    struct entry **tenants; /* keys of tenants, sorted by tenant and line */
     size_t tenant_count;
-    const struct entry *common; /* the last without a tenant */
+    const struct entry *common; /* the last key without a tenant */
 };
 
 /* ------------------------------------------------------------------ lines */
@@ -85,7 +85,7 @@ static const char *read_line(once_span line, struct entry *entry)
 {
     once_span id = next_word(&line), second = next_word(&line), third = next_word(&line), rest = next_word(&line);
     if (!once_seal_id_is_valid(id))
-        return "the first word is no key id: 1 to 32 of A-Z a-z 0-9 . _ -";
+        return "the first word is not a key id: 1 to 32 of A-Z a-z 0-9 . _ -";
     memcpy(entry->key.id, id.ptr, id.len);
     if (second.len == 0 || rest.len > 0)
         return "it is not 'ID KEY', 'ID TENANT KEY' or 'ID gone'";
@@ -93,7 +93,7 @@ static const char *read_line(once_span line, struct entry *entry)
     if (entry->gone)
         return NULL;
     if (third.len > 0 && !read_tenant(second, entry))
-        return "the second word is no tenant: 1 to 255 bytes, %XX for what is no visible character";
+        return "the second word is not a tenant: 1 to 255 bytes, with %XX for bytes that are not visible ASCII";
     if (!read_key(third.len > 0 ? third : second, &entry->key))
         return "the key is not 64 hexadecimal digits";
     return NULL;
@@ -119,7 +119,7 @@ static int by_tenant(const void *left, const void *right)
     return order != 0 ? order : (a->line > b->line) - (a->line < b->line);
 }
 
-/* Memory that held keys is wiped before it is given back: no realloc. */
+/* No realloc: memory that held keys is wiped before it is freed. */
 static bool make_room(struct once_seal_ring *ring)
 {
     if (ring->count < ring->room)
@@ -220,7 +220,7 @@ void once_seal_ring_free(struct once_seal_ring *ring)
 
 const struct once_seal_key *once_seal_ring_for(const struct once_seal_ring *ring, once_span tenant)
 {
-    size_t low = 0, high = ring->tenant_count; /* the first after all of his */
+    size_t low = 0, high = ring->tenant_count; /* finds the first entry after all of this tenant */
     while (low < high) {
         size_t middle = (low + high) / 2;
         if (once_span_order(tenant_of(ring->tenants[middle]), tenant) <= 0)

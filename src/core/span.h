@@ -50,11 +50,11 @@ static inline bool once_span_starts(once_span s, once_span prefix)
 static inline once_span once_span_skip(once_span s, size_t n)
 {
     assert(n <= s.len);
-    return (once_span){ n > 0 ? s.ptr + n : s.ptr, s.len - n }; /* an empty one may be NULL */
+    return (once_span){ n > 0 ? s.ptr + n : s.ptr, s.len - n }; /* ptr may be NULL if len is 0 */
 }
 
 /* The bytes up to the first `c` go to *head, those after it to *tail; false, and all
- * of it in *head, if there is none. */
+ * of it in *head, if `c` is not found. */
 static inline bool once_span_cut(once_span s, uint8_t c, once_span *head, once_span *tail)
 {
     const uint8_t *at = s.len > 0 ? memchr(s.ptr, c, s.len) : NULL;
@@ -66,6 +66,22 @@ static inline bool once_span_cut(once_span s, uint8_t c, once_span *head, once_s
     size_t n = (size_t)(at - s.ptr);
     *head = (once_span){ s.ptr, n };
     *tail = (once_span){ at + 1, s.len - n - 1 };
+    return true;
+}
+
+/* Big-endian. */
+static inline uint32_t once_read_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* Takes a byte string behind its length, as once_buf_add_sized() writes it, off `left`; false: it is cut off. */
+static inline bool once_span_take_sized(once_span *left, once_span *out)
+{
+    if (left->len < 4 || left->len - 4 < once_read_u32(left->ptr))
+        return false;
+    *out = once_span_of(left->ptr + 4, once_read_u32(left->ptr));
+    *left = once_span_skip(*left, 4 + out->len);
     return true;
 }
 

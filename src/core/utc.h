@@ -1,4 +1,4 @@
-/* utc.h - a time as text that programs and people read alike. */
+/* utc.h - a time as text. */
 #ifndef ONCE_CORE_UTC_H
 #define ONCE_CORE_UTC_H
 

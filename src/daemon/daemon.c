@@ -94,6 +94,12 @@ static void on_deferred(void *arg, once_span request)
         ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(name));
 }
 
+static void on_status(void *arg, size_t clients, struct once_buf *buf, uint32_t id)
+{
+    struct daemon *d = arg;
+    status_answer(&d->status, clients, buf, id);
+}
+
 static void on_ending(void *arg)
 {
     struct daemon *d = arg;
@@ -180,15 +186,11 @@ static once_result open_server(struct daemon *d, struct once_error *err)
     struct server_options options = d->options->server;
     options.once = d->once;
     options.escalated = on_escalated;
-    options.escalated_arg = d;
     options.deferred = on_deferred;
-    options.deferred_arg = d;
     options.ending = on_ending;
-    options.ending_arg = d;
-    options.status = status_answer;
-    options.status_arg = &d->status;
-    options.log = d->log;
-    options.exporter = d->tracer.exporter;
+    options.status = on_status;
+    options.arg = d;
+    options.call_log = (struct call_log_outputs){ d->log, d->tracer.exporter };
     once_result r = server_open(&options, &d->server, err);
     if (r != ONCE_OK)
         d->once = NULL; /* closed */
@@ -329,8 +331,8 @@ static once_result start_all(struct daemon *d, struct once_error *err)
 /* The store is closed with the server, after all that use it; the logs end last, when nobody is answered any more. */
 static void stop_all(struct daemon *d)
 {
+    relay_thread_end(d->relay_thread); /* these two need their time: all of them at once */
     consumer_thread_end(d->consumer_thread);
-    relay_thread_end(d->relay_thread); /* it needs its time: all of them at once */
     quota_count_stop(d->quota_count);
     console_stop(d->console);
     once_api_stop(d->api);

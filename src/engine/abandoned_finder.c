@@ -10,11 +10,11 @@
 #include <string.h>
 
 enum {
-    ROOM_MAX = 1 << 18, /* 10 MiB of attempts that are not finished */
-    SWEEP_ROOM = 4096,  /* found by one step */
-    LOOKS_AT_ONCE = 64, /* then others have their turn at the store */
-    LOOKS_MAX = 1024,   /* of one listing */
-    RECHECK_MS = 5000,  /* a lease may be ended early, and what ran may have failed: long before it is over */
+    ROOM_MAX = 1 << 18,   /* unfinished attempts, 10 MiB */
+    SWEEP_ROOM = 4096,    /* found by one step */
+    LOOKUPS_PER_JOB = 64, /* then other jobs may run */
+    LOOKUPS_MAX = 1024,   /* of one listing */
+    RECHECK_MS = 5000,    /* a lease may be ended early and a running attempt may fail, long before the lease is over */
 };
 
 struct abandoned_finder {
@@ -43,7 +43,7 @@ void abandoned_finder_free(struct abandoned_finder *f)
     free(f);
 }
 
-/* The first with a fence over `fence`. */
+/* The index of the first attempt with a larger fence. */
 static size_t find_after(const struct abandoned_finder *f, uint64_t fence)
 {
     size_t low = 0, high = f->count;
@@ -70,13 +70,13 @@ static bool make_room(struct abandoned_finder *f)
     return true;
 }
 
-/* When to look at one that has a lease. */
-static once_time look_at(once_time lease_until, once_time now)
+/* When to look up an attempt whose lease ends then. */
+static once_time check_at(once_time lease_until, once_time now)
 {
     return lease_until < now + RECHECK_MS ? lease_until : now + RECHECK_MS;
 }
 
-/* A store whose commits do not come in the order of fences tells of the newest more than once. */
+/* If commits do not come in the order of fences, a store reports the newest attempts more than once. */
 static bool add(struct abandoned_finder *f, const struct once_unfinished *unfinished)
 {
     size_t at = find_after(f, unfinished->fence);
@@ -88,7 +88,7 @@ static bool add(struct abandoned_finder *f, const struct once_unfinished *unfini
         return false;
     memmove(f->unfinished + at + 1, f->unfinished + at, (f->count - at) * sizeof *unfinished);
     f->unfinished[at] = *unfinished;
-    f->unfinished[at].due = look_at(unfinished->due, f->now);
+    f->unfinished[at].due = check_at(unfinished->due, f->now);
     f->count++;
     f->failed += unfinished->failed;
     return true;
@@ -97,7 +97,7 @@ static bool add(struct abandoned_finder *f, const struct once_unfinished *unfini
 static once_result sweep(struct abandoned_finder *f, struct engine *engine, struct once_error *err)
 {
     struct once_sweep w = { .after = f->after, .room = ROOM_MAX - f->count };
-    bool full = w.room == 0; /* FINDER-3: only to learn the time */
+    bool full = w.room == 0; /* FINDER-3: the sweep only reads the store's time */
     if (w.room > SWEEP_ROOM)
         w.room = SWEEP_ROOM;
     if (full)
@@ -120,7 +120,7 @@ static once_result sweep(struct abandoned_finder *f, struct engine *engine, stru
     return r;
 }
 
-/* What was seen of one of them. True: it is abandoned. *keep: it is not finished. */
+/* True: the record is abandoned. *keep: it is unfinished. */
 static bool judge(struct once_unfinished *unfinished, const struct once_record *record, once_time now, bool *keep)
 {
     *keep = false;
@@ -130,17 +130,17 @@ static bool judge(struct once_unfinished *unfinished, const struct once_record *
     *keep = running || (record->state == ONCE_STATE_FAILED && record->retryable);
     if (!running || !record->lease_live)
         return *keep;
-    unfinished->due = look_at(record->lease_until, now);
+    unfinished->due = check_at(record->lease_until, now);
     return false;
 }
 
-/* Looks at some of those from *at on that are due; *at moves beyond them. */
-static once_result look(struct abandoned_finder *f, struct engine *engine, const struct once_filter *filter, size_t *at,
-                        size_t *looked, struct gather_page *g, struct once_error *err)
+/* Looks up some of the attempts from *at on that are due; *at moves beyond them. */
+static once_result look_up_some(struct abandoned_finder *f, struct engine *engine, const struct once_filter *filter,
+                                size_t *at, size_t *looked_up, struct gather_page *g, struct once_error *err)
 {
-    struct once_unfinished wanted[LOOKS_AT_ONCE];
-    size_t index[LOOKS_AT_ONCE], count = 0, room = filter->limit - g->count;
-    for (; *at < f->count && count < LOOKS_AT_ONCE && count < room; (*at)++)
+    struct once_unfinished wanted[LOOKUPS_PER_JOB];
+    size_t index[LOOKUPS_PER_JOB], count = 0, room = filter->limit - g->count;
+    for (; *at < f->count && count < LOOKUPS_PER_JOB && count < room; (*at)++)
         if (f->unfinished[*at].due <= f->now && (f->unfinished[*at].has_request || !filter->with_request)) {
             index[count] = *at;
             wanted[count++] = f->unfinished[*at];
@@ -161,24 +161,24 @@ static once_result look(struct abandoned_finder *f, struct engine *engine, const
             unfinished->fence = 0; /* dropped below */
         }
     }
-    size_t kept_lease = index[0], gone = 0;
+    size_t kept = index[0], gone = 0;
     for (size_t i = index[0]; r == ONCE_OK && i < f->count; i++) {
         if (f->unfinished[i].fence != 0)
-            f->unfinished[kept_lease++] = f->unfinished[i];
+            f->unfinished[kept++] = f->unfinished[i];
         else
             gone++;
     }
     if (r == ONCE_OK) {
-        f->count = kept_lease;
+        f->count = kept;
         *at -= gone;
     }
-    *looked += count;
+    *looked_up += count;
     once_page_release(&page);
     return r;
 }
 
-/* Where the next page begins: after what this one looked at; once all of it was looked at, after
- * what is still to be swept over. */
+/* Where the next page begins: after the attempts that this page looked_up up, or, if it looked_up up all of them, where
+ * the sweep goes on. */
 static uint64_t next_of(const struct abandoned_finder *f, size_t at, uint64_t before)
 {
     if (at == f->count && !f->more)
@@ -195,9 +195,9 @@ once_result abandoned_finder_list(struct abandoned_finder *f, struct engine *eng
     once_result r = gather_page_init(&g, filter->limit, err);
     if (r == ONCE_OK)
         r = sweep(f, engine, err);
-    size_t at = find_after(f, filter->before), looked = 0;
-    while (r == ONCE_OK && at < f->count && g.count < filter->limit && looked < LOOKS_MAX)
-        r = look(f, engine, filter, &at, &looked, &g, err);
+    size_t at = find_after(f, filter->before), looked_up = 0;
+    while (r == ONCE_OK && at < f->count && g.count < filter->limit && looked_up < LOOKUPS_MAX)
+        r = look_up_some(f, engine, filter, &at, &looked_up, &g, err);
     if (r == ONCE_OK) {
         page->next = next_of(f, at, filter->before);
         r = gather_page_make(&g, page, err);

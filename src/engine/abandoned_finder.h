@@ -1,18 +1,17 @@
 /*
- * abandoned_finder.h - which records are abandoned: running with their lease over, or failed and retryable.
+ * abandoned_finder.h - lists abandoned records: running with their lease over, or failed and retryable.
  *
- * Finished records are by far the most, and none of them may be looked at twice. So a finder
- * sweeps over the attempts in the order of their fences, each once, and keeps those that nobody
- * has finished (a bounded number). A listing looks again at those of them whose lease should be over by now: one that
- * was renewed gets its new time, one that was finished or taken over is dropped (a taker's own attempt has a later
- * fence and is swept over in its turn).
+ * Most records are finished, and none of those may be read twice. So the finder sweeps over the attempts once, in the
+ * order of their fences, and remembers the unfinished ones (a bounded number). A listing looks up those whose lease
+ * should be over: a renewed one gets its new time; one that was finished or taken over is dropped, because the attempt
+ * that took over has a later fence and the sweep will meet it.
  *
- * Invariants: FINDER-1 an attempt that stays unfinished is reported until it is not, as long as there is room.
- *             FINDER-2 a listing takes a bounded time of the writer's: one sweep of ONCE_LIST_SCAN_MAX attempts
- *                and LOOKS_MAX looks at most, in steps, so that others come in between.
- *             FINDER-3 when the room is full the sweep stands still until there is room again: oldest
- *                first. Failures take at most half of it; those beyond are left to whoever retries.
- * What it reports is a hint (it may have changed since): once_take_over() compares.
+ * Invariants: FINDER-1 an unfinished attempt is reported until it is finished, as long as there is room.
+ *             FINDER-2 a listing takes a bounded time of the writer: one sweep of ONCE_LIST_SCAN_MAX attempts and at
+ *                most LOOKUPS_MAX look-ups, in small jobs, so that other jobs run in between.
+ *             FINDER-3 if the room is full, the sweep pauses until there is room again, so the oldest are reported
+ *                first. Failures take at most half of the room; those beyond wait for their client's retry.
+ * A reported record may have changed since: once_take_over() compares.
  */
 #ifndef ONCE_ENGINE_ABANDONED_FINDER_H
 #define ONCE_ENGINE_ABANDONED_FINDER_H

@@ -1,6 +1,6 @@
 /*
- * admin_jobs.c - jobs that are no operations: looking, checking, expiring, counting. They run by themselves, between
- * batches or aside.
+ * admin_jobs.c - jobs that are not operations of the protocol: listing, checking, expiring, counting. They run one at a
+ * time: between two batches of a writer, or on their caller's thread.
  */
 #include "engine/internal.h"
 #include "os/os.h"
@@ -15,7 +15,7 @@ static void add_usage(void *arg, once_span tenant, uint64_t records, uint64_t by
     pthread_mutex_unlock(&e->lock);
 }
 
-/* A step of a walk that counts what tenants have. One that begins at 0 begins a walk. */
+/* A step of a scan that counts what tenants use. The step after fence 0 begins a scan. */
 static once_result run_usage(struct writer *writer, struct once_usage *usage, struct once_error *err)
 {
     struct engine *e = writer->engine;
@@ -81,13 +81,13 @@ void engine_run_admin_job(struct writer *writer, struct job *job)
     else
         job->op.result = run_admin_job(writer, job, err);
     atomic_fetch_add(&writer->store_calls, 1);
-    if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated; the store cannot be trusted until it looked */
+    if (job->op.result == ONCE_UNKNOWN) /* expiry can be repeated, but the store must look at its durable state first */
         writer_reopen(writer, NULL, NULL);
 }
 
-/* Looking, checking and expiring must not hold up the writers: where the store takes steps side by side,
- * they have a handle of their own, in the caller's thread, one at a time. False: there is none. A
- * program that only looks needs no second connection. */
+/* Admin jobs must not delay the writers: if the store can run transactions in parallel, they run on their caller's
+ * thread with their own store handle, one at a time. False: there is no such handle. A program that never writes does
+ * not open a second connection. */
 bool engine_run_on_admin_writer(struct engine *e, struct job *job)
 {
     struct once_store *first = e->writers[0].store;

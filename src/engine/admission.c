@@ -18,26 +18,26 @@ static void refuse(struct quota *q, struct job *job, enum quota_kind kind)
     quota_note_refused(q, kind);
 }
 
-/* Its look-up, with all that any store may want to know. Without memory for it the claim passes: that is no reason to
- * refuse a retry. */
+/* Without memory for the look-up the claim is admitted: it may be a retry. */
 static void look_up_instead(struct job *job)
 {
-    job->instead = malloc(sizeof *job->instead);
-    if (job->instead == NULL)
+    job->admitted.instead = malloc(sizeof *job->admitted.instead);
+    if (job->admitted.instead == NULL)
         return;
     const struct once_claim *claim = &job->request.claim;
-    *job->instead = (struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { claim->tenant, claim->key, false } };
-    job->op.request = job->instead;
+    *job->admitted.instead =
+        (struct once_request){ .verb = ONCE_VERB_LOOKUP, .lookup = { claim->tenant, claim->key, false } };
+    job->op.request = job->admitted.instead;
 }
 
 void admission_before(struct quota *q, struct job **jobs, size_t count, once_time now)
 {
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
-        if (job->kind != JOB_OPERATION || job->request.verb != ONCE_VERB_CLAIM || job->exempt)
+        if (job->kind != JOB_OPERATION || job->request.verb != ONCE_VERB_CLAIM || job->admitted.exempt)
             continue;
-        job->over = quota_admit(q, job->request.claim.tenant, now, &job->reservation);
-        if (job->over != QUOTA_KIND_COUNT)
+        job->admitted.over = quota_admit(q, job->request.claim.tenant, now, &job->admitted.reservation);
+        if (job->admitted.over != QUOTA_KIND_COUNT)
             look_up_instead(job);
     }
 }
@@ -93,27 +93,27 @@ static void note(struct quota *q, const struct job *job, once_time now)
         if (done)
             quota_released(q, fence);
         break;
-    default: /* what an operator says shows with the next walk */
+    default: /* the next scan sees what operators did */
         break;
     }
     if (job->op.reply.arm == ONCE_ARM_FENCED && r->verb != ONCE_VERB_TAKE_OVER)
         quota_lost(q, fence);
 }
 
-/* It was looked up instead. True: there is a record, so it is asked as what it is. */
-static bool is_there(struct quota *q, struct job *job)
+/* After the look-up in its place. True: there is a record, so the claim itself is applied next. */
+static bool has_record(struct quota *q, struct job *job)
 {
-    free(job->instead);
-    job->instead = NULL;
+    free(job->admitted.instead);
+    job->admitted.instead = NULL;
     job->op.request = &job->request;
     if (job->op.result != ONCE_OK)
         return false;
-    job->exempt = job->op.reply.arm == ONCE_ARM_FOUND;
-    if (job->exempt)
+    job->admitted.exempt = job->op.reply.arm == ONCE_ARM_FOUND;
+    if (job->admitted.exempt)
         once_reply_release(&job->op.reply);
     else
-        refuse(q, job, job->over);
-    return job->exempt;
+        refuse(q, job, job->admitted.over);
+    return job->admitted.exempt;
 }
 
 size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_time now, struct job **ready)
@@ -121,16 +121,16 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
     size_t left = 0;
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
-        bool looked_up = job->instead != NULL;
-        if (looked_up && is_there(q, job)) {
+        bool looked_up = job->admitted.instead != NULL;
+        if (looked_up && has_record(q, job)) {
             job->next = *ready;
             *ready = job;
             continue;
         }
         if (!looked_up)
             note(q, job, now);
-        quota_unreserve(q, job->reservation);
-        job->reservation = NULL;
+        quota_unreserve(q, job->admitted.reservation);
+        job->admitted.reservation = NULL;
         jobs[left++] = job;
     }
     return left;
@@ -138,18 +138,18 @@ size_t admission_after(struct quota *q, struct job **jobs, size_t count, once_ti
 
 bool admission_wait(struct quota *q, struct job *job)
 {
-    job->exempt = false; /* when it is asked again, the record may be gone */
-    if (job->waits)
+    job->admitted.exempt = false; /* when it is applied again, the record may be gone */
+    if (job->admitted.counted_waiter)
         return true;
-    job->waits = quota_wait(q, job->request.claim.tenant, &job->waiter);
-    if (!job->waits)
+    job->admitted.counted_waiter = quota_wait(q, job->request.claim.tenant, &job->admitted.waiter);
+    if (!job->admitted.counted_waiter)
         refuse(q, job, QUOTA_WAITERS);
-    return job->waits;
+    return job->admitted.counted_waiter;
 }
 
 void admission_answered(struct quota *q, struct job *job)
 {
-    if (job->waits)
-        quota_wait_ended(q, job->waiter);
-    job->waits = false;
+    if (job->admitted.counted_waiter)
+        quota_wait_ended(q, job->admitted.waiter);
+    job->admitted.counted_waiter = false;
 }

@@ -1,8 +1,8 @@
 /*
- * answer.c - what comes out of an engine: answers, callbacks, and the numbers about them.
+ * answer.c - answers jobs, calls their callbacks, and counts them.
  *
- * An answer leaves after its step is durable (K4): to a caller that waits, to a callback on the writer's thread, or,
- * for those who poll, into a list for engine_dispatch().
+ * An answer is given after its batch is durable (K4): to a caller that blocks, to a callback on the writer's thread,
+ * or, if the engine was opened with options.poll, to a list for engine_dispatch().
  */
 #include "engine/admission.h"
 #include "engine/internal.h"
@@ -27,7 +27,7 @@ void engine_answer(struct engine *e, struct job **jobs, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct job *job = jobs[i];
         if (job->answered != NULL) {
-            sem_post(job->answered); /* the job is its caller's again: do not touch it */
+            sem_post(job->answered); /* the job belongs to its caller again: do not touch it */
         } else if (!e->poll) {
             job->done(job->arg, job->op.result, &job->op.reply, &job->op.err);
             free(job);
@@ -65,7 +65,7 @@ static struct job *take_finished(struct engine *e, size_t max, bool *more)
     return first;
 }
 
-/* The one whose callback runs on this thread; whose it is, and whether callbacks submitted more. */
+/* The job whose callback runs on this thread; its engine, and whether callbacks submitted jobs without a kick. */
 static _Thread_local const struct job *dispatched;
 static _Thread_local struct dispatching {
     const struct engine *engine; /* NULL: none, or it was closed by a callback */
@@ -87,7 +87,7 @@ void engine_forget_dispatching(const struct engine *e)
 
 bool engine_dispatched_waited(void)
 {
-    return dispatched != NULL && dispatched->ask_at != 0;
+    return dispatched != NULL && dispatched->waiting.ask_at != 0;
 }
 
 size_t engine_dispatch(struct engine *e, size_t max)
@@ -96,7 +96,7 @@ size_t engine_dispatch(struct engine *e, size_t max)
         return 0;
     uint64_t drained;
     if (read(e->eventfd, &drained, sizeof drained) < 0)
-        drained = 0; /* nothing was signalled; look all the same */
+        drained = 0; /* not signalled; look nevertheless */
     bool more = false;
     struct job *job = take_finished(e, max, &more);
     if (more)
@@ -122,7 +122,7 @@ size_t engine_dispatch(struct engine *e, size_t max)
 
 /* ------------------------------------------------------------------ operations */
 
-/* Did this operation end a record's run, so that those who wait for it should look? */
+/* Whether this operation ended an attempt, so that claims that wait for its record are applied again. */
 static bool ends_record(const struct once_op *op)
 {
     bool ending = op->request->verb == ONCE_VERB_FINISH || op->request->verb == ONCE_VERB_RELEASE ||
@@ -138,7 +138,7 @@ static void count_operation(struct once_stats *c, const struct once_op *op)
     c->fenced += op->reply.arm == ONCE_ARM_FENCED;
 }
 
-/* A claim that is wrong, or too large, is its sender's; a full disk is told to whoever looks after it. */
+/* Only failures of the store or the machine, a full disk for example, are for the operator; an invalid claim is not. */
 static void count_failure(struct once_engine_stats *i, const struct once_op *op)
 {
     bool ours = op->result == ONCE_UNAVAILABLE || op->result == ONCE_UNKNOWN || op->result == ONCE_CORRUPT ||
@@ -149,7 +149,7 @@ static void count_failure(struct once_engine_stats *i, const struct once_op *op)
         snprintf(i->failure, sizeof i->failure, "%.*s", (int)sizeof i->failure - 1, op->err.text);
 }
 
-/* Of what is answered now; once, however often it came. */
+/* Counts a job that is answered now; once, however often it was sent. */
 static void count_answer(struct engine *e, const struct job *job, uint64_t now_ns)
 {
     struct once_engine_stats *i = &e->engine_stats;
@@ -160,9 +160,10 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
         return;
     if (op->result != ONCE_OK)
         count_failure(i, op);
-    if (job->step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
+    if (job->waiting.is_step && op->result == ONCE_OK && op->reply.arm == ONCE_ARM_IN_PROGRESS)
         return;
-    if (!route_stats_count(e->route_stats, op, job->route, now_ns, now_ns - job->submitted_ns, job->ask_at == 0) ||
+    if (!route_stats_count(e->route_stats, op, job->route, now_ns, now_ns - job->submitted_ns,
+                           job->waiting.ask_at == 0) ||
         op->result != ONCE_OK)
         return;
     count_operation(&e->counters, op);
@@ -172,14 +173,14 @@ static void count_answer(struct engine *e, const struct job *job, uint64_t now_n
         i->claims[op->reply.arm]++;
     if (verb == ONCE_VERB_FINISH && op->reply.arm == ONCE_ARM_DONE)
         i->outcomes[op->request->outcome.state]++;
-    if (job->ask_at == 0 && verb == ONCE_VERB_CLAIM)
+    if (job->waiting.ask_at == 0 && verb == ONCE_VERB_CLAIM)
         engine_latency_add(&i->claim, now_ns - job->submitted_ns);
     else if (verb == ONCE_VERB_FINISH)
         engine_latency_add(&i->finish, now_ns - job->submitted_ns);
 }
 
-/* Claims that may wait for another's outcome do; those that are left are answered now. */
-static size_t park(struct writer *writer, struct job **jobs, size_t count, once_time now)
+/* Moves claims that have to wait to the waiters; returns how many jobs are left, to be answered now. */
+static size_t keep_waiters(struct writer *writer, struct job **jobs, size_t count, once_time now)
 {
     struct engine *e = writer->engine;
     size_t answered = 0;
@@ -208,9 +209,9 @@ void engine_answer_step(struct writer *writer, struct job **jobs, size_t count)
     writer->recovered = 0;
     if (e->quota != NULL)
         count = admission_after(e->quota, jobs, count, once_os_lease_ms(), &writer->ready);
-    size_t answered = park(writer, jobs, count, now);
+    size_t answered = keep_waiters(writer, jobs, count, now);
     e->counters.operations += answered;
-    /* After parking: one that waits may have come in the same batch as what it waits for. */
+    /* After keep_waiters(): a claim and the finish that it waits for may be in the same batch. */
     for (size_t i = 0; i < answered; i++) {
         count_answer(e, jobs[i], now_ns);
         if (e->quota != NULL)

@@ -1,13 +1,13 @@
 /*
- * batch_wait.h - whether a batch waits for more callers, found by trying.
+ * batch_wait.h - the batch delay: how long a writer waits for more callers before it starts a batch.
  *
- * Callers that were just answered are about to come back: a commit for the two fastest would make all others
- * wait for the next. So the writer waits for those it answered and those who came meanwhile to be together in
- * one batch; but no longer than half of what the last step took, and not when nobody comes. Without this the
- * callers fall into two halves that take turns, which on a slow disk halves the throughput.
+ * Callers that were just answered usually come back at once. A commit for the two fastest would make all the others
+ * wait for the next commit. So the writer waits until the callers that it answered, and those that came meanwhile, are
+ * in the queue; but at most half of the time that the last batch took, and not if no caller comes. Without this delay
+ * the callers split into two halves that take turns, which halves the throughput on a slow disk.
  *
- * Callers with a long way to go (a gateway's: to its upstream and back) cannot be waited for. Where less than half
- * of those who were missing came, the next batches go without: one, three, seven, and so on.
+ * Some callers come back late, for example a gateway that calls its upstream first: waiting for them is in vain. If
+ * fewer than half of the missing callers came, the next batches start without a delay: one, then three, then seven...
  */
 #ifndef ONCE_ENGINE_BATCH_WAIT_H
 #define ONCE_ENGINE_BATCH_WAIT_H
@@ -17,16 +17,16 @@
 #include <stdint.h>
 
 struct batch_wait {
-    size_t expected;      /* callers that are, or will soon be, waiting */
-    uint64_t step_ns;     /* what the last step took */
-    unsigned rest, pause; /* batches that do not wait: still to come; as it was decided. 0: waiting was worth it */
+    size_t expected;         /* callers that are in the queue or should be soon */
+    uint64_t batch_ns;       /* the time that the last batch took */
+    unsigned skip, skip_len; /* batches that start without a delay: still to come; in all. 0: the last delay paid off */
 };
 
-/* Does a batch wait, with `queued` callers there? False: all are there, or it was in vain lately. */
+/* Whether the next batch waits, with `queued` callers in the queue. */
 bool batch_wait_begins(struct batch_wait *batch_wait, size_t queued);
-/* Is it still worth it, when it began at `start` and somebody last came at `grown`? */
+/* Whether to go on waiting: the wait began at `start`, the last caller came at `grown`. Times in ns. */
 bool batch_wait_continues(const struct batch_wait *batch_wait, uint64_t start, uint64_t grown, uint64_t now);
-/* So many were there at first, and when the wait was over. */
+/* The wait is over: this many callers were in the queue before it and after it. */
 void batch_wait_ended(struct batch_wait *batch_wait, size_t before, size_t after);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * derive.c - what is derived from a store's secret: child keys and fingerprints.
+ * derive.c - derives child keys and fingerprints from a store's secret.
  */
 #include "core/fingerprint.h"
 #include "core/record.h"

@@ -10,9 +10,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------ the callers' side */
+/* ------------------------------------------------------------------ submitting */
 
-static once_result put(struct engine *e, struct job *job, bool quietly, struct once_error *err)
+static once_result put(struct engine *e, struct job *job, bool without_kick, struct once_error *err)
 {
     job->submitted_ns = once_os_monotonic_ns();
     pthread_mutex_lock(&e->lock);
@@ -23,9 +23,9 @@ static once_result put(struct engine *e, struct job *job, bool quietly, struct o
     if (full && job->kind == JOB_OPERATION && job->request.verb == ONCE_VERB_CLAIM)
         route_stats_refused(e->route_stats, job->route);
     if (!full && !stopped)
-        engine_append(e, job, quietly);
+        engine_append(e, job, without_kick);
     if (full)
-        engine_wake(e); /* all of it may have been submitted quietly */
+        engine_wake(e); /* all jobs may have been submitted without a kick */
     pthread_mutex_unlock(&e->lock);
     if (stopped)
         return once_fail(err, ONCE_UNAVAILABLE, "the store is being closed");
@@ -152,9 +152,9 @@ bool engine_record_recent_events(struct engine *e)
 bool engine_recent_events(struct engine *e, const uint8_t record[16], struct recent_events_view *out)
 {
     pthread_mutex_lock(&e->lock);
-    bool kept_lease = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
+    bool kept = e->recent_events != NULL && recent_events_read(e->recent_events, record, out);
     pthread_mutex_unlock(&e->lock);
-    return kept_lease;
+    return kept;
 }
 
 void engine_count_step(struct engine *e, once_span route)
@@ -172,27 +172,15 @@ static void engine_free(struct engine *e)
     engine_forget_dispatching(e);
     if (e->eventfd >= 0)
         close(e->eventfd);
-    for (unsigned i = 0; i < WRITERS_MAX; i++) {
-        pthread_cond_destroy(&e->writers[i].work);
-        free(e->writers[i].batch);
-        free(e->writers[i].ops);
-    }
-    pthread_cond_destroy(&e->rested);
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        writer_release(&e->writers[i]);
+    pthread_cond_destroy(&e->batch_done);
     pthread_mutex_destroy(&e->lock);
     route_stats_free(e->route_stats);
     recent_events_free(e->recent_events);
     pthread_mutex_destroy(&e->admin_writer_lock);
     quota_free(e->quota);
     free(e);
-}
-
-static void init_conditions(struct engine *e)
-{
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_mutex_init(&e->admin_writer_lock, NULL);
-    pthread_cond_init(&e->rested, NULL);
-    for (unsigned i = 0; i < WRITERS_MAX; i++)
-        once_cond_init(&e->writers[i].work);
 }
 
 once_result engine_start(struct once_store *store, const struct once_options *options, struct engine **out,
@@ -208,22 +196,20 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     e->admin_writer.engine = e;
     e->finished_last = &e->finished;
     tuner_init(&e->tuner);
-    init_conditions(e);
-    for (unsigned i = 0; i < WRITERS_MAX; i++) {
-        struct writer *writer = &e->writers[i];
-        writer->engine = e;
-        writer->last = &writer->first;
-        writer->waiters = (struct waiters){ .max = options->waiter_len, .shared = store->shared };
-    }
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->admin_writer_lock, NULL);
+    pthread_cond_init(&e->batch_done, NULL);
+    for (unsigned i = 0; i < WRITERS_MAX; i++)
+        writer_init(&e->writers[i], e, options->waiter_len, store->shared);
     e->eventfd = e->poll ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     once_result r = ONCE_OK;
     e->route_stats = route_stats_new();
-    if (e->route_stats == NULL || !engine_writer_init(e, &e->writers[0], store))
+    if (e->route_stats == NULL)
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
     else if (e->poll && e->eventfd < 0)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot make an eventfd: %m");
-    else if (!engine_writer_start(&e->writers[0]))
-        r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
+    else
+        r = writer_start(&e->writers[0], store, err);
     if (r != ONCE_OK) {
         engine_free(e);
         return r;
@@ -232,8 +218,7 @@ once_result engine_start(struct once_store *store, const struct once_options *op
     return ONCE_OK;
 }
 
-/* Runs the callbacks that wait for dispatch, and those of what they submit, while the
- * writers are still there to take it. */
+/* Runs the callbacks that wait for dispatch, and those of the jobs that they submit, while the writers still run. */
 static void dispatch_all(struct engine *e)
 {
     bool more = true;

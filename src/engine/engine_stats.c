@@ -1,7 +1,7 @@
 /* engine_stats.c - see engine_stats.h. */
 #include "engine/engine_stats.h"
 
-/* 0 to 3 are their own buckets; from then on each octave has four. */
+/* See ENGINE_LATENCY_BUCKETS. */
 static unsigned bucket_of(uint64_t us)
 {
     if (us < 4)

@@ -11,10 +11,10 @@ struct lease_keeper;
 struct abandoned_finder;
 
 struct once {
-    struct once_store *store; /* the writer's, but for its secret, which never changes */
+    struct once_store *store; /* used by the writer only, except for the secret, which never changes */
     struct engine *engine;
     struct lease_keeper *lease_keeper;         /* renews leases for once_run() */
-    struct abandoned_finder *abandoned_finder; /* finds abandoned records, where the store does not list them itself */
+    struct abandoned_finder *abandoned_finder; /* for stores with has_sweep */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * once.c - the public calls: check what comes in, make it a job, hand it to the engine.
+ * once.c - the public calls: check the request, make it a job, submit it to the engine.
  *
- * All work that needs no store is done here, on the caller's thread: deriving the record
- * id, encoding and compressing an outcome, copying what a submitted request borrows.
+ * Work that needs no store is done here, on the caller's thread: deriving the record id, encoding and compressing an
+ * outcome, copying the bytes that a submitted request borrows.
  */
 #include "core/buf.h"
 #include "core/decide.h"
@@ -18,7 +18,8 @@
 
 /* ------------------------------------------------------------------ open, close */
 
-static once_result bounded(uint32_t *value, uint32_t standard, uint32_t max, const char *name, struct once_error *err)
+static once_result check_limit(uint32_t *value, uint32_t standard, uint32_t max, const char *name,
+                               struct once_error *err)
 {
     if (*value > max)
         return once_fail(err, ONCE_INVALID, "%s is %u, the limit is %u", name, *value, max);
@@ -32,17 +33,17 @@ static once_result options_complete(const struct once_options *given, struct onc
     *out = given != NULL ? *given : (struct once_options){ 0 };
     if (out->clock == NULL)
         out->clock = &once_os_clock;
-    once_result r = bounded(&out->queue_len, ONCE_QUEUE_LEN_DEFAULT, ONCE_QUEUE_LEN_MAX, "queue_len", err);
+    once_result r = check_limit(&out->queue_len, ONCE_QUEUE_LEN_DEFAULT, ONCE_QUEUE_LEN_MAX, "queue_len", err);
     if (r == ONCE_OK)
-        r = bounded(&out->batch_len, ONCE_BATCH_LEN_DEFAULT, ONCE_BATCH_LEN_MAX, "batch_len", err);
+        r = check_limit(&out->batch_len, ONCE_BATCH_LEN_DEFAULT, ONCE_BATCH_LEN_MAX, "batch_len", err);
     if (r == ONCE_OK)
-        r = bounded(&out->waiter_len, ONCE_WAITER_LEN_DEFAULT, ONCE_WAITER_LEN_MAX, "waiter_len", err);
+        r = check_limit(&out->waiter_len, ONCE_WAITER_LEN_DEFAULT, ONCE_WAITER_LEN_MAX, "waiter_len", err);
     if (r == ONCE_OK)
-        r = bounded(&out->lock_wait_ms, ONCE_LOCK_WAIT_MS_DEFAULT, ONCE_LOCK_WAIT_MS_MAX, "lock_wait_ms", err);
+        r = check_limit(&out->lock_wait_ms, ONCE_LOCK_WAIT_MS_DEFAULT, ONCE_LOCK_WAIT_MS_MAX, "lock_wait_ms", err);
     return r;
 }
 
-/* Such as an environment variable that is not set. */
+/* For example getenv() of a variable that is not set. */
 static once_result refuse_null(struct once_error *err)
 {
     return once_fail(err, ONCE_INVALID, "no store is named: its URL is NULL");
@@ -118,7 +119,7 @@ const struct once_gap *once_gaps(const struct once *once, size_t *count)
 }
 
 /* A look-up that names a record by its id. */
-static bool looks_by_id(const struct once_request *r)
+static bool is_by_record(const struct once_request *r)
 {
     static const uint8_t none[16];
     return r->lookup.key.len == 0 && r->lookup.tenant.len == 0 && memcmp(r->grant.record, none, sizeof none) != 0;
@@ -139,7 +140,7 @@ static once_result check_request(const struct once_request *in, struct once_requ
     case ONCE_VERB_RELEASE:
         return ONCE_OK;
     case ONCE_VERB_LOOKUP:
-        return looks_by_id(in) ? ONCE_OK : once_name_check(in->lookup.tenant, in->lookup.key, err);
+        return is_by_record(in) ? ONCE_OK : once_name_check(in->lookup.tenant, in->lookup.key, err);
     case ONCE_VERB_RESOLVE:
         if (in->resolve.verdict < ONCE_VERDICT_DONE || in->resolve.verdict > ONCE_VERDICT_RELEASE)
             return once_fail(err, ONCE_INVALID, "verdict %d is unknown", (int)in->resolve.verdict);
@@ -168,7 +169,7 @@ static void name_record(const struct once *once, struct job *job)
         once_record_id(secret, r->claim.tenant, r->claim.key, job->op.record);
         break;
     case ONCE_VERB_LOOKUP:
-        if (looks_by_id(r))
+        if (is_by_record(r))
             memcpy(job->op.record, r->grant.record, 16);
         else
             once_record_id(secret, r->lookup.tenant, r->lookup.key, job->op.record);
@@ -205,7 +206,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
     if (request->verb == ONCE_VERB_CLAIM) {
         once_os_nonce(job->request.claim.nonce);
         if (job->request.claim.wait_ms > 0)
-            job->give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
+            job->waiting.give_up_at = once_os_monotonic_ms() + job->request.claim.wait_ms;
     }
     if (request->verb == ONCE_VERB_TAKE_OVER)
         once_os_nonce(job->request.take_over.nonce);
@@ -213,8 +214,7 @@ static once_result job_prepare(const struct once *once, const struct once_reques
         once_os_random(job->op.nonce, sizeof job->op.nonce);
     if (request->verb == ONCE_VERB_FINISH && once->store->encoded) {
         const struct once_outcome *o = &request->outcome;
-        r = once_outcome_encode(o, once_outcome_sum_seed(request->grant, o->state, o->retryable, o->status), encoded,
-                                err);
+        r = once_outcome_encode(o, once_outcome_sum_seed(request->grant, o), encoded, err);
         job->op.outcome = once_buf_span(encoded);
     }
     return r;
@@ -224,7 +224,7 @@ static once_result call_job(struct once *once, const struct once_request *reques
                             struct once_error *err)
 {
     *reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
-    struct job job = { .kind = JOB_OPERATION, .step = step };
+    struct job job = { .kind = JOB_OPERATION, .waiting = { .is_step = step } };
     struct once_buf encoded;
     once_buf_init(&encoded, ONCE_OUTCOME_LEN_MAX);
     once_result r = job_prepare(once, request, &job, &encoded, err);
@@ -262,7 +262,7 @@ static void copy_in(uint8_t **at, once_span *span)
     *at += span->len;
 }
 
-/* What a submitted job borrows from its caller. A finish that was encoded needs no more. */
+/* The spans that a job borrows from its caller. An encoded finish does not need its headers and body. */
 static size_t borrowed(struct job *job, once_span *spans[8])
 {
     struct once_request *r = &job->request;
@@ -309,7 +309,7 @@ static size_t borrowed(struct job *job, once_span *spans[8])
     return n;
 }
 
-/* A job of its own with all its bytes, in one piece of memory; the one given points there, too. */
+/* Copies the job with all its bytes into one allocation; afterwards the spans of `job` point there, too. */
 static struct job *job_detach(struct job *job)
 {
     once_span *spans[8];
@@ -377,7 +377,7 @@ once_result once_check_health(struct once *once, once_done_fn *done, void *arg, 
         return once_fail(err, ONCE_NO_MEMORY, "no memory to ask the store");
     *job = (struct job){ .kind = JOB_HEALTH, .request = { .verb = ONCE_VERB_LOOKUP }, .done = done, .arg = arg };
     job->op.request = &job->request;
-    once_os_random(job->op.record, sizeof job->op.record); /* one that is not there, by any of the writers */
+    once_os_random(job->op.record, sizeof job->op.record); /* no such record exists; any writer may get it */
     once_result r = engine_submit(once->engine, job, err);
     if (r != ONCE_OK)
         free(job);
@@ -492,21 +492,21 @@ once_result once_forget(struct once *once, const struct once_forget *forget, str
     return call(once, &(struct once_request){ .verb = ONCE_VERB_FORGET, .forget = *forget }, reply, err);
 }
 
-/* ------------------------------------------------------------------ looking after it */
+/* ------------------------------------------------------------------ administration */
 
 once_result once_list(struct once *once, const struct once_filter *filter, struct once_page *page,
                       struct once_error *err)
 {
     *page = (struct once_page){ .count = 0 };
     struct once_filter f = filter != NULL ? *filter : (struct once_filter){ 0 };
-    once_result r = bounded(&f.limit, ONCE_LIST_LIMIT_DEFAULT, ONCE_LIST_LIMIT_MAX, "limit", err);
+    once_result r = check_limit(&f.limit, ONCE_LIST_LIMIT_DEFAULT, ONCE_LIST_LIMIT_MAX, "limit", err);
     if (r != ONCE_OK)
         return r;
     r = once_route_check(f.route, err);
     if (r != ONCE_OK)
         return r;
     if ((f.states & ~((2u << ONCE_STATE_UNKNOWN) - 2u)) != 0)
-        return once_fail(err, ONCE_INVALID, "states 0x%x has bits of no state", f.states);
+        return once_fail(err, ONCE_INVALID, "states 0x%x has bits that are not a state", f.states);
     if (f.abandoned && once->store->has_sweep)
         return abandoned_finder_list(once->abandoned_finder, once->engine, &f, page, err);
     struct job job = { .kind = JOB_LIST, .list = { &f, page } };
@@ -559,7 +559,7 @@ once_result once_expire(struct once *once, uint32_t budget, uint64_t *removed, b
 {
     *removed = 0;
     *more = false;
-    once_result r = bounded(&budget, ONCE_EXPIRE_BUDGET_DEFAULT, ONCE_EXPIRE_BUDGET_MAX, "budget", err);
+    once_result r = check_limit(&budget, ONCE_EXPIRE_BUDGET_DEFAULT, ONCE_EXPIRE_BUDGET_MAX, "budget", err);
     if (r != ONCE_OK)
         return r;
     struct job job = { .kind = JOB_EXPIRE, .expire = { .budget = budget } };

@@ -11,10 +11,10 @@
 enum {
     TENANT_BUCKETS = 16384,
     GRANT_BUCKETS = 16384,
-    PURGE_EVERY_MS = 200, /* it looks at all grants: up to a millisecond or two */
+    PURGE_EVERY_MS = 200, /* reads all grants: up to 2 ms */
 };
 
-/* Two numbers that go together. Negative in between: a release may be noted before the walk that counted the record. */
+/* May be negative for a while: a release may be counted before the scan counts its record. */
 struct amount {
     int64_t records, bytes;
 };
@@ -22,11 +22,11 @@ struct amount {
 struct quota_entry {
     struct quota_entry *next;
     struct quota_limits limits;
-    struct amount counted; /* by the last whole walk */
-    struct amount since;   /* added since that began */
-    struct amount walk;    /* counted so far by the one under way */
-    struct amount during;  /* added since that began, and not seen by it */
-    uint32_t reservations; /* of claims that were admitted and are not answered */
+    struct amount counted; /* by the last complete scan */
+    struct amount since;   /* changes since that scan began */
+    struct amount scanned; /* by the scan under way, so far */
+    struct amount during;  /* changes since it began that it will not see */
+    uint32_t reservations; /* admitted claims that are not answered yet */
     uint32_t in_flight, waiters;
     uint8_t tenant_len;
     uint8_t tenant[];
@@ -43,15 +43,15 @@ struct grant {
 
 struct quota {
     struct quota_rules rules;
-    uint64_t seed; /* tenants come from outside: their hashes must not be foreseeable */
+    uint64_t seed; /* clients choose tenants: they must not be able to choose their hashes */
     struct quota_entry *tenants[TENANT_BUCKETS];
     struct grant *grants[GRANT_BUCKETS];
     struct grant *spare;
     once_time purged_at;
-    bool counts; /* there is a limit of records or bytes, and so there are walks */
-    bool walking;
-    uint64_t walk_at, walk_last;
-    struct quota_counters numbers;
+    bool counts; /* there is a limit of records or bytes, so there are scans */
+    bool scanning;
+    uint64_t scan_at, scan_last;
+    struct quota_counters counters;
 };
 
 static_assert(ONCE_TENANT_LEN_MAX <= UINT8_MAX, "a tenant's length is kept in a byte");
@@ -72,14 +72,14 @@ static struct quota_entry *find(const struct quota *q, once_span tenant)
     return e;
 }
 
-/* NULL: there is no room (QUOTA-3). */
+/* NULL: no room (QUOTA-3). */
 static struct quota_entry *find_or_add(struct quota *q, once_span tenant)
 {
     assert(tenant.len <= ONCE_TENANT_LEN_MAX);
     struct quota_entry *e = find(q, tenant);
     if (e != NULL)
         return e;
-    if (q->numbers.tenants < QUOTA_TENANTS_MAX)
+    if (q->counters.tenants < QUOTA_TENANTS_MAX)
         e = malloc(sizeof *e + tenant.len);
     if (e == NULL)
         return NULL;
@@ -90,7 +90,7 @@ static struct quota_entry *find_or_add(struct quota *q, once_span tenant)
     if (tenant.len > 0)
         memcpy(e->tenant, tenant.ptr, tenant.len);
     *bucket = e;
-    q->numbers.tenants++;
+    q->counters.tenants++;
     return e;
 }
 
@@ -102,7 +102,7 @@ static bool is_nothing(const struct amount *a)
 static bool is_empty(const struct quota_entry *e)
 {
     return e->reservations == 0 && e->in_flight == 0 && e->waiters == 0 && is_nothing(&e->counted) &&
-           is_nothing(&e->since) && is_nothing(&e->walk) && is_nothing(&e->during);
+           is_nothing(&e->since) && is_nothing(&e->scanned) && is_nothing(&e->during);
 }
 
 static void drop_if_empty(struct quota *q, struct quota_entry *e)
@@ -114,10 +114,10 @@ static void drop_if_empty(struct quota *q, struct quota_entry *e)
         at = &(*at)->next;
     *at = e->next;
     free(e);
-    q->numbers.tenants--;
+    q->counters.tenants--;
 }
 
-/* The last walk's count is of its time; the one under way has perhaps seen more already, of others. */
+/* The last complete scan is older; the scan under way may have counted more already. */
 static uint64_t larger(int64_t known, int64_t seen)
 {
     int64_t value = known > seen ? known : seen;
@@ -126,23 +126,23 @@ static uint64_t larger(int64_t known, int64_t seen)
 
 static uint64_t records_of(const struct quota_entry *e)
 {
-    return larger(e->counted.records + e->since.records, e->walk.records + e->during.records);
+    return larger(e->counted.records + e->since.records, e->scanned.records + e->during.records);
 }
 
 static uint64_t bytes_of(const struct quota_entry *e)
 {
-    return larger(e->counted.bytes + e->since.bytes, e->walk.bytes + e->during.bytes);
+    return larger(e->counted.bytes + e->since.bytes, e->scanned.bytes + e->during.bytes);
 }
 
-/* What the walk under way has not come to yet it will see itself. */
+/* The scan under way will still count a record whose fence it has not reached. */
 static void change(struct quota *q, struct quota_entry *e, uint64_t fence, int64_t records, int64_t bytes)
 {
     if (!q->counts)
         return;
-    bool to_be_seen = q->walking && fence > q->walk_at && fence <= q->walk_last;
+    bool to_be_seen = q->scanning && fence > q->scan_at && fence <= q->scan_last;
     e->since.records += records;
     e->since.bytes += bytes;
-    if (q->walking && !to_be_seen) {
+    if (q->scanning && !to_be_seen) {
         e->during.records += records;
         e->during.bytes += bytes;
     }
@@ -172,14 +172,14 @@ static void remove_grant(struct quota *q, struct grant **at)
     drop_if_empty(q, g->entry);
     g->next = q->spare;
     q->spare = g;
-    q->numbers.grants--;
+    q->counters.grants--;
 }
 
-/* Whose lease is over is not in flight any more, whatever became of it. */
+/* A grant whose lease is over is not in flight any more. */
 static void purge(struct quota *q, once_time now)
 {
     q->purged_at = now;
-    for (size_t i = 0; i < GRANT_BUCKETS && q->numbers.grants > 0; i++)
+    for (size_t i = 0; i < GRANT_BUCKETS && q->counters.grants > 0; i++)
         for (struct grant **at = &q->grants[i]; *at != NULL;) {
             if ((*at)->until <= now)
                 remove_grant(q, at);
@@ -196,12 +196,12 @@ static void purge_sometimes(struct quota *q, once_time now)
 
 static struct grant *new_grant(struct quota *q, once_time now)
 {
-    if (q->numbers.grants >= QUOTA_GRANTS_MAX)
+    if (q->counters.grants >= QUOTA_GRANTS_MAX)
         purge_sometimes(q, now);
     struct grant *g = q->spare;
     if (g != NULL)
         q->spare = g->next;
-    else if (q->numbers.grants < QUOTA_GRANTS_MAX)
+    else if (q->counters.grants < QUOTA_GRANTS_MAX)
         g = malloc(sizeof *g);
     return g;
 }
@@ -209,7 +209,7 @@ static struct grant *new_grant(struct quota *q, once_time now)
 void quota_granted(struct quota *q, once_span tenant, const struct quota_grant *grant, once_time now)
 {
     struct grant **at = find_grant(q, grant->fence);
-    if (*at != NULL) { /* asked again, with its nonce */
+    if (*at != NULL) { /* the same call again */
         (*at)->until = now + grant->lease_ms;
         return;
     }
@@ -217,10 +217,10 @@ void quota_granted(struct quota *q, once_span tenant, const struct quota_grant *
     if (e == NULL)
         return;
     change(q, e, grant->fence, grant->created ? 1 : 0, (int64_t)grant->stored);
-    e->in_flight++; /* it stays, whatever is purged for the new one */
+    e->in_flight++; /* so that purge() does not remove the entry */
     struct grant *g = new_grant(q, now);
     if (g == NULL) {
-        q->numbers.uncounted++;
+        q->counters.uncounted++;
         e->in_flight--;
         drop_if_empty(q, e);
         return;
@@ -234,7 +234,7 @@ void quota_granted(struct quota *q, once_span tenant, const struct quota_grant *
                          .lease_ms = grant->lease_ms,
                          .created = grant->created };
     *at = g;
-    q->numbers.grants++;
+    q->counters.grants++;
 }
 
 void quota_extended(struct quota *q, uint64_t fence, int64_t lease_ms, once_time now)
@@ -251,7 +251,7 @@ void quota_advanced(struct quota *q, uint64_t fence, size_t checkpoint_len, bool
         return;
     change(q, g->entry, fence, 0, (int64_t)checkpoint_len - (int64_t)g->checkpoint);
     g->checkpoint = checkpoint_len;
-    g->created = g->created && !is_progress; /* a release does not free the key any more */
+    g->created = g->created && !is_progress; /* from now on a release keeps the record */
     g->until = now + g->lease_ms;
 }
 
@@ -288,11 +288,11 @@ enum quota_kind quota_admit(struct quota *q, once_span tenant, once_time now, st
     *reservation = NULL;
     struct quota_entry *e = find_or_add(q, tenant);
     if (e == NULL) {
-        q->numbers.uncounted++;
+        q->counters.uncounted++;
         return QUOTA_KIND_COUNT;
     }
     const uint64_t *max = e->limits.max;
-    e->reservations++; /* it stays, whatever is purged */
+    e->reservations++; /* so that purge() does not remove the entry */
     if ((uint64_t)e->in_flight + e->reservations > max[QUOTA_IN_FLIGHT])
         purge_sometimes(q, now);
     enum quota_kind over = (uint64_t)e->in_flight + e->reservations > max[QUOTA_IN_FLIGHT]          ? QUOTA_IN_FLIGHT
@@ -318,7 +318,7 @@ void quota_unreserve(struct quota *q, struct quota_entry *reservation)
 void quota_note_refused(struct quota *q, enum quota_kind kind)
 {
     assert(kind < QUOTA_KIND_COUNT);
-    q->numbers.refused[kind]++;
+    q->counters.refused[kind]++;
 }
 
 uint64_t quota_limit(const struct quota *q, once_span tenant, enum quota_kind kind)
@@ -350,7 +350,7 @@ void quota_wait_ended(struct quota *q, struct quota_entry *reservation)
     drop_if_empty(q, reservation);
 }
 
-/* ------------------------------------------------------------------ walks */
+/* ------------------------------------------------------------------ scans */
 
 static void each_entry(struct quota *q, void (*each)(struct quota *q, struct quota_entry *e))
 {
@@ -361,58 +361,58 @@ static void each_entry(struct quota *q, void (*each)(struct quota *q, struct quo
         }
 }
 
-static void forget_walk(struct quota *q, struct quota_entry *e)
+static void reset_scan(struct quota *q, struct quota_entry *e)
 {
-    e->walk = e->during = (struct amount){ 0 };
+    e->scanned = e->during = (struct amount){ 0 };
     drop_if_empty(q, e);
 }
 
 void quota_scan_begin(struct quota *q)
 {
-    each_entry(q, forget_walk);
-    q->walking = true;
-    q->walk_at = q->walk_last = 0;
+    each_entry(q, reset_scan);
+    q->scanning = true;
+    q->scan_at = q->scan_last = 0;
 }
 
 void quota_scan_add(struct quota *q, once_span tenant, uint64_t records, uint64_t bytes)
 {
-    assert(q->walking);
+    assert(q->scanning);
     struct quota_entry *e = find_or_add(q, tenant);
     if (e == NULL)
         return;
-    e->walk.records += (int64_t)records;
-    e->walk.bytes += (int64_t)bytes;
+    e->scanned.records += (int64_t)records;
+    e->scanned.bytes += (int64_t)bytes;
 }
 
 void quota_scan_at(struct quota *q, uint64_t at, uint64_t last)
 {
-    q->walk_at = at;
-    q->walk_last = last;
+    q->scan_at = at;
+    q->scan_last = last;
 }
 
-static void believe_walk(struct quota *q, struct quota_entry *e)
+static void apply_scan(struct quota *q, struct quota_entry *e)
 {
-    e->counted = e->walk;
+    e->counted = e->scanned;
     e->since = e->during;
-    e->walk = e->during = (struct amount){ 0 };
+    e->scanned = e->during = (struct amount){ 0 };
     drop_if_empty(q, e);
 }
 
 void quota_scan_end(struct quota *q, once_time now)
 {
-    assert(q->walking);
-    each_entry(q, believe_walk);
-    q->walking = false;
-    q->walk_at = q->walk_last = 0;
-    q->numbers.scans++;
+    assert(q->scanning);
+    each_entry(q, apply_scan);
+    q->scanning = false;
+    q->scan_at = q->scan_last = 0;
+    q->counters.scans++;
     purge(q, now);
 }
 
-/* ------------------------------------------------------------------ the rest */
+/* ------------------------------------------------------------------ create, free, read */
 
 void quota_counters(const struct quota *q, struct quota_counters *out)
 {
-    *out = q->numbers;
+    *out = q->counters;
 }
 
 uint64_t quota_usage(const struct quota *q, once_span tenant, enum quota_kind kind)

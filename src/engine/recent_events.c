@@ -13,16 +13,16 @@ struct counted {
     bool used;
     uint32_t replays, renewals, fenced;
     once_time first_replay, last_replay;
-    uint64_t touched; /* to find the one that was longest not */
+    uint64_t touched; /* number of the last change: the smallest of a set is replaced */
 };
 
 struct recent_events {
     once_time began;
-    bool forgot; /* the counts of some record */
+    bool forgot; /* the counts of a record were replaced */
     uint64_t touches;
     struct counted sets[SET_COUNT][SET_LEN];
     struct recent_event ring[RING_LEN];
-    uint64_t noted; /* ever; the newest is noted - 1 */
+    uint64_t noted; /* how many ever; the newest is number noted - 1 */
 };
 
 const char *recent_event_name(enum recent_event_kind kind)
@@ -48,7 +48,7 @@ void recent_events_free(struct recent_events *m)
     free(m);
 }
 
-/* A record's id is a MAC: any of its bits will do. */
+/* A record's id is a MAC: its first bits are evenly distributed. */
 static size_t set_of(const uint8_t record[16])
 {
     return ((size_t)record[0] << 8 | record[1]) & (SET_COUNT - 1);
@@ -111,7 +111,7 @@ void recent_events_note(struct recent_events *m, const struct once_op *op, once_
         touch(m, op->record)->fenced++;
         add(m, op, RECENT_EVENT_FENCED, now);
     } else if (arm == ONCE_ARM_DONE && verb == ONCE_VERB_EXTEND && op->request->extend.lease_ms == 1) {
-        add(m, op, RECENT_EVENT_LEASE_ENDED, now); /* as the daemon does it for a client that is gone */
+        add(m, op, RECENT_EVENT_LEASE_ENDED, now); /* the daemon sets a lease of 1 ms for a client that hung up */
     } else if (arm == ONCE_ARM_DONE && (verb == ONCE_VERB_EXTEND || verb == ONCE_VERB_ADVANCE)) {
         touch(m, op->record)->renewals++;
         add(m, op, verb == ONCE_VERB_EXTEND ? RECENT_EVENT_EXTENDED : RECENT_EVENT_ADVANCED, now);

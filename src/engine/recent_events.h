@@ -1,10 +1,9 @@
 /*
- * recent_events.h - what the store does not keep of a record: that it was replayed, how often; that its lease was
- * renewed, when; who was fenced. Since this process began, for the console.
+ * recent_events.h - events of records that the store does not keep: replays, renewals, fenced calls. For the console.
  *
- * A replay writes nothing, and a renewal overwrites the one before: so this is memory only, of one process, and
- * bounded: counts of the last 16384 records that something happened to, 8192 moments of all of them. Not kept at all
- * until somebody wants it (engine_record_recent_events). Called with the engine's lock held.
+ * A replay writes nothing, and a renewal overwrites the one before. So this is kept in the memory of one process, since
+ * its start, and bounded: counts of the 16384 records that changed last, and the last 8192 events. Nothing is kept
+ * before once_record_recent_events(). Called with the engine's lock held.
  */
 #ifndef ONCE_ENGINE_RECENT_EVENTS_H
 #define ONCE_ENGINE_RECENT_EVENTS_H
@@ -14,7 +13,7 @@
 #define RECENT_EVENT_KINDS(X)                                                                                          \
     X(EXTENDED, "extended")                                                                                            \
     X(ADVANCED, "advanced")                                                                                            \
-    X(LEASE_ENDED, "lease ended") /* its client went away: the lease was ended */                                      \
+    X(LEASE_ENDED, "lease ended") /* the daemon ended it because its client hung up */                                 \
     X(FENCED, "fenced")
 
 enum recent_event_kind {
@@ -28,7 +27,7 @@ const char *recent_event_name(enum recent_event_kind kind);
 struct recent_event {
     uint8_t record[16];
     once_time at;   /* wall clock, ms */
-    uint64_t fence; /* of the grant that it is about */
+    uint64_t fence; /* of the grant that was used */
     enum recent_event_kind kind;
     uint8_t point_len; /* ADVANCED */
     char point[ONCE_POINT_LEN_MAX];
@@ -38,9 +37,9 @@ struct recent_event {
 struct recent_events_view {
     uint64_t replays, renewals, fenced;
     once_time first_replay, last_replay; /* 0: none */
-    bool whole;                          /* nothing of it was forgotten since `began` */
-    once_time began;
-    struct recent_event *newest; /* the last ones, oldest first; freed by the caller */
+    bool whole;                          /* the counts cover everything since `began` */
+    once_time began;                     /* the start of recording */
+    struct recent_event *newest;         /* the last ones, oldest first; the caller frees them */
     size_t count;
 };
 enum { RECENT_EVENTS_SHOWN = 200 };
@@ -55,7 +54,7 @@ void recent_events_note(struct recent_events *recent_events, const struct once_o
 bool recent_events_read(const struct recent_events *recent_events, const uint8_t record[16],
                         struct recent_events_view *out);
 
-/* Of a handle's own engine: begins to keep them; false where they are not kept. */
+/* Begins to record; reads. False: not recorded. */
 bool once_record_recent_events(struct once *once);
 bool once_recent_events(struct once *once, const uint8_t record[16], struct recent_events_view *out);
 

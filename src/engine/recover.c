@@ -1,17 +1,17 @@
 /*
- * recover.c - one step of the store, and what to do when it goes wrong.
+ * recover.c - applies one batch to the store, and handles its failure.
  *
- * A step either is durable, or changed nothing, or its answer was lost. What was lost is
- * settled here before anybody is answered (K10): a store that can tell is believed, else each
- * operation is applied again by itself and recognises what it did by its nonce or fence.
+ * A batch is durable, or changed nothing, or its commit is in doubt because the answer was lost. Recovery comes before
+ * any answer (K10): if the store can tell after a reopen whether the batch committed, that holds; else each operation
+ * is applied again by itself, and its nonce or fence shows whether it was applied already.
  */
 #include "engine/writer.h"
 
 #include <unistd.h>
 
 enum {
-    SETTLE_ROUNDS = 5,    /* tries to learn what became of a lost commit */
-    SETTLE_PAUSE_MS = 20, /* before the second; then doubled each time */
+    RECOVER_TRIES = 5,     /* to find out about a commit in doubt */
+    RECOVER_PAUSE_MS = 20, /* before the second try; then doubled each time */
 };
 
 static void fail_all(struct job **jobs, size_t count, once_result r, const struct once_error *err)
@@ -30,8 +30,8 @@ once_result writer_reopen(struct writer *writer, enum once_fate *fate, struct on
     return r;
 }
 
-/* Remembers what the operations would answer, had the commit, and doubts it. */
-static void doubt(struct job **jobs, size_t count, const struct once_error *why)
+/* Keeps the results, which hold if the commit took effect, as tentative. */
+static void mark_in_doubt(struct job **jobs, size_t count, const struct once_error *why)
 {
     for (size_t i = 0; i < count; i++) {
         struct once_op *op = &jobs[i]->op;
@@ -42,7 +42,7 @@ static void doubt(struct job **jobs, size_t count, const struct once_error *why)
     }
 }
 
-/* Applies one operation again, after a reopen. True: its fate is known. */
+/* Applies one operation again, after a reopen. True: it is known whether it took effect. */
 static bool apply_again(struct writer *writer, struct job *job)
 {
     struct once_op *op = &job->op;
@@ -58,18 +58,17 @@ static bool apply_again(struct writer *writer, struct job *job)
         op->err = err;
         return true;
     }
-    doubt(&job, 1, &err);
+    mark_in_doubt(&job, 1, &err);
     return false;
 }
 
-/* The last step's answer was lost, and its operations are in doubt (K10). Look at the durable
- * state: a store that can tell whether the step committed is believed, and the answers stand.
- * Else the operations are applied again, one by one: each recognises what it did. */
-static void settle_step(struct writer *writer, struct job **jobs, size_t count)
+/* Reopens the store, which may know from its durable state whether the batch committed: then the tentative results
+ * hold. Else applies the operations again, one by one (K10). */
+static void recover_batch(struct writer *writer, struct job **jobs, size_t count)
 {
-    for (int round = 0; round < SETTLE_ROUNDS; round++) {
-        if (round > 0)
-            usleep((useconds_t)(SETTLE_PAUSE_MS << (round - 1)) * 1000);
+    for (int try = 0; try < RECOVER_TRIES; try++) {
+        if (try > 0)
+            usleep((useconds_t)(RECOVER_PAUSE_MS << (try - 1)) * 1000);
         enum once_fate fate = ONCE_FATE_UNSURE;
         if (writer_reopen(writer, &fate, NULL) != ONCE_OK)
             continue;
@@ -83,16 +82,16 @@ static void settle_step(struct writer *writer, struct job **jobs, size_t count)
         if (count > 1) {
             for (size_t i = 0; i < count; i++)
                 if (!apply_again(writer, jobs[i]))
-                    settle_step(writer, &jobs[i], 1);
+                    recover_batch(writer, &jobs[i], 1);
             return;
         }
     }
 }
 
-static void settle(struct writer *writer, struct job **jobs, size_t count, const struct once_error *why)
+static void recover(struct writer *writer, struct job **jobs, size_t count, const struct once_error *why)
 {
-    doubt(jobs, count, why);
-    settle_step(writer, jobs, count);
+    mark_in_doubt(jobs, count, why);
+    recover_batch(writer, jobs, count);
     size_t open = 0;
     for (size_t i = 0; i < count; i++) {
         open += jobs[i]->op.result == ONCE_UNKNOWN;
@@ -100,12 +99,11 @@ static void settle(struct writer *writer, struct job **jobs, size_t count, const
             once_reply_release(&jobs[i]->op.reply);
     }
     if (open > 0)
-        writer->needs_reopen = true; /* some commit is still in doubt: look again before anything new */
+        writer->needs_reopen = true; /* a commit is still in doubt: reopen before the next batch */
     writer->recovered += count - open;
 }
 
-/* A step that failed without changing anything. Where one operation may be to blame, the
- * others are tried without it. */
+/* The batch failed and changed nothing. If one operation may be the cause, each is tried by itself. */
 static void fail_or_split(struct writer *writer, struct job **jobs, size_t count, once_result r,
                           const struct once_error *err)
 {
@@ -117,7 +115,7 @@ static void fail_or_split(struct writer *writer, struct job **jobs, size_t count
         struct once_error own;
         once_result single = once_store_apply(writer->store, &op, 1, &own);
         if (single == ONCE_UNKNOWN)
-            settle(writer, &jobs[i], 1, &own);
+            recover(writer, &jobs[i], 1, &own);
         else if (single != ONCE_OK)
             fail_all(&jobs[i], 1, single, &own);
     }
@@ -135,7 +133,7 @@ void writer_apply(struct writer *writer, struct job **jobs, size_t count)
     once_result r = once_store_apply(writer->store, writer->ops, count, &err);
     atomic_fetch_add(&writer->store_calls, 1);
     if (r == ONCE_UNKNOWN)
-        settle(writer, jobs, count, &err);
+        recover(writer, jobs, count, &err);
     else if (r != ONCE_OK)
         fail_or_split(writer, jobs, count, r, &err);
 }

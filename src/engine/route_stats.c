@@ -8,14 +8,14 @@
 
 enum { SET_BITS = 11, SET_COUNT = 1 << SET_BITS, SET_LEN = 8 };
 
-/* Numbers that were met; in a set the newest comes first, and the last one makes room. */
-struct numbers {
+/* Nonces or fences that were seen; in each set the newest is first and the last one is replaced. */
+struct seen {
     uint64_t sets[SET_COUNT][SET_LEN];
 };
 
-/* Grants that have not ended, as far as is known here. */
+/* Grants of this engine that have not ended. */
 struct grants {
-    struct held {
+    struct grant {
         uint64_t fence; /* 0: none */
         once_time due;  /* monotonic ms: when its lease is over */
         uint32_t lease_ms;
@@ -24,11 +24,11 @@ struct grants {
 };
 
 struct route_stats {
-    struct engine_route_stats *all[ROUTE_STATS_MAX]; /* [0] is there */
-    size_t count;                                    /* without the last one, other */
+    struct engine_route_stats *all[ROUTE_STATS_MAX]; /* [0] always exists */
+    size_t count;                                    /* without "other", the last one */
     struct grants granted;
-    struct numbers ended;   /* fences */
-    struct numbers claimed; /* nonces of claims */
+    struct seen ended;   /* fences */
+    struct seen claimed; /* nonces of claims */
 };
 
 static size_t set_of(uint64_t number)
@@ -36,7 +36,7 @@ static size_t set_of(uint64_t number)
     return (size_t)(number * 0x9e3779b97f4a7c15u >> (64 - SET_BITS));
 }
 
-static bool is_met(const struct numbers *n, uint64_t number)
+static bool is_seen(const struct seen *n, uint64_t number)
 {
     const uint64_t *set = n->sets[set_of(number)];
     for (size_t i = 0; i < SET_LEN; i++)
@@ -45,31 +45,31 @@ static bool is_met(const struct numbers *n, uint64_t number)
     return false;
 }
 
-static void meet(struct numbers *n, uint64_t number)
+static void add_seen(struct seen *n, uint64_t number)
 {
     uint64_t *set = n->sets[set_of(number)];
     memmove(set + 1, set, (SET_LEN - 1) * sizeof *set);
     set[0] = number;
 }
 
-/* The grant with this fence; NULL: it is not known. */
-static struct held *find_held(struct route_stats *r, uint64_t fence)
+/* The grant with this fence; NULL: not remembered. */
+static struct grant *find_grant(struct route_stats *r, uint64_t fence)
 {
-    struct held *set = r->granted.sets[set_of(fence)];
+    struct grant *set = r->granted.sets[set_of(fence)];
     for (size_t i = 0; i < SET_LEN; i++)
         if (set[i].fence == fence)
             return &set[i];
     return NULL;
 }
 
-/* The one with the smallest fence, that is the oldest, or none, makes room. */
-static void hold(struct route_stats *r, const struct held *held)
+/* Replaces a free place of the set, or its oldest grant: the one with the smallest fence. */
+static void remember_grant(struct route_stats *r, const struct grant *grant)
 {
-    struct held *set = r->granted.sets[set_of(held->fence)], *at = set;
+    struct grant *set = r->granted.sets[set_of(grant->fence)], *at = set;
     for (size_t i = 1; i < SET_LEN; i++)
         if (set[i].fence < at->fence)
             at = &set[i];
-    *at = *held;
+    *at = *grant;
 }
 
 struct route_stats *route_stats_new(void)
@@ -132,28 +132,28 @@ static bool count_claim(struct route_stats *r, const struct once_op *op, uint8_t
     }
     uint64_t nonce = 0;
     memcpy(&nonce, op->request->claim.nonce, sizeof nonce);
-    if (op->again && is_met(&r->claimed, nonce))
+    if (op->again && is_seen(&r->claimed, nonce))
         return false;
-    meet(&r->claimed, nonce);
+    add_seen(&r->claimed, nonce);
     to->claims[op->reply.arm]++;
     if (timed)
         engine_latency_add(&to->claim, ns);
     return true;
 }
 
-/* A repetition of an end is answered done, too, also one that nobody marked as such. */
+/* A repeated finish or release is answered DONE as well, whether or not its client marked it as repeated. */
 static bool count_end(struct route_stats *r, const struct once_op *op, uint64_t ns)
 {
     uint64_t fence = op->request->grant.fence;
-    struct held *held = find_held(r, fence);
-    uint8_t route = held != NULL ? held->route : 0;
-    if (op->result == ONCE_OK && held != NULL)
-        *held = (struct held){ .fence = 0 };
+    struct grant *grant = find_grant(r, fence);
+    uint8_t route = grant != NULL ? grant->route : 0;
+    if (op->result == ONCE_OK && grant != NULL)
+        *grant = (struct grant){ .fence = 0 };
     if (op->result != ONCE_OK || op->reply.arm != ONCE_ARM_DONE)
         return true;
-    if (is_met(&r->ended, fence))
+    if (is_seen(&r->ended, fence))
         return false;
-    meet(&r->ended, fence);
+    add_seen(&r->ended, fence);
     bool finish = op->request->verb == ONCE_VERB_FINISH;
     r->all[route]->outcomes[finish ? op->request->outcome.state : ONCE_STATE_NONE]++;
     if (finish)
@@ -161,7 +161,7 @@ static bool count_end(struct route_stats *r, const struct once_op *op, uint64_t 
     return true;
 }
 
-/* A lease begins, or begins anew. */
+/* A lease begins or is renewed. */
 static void note_grant(struct route_stats *r, const struct once_op *op, uint8_t route, once_time now)
 {
     bool claim = op->request->verb == ONCE_VERB_CLAIM;
@@ -169,25 +169,26 @@ static void note_grant(struct route_stats *r, const struct once_op *op, uint8_t 
     int64_t lease_ms = claim ? op->request->claim.lease_ms : record->lease_until - record->claimed_at;
     if (!claim)
         route = route_stats_find(r, record->route);
-    if (find_held(r, record->grant.fence) != NULL)
+    if (find_grant(r, record->grant.fence) != NULL)
         return; /* the same claim again */
-    hold(r, &(struct held){
-                .fence = record->grant.fence, .due = now + lease_ms, .lease_ms = (uint32_t)lease_ms, .route = route });
+    remember_grant(
+        r, &(struct grant){
+               .fence = record->grant.fence, .due = now + lease_ms, .lease_ms = (uint32_t)lease_ms, .route = route });
 }
 
 static void note_renewal(struct route_stats *r, const struct once_op *op, once_time now)
 {
-    struct held *held = op->result == ONCE_OK ? find_held(r, op->request->grant.fence) : NULL;
-    if (held == NULL)
+    struct grant *grant = op->result == ONCE_OK ? find_grant(r, op->request->grant.fence) : NULL;
+    if (grant == NULL)
         return;
     if (op->reply.arm != ONCE_ARM_DONE) {
-        *held = (struct held){ .fence = 0 };
+        *grant = (struct grant){ .fence = 0 };
         return;
     }
     if (op->request->verb == ONCE_VERB_EXTEND && op->request->extend.lease_ms > 0)
-        held->due = now + op->request->extend.lease_ms;
+        grant->due = now + op->request->extend.lease_ms;
     else
-        held->due = now + held->lease_ms;
+        grant->due = now + grant->lease_ms;
 }
 
 bool route_stats_count(struct route_stats *r, const struct once_op *op, uint8_t route, uint64_t now_ns, uint64_t ns,
@@ -219,10 +220,10 @@ void route_stats_leases(const struct route_stats *r, once_time now, struct engin
     *out = (struct engine_lease_counts){ .held = 0 };
     for (size_t set = 0; set < SET_COUNT; set++)
         for (size_t i = 0; i < SET_LEN; i++) {
-            const struct held *held = &r->granted.sets[set][i];
-            bool live = held->fence != 0 && held->due > now;
+            const struct grant *grant = &r->granted.sets[set][i];
+            bool live = grant->fence != 0 && grant->due > now;
             out->held += live;
-            out->ending += live && held->due - now <= LEASE_ENDING_MS;
+            out->ending += live && grant->due - now <= LEASE_ENDING_MS;
         }
 }
 

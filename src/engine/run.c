@@ -1,17 +1,18 @@
 /*
- * run.c - once_run(): the whole loop around a callback.
+ * run.c - once_run(): claims, runs a callback, stores its outcome.
  *
  *     claim -> (replay | refuse)
  *           -> work, while the keeper renews the lease -> finish -> answer
  *
  * Invariants: K3 after a fenced finish the answer is the stored record, never our own.
  *             K4 nothing is answered before the finish is durable.
- *             K10 work that was done but could not be recorded is ONCE_UNKNOWN: the
- *                 record stays running, and its takeover policy decides later.
+ *             K10 if the work was done and its outcome could not be stored, the result is ONCE_UNKNOWN: the record
+ * stays running, and its takeover policy decides later.
  */
 #include "core/err.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "engine/handle.h"
 #include "engine/lease_keeper.h"
 #include "os/os.h"
 
@@ -60,7 +61,7 @@ void once_attempt_child_key(const struct once_attempt *attempt, once_span call, 
 
 /* ------------------------------------------------------------------ ending it */
 
-/* A store in trouble is asked again for as long as the lease could be ours. */
+/* Retries while the store fails and the lease may still be ours. */
 static once_result until_stored(struct once_attempt *a, const struct once_request *request, struct once_reply *reply,
                                 struct once_error *err)
 {
@@ -83,7 +84,7 @@ static once_result until_stored(struct once_attempt *a, const struct once_reques
     }
 }
 
-/* The record of another operation is not our answer: ours is gone. */
+/* If the key now has a record of another operation, our record is gone, and that one is not our answer. */
 static void keep_same_operation(const struct once_attempt *a, struct once_reply *fenced)
 {
     const struct once_record *own = &a->grant.record, *now = &fenced->record;
@@ -93,7 +94,7 @@ static void keep_same_operation(const struct once_attempt *a, struct once_reply 
     *fenced = (struct once_reply){ .arm = ONCE_ARM_FENCED };
 }
 
-/* Another attempt took over. Where the caller may wait, see how that one ends. */
+/* Another attempt took over. If the caller allows a wait, waits for that attempt's end. */
 static once_result answer_superseded(struct once_attempt *a, struct once_reply *fenced, struct once_reply *reply,
                                      struct once_error *err)
 {
@@ -138,7 +139,7 @@ static once_result finish(struct once_attempt *a, const struct once_outcome *out
     return once_reply_set(reply, once_arm_of_state(record.state), &record, err);
 }
 
-static once_result give_back(struct once_attempt *a, struct once_reply *reply, struct once_error *err)
+static once_result release(struct once_attempt *a, struct once_reply *reply, struct once_error *err)
 {
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = a->grant.record.grant };
     struct once_reply ended;
@@ -166,17 +167,17 @@ static once_result execute(struct once_attempt *a, const struct once_run_options
     case ONCE_WORK_ENDED:
         return finish(a, &outcome, reply, err);
     case ONCE_WORK_NOT_STARTED:
-        return give_back(a, reply, err);
+        return release(a, reply, err);
     default:
         outcome = (struct once_outcome){ .state = ONCE_STATE_UNKNOWN };
         return finish(a, &outcome, reply, err);
     }
 }
 
-/* The answer took its time, or the claim waited for another's outcome: when the lease began is not known, so it begins
- * anew. FAULT-38: whoever cannot be sure to hold it does not work. */
-static once_result make_sure(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
-                             struct once_error *err)
+/* If the claim took long, perhaps because it waited for another attempt, the lease may have begun long ago: it is
+ * renewed. FAULT-38: an attempt that cannot be sure of its lease does not work. */
+static once_result renew_if_old(struct once_attempt *a, once_time *asked, struct once_reply *renewed,
+                                struct once_error *err)
 {
     *renewed = (struct once_reply){ .arm = ONCE_ARM_DONE };
     if (once_os_lease_ms() - *asked <= a->lease_ms / 2)
@@ -206,17 +207,17 @@ once_result once_run(struct once *once, const struct once_claim *claim, const st
     }
     a.lease_ms = claim->lease_ms != 0 ? claim->lease_ms : ONCE_LEASE_MS_DEFAULT;
     struct once_reply renewed;
-    r = make_sure(&a, &asked, &renewed, err);
+    r = renew_if_old(&a, &asked, &renewed, err);
     bool fenced = r == ONCE_OK && renewed.arm == ONCE_ARM_FENCED;
     if (r == ONCE_OK && !fenced)
-        r = lease_keeper_add(once->lease_keeper, &a.kept_lease, a.grant.record.grant, a.lease_ms, asked, err);
+        r = lease_keeper_add(once, &a.kept_lease, a.grant.record.grant, a.lease_ms, asked, err);
     if (fenced) {
         r = answer_superseded(&a, &renewed, reply, err);
     } else if (r == ONCE_OK) {
         if (executed != NULL)
             *executed = true;
         r = execute(&a, options, work, arg, reply, err);
-        lease_keeper_remove(once->lease_keeper, &a.kept_lease);
+        lease_keeper_remove(once, &a.kept_lease);
     } else { /* nothing was started */
         struct once_reply released;
         if (once_release(once, a.grant.record.grant, &released, NULL) != ONCE_OK)

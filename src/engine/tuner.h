@@ -1,10 +1,9 @@
 /*
- * tuner.h - how many lanes are faster, found by trying.
+ * tuner.h - chooses one writer or two by measuring which is faster.
  *
- * Two win while processors are the limit, one while the disk is: two commits then wait for
- * the same disk with half a batch each. So under load it tries the other number for a moment
- * every now and then, and stays with what got more done; the longer it is right, the less
- * often it tries.
+ * Two are faster while the processors are the limit. One is faster while the disk is: two commits then wait for the
+ * same disk with half a batch each. So under load the tuner sometimes tries the other number for one window, and keeps
+ * the number with the higher rate. The more often a trial fails, the longer the time to the next.
  */
 #ifndef ONCE_ENGINE_TUNER_H
 #define ONCE_ENGINE_TUNER_H
@@ -13,17 +12,17 @@
 #include <stdint.h>
 
 struct tuner {
-    unsigned writers;        /* to be used now: 1 or 2 */
-    unsigned patience, left; /* windows between two trials; until the next */
+    unsigned writers;        /* to use now: 1 or 2 */
+    unsigned interval, left; /* windows between two trials; until the next */
     bool trying;
-    double before; /* operations per second of the last window that was no trial */
+    double rate; /* operations per ns of the last window that was not a trial */
     uint64_t window_started_ns, operations, batches;
 };
 
 void tuner_init(struct tuner *tuner);
-/* Takes note of a batch of operations at this time. True: tuner->lanes has changed. */
+/* Counts a batch of operations that ended now. True: tuner->writers has changed. */
 bool tuner_note(struct tuner *tuner, uint64_t operations, uint64_t now_ns);
-/* Two lanes cannot be had. */
+/* A second writer could not be started. */
 void tuner_give_up(struct tuner *tuner);
 
 #endif

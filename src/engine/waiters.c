@@ -7,23 +7,23 @@ bool waiters_accepts(const struct waiters *waiters, const struct job *job, once_
 {
     const struct once_op *op = &job->op;
     return job->kind == JOB_OPERATION && op->request->verb == ONCE_VERB_CLAIM && op->result == ONCE_OK &&
-           op->reply.arm == ONCE_ARM_IN_PROGRESS && now < job->give_up_at && waiters->count < waiters->max;
+           op->reply.arm == ONCE_ARM_IN_PROGRESS && now < job->waiting.give_up_at && waiters->count < waiters->max;
 }
 
 void waiters_add(struct waiters *waiters, struct job *job, once_time now)
 {
     struct once_op *op = &job->op;
-    once_time wait = job->give_up_at - now;
+    once_time wait = job->waiting.give_up_at - now;
     if (op->reply.retry_after_ms + 1 < wait)
         wait = op->reply.retry_after_ms + 1;
     if (waiters->shared) {
-        job->pause_ms = job->pause_ms == 0 ? PAUSE_MS_FIRST : job->pause_ms * 2;
-        if (job->pause_ms > PAUSE_MS_MAX)
-            job->pause_ms = PAUSE_MS_MAX;
-        if (job->pause_ms < wait)
-            wait = job->pause_ms;
+        job->waiting.pause_ms = job->waiting.pause_ms == 0 ? PAUSE_MS_FIRST : job->waiting.pause_ms * 2;
+        if (job->waiting.pause_ms > PAUSE_MS_MAX)
+            job->waiting.pause_ms = PAUSE_MS_MAX;
+        if (job->waiting.pause_ms < wait)
+            wait = job->waiting.pause_ms;
     }
-    job->ask_at = now + wait;
+    job->waiting.ask_at = now + wait;
     once_reply_release(&op->reply);
     struct job **lot = &waiters->buckets[op->record[0]];
     job->next = *lot;
@@ -57,8 +57,8 @@ void waiters_due(struct waiters *waiters, once_time now, bool all, struct job **
         struct job **at = &waiters->buckets[i];
         while (*at != NULL) {
             if (all)
-                (*at)->give_up_at = now;
-            if (all || (*at)->ask_at <= now)
+                (*at)->waiting.give_up_at = now;
+            if (all || (*at)->waiting.ask_at <= now)
                 leave(waiters, at, ready);
             else
                 at = &(*at)->next;
@@ -71,7 +71,7 @@ once_time waiters_next_due(const struct waiters *waiters)
     once_time next = ONCE_NEVER;
     for (int i = 0; i < WAITER_BUCKETS && waiters->count > 0; i++)
         for (const struct job *job = waiters->buckets[i]; job != NULL; job = job->next)
-            if (next == ONCE_NEVER || job->ask_at < next)
-                next = job->ask_at;
+            if (next == ONCE_NEVER || job->waiting.ask_at < next)
+                next = job->waiting.ask_at;
     return next;
 }

@@ -1,6 +1,7 @@
 /*
- * writer.c - the lanes, and the thread of each: it waits for work, takes a batch and makes a step of it.
+ * writer.c - the writers: their queues, and the thread of each, which waits for jobs, takes a batch and applies it.
  */
+#include "core/err.h"
 #include "engine/admission.h"
 #include "engine/internal.h"
 #include "os/crash_point.h"
@@ -12,7 +13,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-/* ------------------------------------------------------------------ lanes */
+/* ------------------------------------------------------------------ queues */
 
 static void append(struct writer *writer, struct job *job)
 {
@@ -29,7 +30,7 @@ static void wake(struct writer *writer)
     writer->idle = false;
 }
 
-/* Whose a job is. What is not about one record is the first lane's, where it cannot run aside. */
+/* The writer that gets a job. Admin jobs that cannot run on their caller's thread go to the first. */
 static struct writer *writer_of(struct engine *e, const struct job *job)
 {
     bool either = job->kind == JOB_OPERATION || job->kind == JOB_HEALTH;
@@ -37,7 +38,7 @@ static struct writer *writer_of(struct engine *e, const struct job *job)
     return &e->writers[second];
 }
 
-/* All that waits in a lane's queue, as a list. */
+/* Empties a writer's queue; returns it as a list. */
 static struct job *take_queue(struct writer *writer)
 {
     struct job *first = writer->first;
@@ -55,8 +56,8 @@ static void append_all(struct engine *e, struct job *job)
     }
 }
 
-/* Claims that wait are asked again; what they wait for may come by another lane now. */
-static void deal_waiters(struct engine *e, struct writer *writer)
+/* Waiting claims are applied again: from now on another writer may get the operation that they wait for. */
+static void distribute_waiters(struct engine *e, struct writer *writer)
 {
     struct job *ready = writer->ready;
     waiters_due(&writer->waiters, INT64_MAX, false, &ready);
@@ -68,13 +69,13 @@ static void deal_waiters(struct engine *e, struct writer *writer)
     }
 }
 
-/* Deals everything that waits in the lanes out anew. None of them may be busy. What the second
- * has is older than what has come for the same records since it was closed: it goes first. */
-static void deal(struct engine *e)
+/* Distributes all queued jobs among the active writers again. No writer may be busy. The second writer's jobs go first:
+ * they are older than jobs for the same records that came after it was closed. */
+static void distribute(struct engine *e)
 {
     static_assert(WRITERS_MAX == 2, "the order of more lanes' queues");
     for (unsigned i = 0; i < WRITERS_MAX; i++)
-        deal_waiters(e, &e->writers[i]);
+        distribute_waiters(e, &e->writers[i]);
     struct job *first = take_queue(&e->writers[0]), *second = take_queue(&e->writers[1]);
     append_all(e, second);
     append_all(e, first);
@@ -82,21 +83,46 @@ static void deal(struct engine *e)
 
 static void *writer_main(void *arg);
 
-bool engine_writer_start(struct writer *writer)
+void writer_init(struct writer *writer, struct engine *e, uint32_t waiters_max, bool shared)
 {
-    writer->started = once_thread_start(&writer->thread, writer_main, writer) == 0;
-    return writer->started;
+    writer->engine = e;
+    writer->last = &writer->first;
+    writer->waiters = (struct waiters){ .max = waiters_max, .shared = shared };
+    once_cond_init(&writer->work);
 }
 
-bool engine_writer_init(struct engine *e, struct writer *writer, struct once_store *store)
+static void free_batch(struct writer *writer)
 {
-    writer->batch = calloc(e->batch_max, sizeof *writer->batch);
-    writer->ops = calloc(e->batch_max, sizeof *writer->ops);
+    free(writer->batch);
+    free(writer->ops);
+    writer->batch = NULL;
+    writer->ops = NULL;
+}
+
+void writer_release(struct writer *writer)
+{
+    pthread_cond_destroy(&writer->work);
+    free_batch(writer);
+}
+
+once_result writer_start(struct writer *writer, struct once_store *store, struct once_error *err)
+{
+    uint32_t max = writer->engine->batch_max;
+    writer->batch = calloc(max, sizeof *writer->batch);
+    writer->ops = calloc(max, sizeof *writer->ops);
     writer->store = store;
-    return writer->batch != NULL && writer->ops != NULL;
+    once_result r = ONCE_OK;
+    if (writer->batch == NULL || writer->ops == NULL)
+        r = once_fail(err, ONCE_NO_MEMORY, "no memory for the engine");
+    else if (once_thread_start(&writer->thread, writer_main, writer) != 0)
+        r = once_fail(err, ONCE_UNAVAILABLE, "cannot start the writer thread");
+    writer->started = r == ONCE_OK;
+    if (!writer->started)
+        free_batch(writer);
+    return r;
 }
 
-/* The second lane, with a handle of its own. It stays, once it is there. */
+/* Starts the second writer, with its own store handle. It stays until the engine stops. */
 static bool open_second(struct engine *e)
 {
     struct writer *writer = &e->writers[1];
@@ -105,15 +131,13 @@ static bool open_second(struct engine *e)
     struct once_store *store = NULL;
     if (once_store_open_another(e->writers[0].store, &store, NULL) != ONCE_OK)
         return false;
-    if (engine_writer_init(e, writer, store) && engine_writer_start(writer))
+    if (writer_start(writer, store, NULL) == ONCE_OK)
         return true;
-    free(writer->batch);
-    free(writer->ops);
     once_store_close(store);
     return false;
 }
 
-/* From the first lane's thread, between two batches, with the lock. */
+/* On the first writer's thread, between two batches, with the lock held. */
 static void use_writers(struct engine *e, unsigned count)
 {
     if (count == e->active)
@@ -129,16 +153,16 @@ static void use_writers(struct engine *e, unsigned count)
     }
     e->active = count;
     while (e->writers[1].busy)
-        pthread_cond_wait(&e->rested, &e->lock);
-    deal(e);
+        pthread_cond_wait(&e->batch_done, &e->lock);
+    distribute(e);
     wake(&e->writers[1]);
 }
 
-void engine_append(struct engine *e, struct job *job, bool quietly)
+void engine_append(struct engine *e, struct job *job, bool without_kick)
 {
     struct writer *writer = writer_of(e, job);
     append(writer, job);
-    if (!quietly || writer->queued >= e->batch_max) /* a whole batch waits for nobody */
+    if (!without_kick || writer->queued >= e->batch_max) /* a full batch starts at once */
         wake(writer);
 }
 
@@ -148,11 +172,10 @@ void engine_wake(struct engine *e)
         wake(&e->writers[i]);
 }
 
-/* ------------------------------------------------------------------ the writers */
+/* ------------------------------------------------------------------ the thread */
 
-/* Waits, with the lock given up in between, until all who are expected are there, or it has been
- * long enough. */
-static void await_callers(struct writer *writer)
+/* The batch delay: releases the lock in between. */
+static void wait_while_it_pays(struct writer *writer)
 {
     struct engine *e = writer->engine;
     uint64_t start = once_os_monotonic_ns(), grown = start, now = start;
@@ -170,12 +193,12 @@ static void await_callers(struct writer *writer)
     }
 }
 
-static void gather(struct writer *writer)
+static void wait_for_callers(struct writer *writer)
 {
     uint32_t before = writer->queued;
     if (!batch_wait_begins(&writer->batch_wait, before))
         return;
-    await_callers(writer);
+    wait_while_it_pays(writer);
     batch_wait_ended(&writer->batch_wait, before, writer->queued);
 }
 
@@ -198,8 +221,8 @@ static void wait_for_work(struct writer *writer)
     writer->idle = false;
 }
 
-/* Takes the next batch: woken claims first, then the queue. Jobs that run by themselves
- * end a batch. */
+/* Takes the next batch: claims that need not wait any longer, then the queue up to the next admin job. An admin job is
+ * a batch of one. */
 static size_t take_batch(struct writer *writer)
 {
     struct engine *e = writer->engine;
@@ -226,26 +249,26 @@ static size_t take_batch(struct writer *writer)
     return count;
 }
 
-/* Waits for the next batch and takes it. 0: there is none, see whether to stop. */
+/* Waits for the next batch and takes it. 0: there is nothing to do, or *stop. */
 static size_t next_batch(struct writer *writer, bool *stop)
 {
     struct engine *e = writer->engine;
-    bool leads = writer == &e->writers[0];
+    bool is_first = writer == &e->writers[0];
     pthread_mutex_lock(&e->lock);
     writer->busy = false;
-    pthread_cond_signal(&e->rested);
-    if (leads)
+    pthread_cond_signal(&e->batch_done);
+    if (is_first)
         use_writers(e, e->stopping ? 1 : e->tuner.writers);
     wait_for_work(writer);
     bool stopping = e->stopping;
-    if (leads && stopping)
+    if (is_first && stopping)
         use_writers(e, 1);
     if (!stopping)
-        gather(writer);
+        wait_for_callers(writer);
     waiters_due(&writer->waiters, once_os_monotonic_ms(), stopping || e->waits_ended, &writer->ready);
     size_t count = take_batch(writer);
     *stop = count == 0 && stopping;
-    if (leads)
+    if (is_first)
         e->stopped = *stop;
     pthread_mutex_unlock(&e->lock);
     return count;
@@ -259,11 +282,11 @@ static void run_batch(struct writer *writer, size_t count)
         engine_answer(e, writer->batch, 1);
         return;
     }
-    ONCE_CRASH_POINT("engine.taken"); /* operations only: what else there is comes when a clock says so */
+    ONCE_CRASH_POINT("engine.taken"); /* operations only: admin jobs are timed by clocks, and a test counts these */
     uint64_t start = once_os_monotonic_ns();
     writer_apply(writer, writer->batch, count);
     uint64_t end = once_os_monotonic_ns();
-    writer->batch_wait.step_ns = end - start;
+    writer->batch_wait.batch_ns = end - start;
     engine_answer_step(writer, writer->batch, count);
     pthread_mutex_lock(&e->lock);
     tuner_note(&e->tuner, count, end);
@@ -285,18 +308,18 @@ static void *writer_main(void *arg)
     }
 }
 
-/* ------------------------------------------------------------------ those who bring work */
+/* ------------------------------------------------------------------ waking */
 
 void engine_kick(struct engine *e)
 {
-    bool rests[WRITERS_MAX];
+    bool was_idle[WRITERS_MAX];
     pthread_mutex_lock(&e->lock);
     for (unsigned i = 0; i < WRITERS_MAX; i++) {
-        rests[i] = e->writers[i].first != NULL && e->writers[i].idle;
-        e->writers[i].idle = e->writers[i].idle && !rests[i];
+        was_idle[i] = e->writers[i].first != NULL && e->writers[i].idle;
+        e->writers[i].idle = e->writers[i].idle && !was_idle[i];
     }
     pthread_mutex_unlock(&e->lock);
     for (unsigned i = 0; i < WRITERS_MAX; i++)
-        if (rests[i])
-            pthread_cond_signal(&e->writers[i].work); /* without the lock, which it needs at once */
+        if (was_idle[i])
+            pthread_cond_signal(&e->writers[i].work); /* after unlocking: the woken thread takes the lock at once */
 }

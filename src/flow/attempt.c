@@ -1,4 +1,4 @@
-/* attempt.c - see flow.h: how an attempt begins, and the ways it ends that are not a phase's. */
+/* attempt.c - see flow.h: how an attempt begins, and how it ends other than by a phase. */
 #include "core/err.h"
 #include "core/fingerprint.h"
 #include "core/record.h"
@@ -103,14 +103,14 @@ once_result attempt_after(struct attempt *a, enum flow_fate fate, const char *wh
     default:
         if (err != NULL)
             err->result = ONCE_UNKNOWN;
-        once_error_prefix(err, "a commit's answer was lost");
+        once_error_prefix(err, "the answer to a COMMIT was lost");
         return ONCE_UNKNOWN;
     }
 }
 
 /* ------------------------------------------------------------------ ends */
 
-/* A transaction of our own: move the kept bytes on, and end, all at the point where we stand. */
+/* How an attempt ends in a transaction that stores the checkpoint at the current recovery point. */
 struct ending {
     const struct once_outcome *outcome; /* NULL: postpone for pause_ms */
     int64_t pause_ms;
@@ -159,7 +159,7 @@ static once_result end(struct attempt *a, const struct ending *e, struct once_re
     case FLOW_FENCED:
         r = attempt_answer_fenced(a, reply, err);
         break;
-    case FLOW_NOT_COMMITTED: /* the lease will be over some day */
+    case FLOW_NOT_COMMITTED: /* another attempt can take over when the lease is over */
         r = ONCE_UNAVAILABLE;
         break;
     default:
@@ -182,15 +182,15 @@ once_result attempt_postpone(struct attempt *a, const char *why, struct once_rep
     struct ending e = { .flags = open };
     if (open == 0) {
         e.outcome = &later;
-    } else { /* something is out there: the record stays running, which never expires (K7) */
+    } else { /* a call may have been made: the record stays running, which never expires (K7) */
         e.flags |= FLOW_CHECKPOINT_POSTPONED;
         e.pause_ms = flow_backoff_ms(a->flow, a->grant.record, a->number + 1);
     }
     return end(a, &e, reply, err);
 }
 
-/* From here only a person moves it on. If that one says that it was not done, what may have been sent was not; but a
- * call that was answered was made, whoever says what, and its answer stays. */
+/* From here only an operator's verdict continues the flow. After NOT_DONE a call that may have been sent counts as not
+ * sent; but a call that was answered was made, and its answer stays. */
 once_result attempt_escalate(struct attempt *a, const char *why, struct once_reply *reply, struct once_error *err)
 {
     static const struct once_outcome unknown = { .state = ONCE_STATE_UNKNOWN };
@@ -201,8 +201,8 @@ once_result attempt_escalate(struct attempt *a, const char *why, struct once_rep
 
 /* ------------------------------------------------------------------ the beginning */
 
-static once_result get(struct attempt *a, const struct attempt_entry *entry, struct once_reply *before,
-                       struct once_reply *reply, struct once_error *err)
+static once_result claim_or_take_over(struct attempt *a, const struct attempt_entry *entry, struct once_reply *before,
+                                      struct once_reply *reply, struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     if (entry->seen != NULL)
@@ -223,9 +223,9 @@ static once_result get(struct attempt *a, const struct attempt_entry *entry, str
     return r == ONCE_OK ? ops->claim(a->db, &claim, reply, err) : r;
 }
 
-/* Did the attempt before this one end with a word? A failure that may be tried again is one, also an
- * operator's. Where somebody else came in between, nobody knows. */
-static bool ended_in_order(const struct attempt *a, const struct once_record *before)
+/* Did the attempt before this one end with an outcome, rather than die? A retryable failure is one, also an
+ * operator's. If another attempt came in between, assume that it died. */
+static bool ended_with_outcome(const struct attempt *a, const struct once_record *before)
 {
     return before->state == ONCE_STATE_FAILED && before->attempt + 1 == a->number;
 }
@@ -237,7 +237,7 @@ static bool fill(struct once_buf *buf, once_span bytes)
     return buf->result == ONCE_OK;
 }
 
-/* A later attempt: where it goes on, and what may have been sent. */
+/* A later attempt: finds the step to continue at, and whether a call may have been sent. */
 static once_result resume(struct attempt *a, const struct once_record *record, const struct once_record *before,
                           struct once_error *err)
 {
@@ -246,15 +246,15 @@ static once_result resume(struct attempt *a, const struct once_record *record, c
     if (!flow_checkpoint_decode(record->checkpoint, &flow_checkpoint) ||
         !flow_find(a->flow, record->recovery_point, &a->next, &intent))
         return once_fail(err, ONCE_CORRUPT,
-                         "the record stands at '%.*s', where flow '%s' cannot go on: was it changed?",
+                         "the record is at '%.*s', which flow '%s' does not have: was the flow changed?",
                          ONCE_SPAN_ARGS(record->recovery_point), a->flow->name);
     snprintf(a->point, sizeof a->point, "%.*s", ONCE_SPAN_ARGS(record->recovery_point));
     if (!fill(&a->request, flow_checkpoint.request) || !fill(&a->state, flow_checkpoint.state) ||
         !fill(&a->answer, flow_checkpoint.answer))
-        return once_fail(err, ONCE_NO_MEMORY, "no memory to go on with a flow");
+        return once_fail(err, ONCE_NO_MEMORY, "no memory to continue a flow");
     a->flags = flow_checkpoint.flags & (FLOW_CHECKPOINT_SENT | FLOW_CHECKPOINT_ANSWERED);
     a->crashes = flow_checkpoint.crashes;
-    if (ended_in_order(a, before) || (flow_checkpoint.flags & FLOW_CHECKPOINT_POSTPONED) != 0)
+    if (ended_with_outcome(a, before) || (flow_checkpoint.flags & FLOW_CHECKPOINT_POSTPONED) != 0)
         return ONCE_OK;
     if (a->crashes < UINT8_MAX)
         a->crashes++;
@@ -269,16 +269,16 @@ static const char *reason_to_escalate(const struct attempt *a, const struct atte
     const struct once_flow_step *step = &a->flow->steps[a->next];
     uint32_t crashes_max = a->flow->crashes_max != 0 ? a->flow->crashes_max : ONCE_FLOW_CRASHES_MAX_DEFAULT;
     if (step->call != NULL && step->callee == ONCE_CALLEE_OPAQUE && (a->flags & FLOW_CHECKPOINT_SENT) != 0)
-        return "a call may have been sent, and its callee cannot be asked";
+        return "a call may have been sent, and its callee cannot be probed";
     if (a->crashes >= crashes_max)
-        return "too many attempts ended without a word";
+        return "too many attempts died";
     return entry->escalate ? "too many attempts" : NULL;
 }
 
-/* Inside the transaction of the claim: the request, or that we go on, is kept with it. */
-static once_result begin_keeping(struct attempt *a, const struct attempt_entry *entry, const struct once_record *before,
-                                 const struct once_record *record, const char **escalate, struct once_reply *reply,
-                                 struct once_error *err)
+/* In the transaction of the claim: stores the request, or the checkpoint of the continued attempt. */
+static once_result store_entry(struct attempt *a, const struct attempt_entry *entry, const struct once_record *before,
+                               const struct once_record *record, const char **escalate, struct once_reply *reply,
+                               struct once_error *err)
 {
     once_result r = ONCE_OK;
     a->grant = record->grant;
@@ -300,11 +300,11 @@ static once_result begin_keeping(struct attempt *a, const struct attempt_entry *
     if (r == ONCE_OK)
         r = a->db->ops->advance(a->db, a->grant, once_span_str(a->point), once_buf_span(&a->checkpoint), reply, err);
     if (r == ONCE_OK && reply->arm != ONCE_ARM_DONE)
-        r = once_fail(err, ONCE_CORRUPT, "a record that was just claimed is somebody else's");
+        r = once_fail(err, ONCE_CORRUPT, "a record that was just claimed has another holder");
     return r;
 }
 
-static enum attempt_next over(once_result r, once_result *result)
+static enum attempt_next ended(once_result r, once_result *result)
 {
     *result = r;
     return ATTEMPT_ENDED;
@@ -320,15 +320,15 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
     once_time asked = once_os_lease_ms();
     once_result r = attempt_begin(a, err);
     if (r != ONCE_OK)
-        return over(r, result);
-    r = get(a, entry, &before, &got, err);
+        return ended(r, result);
+    r = claim_or_take_over(a, entry, &before, &got, err);
     bool ours = r == ONCE_OK && got.arm == ONCE_ARM_EXECUTE;
     if (ours)
-        r = begin_keeping(a, entry, entry->seen != NULL ? entry->seen : &before.record, &got.record, &escalate,
-                          &flow_checkpoint, err);
+        r = store_entry(a, entry, entry->seen != NULL ? entry->seen : &before.record, &got.record, &escalate,
+                        &flow_checkpoint, err);
     enum attempt_next attempt_next = ATTEMPT_ENDED;
     struct flow_change mark = { .grant = a->grant, .enters = true };
-    if (r != ONCE_OK || !ours) { /* what is shown was committed by others */
+    if (r != ONCE_OK || !ours) { /* the record in the reply was committed by another attempt */
         ops->rollback(a->db);
         *reply = got;
         got = (struct once_reply){ .arm = ONCE_ARM_NONE };
@@ -348,7 +348,7 @@ enum attempt_next attempt_enter(struct attempt *a, const struct attempt_entry *e
     once_reply_release(&got);
     once_reply_release(&flow_checkpoint);
     if (attempt_next == ATTEMPT_CONTINUES && escalate != NULL)
-        return over(attempt_escalate(a, escalate, reply, err), result);
+        return ended(attempt_escalate(a, escalate, reply, err), result);
     *result = r;
     return attempt_next;
 }

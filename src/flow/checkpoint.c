@@ -32,8 +32,7 @@ static once_span take(once_span *bytes, size_t len)
 
 static size_t take_u32(once_span *bytes)
 {
-    const uint8_t *p = take(bytes, 4).ptr;
-    return (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
+    return once_read_u32(take(bytes, 4).ptr);
 }
 
 bool flow_checkpoint_decode(once_span bytes, struct flow_checkpoint *out)

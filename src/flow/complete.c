@@ -1,14 +1,13 @@
 /*
- * complete.c - driving to an end what was abandoned.
+ * complete.c - the completer of a flow: runs the remaining steps of abandoned records.
  *
- * A round walks the records from the newest to the oldest, a bounded number a step. What is running with its
- * lease over, or failed and may be tried again and is due, is taken over just as it was seen: a
- * compare-and-set on its fence, so that of two completers and a client one gets it. A completer
- * never inserts and never replays (docs/internals/model.md, ONLY_TAKES).
+ * A round goes from the newest record to the oldest, a bounded number per step. A record that is running with its lease
+ * over, or failed, retryable and due, is taken over if it still has the fence that was seen (compare-and-set), so that
+ * only one completer or client gets it. A completer never inserts a record, and never replays.
  *
- * A round need not go back to where nothing is left to do: below the oldest unfinished record of the round before,
- * unless a claim with a smaller fence was not committed then (PostgreSQL). So it goes at least to where the newest
- * fence was ten minutes ago, and once an hour all the way.
+ * A round can stop at the oldest unfinished record of the round before: everything older is finished, except that on
+ * PostgreSQL a claim with a smaller fence may have been uncommitted then. So a round goes at least to the newest fence
+ * of ten minutes ago, and once an hour to the oldest record.
  */
 #include "core/err.h"
 #include "flow/flow.h"
@@ -28,7 +27,7 @@ static void round_begin(struct once_flow_round *round, const struct once_page *p
     }
     if (now - round->mark_at >= SETTLED_MS) {
         round->settled = round->mark;
-        round->mark = page->next; /* not quite the newest, but that is known */
+        round->mark = page->next; /* not quite the newest fence, but a known one */
         round->mark_at = now;
     }
 }
@@ -60,7 +59,7 @@ static void count(struct once_flow_step_report *swept, const struct once_flow_re
     }
     swept->taken++;
     if (report->fenced)
-        return; /* it was taken from us: somebody else counts its end */
+        return; /* another attempt took over and counts the end */
     bool ended = reply->arm == ONCE_ARM_REPLAY && !reply->record.retryable;
     swept->ended += ended;
     swept->escalated += reply->arm == ONCE_ARM_UNKNOWN;
@@ -98,7 +97,7 @@ once_result once_flow_complete(const struct once_flow *flow, struct once_flow_db
     if (once_flow_check(flow, &why) != ONCE_OK)
         flow_bug("%s", why.text);
     if (!db->ops->is_idle(db))
-        return once_fail(err, ONCE_INVALID, "the connection has a transaction open: a flow begins its own");
+        return once_fail(err, ONCE_INVALID, "the connection has an open transaction: a flow begins its own");
     struct once_page page = { .count = 0 };
     once_time now = 0;
     once_result first = db->ops->list(db, round->before, &page, &now, &why);
@@ -112,7 +111,7 @@ once_result once_flow_complete(const struct once_flow *flow, struct once_flow_db
         round->lowest = record->grant.fence < round->lowest ? record->grant.fence : round->lowest;
         struct once_error one = { .result = ONCE_OK };
         once_result r = is_due(flow, record, now) ? complete(flow, db, arg, record, swept, &one) : ONCE_OK;
-        if (r == ONCE_CORRUPT || r == ONCE_INVALID || r == ONCE_LIMIT) { /* its own trouble, not that of the others */
+        if (r == ONCE_CORRUPT || r == ONCE_INVALID || r == ONCE_LIMIT) { /* a fault of this record only */
             if (swept->stuck++ == 0)
                 snprintf(swept->reason, sizeof swept->reason, "%.199s", one.text);
         } else if (r != ONCE_OK) {

@@ -9,12 +9,6 @@
 #include <assert.h>
 #include <time.h>
 
-static once_time renew_after(const struct flow_lease_keeper *k, int64_t parts)
-{
-    int64_t part = k->lease_ms / parts;
-    return once_os_lease_ms() + (part > 0 ? part : 1);
-}
-
 once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, bool *fenced,
                        struct once_error *err)
 {
@@ -25,27 +19,23 @@ once_result flow_renew(struct once_flow_db *db, struct once_grant grant, int64_t
     return r;
 }
 
-/* Without the lock: the database may take its time. */
+/* Releases the lock meanwhile: the database may be slow. */
 static void renew(struct flow_lease_keeper *k)
 {
     k->busy = true;
     struct once_grant grant = k->grant;
-    int64_t lease_ms = k->lease_ms;
+    int64_t lease_ms = k->lease.ms;
     pthread_mutex_unlock(&k->lock);
     bool fenced = false;
     once_time asked = once_os_lease_ms();
     once_result r = flow_renew(k->db, grant, lease_ms, &fenced, NULL);
     pthread_mutex_lock(&k->lock);
     k->busy = false;
-    if (r != ONCE_OK) { /* trouble: the lease may still be there when it is over */
-        k->renew_at = renew_after(k, 10);
-    } else if (fenced) {
-        atomic_store(&k->fenced, true);
-        k->renew_at = INT64_MAX;
-    } else {
-        atomic_store(&k->lost_at, asked + lease_ms);
-        k->renew_at = renew_after(k, 3);
-    }
+    once_lease_renewed(&k->lease,
+                       r != ONCE_OK ? ONCE_RENEWAL_FAILED
+                       : fenced     ? ONCE_RENEWAL_FENCED
+                                    : ONCE_RENEWAL_DONE,
+                       asked, once_os_lease_ms());
     pthread_cond_broadcast(&k->changed);
 }
 
@@ -55,7 +45,7 @@ static void *keep(void *arg)
     pthread_setname_np(pthread_self(), "once-flow");
     pthread_mutex_lock(&k->lock);
     while (!k->stopping) {
-        once_time due = k->active ? k->renew_at : INT64_MAX;
+        once_time due = k->active ? k->lease.renew_at : INT64_MAX;
         if (due == INT64_MAX) {
             pthread_cond_wait(&k->changed, &k->lock);
         } else if (due > once_os_lease_ms()) {
@@ -91,12 +81,11 @@ void flow_lease_keeper_release(struct flow_lease_keeper *k)
 
 void flow_lease_keeper_granted(struct flow_lease_keeper *k, once_time asked, int64_t lease_ms)
 {
-    atomic_store(&k->fenced, false);
-    atomic_store(&k->lost_at, asked + lease_ms);
+    assert(!k->active);
+    once_lease_granted(&k->lease, lease_ms, asked);
 }
 
-once_result flow_lease_keeper_start(struct flow_lease_keeper *k, struct once_grant grant, int64_t lease_ms,
-                                    struct once_error *err)
+once_result flow_lease_keeper_start(struct flow_lease_keeper *k, struct once_grant grant, struct once_error *err)
 {
     once_result r = ONCE_OK;
     pthread_mutex_lock(&k->lock);
@@ -106,8 +95,6 @@ once_result flow_lease_keeper_start(struct flow_lease_keeper *k, struct once_gra
     if (r == ONCE_OK) {
         k->running = k->active = true;
         k->grant = grant;
-        k->lease_ms = lease_ms;
-        k->renew_at = renew_after(k, 3);
         pthread_cond_broadcast(&k->changed);
     }
     pthread_mutex_unlock(&k->lock);
@@ -125,6 +112,5 @@ void flow_lease_keeper_stop(struct flow_lease_keeper *k)
 
 bool flow_lease_keeper_is_held(const struct flow_lease_keeper *k, int64_t ms)
 {
-    struct flow_lease_keeper *own = (struct flow_lease_keeper *)k; /* atomics are read through a plain pointer */
-    return !atomic_load(&own->fenced) && once_os_lease_ms() + ms < atomic_load(&own->lost_at);
+    return once_lease_is_held(&k->lease, once_os_lease_ms() + ms);
 }

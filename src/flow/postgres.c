@@ -1,14 +1,14 @@
 /*
  * postgres.c - flows on the caller's PostgreSQL connection, through the functions of docs/sql.md.
  *
- * A second connection, of our own and with the same parameters, renews leases while a call works,
- * and looks what became of a COMMIT whose answer was lost (K10). It does that with a write that waits
- * for the transaction in doubt: every transaction of a flow holds its claim's row (once.guard,
- * once.advance), and once.extend wants it too. After that, the record tells. Only one of the threads
- * uses it at a time: the keeper's during a call, the caller's outside of one.
+ * A second connection, opened by us with the same parameters, renews leases during a call, and looks up
+ * whether a COMMIT took effect whose answer was lost (K10). For that it makes a write that waits for the
+ * transaction in doubt: every transaction of a flow locks its claim's row (once.guard, once.advance), and
+ * once.extend needs that lock. After that it reads the record. Only one thread at a time uses the second
+ * connection: the lease keeper during a call, the caller outside of one.
  *
- * A WARNING during COMMIT means that it may not be where it should be (FACT-6): then a barrier must
- * pass without one.
+ * A WARNING during COMMIT means that the commit may not be replicated (FACT-6): then once.barrier()
+ * must pass without a warning.
  */
 #include "core/err.h"
 #include "core/limits.h"
@@ -24,7 +24,7 @@
 struct flow_postgres {
     struct once_flow_db base;
     PGconn *conn; /* the caller's */
-    PGconn *side; /* ours; NULL until it is needed */
+    PGconn *side; /* the second connection; NULL until it is needed */
     bool warned;
 };
 
@@ -72,7 +72,7 @@ static bool is_good(const PGresult *r)
     return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 }
 
-/* *out also where it failed: its caller looks why, and clears it. */
+/* *out is set after a failure as well: the caller checks and clears it. */
 static once_result ask(PGconn *conn, const char *sql, struct pg_params *p, PGresult **out, struct once_error *err)
 {
     *out = NULL;
@@ -83,7 +83,7 @@ static once_result ask(PGconn *conn, const char *sql, struct pg_params *p, PGres
     return is_good(*out) ? ONCE_OK : failed(conn, *out, err);
 }
 
-/* A function that answers once.answer. Releases the parameters. */
+/* Calls a function that returns once.answer. Releases the parameters. */
 static once_result ask_answer(PGconn *conn, const char *sql, struct pg_params *p, struct once_reply *reply,
                               struct once_error *err)
 {
@@ -222,12 +222,13 @@ static once_result list(struct once_flow_db *db, uint64_t before, struct once_pa
     enum { NEXT, NOW, ANSWER };
     int rows = r == ONCE_OK ? PQntuples(result) : 0;
     if (r == ONCE_OK && (rows == 0 || PQnfields(result) != ANSWER + PG_ANSWER_COUNT))
-        r = once_fail(err, ONCE_CORRUPT, "the database's functions are not ours");
+        r = once_fail(err, ONCE_CORRUPT, "the database has other versions of Once's functions");
     for (int row = 0; r == ONCE_OK && row < rows && g.count < FLOW_LIST_LEN; row++) {
         struct once_record record = pg_read_record(result, row, ANSWER);
         if (!PQgetisnull(result, row, ANSWER + PG_ANSWER_FENCE))
             gather_record(&g, &record);
-        page->next = (uint64_t)pg_int(result, row, NEXT); /* the last row has no record, and says where to go on */
+        page->next =
+            (uint64_t)pg_int(result, row, NEXT); /* the last row has no record, only the position of the next page */
         *now = pg_int(result, row, NOW);
     }
     if (r == ONCE_OK) {
@@ -278,8 +279,8 @@ static once_result exec_aside(struct flow_postgres *f, const char *sql, struct o
     return r;
 }
 
-/* lock_timeout: whatever it waits for, a lease that is not renewed in time is lost anyway. That and the isolation are
- * for this transaction only: a pooler may give the session to others. */
+/* lock_timeout: a lease that is not renewed in time is lost anyway. It and the isolation level are set for this
+ * transaction only, since a pooler may give the session to other clients. */
 static once_result renew(struct once_flow_db *db, struct once_grant grant, int64_t lease_ms, struct once_reply *reply,
                          struct once_error *err)
 {
@@ -292,7 +293,7 @@ static once_result renew(struct once_flow_db *db, struct once_grant grant, int64
     if (r == ONCE_OK) {
         r = exec_aside(f, "COMMIT", err);
     } else if (f->side != NULL && PQtransactionStatus(f->side) != PQTRANS_IDLE) {
-        PQfinish(f->side); /* whatever state it is in */
+        PQfinish(f->side); /* in an unknown state */
         f->side = NULL;
     }
     return r;
@@ -302,14 +303,14 @@ static once_result renew(struct once_flow_db *db, struct once_grant grant, int64
 
 static bool is_idle(struct once_flow_db *db)
 {
-    /* None is open on a connection that is gone; the next `begin` resets it. */
+    /* A broken connection has no open transaction; the next `begin` resets it. */
     return PQtransactionStatus(own(db)->conn) == PQTRANS_IDLE || PQstatus(own(db)->conn) != CONNECTION_OK;
 }
 
 static bool is_open(struct once_flow_db *db)
 {
     PGTransactionStatusType status = PQtransactionStatus(own(db)->conn);
-    return status == PQTRANS_INTRANS || status == PQTRANS_INERROR || status == PQTRANS_UNKNOWN; /* it broke */
+    return status == PQTRANS_INTRANS || status == PQTRANS_INERROR || status == PQTRANS_UNKNOWN; /* broken connection */
 }
 
 static void on_notice(void *arg, const PGresult *notice)
@@ -331,14 +332,14 @@ static PGresult *run(PGconn *conn, const char *sql)
 
 static once_result begin(struct once_flow_db *db, struct once_error *err)
 {
-    /* K4: a call rests on what was committed before it, so that is on disk, whatever the session says. K3: and a guard
-     * must see what was committed while it waited, whatever isolation the session has by default. */
+    /* K4: a call depends on the commits before it, so they must be durable even if the session says synchronous_commit
+     * = off. K3: a guard must see commits made while it waited, so the isolation is READ COMMITTED in any session. */
     static const char sql[] =
         "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('synchronous_commit', 'on', true) "
         "WHERE current_setting('synchronous_commit') = 'off'";
     PGconn *conn = own(db)->conn;
     PGresult *r = PQexec(conn, sql);
-    if (!is_good(r) && PQstatus(conn) != CONNECTION_OK) { /* nothing is open: a new connection is as good */
+    if (!is_good(r) && PQstatus(conn) != CONNECTION_OK) { /* no transaction is open: a new connection will do */
         PQclear(r);
         PQreset(conn);
         r = PQexec(conn, sql);
@@ -354,17 +355,17 @@ static void rollback(struct once_flow_db *db)
         PQclear(run(own(db)->conn, "ROLLBACK"));
 }
 
-/* The side's write waits for the transaction in doubt; then the record shows what became of it. */
-static enum flow_fate look(struct flow_postgres *f, const struct flow_change *mark, struct once_error *err)
+/* A write on the second connection waits for the transaction in doubt; then the record shows whether it took effect. */
+static enum flow_fate look_up_commit(struct flow_postgres *f, const struct flow_change *mark, struct once_error *err)
 {
     struct once_reply reply = { .arm = ONCE_ARM_NONE };
     enum flow_fate fate = FLOW_UNSURE;
-    PQfinish(f->side); /* the server may be another by now */
+    PQfinish(f->side); /* there may have been a failover */
     f->side = NULL;
     once_result r = renew(&f->base, mark->grant, 0, &reply, err);
     const struct once_record *record = &reply.record;
     if (r == ONCE_OK && reply.arm == ONCE_ARM_FENCED && record->grant.fence == 0) {
-        fate = FLOW_UNSURE; /* a first claim that is not committed yet holds nothing that could be waited for */
+        fate = FLOW_UNSURE; /* an uncommitted first claim holds no lock that could be waited for */
     } else if (r == ONCE_OK && reply.arm == ONCE_ARM_FENCED && record->grant.fence < mark->grant.fence) {
         fate = FLOW_NOT_COMMITTED; /* a takeover */
     } else if (r == ONCE_OK && reply.arm == ONCE_ARM_FENCED) {
@@ -373,7 +374,7 @@ static enum flow_fate look(struct flow_postgres *f, const struct flow_change *ma
     } else if (r == ONCE_OK && (mark->enters || mark->finishes)) {
         fate = mark->enters ? FLOW_COMMITTED : FLOW_NOT_COMMITTED;
     } else if (r == ONCE_OK && mark->point.len > 0) {
-        /* An answer of `done` is brief: ask for the recovery point. */
+        /* The answer `done` has no recovery point: read the record. */
         struct pg_params p;
         pg_params_init(&p);
         pg_add_bytes(&p, PG_UUID, once_span_of(mark->grant.record, sizeof mark->grant.record));
@@ -386,7 +387,7 @@ static enum flow_fate look(struct flow_postgres *f, const struct flow_change *ma
     return fate;
 }
 
-/* Everything before it is where it should be, if it passes without a warning. */
+/* If the barrier passes without a warning, everything before it is replicated. */
 static bool passes_barrier(struct flow_postgres *f)
 {
     f->warned = false;
@@ -406,8 +407,8 @@ static enum flow_fate commit(struct once_flow_db *db, const struct flow_change *
     if (!is_good(r)) {
         failed(f->conn, r, err);
         bool alive = PQstatus(f->conn) == CONNECTION_OK && r != NULL;
-        fate = alive ? FLOW_NOT_COMMITTED : look(f, mark, err);
-    } else if (strcmp(PQcmdStatus(r), "COMMIT") != 0) { /* one that was broken is rolled back */
+        fate = alive ? FLOW_NOT_COMMITTED : look_up_commit(f, mark, err);
+    } else if (strcmp(PQcmdStatus(r), "COMMIT") != 0) { /* COMMIT of a failed transaction is a ROLLBACK */
         once_fail(err, ONCE_UNAVAILABLE, "database: a statement of this transaction had failed");
         fate = FLOW_NOT_COMMITTED;
     } else if (f->warned && !passes_barrier(f)) {
@@ -471,7 +472,7 @@ once_result once_flow_open_postgres(struct pg_conn *conn, struct once_flow_db **
     if (PQstatus(conn) != CONNECTION_OK)
         return failed(conn, NULL, err);
     if (PQtransactionStatus(conn) != PQTRANS_IDLE)
-        return once_fail(err, ONCE_INVALID, "the connection has a transaction open, or a statement under way");
+        return once_fail(err, ONCE_INVALID, "the connection has an open transaction, or a running statement");
     struct flow_postgres *f = calloc(1, sizeof *f);
     if (f == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for flows on a connection");

@@ -1,8 +1,8 @@
 /*
- * probe.c - a callee that can be asked by HTTP: a step's probe without a function.
+ * probe.c - a probe by HTTP GET, for a step with a URL instead of a probe function.
  *
- * Invariants: a whole 200 with a body is the answer, a whole 404 is "it did not happen", and nothing else is either
- * (K10). The call goes on only as long as the lease does.
+ * Invariants: a complete 200 with a body is the answer, a complete 404 means that the call did not happen; any other
+ * end says nothing (K10). The probe ends when the lease does.
  */
 #include "core/err.h"
 #include "core/span.h"
@@ -18,7 +18,7 @@ enum { TIMEOUT_MS_DEFAULT = 10000, URL_LEN_MAX = 2000 };
 const char *flow_probe_url_fault(const char *url)
 {
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return "is no http:// or https:// URL";
+        return "is not an http:// or https:// URL";
     if (strncmp(url, "http://unix:", 12) == 0)
         return "is a socket, and has no path";
     if (strlen(url) > URL_LEN_MAX)
@@ -26,7 +26,7 @@ const char *flow_probe_url_fault(const char *url)
     for (const char *p = url; *p != '\0'; p++)
         if (*p <= ' ' || *p == 0x7f || *p == '#')
             return "has a character that must be escaped";
-    return strstr(url, KEY) == NULL ? "does not have " KEY " in it: it would ask the same of all calls" : NULL;
+    return strstr(url, KEY) == NULL ? "does not have " KEY " in it, so it would be the same for all calls" : NULL;
 }
 
 static void add_url(struct once_buf *out, const char *url, const char *key)
@@ -48,17 +48,17 @@ static once_step_end judge(struct once_call *call, const struct http_answer *ans
 {
     char why[160];
     if (answer->end != HTTP_ANSWERED) {
-        snprintf(why, sizeof why, "it could not be asked whether it happened: %.100s", answer->error);
+        snprintf(why, sizeof why, "the probe failed: %.100s", answer->error);
         return once_call_lost(call, why);
     }
     if (answer->status == 404)
-        return once_call_not_sent(call, "it did not happen");
+        return once_call_not_sent(call, "the call did not happen");
     if (answer->status == 200 && answer->body.len > 0)
         return once_call_answered(call, once_buf_span(&answer->body));
-    snprintf(why, sizeof why, "asked whether it happened, they answered %d%s", answer->status,
+    snprintf(why, sizeof why, "the probe was answered with %d%s", answer->status,
              answer->status != 200 ? ""
-             : answer->dropped     ? ", too large or without a certain end"
-                                   : ", and nothing else");
+             : answer->dropped     ? ", a body that is too large or has no marked end"
+                                   : " without a body");
     return once_call_lost(call, why);
 }
 

@@ -1,4 +1,4 @@
-/* run.c - a flow for a client that asks, and its connection's end. */
+/* run.c - runs a flow for a client, and closes a flow's database. */
 #include "core/decide.h"
 #include "core/err.h"
 #include "flow/flow.h"
@@ -26,7 +26,7 @@ once_result once_flow_run(const struct once_flow *flow, struct once_flow_db *db,
         r = once_fail(err, ONCE_LIMIT, "the request has %zu bytes, the limit is %d", input->request.len,
                       ONCE_FLOW_CHECKPOINT_LEN_MAX);
     if (r == ONCE_OK && !db->ops->is_idle(db))
-        r = once_fail(err, ONCE_INVALID, "the connection has a transaction open: a flow begins its own");
+        r = once_fail(err, ONCE_INVALID, "the connection has an open transaction: a flow begins its own");
     if (r != ONCE_OK)
         return r;
     struct attempt a;

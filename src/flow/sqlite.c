@@ -1,13 +1,13 @@
 /*
  * sqlite.c - flows on the caller's SQLite connection.
  *
- * Every transaction is a BEGIN IMMEDIATE: what was looked at stays so until COMMIT. Leases are renewed on
- * the same connection, because a second one that writes at the same time is what Debian's SQLite
- * 3.40.1 cannot stand in WAL mode (FACT-4): the keeper's thread holds the connection's mutex for the
- * whole of its transaction, so that nothing of the caller's gets into it.
+ * Every transaction is a BEGIN IMMEDIATE: the rows that it read do not change until COMMIT. Leases are renewed
+ * on the same connection, because a second connection that writes at the same time can corrupt a database in WAL
+ * mode with Debian's SQLite 3.40.1 (FACT-4). The lease keeper holds the connection's mutex during its whole
+ * transaction, so that no statement of the caller gets into it.
  *
- * K10: an I/O error during COMMIT cannot be settled on this connection: in WAL mode what failed may be
- * there after it is opened anew (FACT-2). That is FLOW_UNSURE.
+ * K10: after an I/O error during COMMIT this connection cannot tell whether it took effect: in WAL mode the
+ * transaction may appear after the database is opened again (FACT-2). That is FLOW_UNSURE.
  */
 #include "core/err.h"
 #include "core/span.h"
@@ -58,10 +58,10 @@ static enum flow_fate commit(struct once_flow_db *db, const struct flow_change *
     if (rc == SQLITE_OK)
         return FLOW_COMMITTED;
     sqlite_fail(handle, rc, "commit a phase", err);
-    bool whole = (rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_CONSTRAINT; /* it is still open */
+    bool whole = (rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_CONSTRAINT; /* the transaction is still open */
     rollback(db);
     if (!whole)
-        once_error_prefix(err, "it is not known what became of it until the database is opened anew");
+        once_error_prefix(err, "open the database again to find out whether it took effect");
     return whole ? FLOW_NOT_COMMITTED : FLOW_UNSURE;
 }
 
@@ -120,7 +120,7 @@ static once_result list(struct once_flow_db *db, uint64_t before, struct once_pa
     struct once_filter filter = { .states = 1u << ONCE_STATE_RUNNING | 1u << ONCE_STATE_FAILED,
                                   .before = before,
                                   .limit = FLOW_LIST_LEN };
-    once_result r = sqlite_exec(own(db)->handle, "BEGIN", "begin to look", err);
+    once_result r = sqlite_exec(own(db)->handle, "BEGIN", "begin a listing", err);
     if (r != ONCE_OK)
         return r;
     r = once_sqlite_list(own(db)->bound, &filter, page, err);
@@ -173,7 +173,8 @@ static const struct flow_ops sqlite_ops = {
 once_result once_flow_open_sqlite(struct sqlite3 *handle, struct once_flow_db **out, struct once_error *err)
 {
     if (sqlite3_threadsafe() == 0)
-        return once_fail(err, ONCE_INVALID, "this SQLite was built without threads: leases could not be renewed");
+        return once_fail(err, ONCE_INVALID,
+                         "this SQLite was built without thread support, which renewing leases needs");
     struct flow_sqlite *s = calloc(1, sizeof *s);
     if (s == NULL)
         return once_fail(err, ONCE_NO_MEMORY, "no memory for flows on a connection");

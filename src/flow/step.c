@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* What the functions that end a step return; a step that returns anything else made it up. */
+/* The values that once_local_*() and once_call_*() return; a step must return one of them. */
 enum {
     END_NEXT = 0x6f6e01,
     END_FINISH,
@@ -21,8 +21,8 @@ enum {
 };
 
 struct local_step {
-    struct once_local local; /* first: what the phase has a pointer to */
-    struct once_buf bytes;   /* the state that it keeps, or headers and body of its outcome */
+    struct once_local local; /* first: the phase gets a pointer to it */
+    struct once_buf bytes;   /* the state to store, or headers and body of the outcome */
     struct once_outcome outcome;
     int how;
     char why[200];
@@ -57,9 +57,9 @@ once_step_end once_local_finish(struct once_local *local, const struct once_outc
 {
     struct local_step *s = (struct local_step *)local;
     if (outcome->state != ONCE_STATE_SUCCEEDED && outcome->state != ONCE_STATE_FAILED)
-        flow_bug("an outcome is SUCCEEDED or FAILED");
+        flow_bug("the outcome of a flow must be SUCCEEDED or FAILED");
     if (outcome->retryable)
-        flow_bug("an outcome is final; what is to be tried again ends with once_local_fail()");
+        flow_bug("the outcome of a flow must be final; to try again later, end with once_local_fail()");
     s->outcome = *outcome;
     once_buf_add(&s->bytes, outcome->headers);
     once_buf_add(&s->bytes, outcome->body);
@@ -80,7 +80,7 @@ static once_result write_phase(struct attempt *a, const struct once_flow_step *s
 {
     const struct flow_ops *ops = a->db->ops;
     if (s->bytes.result != ONCE_OK)
-        return once_fail(err, s->bytes.result, "step '%s' keeps more than there is room for", step->name);
+        return once_fail(err, s->bytes.result, "step '%s' stores more than the limit", step->name);
     if (s->how == END_FINISH) {
         s->outcome.headers = once_span_of(s->bytes.ptr, s->outcome.headers.len);
         s->outcome.body = once_span_skip(once_buf_span(&s->bytes), s->outcome.headers.len);
@@ -93,9 +93,9 @@ static once_result write_phase(struct attempt *a, const struct once_flow_step *s
                         : r;
 }
 
-/* The phase itself, between a guard and an advance. False: *fenced, or `why` it did not work. */
-static bool work(struct attempt *a, const struct once_flow_step *step, struct local_step *s, bool *fenced,
-                 struct once_reply *reply, struct once_error *err)
+/* Runs the phase between a guard and an advance. False: *fenced, or it failed (s->why). */
+static bool run_phase(struct attempt *a, const struct once_flow_step *step, struct local_step *s, bool *fenced,
+                      struct once_reply *reply, struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     once_result r = ops->guard(a->db, a->grant, fenced, err);
@@ -106,7 +106,7 @@ static bool work(struct attempt *a, const struct once_flow_step *step, struct lo
         if (s->how != END_FAIL && !ops->is_open(a->db))
             flow_bug("step '%s' ended the transaction that it was given", step->name);
         if (s->how == END_NEXT && a->flow->steps[a->next + 1].name == NULL)
-            flow_bug("flow '%s' came to its end without an outcome: step '%s' is the last", a->flow->name, step->name);
+            flow_bug("flow '%s' ended without an outcome: step '%s' is the last", a->flow->name, step->name);
         if (s->how == END_FAIL)
             return false;
         ONCE_CRASH_POINT("flow.worked");
@@ -118,8 +118,8 @@ static bool work(struct attempt *a, const struct once_flow_step *step, struct lo
     return r == ONCE_OK && !*fenced;
 }
 
-/* It is committed: this is where we stand now. */
-static void move_on(struct attempt *a, const struct once_flow_step *step, struct local_step *s, once_time asked)
+/* After the commit: updates the attempt to the new recovery point. */
+static void advance_to(struct attempt *a, const struct once_flow_step *step, struct local_step *s, once_time asked)
 {
     flow_point(a->flow, step->name, false, a->point);
     struct once_buf state = a->state;
@@ -150,7 +150,7 @@ static enum attempt_next do_local(struct attempt *a, once_result *result, struct
     *result = attempt_begin(a, err);
     if (*result != ONCE_OK)
         goto out;
-    if (!work(a, step, &s, &fenced, &written, err)) {
+    if (!run_phase(a, step, &s, &fenced, &written, err)) {
         ops->rollback(a->db);
         *result = fenced ? attempt_answer_fenced(a, reply, err) : attempt_postpone(a, s.why, reply, err);
         goto out;
@@ -161,14 +161,14 @@ static enum attempt_next do_local(struct attempt *a, once_result *result, struct
     mark.point = mark.finishes ? once_span_of(NULL, 0) : once_span_str(point);
     enum flow_fate fate = attempt_commit(a, &mark, err);
     if (fate != FLOW_COMMITTED) {
-        *result = attempt_after(a, fate, err != NULL ? err->text : "a phase could not be committed", reply, err);
+        *result = attempt_after(a, fate, err != NULL ? err->text : "a phase was not committed", reply, err);
         goto out;
     }
     a->report->phases++;
     if (s.how == END_FINISH) {
         *result = attempt_answer_finished(a, &written.record, &s.outcome, reply, err);
     } else {
-        move_on(a, step, &s, asked);
+        advance_to(a, step, &s, asked);
         attempt_next = ATTEMPT_CONTINUES;
     }
 out:
@@ -207,7 +207,7 @@ bool once_call_is_held(const struct once_call *call)
 
 /* ------------------------------------------------------------------ a call */
 
-/* One more commit, after which a crash is known to be one that may have sent something. */
+/* Commits the intent: an attempt that dies after this may have sent something, one that dies before has not. */
 static enum attempt_next write_intent(struct attempt *a, const struct once_flow_step *step, once_result *result,
                                       struct once_reply *reply, struct once_error *err)
 {
@@ -238,14 +238,14 @@ static enum attempt_next write_intent(struct attempt *a, const struct once_flow_
         flow_lease_keeper_granted(&a->db->keeper, asked, a->lease_ms);
         attempt_next = ATTEMPT_CONTINUES;
     } else {
-        *result = attempt_after(a, fate, "cannot record the intent to call", reply, err);
+        *result = attempt_after(a, fate, "cannot store the intent to call", reply, err);
     }
     once_reply_release(&written);
     return attempt_next;
 }
 
-/* FAULT-38: whoever cannot be sure to hold the record does not send. */
-static once_result make_sure(struct attempt *a, bool *fenced, struct once_error *err)
+/* FAULT-38: an attempt sends only while its lease is certainly live. */
+static once_result ensure_held(struct attempt *a, bool *fenced, struct once_error *err)
 {
     struct flow_lease_keeper *keeper = &a->db->keeper;
     *fenced = false;
@@ -258,16 +258,16 @@ static once_result make_sure(struct attempt *a, bool *fenced, struct once_error 
     return r;
 }
 
-/* Calls, or asks (without a function: by its URL), while the keeper keeps the lease. False: it was not even begun. */
+/* Calls, or probes (without a function: by its URL), while the lease keeper renews. False: not begun. */
 static bool make_call(struct attempt *a, const struct once_flow_step *step, once_call_fn *function, struct call_step *s,
                       struct once_error *err)
 {
     const struct flow_ops *ops = a->db->ops;
     if (!ops->is_idle(a->db))
         flow_bug("a transaction is open before call '%s'", step->name);
-    /* Here and at flow.called no renewal is under way: who is stopped there holds nothing. */
+    /* At this crash point and at flow.called no renewal is running, so a stopped process holds no lock. */
     ONCE_CRASH_POINT("flow.calling");
-    if (flow_lease_keeper_start(&a->db->keeper, a->grant, a->lease_ms, err) != ONCE_OK)
+    if (flow_lease_keeper_start(&a->db->keeper, a->grant, err) != ONCE_OK)
         return false;
     a->report->calls++;
     struct once_probe_http url = { .url = step->probe_url };
@@ -277,7 +277,7 @@ static bool make_call(struct attempt *a, const struct once_flow_step *step, once
     if (s->how == 0 || end.how != s->how)
         flow_bug("call '%s' did not return what a once_call_...() returned", step->name);
     if (!ops->is_idle(a->db))
-        flow_bug("call '%s' left a transaction open: the next phase would not be alone in it", step->name);
+        flow_bug("call '%s' left a transaction open on the flow's connection", step->name);
     return true;
 }
 
@@ -290,14 +290,14 @@ static void take_answer(struct attempt *a, struct call_step *s)
     a->next++;
 }
 
-/* What its end means. */
+/* Continues, postpones or escalates, by the end of the call. */
 static enum attempt_next after_call(struct attempt *a, const struct once_flow_step *step, bool probing,
                                     struct call_step *s, once_result *result, struct once_reply *reply,
                                     struct once_error *err)
 {
     if (s->how == END_ANSWERED && s->answer.result != ONCE_OK) {
-        s->how = END_LOST; /* it happened, but nobody can remember it */
-        snprintf(s->why, sizeof s->why, "the answer of '%s' is too large to keep", step->name);
+        s->how = END_LOST; /* it happened, but its answer cannot be stored */
+        snprintf(s->why, sizeof s->why, "the answer of '%s' is too large to store", step->name);
     }
     if (s->how == END_ANSWERED) {
         take_answer(a, s);
@@ -305,7 +305,7 @@ static enum attempt_next after_call(struct attempt *a, const struct once_flow_st
     }
     if (s->how == END_NOT_SENT && probing) {
         a->flags &= (uint8_t)~FLOW_CHECKPOINT_SENT;
-        return ATTEMPT_CONTINUES; /* to the call itself */
+        return ATTEMPT_CONTINUES; /* with the call itself */
     }
     if (s->how == END_LOST)
         a->flags |= FLOW_CHECKPOINT_SENT;
@@ -318,14 +318,14 @@ static enum attempt_next do_call(struct attempt *a, once_result *result, struct 
                                  struct once_error *err)
 {
     const struct once_flow_step *step = &a->flow->steps[a->next];
-    if ((a->flags & FLOW_CHECKPOINT_ANSWERED) != 0) { /* an earlier attempt kept it */
+    if ((a->flags & FLOW_CHECKPOINT_ANSWERED) != 0) { /* an earlier attempt stored the answer */
         a->next++;
         return ATTEMPT_CONTINUES;
     }
     if (step->intent && write_intent(a, step, result, reply, err) != ATTEMPT_CONTINUES)
         return ATTEMPT_ENDED;
     bool fenced = false;
-    *result = make_sure(a, &fenced, err);
+    *result = ensure_held(a, &fenced, err);
     if (fenced)
         *result = attempt_answer_fenced(a, reply, err);
     if (fenced || *result != ONCE_OK)
@@ -344,7 +344,7 @@ static enum attempt_next do_call(struct attempt *a, once_result *result, struct 
     if (make_call(a, step, probing ? step->probe : step->call, &s, err))
         attempt_next = after_call(a, step, probing, &s, result, reply, err);
     else
-        *result = attempt_postpone(a, "the lease could not be kept", reply, err);
+        *result = attempt_postpone(a, "the lease could not be renewed", reply, err);
     once_buf_release(&s.answer);
     return attempt_next;
 }

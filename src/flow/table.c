@@ -1,5 +1,5 @@
 /*
- * table.c - a flow's table: is it one, and where in it is a recovery point?
+ * table.c - checks a flow's table, and finds a recovery point in it.
  */
 #include "core/backoff.h"
 #include "core/err.h"
@@ -39,19 +39,19 @@ static once_result check_step(const struct once_flow *flow, size_t i, struct onc
     if (r != ONCE_OK)
         return r;
     if (strcmp(s->name, RECEIVED) == 0)
-        return once_fail(err, ONCE_INVALID, "step '%s' has the name of a flow's beginning", s->name);
+        return once_fail(err, ONCE_INVALID, "step '%s' has a reserved name", s->name);
     for (size_t j = 0; j < i; j++)
         if (strcmp(flow->steps[j].name, s->name) == 0)
             return once_fail(err, ONCE_INVALID, "two steps are called '%s'", s->name);
     if ((s->local != NULL) == (s->call != NULL))
-        return once_fail(err, ONCE_INVALID, "step '%s' is not either a local phase or a call", s->name);
+        return once_fail(err, ONCE_INVALID, "step '%s' must be either a local phase or a call", s->name);
     if (s->local != NULL && (s->callee != 0 || s->probe != NULL || s->probe_url != NULL || s->intent))
-        return once_fail(err, ONCE_INVALID, "step '%s' is a local phase, and says what only a call can", s->name);
-    if (s->callee > ONCE_CALLEE_PROBEABLE)
-        return once_fail(err, ONCE_INVALID, "step '%s' has a callee of no kind: %d", s->name, (int)s->callee);
-    if ((s->callee == ONCE_CALLEE_PROBEABLE) != (s->probe != NULL || s->probe_url != NULL))
-        return once_fail(err, ONCE_INVALID, "step '%s': a probe and a callee that is probeable belong together",
+        return once_fail(err, ONCE_INVALID, "step '%s' is a local phase, but has members that only a call has",
                          s->name);
+    if (s->callee > ONCE_CALLEE_PROBEABLE)
+        return once_fail(err, ONCE_INVALID, "step '%s' has an unknown kind of callee: %d", s->name, (int)s->callee);
+    if ((s->callee == ONCE_CALLEE_PROBEABLE) != (s->probe != NULL || s->probe_url != NULL))
+        return once_fail(err, ONCE_INVALID, "step '%s': ONCE_CALLEE_PROBEABLE and a probe need each other", s->name);
     if (s->probe != NULL && s->probe_url != NULL)
         return once_fail(err, ONCE_INVALID, "step '%s' has two probes", s->name);
     const char *fault = s->probe_url != NULL ? flow_probe_url_fault(s->probe_url) : NULL;
@@ -77,9 +77,9 @@ once_result once_flow_check(const struct once_flow *flow, struct once_error *err
         r = once_fail(err, ONCE_INVALID, "body retention of %lld ms is negative, or longer than the record's",
                       (long long)flow->body_retention_ms);
     if (r == ONCE_OK && (flow->lease_ms < 0 || flow->lease_ms > ONCE_LEASE_MS_MAX))
-        r = once_fail(err, ONCE_INVALID, "lease of %lld ms is not in 1 ms to 24 h", (long long)flow->lease_ms);
+        r = once_fail(err, ONCE_INVALID, "lease of %lld ms is not between 1 ms and 24 h", (long long)flow->lease_ms);
     if (r == ONCE_OK && (flow->backoff_ms < 0 || flow->backoff_ms_max < 0 || flow->backoff_ms_max > ONCE_LEASE_MS_MAX))
-        r = once_fail(err, ONCE_INVALID, "a backoff is not in 1 ms to 24 h");
+        r = once_fail(err, ONCE_INVALID, "a backoff is not between 1 ms and 24 h");
     return r;
 }
 
@@ -103,7 +103,7 @@ bool flow_find(const struct once_flow *flow, once_span point, size_t *next, bool
     if (once_span_equal(point, once_span_str(name)))
         return true;
     for (size_t i = 0; flow->steps[i].name != NULL; i++) {
-        *intent = flow->steps[i].call != NULL; /* a call itself has no point, but its intent has */
+        *intent = flow->steps[i].call != NULL; /* a call has no recovery point, but its intent has */
         flow_point(flow, flow->steps[i].name, *intent, name);
         *next = *intent ? i : i + 1;
         if (once_span_equal(point, once_span_str(name)) && flow->steps[*next].name != NULL)
@@ -119,7 +119,7 @@ int64_t flow_backoff_ms(const struct once_flow *flow, const uint8_t record[16], 
         flow->backoff_ms_max != 0 ? flow->backoff_ms_max : ONCE_FLOW_BACKOFF_MS_MAX_DEFAULT,
         ONCE_JITTER_HALF,
     };
-    /* A record's id is a MAC: its bytes are as good as random. */
+    /* A record id is a MAC: its bytes are as good as random. */
     uint32_t random = (uint32_t)record[next % 16] << 24 | (uint32_t)record[(next * 5 + 1) % 16] << 16;
     return once_backoff_ms(policy, next > 2 ? next - 2 : 0, random);
 }

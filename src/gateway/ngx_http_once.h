@@ -28,9 +28,9 @@
 #include <ngx_http.h>
 
 #include "core/buf.h"
-#include "core/http_verdict.h"
+#include "core/http/verdict.h"
 #include "core/mac.h"
-#include "core/trace.h"
+#include "core/http/trace.h"
 #include "once.h"
 
 #define NGX_HTTP_ONCE_OFF       0

@@ -6,7 +6,7 @@
 #include "ngx_http_once.h"
 
 #include "core/fingerprint.h"
-#include "core/json_events.h"
+#include "core/json/events.h"
 #include "core/span.h"
 
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
  */
 #include "ngx_http_once.h"
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 /* ---------------------------------------------------------------- once_tenant */

@@ -3,8 +3,8 @@
  */
 #include "ngx_http_once.h"
 
-#include "core/json_pointer.h"
-#include "core/resend.h"
+#include "core/json/pointer.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 const char  *const ngx_http_once_modes[4] = { "off", "observe", "on", "required" };

@@ -1,5 +1,5 @@
 /*
- * ngx_http_once_resend.c - the request as it is stored with its claim, for the completer (src/core/resend.h).
+ * ngx_http_once_resend.c - the request as it is stored with its claim, for the completer (src/core/http/resend.h).
  *
  * It has method, target, body, and the headers that matter: the defaults below, the fingerprinted ones and those named by
  * once_complete. Credentials are never stored, only the fact that the client sent some, and whether the
@@ -8,7 +8,7 @@
 #include "ngx_http_once.h"
 
 #include "core/record.h"
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 /* the part of ONCE_REQUEST_LEN_MAX that the headers leave */

@@ -1,7 +1,7 @@
 /* curl.c - see curl.h. */
 #include "http/curl.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <pthread.h>
@@ -121,8 +121,8 @@ bool http_head_is_whole(const struct http_head *head, int status, char error[200
 {
     if (status >= 200 && status <= 599 && head->lengths <= 1 && head->ended)
         return true;
-    snprintf(error, 200, "an answer with status %d, %u lengths and %s headers", status, head->lengths,
-             head->ended ? "whole" : "broken");
+    snprintf(error, 200, "an invalid answer: status %d, %u Content-Length headers, its head is %s", status,
+             head->lengths, head->ended ? "complete" : "cut off");
     return false;
 }
 
@@ -133,7 +133,7 @@ bool http_head_marks_end(const struct http_head *head, int status)
 
 /* ------------------------------------------------------------------ how it ended */
 
-/* What libcurl may say before anything was sent. */
+/* The errors that libcurl reports before it sends anything. */
 static bool is_before_sending(CURLcode code)
 {
     switch (code) {

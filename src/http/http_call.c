@@ -2,9 +2,9 @@
 #include "http/http_call.h"
 
 #include "core/err.h"
-#include "core/header.h"
+#include "core/http/header.h"
+#include "core/http/url.h"
 #include "core/span.h"
-#include "core/url.h"
 #include "http/curl.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ once_result http_call_init(struct once_error *err)
     return http_curl_init() ? ONCE_OK : once_fail(err, ONCE_NO_MEMORY, "cannot set up libcurl");
 }
 
-/* What is behind the last ':', unless that is part of an IPv6 address. */
+/* Is the text after the last ':' a number, unless that ':' is part of an IPv6 address? */
 static bool is_port(const char *host, size_t len)
 {
     const char *colon = memrchr(host, ':', len), *bracket = memrchr(host, ']', len);
@@ -32,19 +32,19 @@ once_result http_url_check(const char *url, struct once_error *err)
 {
     bool http = strncmp(url, "http://", 7) == 0, https = strncmp(url, "https://", 8) == 0;
     char shown[ONCE_URL_SHOWN_LEN];
-    once_url_shown(url, shown); /* this may end in a log */
+    once_url_shown(url, shown); /* the message may be logged */
     if ((!http && !https) || strlen(url) > URL_LEN_MAX || strpbrk(url, " \t\r\n#?") != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no http:// or https:// URL without a query", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s' is not an http:// or https:// URL without a query", shown);
     const char *host = url + (http ? 7 : 8);
     if (http && strncmp(host, "unix:/", 6) == 0)
         return ONCE_OK;
     size_t len = strcspn(host, "/");
     if (len == 0)
-        return once_fail(err, ONCE_INVALID, "'%.100s' names no host", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s' has no host", shown);
     if (memchr(host, '@', len) != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' has credentials in it", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s' contains credentials", shown);
     if (!is_port(host, len)) /* or a password with a slash in it */
-        return once_fail(err, ONCE_INVALID, "'%.100s' has a port that is no number", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s' has a port that is not a number", shown);
     return ONCE_OK;
 }
 

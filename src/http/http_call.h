@@ -1,13 +1,12 @@
 /*
- * http_call.h - one HTTP request to another server, sent at most once, its answer only if it is whole.
+ * http_call.h - one HTTP request to another server, sent at most once; its answer is used only if it is complete.
  *
- * For the completer and for webhooks. Over libcurl, without anything that it would do by itself: no redirects,
- * no proxies, no reuse of connections (a request on one that turns out to be dead is sent again), no protocols
- * but http and https.
+ * For the completer, deliveries, webhooks and the exporter. No redirects, no proxies, and no reuse of connections:
+ * libcurl would send a request again if a reused connection turns out to be dead.
  *
- * Invariants: HTTP-1 NOT_SENT means that no byte of the request left; ANSWERED that one answer came, up to an
- *                end that is marked. Everything between is BROKEN.
- *             HTTP-2 bounded: the time, the header lines, the body (what is over is read and dropped).
+ * Invariants: HTTP-1 NOT_SENT: no byte of the request was sent. ANSWERED: one complete answer came. BROKEN: all
+ *                other cases.
+ *             HTTP-2 time, header lines and body are bounded (a longer body is read and dropped).
  */
 #ifndef ONCE_HTTP_HTTP_CALL_H
 #define ONCE_HTTP_HTTP_CALL_H
@@ -17,13 +16,13 @@
 struct http_call {
     const char *url; /* scheme://host[:port][/prefix], or http://unix:/PATH */
     once_span method;
-    once_span target;   /* after the URL; may be empty */
-    once_span lines[3]; /* header lines "Name: value\r\n"; later ones win over none */
+    once_span target;   /* appended to the URL; may be empty */
+    once_span lines[3]; /* header lines "Name: value\r\n" */
     once_span body;
-    once_span kept; /* lines "Name\n": which headers of the answer are wanted */
+    once_span kept; /* lines "Name\n": the headers of the answer to return */
     size_t body_max;
     int64_t timeout_ms;
-    bool (*tick)(void *arg); /* about once a second; false: break off. May be NULL */
+    bool (*tick)(void *arg); /* called about once a second; false: end the call. May be NULL */
     void *arg;
 };
 
@@ -32,16 +31,16 @@ enum http_end { HTTP_NOT_SENT, HTTP_BROKEN, HTTP_ANSWERED };
 struct http_answer {
     enum http_end end;
     int status;
-    bool dropped;      /* the body was too large, or nobody can know whether it is whole (ADR 19) */
-    bool headers_lost; /* those that are wanted did not fit: none is here */
-    size_t received;   /* bytes of the body that came, kept or not */
+    bool dropped;      /* the body was too large, or its end is not marked (ADR 19) */
+    bool headers_lost; /* the wanted headers did not fit: `headers` is empty */
+    size_t received;   /* bytes of the body, returned or dropped */
     struct once_buf headers, body;
     char error[200]; /* not ANSWERED: why */
 };
 
-/* Once per process, before there are threads. */
+/* Call it once per process, before there are threads. */
 once_result http_call_init(struct once_error *err);
-/* Is it a URL that can be called? Refuses credentials in it. */
+/* Is this a URL that http_call() accepts? Refuses credentials in it. */
 once_result http_url_check(const char *url, struct once_error *err);
 void http_call(const struct http_call *call, struct http_answer *answer);
 void http_answer_release(struct http_answer *answer);

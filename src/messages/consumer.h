@@ -8,7 +8,8 @@
  *
  * Invariants: CONSUMER-1 a message ends as DONE only after its outcome is durable in the store, as succeeded (K4, K13).
  *             CONSUMER-2 of one key, one message at a time, in the order of admission; the next one begins after DONE
- * or DEAD_LETTER. CONSUMER-3 the number of failures is kept in the record, so that a crash does not reset it.
+ *                or DEAD_LETTER.
+ *             CONSUMER-3 the number of failures is kept in the record, so that a crash does not reset it.
  *             CONSUMER-4 at most `window` messages are here. The admitting thread stops reading then.
  *
  * Not here: the broker (sources/source.h), dead letters (dead_letters/dead_letters.h), waiting and stopping

@@ -7,7 +7,7 @@
  */
 #include "messages/deliver.h"
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "http/http_call.h"
 #include "messages/brokers/headers.h"

@@ -1,7 +1,7 @@
 /* message_id.c - see message_id.h. */
 #include "messages/message_id.h"
 
-#include "core/json_pointer.h"
+#include "core/json/pointer.h"
 #include "core/mac.h"
 #include "core/span.h"
 #include "messages/brokers/headers.h"

@@ -105,7 +105,8 @@ static void end_span(struct relay *relay, const struct relay_item *item, bool co
 static void fail(struct relay *relay, struct relay_item *item, bool refused, int64_t retry_after_ms, const char *reason)
 {
     struct outbox_message *row = item->row;
-    row->wait_ms = jittered(relay, relay->backoff_ms_max, (uint32_t)item->message.refusals + (uint32_t)row->delays);
+    uint32_t before = (uint32_t)item->message.refusals + (uint32_t)row->delays;
+    row->wait_ms = jittered(relay, relay->backoff_ms_max, before);
     if (retry_after_ms > row->wait_ms)
         row->wait_ms = retry_after_ms;
     row->verdict = !refused                                            ? OUTBOX_UNREACHED

@@ -79,7 +79,7 @@ static const char *const names[] = {
 
 static struct {
     char name[64];
-    long at; /* the passing that acts; 0: none */
+    long at; /* act at this passing; 0: never */
     int signal;
     const char *log;
     atomic_long passed;
@@ -113,7 +113,7 @@ static void log_passed(const char *name)
     char line[80];
     int n = snprintf(line, sizeof line, "%s\n", name);
     if (write(fd, line, (size_t)n) != n)
-        abort(); /* a test that cannot log proves nothing */
+        abort(); /* without its log the test would prove nothing */
     close(fd);
 }
 
@@ -140,7 +140,7 @@ void once_crash_point_pass(const char *name)
         return;
     if (plan.signal == 0)
         _exit(99);
-    raise(plan.signal); /* at this thread: kill() may stop another first, while this one goes on */
+    raise(plan.signal); /* to this thread: with kill() another thread may stop first, while this one continues */
 }
 
 const char *const *once_crash_point_names(void)

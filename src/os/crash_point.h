@@ -3,14 +3,14 @@
  *
  *     ONCE_CRASH_POINT("writer.before-commit");
  *
- * The environment variable ONCE_CRASH=NAME:N[:ACTION] acts when the point is passed
- * for the N-th time (from 1): `kill` (the default) is SIGKILL to itself, `stop` is
- * SIGSTOP, `exit` is _exit(99). Points are listed in one table (crash_point.c), so that a
- * test can walk all of them; passing a point that is not in the table aborts. With
- * ONCE_CRASH_LOG=FILE each point passed is appended to the file, one line each: the
- * proof that a walk reached them all.
+ * With ONCE_CRASH=NAME:N[:ACTION] in the environment the program acts when it passes
+ * the point for the N-th time (from 1): `kill` (the default) sends SIGKILL to itself,
+ * `stop` sends SIGSTOP, `exit` calls _exit(99). One table (crash_point.c) lists all
+ * points, so that a test can try each; passing a point that is not in the table aborts.
+ * With ONCE_CRASH_LOG=FILE the program appends a line to FILE for each point it passes,
+ * which proves that a test reached them all.
  *
- * Built without crash points (release), ONCE_CRASH_POINT is nothing.
+ * In a build without crash points (release), ONCE_CRASH_POINT expands to nothing.
  */
 #ifndef ONCE_OS_CRASH_POINT_H
 #define ONCE_OS_CRASH_POINT_H
@@ -22,7 +22,7 @@
 #endif
 
 void once_crash_point_pass(const char *name);
-/* NULL-terminated; empty in a build without points. */
+/* The names of all points, up to a NULL; empty in a build without crash points. */
 const char *const *once_crash_point_names(void);
 
 #endif

@@ -2,18 +2,17 @@
  * guard.c - see guard.h.
  *
  * The guardian is forked from a process with threads and never executes another
- * program, so everything in it keeps to what is safe in a signal handler: no malloc,
- * no stdio, nothing that takes a lock. It is born with every signal blocked and looks
- * at them through a signalfd; so Ctrl-C and kill cannot end it, and Ctrl-Z not stop it.
+ * program, so it calls only functions that are safe in a signal handler: no malloc, no
+ * stdio, nothing that takes a lock. All signals are blocked from its start and read from a
+ * signalfd, so Ctrl-C and kill cannot end it, and Ctrl-Z cannot stop it.
  *
  * How it learns that `once` is gone: PR_SET_PDEATHSIG, and the end of the control pipe.
- * The death signal is SIGCONT, because that one also wakes a guardian that somebody
- * stopped with SIGSTOP. A parent that died before PR_SET_PDEATHSIG took effect is found
- * out by getppid().
+ * The death signal is SIGCONT, because it also wakes a guardian that was stopped with
+ * SIGSTOP. getppid() detects a parent that died before PR_SET_PDEATHSIG took effect.
  *
- * How it finds the descendants: it is their subreaper, so whoever loses his parent
- * becomes its child. Killing its children again and again until it has none left gets
- * all of them, also those forked in the meantime.
+ * How it finds the descendants: it is their subreaper, so a process that loses its parent
+ * becomes a child of the guardian. The guardian kills its children until it has none left,
+ * which also reaches processes that were forked in the meantime.
  */
 #include "os/guard.h"
 
@@ -28,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-    LET_GO = 0,  /* on the control pipe: everything else is a signal's number */
-    CONTROL = 0, /* the guardian's descriptors, once the command is forked */
+    LET_GO = 0,  /* on the control pipe; any other byte is the number of a signal */
+    CONTROL = 0, /* the guardian's descriptors, after the command is forked */
     REPORT = 1,
 };
 
@@ -42,8 +41,8 @@ struct pipes {
 static void report(int fd, enum once_guard_news news, int value)
 {
     struct once_guard_report message = { (int32_t)news, value };
-    /* Shorter than PIPE_BUF, hence whole or not at all; not at all means that `once` is
-     * gone, which is noticed elsewhere. */
+    /* Shorter than PIPE_BUF, so it is written whole or not at all; if not at all, `once` is
+     * gone, which is detected elsewhere. */
     ssize_t n = write(fd, &message, sizeof message);
     (void)n;
 }
@@ -66,13 +65,13 @@ static _Noreturn void execute(const struct pipes *pipes, const struct once_guard
     _exit(1);
 }
 
-/* SIGKILL to each of our children. False: /proc does not tell them. */
+/* SIGKILL to each of our children. False: /proc does not list them. */
 static bool kill_children(void)
 {
     int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    char text[4096]; /* more children than fit are next time's */
+    char text[4096]; /* children that do not fit are killed in the next round */
     ssize_t len = read(fd, text, sizeof text);
     close(fd);
     pid_t pid = 0;
@@ -93,7 +92,7 @@ static _Noreturn void kill_all(pid_t command)
     int pause_ms = 1;
     for (;;) {
         if (!kill_children()) {
-            /* The command, at least; it also has its own PR_SET_PDEATHSIG. */
+            /* At least the command; it also has its own PR_SET_PDEATHSIG. */
             if (command > 0)
                 kill(command, SIGKILL);
             _exit(1);
@@ -103,13 +102,13 @@ static _Noreturn void kill_all(pid_t command)
             pause_ms = 1;
         if (pid < 0 && errno == ECHILD)
             _exit(0);
-        /* One of them takes its time to die, or may not be killed by us. */
+        /* One of them is slow to die, or we may not kill it. */
         poll(NULL, 0, pause_ms);
         pause_ms = pause_ms < 500 ? pause_ms * 2 : 1000;
     }
 }
 
-/* Collects who died; 0 instead of `command` once it is among them. */
+/* Reaps dead children; returns 0 if the command is among them, else `command`. */
 static pid_t reap(pid_t command)
 {
     int status;
@@ -132,7 +131,7 @@ static _Noreturn void watch(int signals, pid_t command, pid_t once)
         if (fds[0].revents != 0) {
             struct signalfd_siginfo info;
             ssize_t n = read(signals, &info, sizeof info);
-            (void)n; /* which one does not matter: both are looked for */
+            (void)n; /* no matter which signal: both causes are checked */
         }
         command = reap(command);
         if (getppid() != once)
@@ -153,11 +152,11 @@ static _Noreturn void guardian(const struct pipes *pipes, const struct once_guar
 {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* Not by prctl(): AddressSanitizer's takes a lock that another thread may have held at the fork. */
+    /* Not prctl(): AddressSanitizer's takes a lock that another thread may have held at the fork. */
     syscall(SYS_prctl, PR_SET_NAME, "once-guard", 0, 0, 0);
     if (getppid() != once)
         _exit(0);
-    /* Ignored SIGCHLD would be inherited, and then nobody could be waited for. */
+    /* An ignored SIGCHLD would be inherited, and waitpid() would not work. */
     struct sigaction standard = { .sa_handler = SIG_DFL }, child_action;
     sigaction(SIGCHLD, &standard, &child_action);
     pid_t self = getpid();
@@ -167,12 +166,12 @@ static _Noreturn void guardian(const struct pipes *pipes, const struct once_guar
     report(pipes->report[1], pid > 0 ? ONCE_GUARD_SPAWNED : ONCE_GUARD_FAILED, pid > 0 ? pid : errno);
     if (pid < 0)
         _exit(1);
-    /* Out of the group that the command and `once` are in: what kills all of that must leave
-     * somebody to kill those who left it. A session of its own, not only a group: else the
-     * kernel would count on us for whether their group is orphaned. */
+    /* Leave the process group of the command and `once`: if that whole group is killed, the
+     * guardian must survive to kill the processes that left the group. A new session, not
+     * only a group: otherwise their group would not count as orphaned. */
     setsid();
-    /* Let go of the pipes, whose end `once` waits for, of the store's file and of whatever
-     * we were started with; a lock on it must not outlive `once`. */
+    /* Close the pipes, since `once` waits for their end, the store's file, since its lock must
+     * not outlive `once`, and all other inherited descriptors. */
     close(pipes->out[1]);
     close(pipes->err[1]);
     dup2(pipes->control[0], CONTROL);
@@ -220,7 +219,7 @@ int once_guard_start(struct once_guard *guard, const struct once_guard_command *
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = fork();
     if (pid == 0) {
-        close(pipes.control[1]); /* else it would keep its own control pipe open */
+        close(pipes.control[1]); /* otherwise the guardian itself would keep its control pipe open */
         guardian(&pipes, command, once);
     }
     error = errno;
@@ -251,13 +250,13 @@ void once_guard_signal(const struct once_guard *guard, int signal)
 {
     uint8_t order = (uint8_t)signal;
     ssize_t n = write(guard->control, &order, 1);
-    (void)n; /* a guardian that is gone shows at its report */
+    (void)n; /* the report pipe shows that the guardian is gone */
 }
 
 void once_guard_end(struct once_guard *guard)
 {
     once_guard_signal(guard, LET_GO);
-    /* ECHILD: we were started with SIGCHLD ignored, and it is gone already. */
+    /* ECHILD: SIGCHLD is ignored, and the guardian is gone already. */
     while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     close(guard->report);

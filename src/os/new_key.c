@@ -1,4 +1,4 @@
-/* new_key.c - a fresh key: a UUIDv7 of this moment and random bytes. */
+/* new_key.c - makes a key: a UUIDv7 of the current time and random bytes. */
 #include "core/key.h"
 #include "once.h"
 #include "os/os.h"

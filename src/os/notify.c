@@ -16,7 +16,7 @@ void once_os_notify(const char *text)
     if (len < 2 || len >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
         return;
     memcpy(address.sun_path, path, len);
-    if (path[0] == '@') /* of the abstract namespace: there the length says where it ends */
+    if (path[0] == '@') /* the abstract namespace: a leading NUL, and the length ends the name */
         address.sun_path[0] = '\0';
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

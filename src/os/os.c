@@ -38,8 +38,8 @@ static int hex_value(char c)
     return -1;
 }
 
-/* A UUID in text. Where it cannot be read, all zero: one boot for ever, and then
- * leases run by the steady clock alone. */
+/* The kernel's boot id, a UUID. If it cannot be read, all zero: every boot looks the same,
+ * and leases rely on the steady clock alone. */
 static void boot(void *arg, uint8_t id[16])
 {
     (void)arg;
@@ -50,7 +50,7 @@ static void boot(void *arg, uint8_t id[16])
     char text[37] = { 0 };
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    /* In a time namespace the steady clock is another one: that is another boot to us. */
+    /* A time namespace has its own steady clock, so it counts as another boot. */
     int offsets = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
     char lines[200];
     ssize_t len = offsets >= 0 ? read(offsets, lines, sizeof lines) : 0;
@@ -66,7 +66,7 @@ static void boot(void *arg, uint8_t id[16])
     }
     const char *boottime = len > 0 ? memmem(lines, (size_t)len, "boottime", 8) : NULL;
     for (const char *at = boottime; at != NULL && at < lines + len && *at != '\n'; at++)
-        if (*at >= '1' && *at <= '9') /* an offset of 0, the usual one, changes nothing */
+        if (*at >= '1' && *at <= '9') /* an offset of 0 is the normal case and changes nothing */
             id[(at - boottime) % 16] ^= (uint8_t)*at;
 }
 
@@ -87,7 +87,7 @@ void once_os_random(void *bytes, size_t len)
         if (n < 0) {
             if (errno == EINTR)
                 continue;
-            abort(); /* no entropy means no nonces: nothing safe can be done */
+            abort(); /* without entropy there are no nonces, and nothing is safe */
         }
         at += n;
         len -= (size_t)n;
@@ -111,7 +111,7 @@ struct timespec once_os_lease_deadline(once_time at)
     return (struct timespec){ .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
 }
 
-/* sched_setattr(2), which the C library does not have. */
+/* For sched_setattr(2), which the C library does not wrap. */
 struct sched_attributes {
     uint32_t size, policy;
     uint64_t flags;
@@ -120,16 +120,16 @@ struct sched_attributes {
     uint64_t runtime, deadline, period;
 };
 
-enum { SLICE_NS = 100 * 1000 }; /* the shortest there is */
+enum { SLICE_NS = 100 * 1000 }; /* the kernel's minimum */
 
 void once_os_short_slices(void)
 {
     struct sched_attributes a = { .size = sizeof a };
     if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0 || a.policy != SCHED_OTHER)
-        return; /* somebody has decided otherwise */
+        return; /* another scheduling policy was chosen */
     a.size = sizeof a;
     a.runtime = SLICE_NS;
-    syscall(SYS_sched_setattr, 0, &a, 0); /* a wish */
+    syscall(SYS_sched_setattr, 0, &a, 0); /* a hint: failure does not matter */
 }
 
 uint64_t once_os_monotonic_ns(void)

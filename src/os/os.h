@@ -1,7 +1,7 @@
 /*
- * os.h - the only door to clocks, entropy and the scheduler.
+ * os.h - clocks, entropy and the scheduler. No other folder asks the system for these.
  *
- * Core, stores and engine receive time and random bytes; they do not ask the system.
+ * Core, stores and engine get time and random bytes as arguments.
  */
 #ifndef ONCE_OS_OS_H
 #define ONCE_OS_OS_H
@@ -15,24 +15,24 @@ extern const struct once_clock once_os_clock;
 
 /* getrandom(2): blocks until the kernel's pool is ready, then never fails. */
 void once_os_random(void *bytes, size_t len);
-/* A nonce where there is none yet (all zero). */
+/* Fills in random bytes if the nonce is all zero. */
 void once_os_nonce(uint8_t nonce[16]);
 
-/* CLOCK_MONOTONIC, for time-outs of this process only; it is no store's business. */
+/* CLOCK_MONOTONIC, for timeouts inside this process; never stored. */
 once_time once_os_monotonic_ms(void);
 uint64_t once_os_monotonic_ns(void);
-/* CLOCK_REALTIME, for spans and log lines: when something happened, for people to look at. */
+/* CLOCK_REALTIME, for the times in spans and log lines. */
 uint64_t once_os_wall_ns(void);
 
-/* CLOCK_BOOTTIME, for leases that this process holds: they go on while the machine sleeps, where CLOCK_MONOTONIC
- * stands still and a holder would believe in a lease that is long over (FAULT-38). */
+/* CLOCK_BOOTTIME, for leases that this process holds: leases run on while the machine is suspended. CLOCK_MONOTONIC
+ * does not, so a holder would trust a lease that is over (FAULT-38). */
 once_time once_os_lease_ms(void);
-/* Such a time as a condition variable takes it, by CLOCK_MONOTONIC; after a sleep it is late, so look again. */
+/* That time for a condition variable, on CLOCK_MONOTONIC; late after a suspend, so check the clock again. */
 struct timespec once_os_lease_deadline(once_time at);
 
-/* For a thread that others wait for, with little to do at a time: asks the scheduler for short slices. That
- * takes no more of a processor than before, and needs no right, but where there is none free it gets its turn soon
- * after it woke up. Linux has this from 6.12 on; elsewhere it is without effect. */
+/* Asks the scheduler for short time slices, for a thread that does little at a time and that others wait for. The
+ * thread gets no more processor time, but on a busy machine it runs sooner after it woke up. It needs no privilege.
+ * Linux has this since 6.12; elsewhere it has no effect. */
 void once_os_short_slices(void);
 
 #endif

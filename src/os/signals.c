@@ -12,7 +12,7 @@ static bool is_ignored(int signal)
     return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Those that end a program, less what was ignored when it started. */
+/* The signals that end a program, without those that were ignored when it started. */
 static sigset_t ending_set(void)
 {
     static const int ending[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP };
@@ -50,7 +50,7 @@ int once_signals_take(const struct once_signals *signals)
 
 void once_signals_restore(const struct once_signals *signals)
 {
-    (void)signals; /* SIGPIPE stays blocked: a write says EPIPE */
+    (void)signals; /* SIGPIPE stays blocked: a write returns EPIPE */
     sigset_t set = ending_set();
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

@@ -18,8 +18,8 @@
 
 enum { STREAM_LEN = 64 };
 
-/* As JOURNAL_STREAM, of a pipe whose reader passes on to the journal or a terminal. A name of our own: who finds its
- * standard error in systemd's may speak the journal's protocol instead. */
+/* Like JOURNAL_STREAM, for a pipe whose reader forwards to the journal or a terminal. Not JOURNAL_STREAM itself: a
+ * program that finds its standard error there may write the journal's own protocol. */
 static const char passed_on[] = "ONCE_LOG_STREAM";
 
 static void name_stream(uint64_t device, uint64_t inode, char out[STREAM_LEN])
@@ -34,7 +34,7 @@ bool stderr_log_has_time(const char *stream, uint64_t device, uint64_t inode, bo
     return !terminal && (stream == NULL || strcmp(stream, ours) != 0);
 }
 
-/* Looked at for each line: these are rare, and whoever changes where standard error goes is right at once. */
+/* Checked for each line, since lines are rare and standard error may be redirected at any time. */
 static bool has_time(void)
 {
     struct stat st = { .st_ino = 0 };
@@ -56,7 +56,7 @@ void once_os_log_inherit(int fd)
     setenv(passed_on, name, 1);
 }
 
-/* Guards what follows, and that who saw room is the one who takes it. */
+/* Guards `dropped`, and the time between checking for room and writing. */
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t dropped; /* since the last line */
 static _Atomic uint64_t dropped_ever;
@@ -71,7 +71,7 @@ static bool has_room(int wait_ms)
     return n != 0;
 }
 
-/* The line with its head; its length. */
+/* Formats the line with its prefix; returns its length. */
 __attribute__((format(printf, 3, 0))) static size_t make_line(char line[STDERR_LOG_LEN_MAX], const char *who,
                                                               const char *format, va_list args)
 {
@@ -89,14 +89,14 @@ __attribute__((format(printf, 3, 0))) static size_t make_line(char line[STDERR_L
     return len;
 }
 
-/* In pieces that fit into whatever has room at all. False: not all of it. */
+/* Writes in pieces that fit into any pipe with room. False: not all of the line was written. */
 static bool write_line(const char *line, size_t len, int wait_ms)
 {
     for (size_t at = 0, piece; at < len; at += piece, wait_ms = 0) {
         piece = len - at < STDERR_LOG_LEN_MAX ? len - at : STDERR_LOG_LEN_MAX;
         if (!has_room(wait_ms))
             return false;
-        fwrite(line + at, 1, piece, stderr); /* which has no buffer of its own: one write */
+        fwrite(line + at, 1, piece, stderr); /* stderr is unbuffered: this is one write */
     }
     return true;
 }
@@ -116,7 +116,7 @@ void once_os_log_forward(const char *who, const char *line, size_t len)
     pthread_mutex_lock(&writing);
     bool room = true;
     if (dropped > 0) {
-        room = write_remark(who, "%" PRIu64 " lines were dropped here: nobody read them", dropped);
+        room = write_remark(who, "%" PRIu64 " lines were dropped here: standard error was not read", dropped);
         dropped = room ? 0 : dropped;
     }
     if (!room || !write_line(line, len, STDERR_LOG_WAIT_MS)) {

@@ -1,9 +1,8 @@
 /*
  * thread.h - threads that leave signals to the program, and conditions that wait by CLOCK_MONOTONIC.
  *
- * Signals are the business of the program's first thread: one delivered to a writer or a
- * renewer would be handled where nobody looks. A condition by the wall clock would wait for
- * hours after somebody set it back.
+ * Only the program's first thread handles signals: the library's threads block them all. A
+ * condition on the wall clock could wait for hours after that clock was set back.
  */
 #ifndef ONCE_OS_THREAD_H
 #define ONCE_OS_THREAD_H

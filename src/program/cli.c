@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* No value on a command line is larger than a body. */
+/* A value of an option may be as large as a body. */
 enum { VALUE_LEN_MAX = ONCE_BODY_LEN_MAX };
 
 static const char *program(const struct once_cli *cli)
@@ -24,9 +24,10 @@ static const char *program(const struct once_cli *cli)
     return cli->program != NULL ? cli->program : "once";
 }
 
-__attribute__((format(printf, 2, 0))) static void say(const struct once_cli *cli, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void print_message(const struct once_cli *cli, const char *format,
+                                                                va_list args)
 {
-    /* One write per line: many `once` may share a terminal or a log. */
+    /* One write per line: several processes may share a terminal or a log. */
     struct once_buf line;
     once_buf_init(&line, 64 << 10);
     char text[4096];
@@ -42,7 +43,7 @@ int once_cli_fail(const struct once_cli *cli, int exit, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(cli, format, args);
+    print_message(cli, format, args);
     va_end(args);
     return exit;
 }
@@ -51,7 +52,7 @@ int once_cli_usage(const struct once_cli *cli, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(cli, format, args);
+    print_message(cli, format, args);
     va_end(args);
     fprintf(stderr, "see '%s %s --help'\n", program(cli), cli->verb);
     return ONCE_EXIT_USAGE;
@@ -78,8 +79,8 @@ static int refuse_option(struct once_cli *cli, int c, char **argv)
 
 static const char *const seal_names[] = { "ONCE_SEAL_KEYS", "ONCE_SEAL_KEYS_COMMAND" };
 
-/* In the environment, for our own children too: the daemon of `once serve`, `once advance` in a command. It names a
- * place, no key. */
+/* Sets the environment, so that children get it too: the daemon of `once serve`, `once advance` in a command. The
+ * value names a file or a command and contains no key. */
 static bool set_seal(bool command, const char *value)
 {
     char path[2 * PATH_MAX], here[PATH_MAX];
@@ -131,7 +132,8 @@ int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags
         case ONCE_CLI_SEAL_COMMAND:
             cli->seal_given = true;
             if (!set_seal(c == ONCE_CLI_SEAL_COMMAND, optarg)) {
-                cli->exit = once_cli_fail(cli, ONCE_EXIT_OS, "cannot keep '%.60s': %s", optarg, strerror(errno));
+                cli->exit = once_cli_fail(cli, ONCE_EXIT_OS, "cannot set the environment for '%.60s': %s", optarg,
+                                          strerror(errno));
                 return '?';
             }
             break;
@@ -168,7 +170,7 @@ bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t mi
     return false;
 }
 
-/* Appends all of the file. 0 or an errno; EFBIG over the buffer's ceiling. */
+/* Appends the whole file. 0 or an errno; EFBIG above the buffer's maximum. */
 static int read_all(int fd, struct once_buf *out)
 {
     for (;;) {
@@ -188,7 +190,7 @@ static bool take_stdin(const struct once_cli *cli, const char *option)
 {
     static const char *taken_by = NULL;
     if (taken_by != NULL)
-        once_cli_usage(cli, "%s: standard input was given to %s already", option, taken_by);
+        once_cli_usage(cli, "%s: %s reads standard input already", option, taken_by);
     bool ours = taken_by == NULL;
     taken_by = option;
     return ours;
@@ -231,7 +233,7 @@ bool once_cli_key_if_any(const struct once_cli *cli, int argc, char **argv, once
 {
     int allowed = key->ptr != NULL ? 0 : 1;
     if (argc - optind > allowed)
-        once_cli_usage(cli, "one KEY, please; '%s' is too much", argv[optind + allowed]);
+        once_cli_usage(cli, "unexpected argument '%s'", argv[optind + allowed]);
     else if (optind < argc && argv[optind][0] == '\0')
         once_cli_usage(cli, "KEY is empty");
     else if (optind < argc)
@@ -244,11 +246,11 @@ bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *
     if (!once_cli_key_if_any(cli, argc, argv, key))
         return false;
     if (key->ptr == NULL)
-        once_cli_usage(cli, "which KEY?");
+        once_cli_usage(cli, "KEY is missing");
     return key->ptr != NULL;
 }
 
-/* What the store has to say about itself, to whoever looks after it. */
+/* Prints a warning of the store. */
 static void warn(void *arg, const char *text)
 {
     fprintf(stderr, "once %s: %s\n", (const char *)arg, text);
@@ -267,7 +269,7 @@ static int open_url(const struct once_cli *cli, enum once_cli_open how, struct o
     };
     once_cli_seal(cli, &options);
     once_result r = once_open(cli->url, &options, once, &err);
-    if (r == ONCE_INVALID) /* a file that is none, say: there is no store */
+    if (r == ONCE_INVALID) /* for example a file of another kind */
         err.result = ONCE_UNAVAILABLE;
     return r == ONCE_OK ? ONCE_EXIT_OK : once_cli_error(cli, &err, "open the store");
 }
@@ -281,7 +283,7 @@ int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **on
     if (missing == NULL)
         return open_url(cli, how, once);
     if (how == ONCE_CLI_EXISTING || !cli->quiet)
-        once_cli_fail(cli, 0, "there is no store yet at '%s'; the first 'once run' makes it, or 'once migrate'",
+        once_cli_fail(cli, 0, "there is no store at '%s' yet; 'once migrate' or the first 'once run' creates it",
                       missing);
     return how == ONCE_CLI_EXISTING ? ONCE_EXIT_UNAVAILABLE : ONCE_EXIT_OK;
 }
@@ -312,7 +314,7 @@ int once_cli_finish(const struct once_cli *cli, int exit)
     return exit == ONCE_EXIT_OK ? ONCE_EXIT_IO : exit;
 }
 
-/* The store's URL as it may be shown: without the password of "scheme://user:password@host". */
+/* Adds the store's URL without the password of "scheme://user:password@host". */
 static void add_url(struct once_buf *out, const char *url)
 {
     struct once_buf shown;

@@ -1,5 +1,5 @@
 /*
- * cli.h - what the verbs of `once` have in common: options, messages, the store.
+ * cli.h - shared parts of the verbs of `once`: options, messages, opening the store.
  *
  * A verb is a function `int once_cli_VERB(int argc, char **argv)` that returns an exit
  * code (exits.h). Its shape:
@@ -12,7 +12,7 @@
  *         default: return cli.exit;     (--help was printed, or a mistake reported)
  *         }
  *
- * The common options are dealt with inside once_cli_next(); a verb sees its own only.
+ * once_cli_next() handles the common options; a verb gets only its own.
  */
 #ifndef ONCE_PROGRAM_CLI_H
 #define ONCE_PROGRAM_CLI_H
@@ -25,18 +25,18 @@
 #include <getopt.h>
 
 struct once_cli {
-    const char *program; /* named in messages; NULL: "once" */
+    const char *program; /* its name in messages; NULL: "once" */
     const char *verb;    /* "run", "keys list": likewise */
     const char *help;
-    const char *letters; /* short options, as getopt(3) takes them, besides -h; NULL: none */
+    const char *letters; /* short options besides -h, in getopt(3)'s format; NULL: none */
     const char *store;   /* --store; NULL: the default */
     once_span tenant;
     bool tenant_given;
     bool json, quiet;
     bool seal_given;                /* --seal-keys or --seal-keys-command */
-    uint32_t lock_wait_ms;          /* how long to wait for a turn at the store; 0: 10 s */
+    uint32_t lock_wait_ms;          /* how long to wait for the store's lock; 0: 10 s */
     int exit;                       /* after once_cli_next() returned '?' */
-    char url[ONCE_URL_LEN_MAX + 1]; /* of the open store, its path absolute */
+    char url[ONCE_URL_LEN_MAX + 1]; /* of the open store, with an absolute path */
 };
 
 enum {
@@ -47,7 +47,7 @@ enum {
     ONCE_CLI_QUIET,
     ONCE_CLI_SEAL_KEYS,
     ONCE_CLI_SEAL_COMMAND,
-    ONCE_CLI_OWN, /* the verb's own begin here */
+    ONCE_CLI_OWN, /* the first number for a verb's own options */
 };
 
 /* clang-format off */
@@ -60,30 +60,30 @@ enum {
                                { "seal-keys-command", required_argument, NULL, ONCE_CLI_SEAL_COMMAND }
 /* clang-format on */
 
-/* The lines of a help text for them. */
+/* Their lines in help texts. */
 #define ONCE_CLI_HELP_STORE                                                                                            \
     "  --store URL        the store; default $ONCE_STORE, else the file\n"                                             \
     "                     once/once.db in $XDG_STATE_HOME or ~/.local/state\n"
 #define ONCE_CLI_HELP_SEAL                                                                                             \
-    "  --seal-keys FILE   seal what is stored with the keys in FILE, mode 0600\n"                                      \
+    "  --seal-keys FILE   seal stored bytes with the keys in FILE, mode 0600\n"                                        \
     "                     (docs/sealing.md); default $ONCE_SEAL_KEYS, else not at all\n"                               \
     "  --seal-keys-command CMD   the same, with the keys that CMD prints; default\n"                                   \
     "                     $ONCE_SEAL_KEYS_COMMAND\n"
-#define ONCE_CLI_HELP_KEY "  --key KEY          the same as KEY alone, as other verbs have it; one of them\n"
-#define ONCE_CLI_HELP_TENANT "  --tenant T         whose key it is; default: the single tenant, ''\n"
+#define ONCE_CLI_HELP_KEY "  --key KEY          the same as the argument KEY; give only one of them\n"
+#define ONCE_CLI_HELP_TENANT "  --tenant T         the tenant of the key; default: the single tenant, ''\n"
 /* clang-format off */
 #define ONCE_CLI_HELP_QUOTA                                                                                            \
-    "  --quota KIND=N,... what each tenant may have: records, bytes (e.g. 1G), in-flight,\n"                           \
-    "                     waiters. Over that, new keys are refused (429); what is there is\n"                          \
-    "                     not. Default: no limits\n"                                                                   \
+    "  --quota KIND=N,... the quota of each tenant: records, bytes (e.g. 1G), in-flight,\n"                            \
+    "                     waiters. Above it new keys are refused (429), existing ones are\n"                           \
+    "                     served. Default: no limits\n"                                                                \
     "  --quota-tenant TENANT:KIND=N,...\n"                                                                             \
-    "                     what this one may have instead; KIND=none: no limit; up to 256 times\n"
+    "                     the quota of one tenant; KIND=none: no limit; up to 256 times\n"
 /* clang-format on */
-#define ONCE_CLI_HELP_QUIET "  --quiet            no remarks, only errors\n"
+#define ONCE_CLI_HELP_QUIET "  --quiet            print only errors\n"
 #define ONCE_CLI_HELP_HELP "  --help, -h         this text\n"
 
 /* The next option of the verb, -1 after the last, '?' when the verb is to return
- * cli->exit. `flags` is "" or "+" (stop at the first argument that is no option). */
+ * cli->exit. `flags` is "" or "+" (stop at the first argument that is not an option). */
 int once_cli_next(struct once_cli *cli, int argc, char **argv, const char *flags, const struct option *options);
 
 /* "once VERB: ..." on stderr. Return `exit`, and ONCE_EXIT_USAGE with a hint at --help. */
@@ -98,40 +98,40 @@ bool once_cli_number(const struct once_cli *cli, const char *option, uint64_t mi
 /* A VALUE, as every verb takes it: "@FILE" (its bytes), "@-" or "-" (standard input) or the text itself. Standard
  * input is read to its end, so one option of a command may have it. */
 bool once_cli_bytes(const struct once_cli *cli, const char *option, struct once_buf *out);
-/* A key, once: *key is {NULL, 0} before. */
+/* The value of --key, which may be given once: *key is {NULL, 0} before. */
 bool once_cli_key_option(const struct once_cli *cli, once_span *key);
-/* The one argument that is left, unless --key was given, which is the same. Neither leaves *key as it is. */
+/* The argument KEY, allowed only if --key was not given. Without an argument *key is not changed. */
 bool once_cli_key_if_any(const struct once_cli *cli, int argc, char **argv, once_span *key);
-/* Likewise, and there must be one. */
+/* Likewise, but a key is required. */
 bool once_cli_key(const struct once_cli *cli, int argc, char **argv, once_span *key);
 
 enum once_cli_open {
-    ONCE_CLI_CREATE,   /* a missing or older store is made ready */
-    ONCE_CLI_EXISTING, /* it must be there: looking should not leave files behind */
-    ONCE_CLI_IF_ANY,   /* likewise, but that the default one was not made yet is no failure */
+    ONCE_CLI_CREATE,   /* creates a missing store, migrates an older one */
+    ONCE_CLI_EXISTING, /* the store must exist: reading must not create files */
+    ONCE_CLI_IF_ANY,   /* likewise, but a missing default store is not an error */
 };
 
-/* The keys for this store: what was given, or the environment says; a daemon has its own. */
+/* Sets the seal keys for this store, from options or the environment; a daemon has its own. */
 void once_cli_seal(const struct once_cli *cli, struct once_options *options);
 
-/* Opens cli->store, or the default. 0, or the exit code after a message: 64 where no store can have that URL. *once
- * stays NULL where there is none, and need not be any; that is said unless --quiet. */
+/* Opens cli->store, or the default. 0, or the exit code after a message: 64 for an invalid URL. With
+ * ONCE_CLI_IF_ANY and no store, *once stays NULL and a message says so, unless --quiet. */
 int once_cli_open(struct once_cli *cli, enum once_cli_open how, struct once **once);
 
-/* Who is at it, for the audit trail: the user's name, or number. */
+/* The current user for the audit trail: name, or number. */
 void once_cli_actor(char *out, size_t size);
 
-/* What separates a remark on stderr from the bytes before it on stdout: a line's end where both go to one place, a
- * terminal say, and these bytes have none; else nothing. */
+/* "\n" if stdout and stderr are the same file or terminal and `printed` does not end a line, else "": printed before a
+ * message on stderr. */
 const char *once_cli_line_end(once_span printed);
 
-/* Flushes stdout; what could not be written turns 0 into ONCE_EXIT_IO. */
+/* Flushes stdout; returns `exit`, or ONCE_EXIT_IO instead of 0 if writing failed. */
 int once_cli_finish(const struct once_cli *cli, int exit);
 
-/* " --store 'URL' --tenant 'T'" as far as they were given: for commands shown to a person. */
+/* Adds the given ones of " --store 'URL' --tenant 'T'", for commands in messages. */
 void once_cli_add_context(const struct once_cli *cli, struct once_buf *out);
 
-/* optarg of --quota, or of --quota-tenant. False: it was said what is wrong. */
+/* optarg of --quota, or of --quota-tenant. False: the mistake was reported. */
 struct quota_rules;
 bool once_cli_quota(const struct once_cli *cli, struct quota_rules *rules, bool tenant);
 

@@ -38,7 +38,7 @@ bool otlp_setup_option(struct otlp_setup *setup, enum otlp_option option)
         return true;
     case OTLP_OPTION_HEADER:
         if (o->header_count == EXPORTER_HEADERS_MAX) {
-            once_cli_usage(setup->cli, "--otlp-header can be given %d times", EXPORTER_HEADERS_MAX);
+            once_cli_usage(setup->cli, "--otlp-header may be given at most %d times", EXPORTER_HEADERS_MAX);
             return false;
         }
         o->headers[o->header_count++] = optarg;
@@ -55,7 +55,7 @@ bool otlp_setup_check(const struct otlp_setup *setup)
 {
     if (setup->options.url != NULL || (setup->options.header_count == 0 && !setup->ratio_given))
         return true;
-    once_cli_usage(setup->cli, "--otlp-header and --otlp-ratio are for --otlp");
+    once_cli_usage(setup->cli, "--otlp-header and --otlp-ratio need --otlp");
     return false;
 }
 

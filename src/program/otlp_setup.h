@@ -1,7 +1,7 @@
 /*
- * otlp_setup.h - where spans go, as command lines describe it: --otlp, --otlp-header, --otlp-ratio.
+ * otlp_setup.h - the options for exporting spans: --otlp, --otlp-header, --otlp-ratio.
  *
- * A verb adds OTLP_OPTIONS to its options, hands those that it meets to otlp_setup_option(), and calls
+ * A verb adds OTLP_OPTIONS to its options, passes them to otlp_setup_option(), and calls
  * otlp_setup_start() before it works, otlp_setup_stop() after. Without --otlp both do nothing, and the tracer is off.
  */
 #ifndef ONCE_PROGRAM_OTLP_SETUP_H
@@ -22,10 +22,10 @@ enum otlp_option { OTLP_OPTION_URL, OTLP_OPTION_HEADER, OTLP_OPTION_RATIO, OTLP_
 
 #define OTLP_HELP                                                                                                      \
     "  --otlp URL         send spans there: OTLP over HTTP, as JSON; without a path, /v1/traces\n"                     \
-    "  --otlp-header H    'NAME: VALUE' to send along, or @FILE with such lines, not readable\n"                       \
-    "                     by others; up to 16 times\n"
+    "  --otlp-header H    'NAME: VALUE' to send with them, or @FILE with such lines, which\n"                          \
+    "                     others must not be able to read; up to 16 times\n"
 #define OTLP_HELP_RATIO                                                                                                \
-    "  --otlp-ratio R     of what comes without a trace, begin one for this share; 0 to 1,\n"                          \
+    "  --otlp-ratio R     the share of operations without a trace that begin one; 0 to 1,\n"                           \
     "                     default 1\n"
 
 struct otlp_setup {
@@ -39,7 +39,7 @@ void otlp_setup_init(struct otlp_setup *setup, const struct once_cli *cli, const
 /* Takes `optarg`. False: the mistake was reported. */
 bool otlp_setup_option(struct otlp_setup *setup, enum otlp_option option);
 bool otlp_setup_check(const struct otlp_setup *setup);
-/* The exit code; after http_call_init(), with the signals blocked. */
+/* Returns an exit code. Call it after http_call_init(), with the signals blocked. */
 int otlp_setup_start(struct otlp_setup *setup);
 void otlp_setup_stop(struct otlp_setup *setup);
 

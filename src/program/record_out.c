@@ -1,7 +1,7 @@
 /* record_out.c - see record_out.h. */
 #include "program/record_out.h"
 
-#include "core/record_json.h"
+#include "core/json/record_json.h"
 #include "program/cli.h"
 
 const char *once_record_state_text(const struct once_record *record)

@@ -9,7 +9,7 @@
 
 static_assert(ONCE_TEXT_TIME_LEN >= ONCE_DURATION_TEXT_LEN, "a duration fits");
 
-/* Code points that a terminal shows and that do not rearrange what is around them. */
+/* Visible code points that do not change the order of the text around them. */
 static bool is_plain(uint32_t code)
 {
     if (code < 0xa0)
@@ -88,7 +88,7 @@ void once_text_quote(struct once_buf *out, once_span bytes)
     } else if (is_visible(bytes)) {
         quote_plain(out, bytes);
     } else {
-        /* $'...' is bash, zsh, ksh and the coming POSIX; nothing older can write such a word. */
+        /* $'...' needs bash, zsh, ksh or POSIX 2024; older shells cannot write such a word. */
         once_buf_addf(out, "$'");
         for (size_t i = 0; i < bytes.len; i++) {
             if (is_shell_safe(bytes.ptr[i]))

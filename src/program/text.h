@@ -1,21 +1,20 @@
 /*
- * text.h - bytes, times and lengths of time for a person to read.
+ * text.h - prints bytes, times and durations for people.
  *
- * Stored bytes never reach a terminal as they are: a key may hold escape sequences.
+ * Stored bytes are never printed to a terminal unescaped: a key may contain escape sequences.
  */
 #ifndef ONCE_PROGRAM_TEXT_H
 #define ONCE_PROGRAM_TEXT_H
 
 #include "core/buf.h"
-#include "core/utc.h" /* its once_text_utc() belongs here, too */
+#include "core/utc.h" /* once_text_utc() */
 #include "once.h"
 
-/* Appends `bytes` with everything that is not plain visible text as \n, \t or \xNN, and
- * backslashes doubled. Returns how many columns that takes, wide characters not counted
- * as such. */
+/* Appends `bytes`; writes invisible characters as \n, \t or \xNN and doubles backslashes.
+ * Returns the number of columns, with each wide character as one. */
 size_t once_text_escape(struct once_buf *out, once_span bytes);
 
-/* Appends one word of a shell command that means exactly these bytes. */
+/* Appends the bytes as one quoted word of a shell command. */
 void once_text_quote(struct once_buf *out, once_span bytes);
 
 void once_text_hex(struct once_buf *out, once_span bytes);
@@ -23,10 +22,11 @@ void once_text_hex(struct once_buf *out, once_span bytes);
 /* "2026-08-01 14:00:00 +0200"; "never" for ONCE_NEVER. */
 void once_text_local(once_time time, char out[ONCE_TEXT_TIME_LEN]);
 
-/* A length of time to two units, "3h20m": nobody reads more. Negative is 0. */
+/* A duration with at most two units, such as "3h20m". Negative is 0. */
 void once_text_about(int64_t ms, char out[ONCE_TEXT_TIME_LEN]);
 
-/* A store's URL without a password, and without what may be part of one that should have been escaped. */
+/* A store's URL without its password. A password that was not escaped may reach past '@' or '?': that part is left
+ * out, too. */
 void once_text_store(struct once_buf *out, const char *url);
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * compare.c - walks the records and holds each against what the other side says.
+ * compare.c - walks the records and compares each with the other side's charge.
  *
  * The listing goes from the newest claim to the oldest, page by page. A record that is claimed
- * again meanwhile moves to the front, behind our back: it is running or young then, so nothing
- * is to be said about it, but its charge would seem to have no record. Therefore charges
- * that were not met are looked for once more: by their key, where it is ours and they are few;
- * else by listing the newest claims again, back to before the pass that missed them. That is
- * repeated as long as it finds some: a record would have to be claimed anew during each of
- * these passes to be missed by all.
+ * again meanwhile moves to the front and is missed: it is running or young then and needs no
+ * report, but its charge would seem to have no record. Therefore charges without a matching
+ * record are looked up again: by key if the keys are our own and they are few; else by listing
+ * the newest claims again, back to before the pass that missed them. This is repeated as long
+ * as it finds records: a record is missed only if it is claimed again during each pass.
  *
- * All that differs is only noted here; reconcile/report.c looks again before it says so.
+ * Differences are only stored here; reconcile/report.c reads each record again before it
+ * prints them.
  */
 #include "reconcile/reconcile.h"
 
@@ -22,9 +22,9 @@
 #include <inttypes.h>
 
 enum {
-    LOOK_MAX = 1000, /* charges; of more, a listing finds theirs sooner */
+    LOOKUP_MAX = 1000, /* charges; for more, listing again is faster */
     TAIL_PASSES = 3,
-    TAIL_OVERLAP_MS = 60000, /* fences are handed out before their claims are committed */
+    TAIL_OVERLAP_MS = 60000, /* fences are assigned before their claims commit */
 };
 
 void reconcile_match(const struct reconcile *r, const struct once_record *record, struct reconcile_match *match)
@@ -56,7 +56,7 @@ static bool is_in_window(const struct reconcile *r, once_time time)
     return time >= r->since && time < r->until;
 }
 
-/* Is it worth a line, so that it is looked at again? */
+/* True for kinds that the report prints, after reading the record again. */
 static bool is_shown(const struct reconcile *r, enum reconcile_kind kind)
 {
     return kind <= RECONCILE_NOT_ASKED || (r->all && kind != RECONCILE_EQUAL);
@@ -76,7 +76,7 @@ static int note(struct reconcile *r, enum reconcile_kind kind, const struct once
     return reconcile_join_report(r->join, &finding, &err) == ONCE_OK ? ONCE_EXIT_OK : fail_join(r, &err);
 }
 
-/* Those that are to be judged with their stored answers. */
+/* Records that can only be judged with their stored answers. */
 struct waiting {
     struct reconcile_fetch items[RECONCILE_FETCH_MAX];
     size_t count;
@@ -95,13 +95,14 @@ static int judge_waiting(struct reconcile *r, struct waiting *waiting)
     return exit;
 }
 
-/* `record` lives until it was judged. */
+/* `record` must stay valid until it was judged. */
 static int wait_for_answer(struct reconcile *r, struct waiting *waiting, const struct once_record *record,
                            const struct reconcile_charge *charge)
 {
     struct reconcile_fetch *item = &waiting->items[waiting->count];
     *item = (struct reconcile_fetch){ .record = record, .charge = *charge };
-    item->charge.said = item->charge.answer = (once_span){ NULL, 0 }; /* only for the report, which reads them again */
+    item->charge.said = item->charge.answer =
+        (once_span){ NULL, 0 }; /* only the report needs them, and reads them again */
     uint8_t *values = malloc(charge->values.len + 1);
     if (values == NULL)
         return once_cli_fail(&r->cli, ONCE_EXIT_OS, "out of memory");
@@ -128,7 +129,7 @@ static int judge_record(struct reconcile *r, const struct once_record *record, o
 
 /* ---------------------------------------------------------------- an export */
 
-/* `again`: only if its charge was not met yet. */
+/* `again`: a later pass, which judges only records whose charge is unmatched so far. */
 static int take_record(struct reconcile *r, const struct once_record *record, bool again, struct waiting *waiting)
 {
     struct reconcile_match match;
@@ -149,7 +150,7 @@ static int take_record(struct reconcile *r, const struct once_record *record, bo
 
 /* ---------------------------------------------------------------- asking */
 
-/* What a command or a URL said. */
+/* Parses the answer of a command or a URL. */
 static once_result read_answer(const struct reconcile *r, once_span text, struct reconcile_charge *charge,
                                struct once_buf *memory, struct once_buf *values, struct once_error *err)
 {
@@ -187,7 +188,7 @@ static int answered(struct reconcile *r, const struct reconcile_question *questi
     once_buf_init(&memory, 2 * RECONCILE_ANSWER_LEN_MAX);
     once_buf_init(&values, 2 * RECONCILE_ANSWER_LEN_MAX);
     if (error == NULL && !absent && read_answer(r, text, &charge, &memory, &values, &err) != ONCE_OK) {
-        once_error_prefix(&err, "its answer cannot be used");
+        once_error_prefix(&err, "its answer is not valid");
         error = err.text;
     }
     int exit;
@@ -210,7 +211,7 @@ static int answered(struct reconcile *r, const struct reconcile_question *questi
     return exit;
 }
 
-/* Those that run, or are young, are not asked about: nothing would follow from the answer. */
+/* Running and young records are not asked about: the answer would not change the verdict. */
 static bool is_worth_asking(const struct reconcile *r, const struct once_record *record)
 {
     const struct reconcile_charge nothing = { .theirs = RECONCILE_UNDECIDED };
@@ -218,7 +219,7 @@ static bool is_worth_asking(const struct reconcile *r, const struct once_record 
     return kind == RECONCILE_PENDING || kind == RECONCILE_UNKNOWN;
 }
 
-/* Forgotten: nothing to compare it by. What the other side has of it is looked up by its key, and found. */
+/* A forgotten record has no key to compare. If the other side has a charge of it, the lookup by key finds it. */
 static bool is_nameless(const struct reconcile *r, const struct once_record *record)
 {
     return r->call.len == 0 && record->forgotten && record->key.len == 0;
@@ -261,10 +262,10 @@ static int take_page(struct reconcile *r, const struct once_page *page, bool aga
         if (page->records[i].key.len == 0 && !page->records[i].forgotten)
             return once_cli_fail(&r->cli, ONCE_EXIT_USAGE,
                                  "this store does not keep the texts of keys (keytext=off), so its records cannot be "
-                                 "matched by them; derived keys can: --call NAME");
+                                 "matched by key; child keys can: --call NAME");
     if (r->from == NULL)
         return ask_page(r, page);
-    static struct waiting waiting; /* 40 KiB: too much for a stack, and there is one run */
+    static struct waiting waiting; /* static: 40 KiB are too large for the stack */
     for (size_t i = 0; exit == ONCE_EXIT_OK && i < page->count; i++)
         if ((!r->cli.tenant_given || once_span_equal(page->records[i].tenant, r->cli.tenant)) &&
             !is_nameless(r, &page->records[i]))
@@ -273,7 +274,7 @@ static int take_page(struct reconcile *r, const struct once_page *page, bool aga
     return exit == ONCE_EXIT_OK ? rest : exit;
 }
 
-/* From the newest claim back to those before `from` (0: all). */
+/* Walks from the newest claim back to the first before `from` (0: all). */
 static int walk(struct reconcile *r, once_time from, bool again)
 {
     struct once_filter filter = { .limit = ONCE_LIST_LIMIT_MAX };
@@ -295,7 +296,7 @@ static int walk(struct reconcile *r, once_time from, bool again)
 
 /* ---------------------------------------------------------------- charges without a record */
 
-/* One that was done. *key is a copy, empty when there is none after it. */
+/* Finds the next unmatched charge that is done. *key is a copy; empty after the last. */
 static int next_unmet(struct reconcile *r, struct once_buf *key, struct reconcile_charge *charge)
 {
     for (;;) {
@@ -312,8 +313,8 @@ static int next_unmet(struct reconcile *r, struct once_buf *key, struct reconcil
     }
 }
 
-/* By key, where it is ours. */
-static int look_for(struct reconcile *r, once_span key)
+/* Looks up a record by the key of a charge. */
+static int look_up_charge(struct reconcile *r, once_span key)
 {
     struct once_reply reply;
     struct once_error err;
@@ -321,7 +322,7 @@ static int look_for(struct reconcile *r, once_span key)
         return ONCE_EXIT_OK;
     if (once_lookup(r->once, r->cli.tenant, key, &reply, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "read a record");
-    if (reply.record.forgotten) { /* here it is known again whose it is */
+    if (reply.record.forgotten) { /* the lookup knows its names, which were erased */
         reply.record.tenant = r->cli.tenant;
         reply.record.key = key;
     }
@@ -333,14 +334,14 @@ static int look_for(struct reconcile *r, once_span key)
     return exit;
 }
 
-/* The first LOOK_MAX of them; *key is empty when those were all. */
-static int look_for_some(struct reconcile *r, struct once_buf *key)
+/* Looks up the first LOOKUP_MAX unmatched charges; *key is empty when there are no more. */
+static int look_up_some(struct reconcile *r, struct once_buf *key)
 {
     struct reconcile_charge charge;
     once_buf_clear(key);
     int exit = next_unmet(r, key, &charge);
-    for (uint64_t n = 0; n < LOOK_MAX && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0; n++) {
-        exit = look_for(r, once_buf_span(key));
+    for (uint64_t n = 0; n < LOOKUP_MAX && exit == ONCE_EXIT_OK && key->len > 0 && r->interrupted == 0; n++) {
+        exit = look_up_charge(r, once_buf_span(key));
         reconcile_show(r, "charges looked for again", n);
         if (exit == ONCE_EXIT_OK)
             exit = next_unmet(r, key, &charge);
@@ -353,7 +354,7 @@ static int look_again(struct reconcile *r, once_time walked_at, struct once_buf 
     struct reconcile_charge charge;
     int exit = ONCE_EXIT_OK;
     if (r->call.len == 0) {
-        exit = look_for_some(r, key);
+        exit = look_up_some(r, key);
         if (exit != ONCE_EXIT_OK || key->len == 0)
             return exit;
     }
@@ -368,7 +369,7 @@ static int look_again(struct reconcile *r, once_time walked_at, struct once_buf 
         if (exit == ONCE_EXIT_OK)
             exit = walk(r, from, true);
         if (r->counts.records == met)
-            return exit; /* nothing has moved */
+            return exit; /* no record was found in this pass */
     }
     return exit;
 }

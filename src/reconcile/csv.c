@@ -12,9 +12,9 @@ enum state {
     FIELD_BEGIN,
     PLAIN,
     QUOTED,
-    QUOTE,          /* in a quoted field: the end of it, or the first of two */
-    CARRIAGE,       /* a CR that a LF must follow */
-    CARRIAGE_EMPTY, /* the same, where a field would have begun */
+    QUOTE,          /* a quote in a quoted field: its end, or the first of two */
+    CARRIAGE,       /* a CR, which an LF must follow */
+    CARRIAGE_EMPTY, /* the same, at the beginning of a field */
     SKIP,           /* the rest of a line that was refused */
 };
 
@@ -47,7 +47,7 @@ static enum reconcile_csv_got refuse(struct reconcile_csv *csv, const char *wron
     return RECONCILE_CSV_BAD;
 }
 
-/* Ends a field; false: one too many. */
+/* Ends a field; false: the row has too many. */
 static bool end_field(struct reconcile_csv *csv)
 {
     if (csv->count == ONCE_RECONCILE_FIELD_COUNT_MAX)
@@ -78,7 +78,7 @@ static enum reconcile_csv_got add(struct reconcile_csv *csv, uint8_t byte)
     return refuse(csv, csv->text.result == ONCE_LIMIT ? "the row is longer than 1 MiB" : "out of memory");
 }
 
-/* What may stand where a field ends: a separator, or the end of the row. */
+/* After a field: takes a separator or the end of the row. */
 static enum reconcile_csv_got take_end(struct reconcile_csv *csv, uint8_t byte, const char *otherwise)
 {
     if (byte == csv->separator) {
@@ -142,7 +142,7 @@ static enum reconcile_csv_got take(struct reconcile_csv *csv, uint8_t byte)
         if (byte == '\0')
             return refuse(csv, "a NUL byte");
         if (byte == '\r' && csv->state != QUOTED) {
-            /* An empty line is none also when it ends with CRLF. */
+            /* A line that contains only CRLF is empty, too. */
             csv->state = csv->state == FIELD_BEGIN ? CARRIAGE_EMPTY : CARRIAGE;
             return RECONCILE_CSV_MORE;
         }
@@ -150,7 +150,7 @@ static enum reconcile_csv_got take(struct reconcile_csv *csv, uint8_t byte)
     }
 }
 
-/* The bytes that a byte order mark begins with; one that is none is text. */
+/* Skips a byte order mark; if the mark is not complete, its bytes are text. */
 static enum reconcile_csv_got take_mark(struct reconcile_csv *csv, uint8_t byte)
 {
     static const uint8_t mark[] = { 0xef, 0xbb, 0xbf };

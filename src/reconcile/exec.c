@@ -1,16 +1,16 @@
 /*
  * exec.c - asks about keys by running a command for each, some at a time.
  *
- * The command is a line for the shell; the key is its last argument ("$@" behind it), and never
- * part of the line: no byte of a key is code. A key that begins with '-' could be taken for an
- * option of the command; such a key is not asked about.
+ * The command is a line for the shell. The key is its last argument ("$@" is appended) and never
+ * part of the line, so that no byte of a key is code. A key that begins with '-' could be read as
+ * an option of the command; such a key is not asked about.
  *
- * Only an answer on standard output together with exit status 0 counts. Everything else, also
- * silence, means that it could not be asked: programs fail in too many ways for an exit status
- * to say "there is no such charge".
+ * Only output on standard output together with exit status 0 is an answer. Anything else, also
+ * no output, is an error: programs fail in too many ways for an exit status to mean "there is no
+ * such charge".
  *
- * Each command is a process group of its own, which is killed when its time is over, when it
- * says too much, and when we are told to end.
+ * Each command has its own process group, which is killed when its timeout is over, when it
+ * prints more than the limit, and when a signal ends this program.
  */
 #include "reconcile/reconcile.h"
 
@@ -38,11 +38,11 @@ struct job {
 struct jobs {
     struct reconcile *r;
     struct job *all;
-    size_t count; /* places */
+    size_t count; /* length of `all` */
     reconcile_answered_fn *answered;
 };
 
-/* ---------------------------------------------------------------- birth */
+/* ---------------------------------------------------------------- starting */
 
 static int spawn(struct jobs *jobs, struct job *job, const char *key)
 {
@@ -88,16 +88,15 @@ static int spawn(struct jobs *jobs, struct job *job, const char *key)
     return error;
 }
 
-/* 0 or an exit code. The question may be answered at once: it cannot be asked. */
+/* 0 or an exit code. A key that cannot be asked about is answered with an error at once. */
 static int start(struct jobs *jobs, struct job *job, const struct reconcile_question *question)
 {
     once_span match = question->match.key;
     char key[ONCE_KEY_LEN_MAX + 1];
     if (match.len == 0 || match.len > ONCE_KEY_LEN_MAX || match.ptr[0] == '-' ||
         memchr(match.ptr, '\0', match.len) != NULL)
-        return jobs->answered(jobs->r, question,
-                              "such a key is not passed to a command: it could be taken for an option", false,
-                              ONCE_LIT(""));
+        return jobs->answered(jobs->r, question, "such a key is not passed to a command: it could be read as an option",
+                              false, ONCE_LIT(""));
     memcpy(key, match.ptr, match.len);
     key[match.len] = '\0';
     int error = spawn(jobs, job, key);
@@ -110,7 +109,7 @@ static int start(struct jobs *jobs, struct job *job, const struct reconcile_ques
     return ONCE_EXIT_OK;
 }
 
-/* ---------------------------------------------------------------- life */
+/* ---------------------------------------------------------------- running */
 
 static void give_up(struct job *job, const char *error)
 {
@@ -119,7 +118,7 @@ static void give_up(struct job *job, const char *error)
     kill(-job->pid, SIGKILL);
 }
 
-/* Takes what is there. At its end the pipe is left alone: it would be readable for ever. */
+/* Reads what has arrived. At its end the pipe is closed, because poll(2) would report it forever. */
 static void drain(struct job *job)
 {
     uint8_t chunk[16384];
@@ -136,15 +135,15 @@ static void drain(struct job *job)
         }
         once_buf_add(&job->text, once_span_of(chunk, (size_t)n));
         if (job->text.result != ONCE_OK) {
-            give_up(job, "the command said more than 1 MiB");
+            give_up(job, "the command printed more than 1 MiB");
             close(job->output);
             job->output = -1;
         }
     }
 }
 
-/* It has exited. What it left running in its group is not waited for. */
-static int finish(struct jobs *jobs, struct job *job, bool tell)
+/* The command has exited. Processes left in its group are killed. */
+static int finish(struct jobs *jobs, struct job *job, bool report)
 {
     char text[80];
     int status = 0;
@@ -156,22 +155,22 @@ static int finish(struct jobs *jobs, struct job *job, bool tell)
         close(job->output);
     close(job->pidfd);
     if (job->error == NULL && WIFSIGNALED(status)) {
-        snprintf(text, sizeof text, "the command was ended by signal %d", WTERMSIG(status));
+        snprintf(text, sizeof text, "the command was killed by signal %d", WTERMSIG(status));
         job->error = text;
     } else if (job->error == NULL && WEXITSTATUS(status) != 0) {
         snprintf(text, sizeof text, "the command exited with %d", WEXITSTATUS(status));
         job->error = text;
     } else if (job->error == NULL && job->text.len == 0) {
-        job->error = "the command said nothing";
+        job->error = "the command printed nothing";
     }
     int exit =
-        tell ? jobs->answered(jobs->r, job->question, job->error, false, once_buf_span(&job->text)) : ONCE_EXIT_OK;
+        report ? jobs->answered(jobs->r, job->question, job->error, false, once_buf_span(&job->text)) : ONCE_EXIT_OK;
     once_buf_release(&job->text);
     job->question = NULL;
     return exit;
 }
 
-/* Waits until something happens to a job, or its time is over. */
+/* Waits for output, the end or the timeout of a job. */
 static int turn(struct jobs *jobs)
 {
     struct pollfd fds[2 * RECONCILE_JOBS_MAX + 1];
@@ -193,7 +192,7 @@ static int turn(struct jobs *jobs)
         fds[count++] = (struct pollfd){ .fd = job->output, .events = POLLIN };
     }
     if (poll(fds, count, (int)(next - now)) < 0)
-        return ONCE_EXIT_OK; /* a signal: the caller looks */
+        return ONCE_EXIT_OK; /* a signal, which the caller handles */
     for (nfds_t i = 1; i + 1 < count; i += 2) {
         if (fds[i + 1].revents != 0)
             drain(of[i]);

@@ -1,9 +1,9 @@
 /*
- * export.c - reads an export, all of it, into the join.
+ * export.c - reads a whole export into the join.
  *
- * A line that cannot be read could be any charge, and the record that it belongs to would be
- * reported as one without. So bad lines are named, up to RECONCILE_BAD_LINES_MAX of them, and
- * then nothing is compared.
+ * A line that cannot be parsed could be any charge, and its record would be reported as one
+ * without a charge. So bad lines are reported, up to RECONCILE_BAD_LINES_MAX of them, and then
+ * nothing is compared.
  */
 #include "reconcile/reconcile.h"
 
@@ -17,22 +17,22 @@
 #include <poll.h>
 #include <unistd.h>
 
-enum { SAID_LEN_MAX = 100 }; /* of the other side's own word that is kept to be shown */
+enum { SAID_LEN_MAX = 100 }; /* bytes of the other side's outcome that are kept for the report */
 
 struct export
 {
     struct reconcile *r;
     const char *name; /* for messages */
     struct once_buf memory, values;
-    int columns[RECONCILE_FIELD_COUNT]; /* CSV: where each field is, or -1 */
+    int columns[RECONCILE_FIELD_COUNT]; /* CSV: the column of each field, or -1 */
     size_t column_count;                /* CSV: 0 before the first row */
     uint64_t bad;
-    int exit; /* something worse than a bad line */
+    int exit; /* of an error other than a bad line */
 };
 
 static bool refuse_line(struct export *e, uint64_t line, const char *wrong)
 {
-    reconcile_show(e->r, NULL, 0); /* the line is ours */
+    reconcile_show(e->r, NULL, 0); /* clear the progress line first */
     if (++e->bad <= RECONCILE_BAD_LINES_MAX)
         once_cli_fail(&e->r->cli, 0, "%s: line %" PRIu64 ": %s", e->name, line, wrong);
     return e->bad < RECONCILE_BAD_LINES_MAX;
@@ -40,7 +40,7 @@ static bool refuse_line(struct export *e, uint64_t line, const char *wrong)
 
 static bool fail(struct export *e, const struct once_error *err)
 {
-    e->exit = once_cli_error(&e->r->cli, err, "keep the export");
+    e->exit = once_cli_error(&e->r->cli, err, "store the export");
     return false;
 }
 
@@ -91,7 +91,7 @@ static bool take_json(struct export *e, uint64_t line, once_span text)
 
 /* ---------------------------------------------------------------- CSV */
 
-/* The number of the column that a field is in, or -1 after a message. */
+/* The column of the field `name`, or -1 after a message. */
 static int find_column(struct export *e, const struct reconcile_csv *csv, once_span name)
 {
     int found = -1;
@@ -114,7 +114,7 @@ static int find_column(struct export *e, const struct reconcile_csv *csv, once_s
             found = (int)i;
         }
     if (found < 0)
-        e->exit = once_cli_fail(&e->r->cli, ONCE_EXIT_INPUT, "%s: its first line names no column '%.*s'", e->name,
+        e->exit = once_cli_fail(&e->r->cli, ONCE_EXIT_INPUT, "%s: its first line has no column '%.*s'", e->name,
                                 ONCE_SPAN_ARGS(name));
     return found;
 }
@@ -154,7 +154,7 @@ static bool take_row(struct export *e, const struct reconcile_csv *csv)
 
 /* ---------------------------------------------------------------- bytes */
 
-/* What came in is taken row by row; `bytes` empty: it has ended. False: stop. */
+/* Parses the bytes that were read; empty: the end of the input. False: stop. */
 typedef bool take_fn(struct export *e, void *parser, once_span bytes);
 
 static bool take_csv(struct export *e, void *parser, once_span bytes)
@@ -175,7 +175,7 @@ static bool take_csv(struct export *e, void *parser, once_span bytes)
 struct lines {
     struct once_buf text;
     uint64_t number;
-    bool skip; /* the rest of a line that is too long */
+    bool skip; /* the current line is too long */
 };
 
 static bool end_line(struct export *e, struct lines *lines)
@@ -215,7 +215,7 @@ static bool take_lines(struct export *e, void *parser, once_span bytes)
     return true;
 }
 
-/* Waits for bytes or a signal: a pipe may be silent for long. */
+/* Waits for bytes or a signal: a pipe may have no data for long. */
 static ssize_t read_some(struct reconcile *r, int fd, uint8_t *chunk, size_t size)
 {
     for (;;) {
@@ -248,12 +248,12 @@ static int read_all(struct export *e, int fd, take_fn *take, void *parser)
     if (e->exit != ONCE_EXIT_OK)
         return e->exit;
     if (e->bad > 0)
-        return once_cli_fail(&r->cli, ONCE_EXIT_INPUT,
-                             "%s: %" PRIu64 "%s bad line%s: nothing was compared, for any record could be theirs",
-                             e->name, e->bad, e->bad == RECONCILE_BAD_LINES_MAX ? " or more" : "",
-                             e->bad == 1 ? "" : "s");
+        return once_cli_fail(
+            &r->cli, ONCE_EXIT_INPUT,
+            "%s: %" PRIu64 "%s bad line%s: nothing was compared, because they could belong to any record", e->name,
+            e->bad, e->bad == RECONCILE_BAD_LINES_MAX ? " or more" : "", e->bad == 1 ? "" : "s");
     if (e->column_count == 0 && r->format == RECONCILE_CSV && !r->no_header)
-        return once_cli_fail(&r->cli, ONCE_EXIT_INPUT, "%s: it is empty: not even a line of column names", e->name);
+        return once_cli_fail(&r->cli, ONCE_EXIT_INPUT, "%s is empty: it has no line of column names", e->name);
     return ONCE_EXIT_OK;
 }
 

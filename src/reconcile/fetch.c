@@ -18,7 +18,7 @@ struct look {
     struct reconcile_fetch *item;
 };
 
-/* On the engine's thread. What it reads of the run does not change meanwhile. */
+/* Runs on the engine's thread. The parts of `batch->r` that it reads do not change meanwhile. */
 static void looked(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
 {
     const struct look *look = arg;
@@ -27,7 +27,7 @@ static void looked(void *arg, once_result result, struct once_reply *reply, cons
     if (result == ONCE_OK && reply->arm == ONCE_ARM_FOUND)
         item->kind = reconcile_judge_all(batch->r, &reply->record, &item->charge, item->text);
     else
-        item->kind = RECONCILE_YOUNG; /* it is gone since it was listed */
+        item->kind = RECONCILE_YOUNG; /* the record was removed after it was listed */
     once_reply_release(reply);
     pthread_mutex_lock(&batch->lock);
     if (result != ONCE_OK && !batch->failed) {
@@ -39,7 +39,7 @@ static void looked(void *arg, once_result result, struct once_reply *reply, cons
     pthread_mutex_unlock(&batch->lock);
 }
 
-/* False: it was not accepted. */
+/* False: the engine refused it. */
 static bool submit(struct batch *batch, struct look *look)
 {
     const struct once_record *record = look->item->record;

@@ -1,9 +1,9 @@
 /*
- * fetch.h - judges records whose stored answers have to be fetched, some at a time.
+ * fetch.h - judges records that need their stored answers, several at a time.
  *
- * A listing has no bodies. To compare values each must be looked up: one by one that is a
- * round trip each. Here the look-ups of a batch are handed in together; each answer is compared
- * where it arrives (on the engine's thread) and dropped, so that no bodies pile up.
+ * A listing has no bodies; to compare values, each record must be looked up. The lookups of a
+ * batch are submitted together, to save round trips; each answer is compared when it arrives, on
+ * the engine's thread, and released, so that bodies do not accumulate.
  */
 #ifndef ONCE_RECONCILE_FETCH_H
 #define ONCE_RECONCILE_FETCH_H
@@ -16,12 +16,12 @@ enum { RECONCILE_FETCH_MAX = 64 };
 struct reconcile_fetch {
     struct reconcile_match match;
     const struct once_record *record; /* as it was listed */
-    struct reconcile_charge charge;   /* its values are a copy, which this owns */
-    enum reconcile_kind kind;         /* the verdict; text says more */
+    struct reconcile_charge charge;   /* owns a copy of its values */
+    enum reconcile_kind kind;         /* the verdict; `text` explains it */
     char text[RECONCILE_TEXT_LEN];
 };
 
-/* Gives each its verdict; 0 or an exit code after a message. */
+/* Sets `kind` and `text` of each item. 0, or an exit code after a message. */
 int reconcile_fetch(struct reconcile *r, struct reconcile_fetch *items, size_t count);
 
 #endif

@@ -7,11 +7,11 @@
 #include <assert.h>
 #include <sqlite3.h>
 
-/* One transaction that is never committed: nothing has to survive. */
+/* One transaction that is never committed: the data need not be durable. */
 static const char schema[] = "PRAGMA journal_mode = OFF;"
                              "PRAGMA synchronous = OFF;"
                              "PRAGMA temp_store = FILE;"
-                             "PRAGMA cache_size = -65536;" /* KiB: the memory that is used at most, about */
+                             "PRAGMA cache_size = -65536;" /* KiB: the approximate bound of memory */
                              "CREATE TABLE charge (key BLOB PRIMARY KEY, line INTEGER, lines INTEGER, dones INTEGER,"
                              "  theirs INTEGER, met INTEGER DEFAULT 0, at INTEGER, said BLOB, vals BLOB, answer BLOB)"
                              "  WITHOUT ROWID;"
@@ -21,7 +21,7 @@ static const char schema[] = "PRAGMA journal_mode = OFF;"
 
 enum statement { ADD, FIND, MEET, UNMET, REPORT, NEXT, STATEMENT_COUNT };
 
-/* Which outcome counts where lines differ: done (1) before undecided (3) before not done (2). */
+/* If the lines of a key differ, done (1) wins over undecided (3), and that over not done (2). */
 #define OF_CHARGE "line, lines, dones, theirs, at, said, vals, answer"
 
 static const char *const texts[STATEMENT_COUNT] = {
@@ -45,9 +45,8 @@ struct reconcile_join {
 
 static once_result fail(struct reconcile_join *join, struct once_error *err)
 {
-    /* No memory, or no room on disk: not the store's fault either way. */
-    return once_fail(err, ONCE_NO_MEMORY,
-                     "cannot keep what was read in a temporary file: %s; TMPDIR names another folder",
+    /* Memory or disk space is exhausted; the store is not the cause. */
+    return once_fail(err, ONCE_NO_MEMORY, "cannot write the temporary file: %s; set TMPDIR to use another folder",
                      sqlite3_errmsg(join->db));
 }
 
@@ -160,7 +159,7 @@ once_result reconcile_join_find(struct reconcile_join *join, once_span key, stru
 
 once_result reconcile_join_match(struct reconcile_join *join, once_span key, struct once_error *err)
 {
-    /* Its row is being read as long as the statement that found it is not reset. */
+    /* The statement that found the row must be reset before the row can change. */
     sqlite3_reset(join->statements[FIND]);
     sqlite3_stmt *s = begin(join, MEET);
     bind_span(s, 1, key);

@@ -1,16 +1,15 @@
 /*
  * json.c - see reconcile/json.h.
  *
- * The path of where the parser is, is kept as the text of a JSON Pointer, and compared with
- * the names as such: a pointer has exactly one spelling. A path that is longer than any name
- * may be matches nothing.
+ * The parser's position is kept as the text of a JSON Pointer and compared with the names: a
+ * pointer has exactly one spelling. A path longer than the longest name matches nothing.
  */
 #include "reconcile/json.h"
 
 #include "core/err.h"
-#include "core/json.h"
-#include "core/json_events.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/json.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -19,7 +18,7 @@ enum { PATH_LEN_MAX = 1024 };
 
 struct level {
     size_t path_len; /* of the container itself */
-    uint32_t next;   /* ARRAY: index of the element that comes */
+    uint32_t next;   /* of an array: index of the next element */
     bool array;
 };
 
@@ -28,10 +27,10 @@ struct walk {
     size_t count;
     struct once_buf *memory;
     char path[PATH_LEN_MAX];
-    size_t path_len; /* more than PATH_LEN_MAX: too long to be of interest */
+    size_t path_len; /* more than PATH_LEN_MAX: too long to match */
     struct level levels[ONCE_JSON_DEPTH_MAX];
     size_t depth;
-    size_t offsets[64]; /* of values in memory, which may move as it grows */
+    size_t offsets[64]; /* of values in `memory`, which may move as it grows */
     bool seen[64];      /* also if it was null */
     once_result result;
     const char *wrong;
@@ -69,7 +68,7 @@ static void path_add_name(struct walk *walk, once_span name)
     }
 }
 
-/* In an array: names the element that begins. */
+/* In an array: adds the index of the next element to the path. */
 static void begin_value(struct walk *walk)
 {
     if (walk->depth == 0)
@@ -90,7 +89,7 @@ static bool is_named(const struct walk *walk, once_span name)
     once_span path = once_span_of(walk->path, walk->path_len);
     if (name.ptr[0] == '/')
         return once_span_equal(path, name);
-    /* A plain name may have any byte in it: it is compared with what the path was made of. */
+    /* A plain name may contain any byte: compare it with the unescaped path. */
     if (walk->depth != 1)
         return false;
     size_t at = 1;
@@ -120,7 +119,7 @@ static bool take_value(struct walk *walk, enum once_json_event event, once_span 
         if (!is_named(walk, pick->name))
             continue;
         if (walk->seen[i])
-            return stop(walk, ONCE_INVALID, "a member is there twice");
+            return stop(walk, ONCE_INVALID, "a member occurs twice");
         walk->seen[i] = true;
         if (event == ONCE_JSON_NULL)
             continue;
@@ -130,7 +129,7 @@ static bool take_value(struct walk *walk, enum once_json_event event, once_span 
         once_buf_add(walk->memory, bytes);
         pick->value.len = bytes.len;
         if (walk->memory->result != ONCE_OK)
-            return stop(walk, walk->memory->result, "no room for its values");
+            return stop(walk, walk->memory->result, "its values are too long");
     }
     return true;
 }
@@ -194,14 +193,14 @@ once_result reconcile_json_pick(once_span text, struct reconcile_pick *picks, si
     if (text.len > ONCE_JSON_LEN_MAX)
         return once_fail(err, ONCE_LIMIT, "it is too long");
     if (first_byte(text) != '{' || !once_json_is_strict(text))
-        return once_fail(err, ONCE_INVALID, "it is no JSON object");
+        return once_fail(err, ONCE_INVALID, "it is not a JSON object");
     once_result r = once_json_parse(text, on_event, &walk, NULL);
     if (r == ONCE_NO_MEMORY)
         return once_fail(err, r, "out of memory");
     if (walk.result != ONCE_OK)
         return once_fail(err, walk.result, "%s", walk.wrong);
     if (r != ONCE_OK)
-        return once_fail(err, ONCE_INVALID, "it is no JSON object");
+        return once_fail(err, ONCE_INVALID, "it is not a JSON object");
     for (size_t i = 0; i < count; i++)
         if (picks[i].found)
             picks[i].value.ptr = picks[i].value.len > 0 ? memory->ptr + walk.offsets[i] : NULL;

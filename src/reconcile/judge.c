@@ -19,23 +19,23 @@ const char *reconcile_theirs_name(enum reconcile_theirs theirs)
     return theirs <= RECONCILE_UNDECIDED ? names[theirs] : "?";
 }
 
-/* When this state of the record began. */
+/* The time when the record entered its state. */
 static once_time changed_at(const struct once_record *record)
 {
     return record->finished_at > record->claimed_at ? record->finished_at : record->claimed_at;
 }
 
-/* RECONCILE-1: too young for the other side to have heard of it, or to have told. */
+/* RECONCILE-1: so young that the other side's data may not contain it yet. */
 static bool is_young(const struct reconcile_rules *rules, const struct once_record *record)
 {
     return changed_at(record) > rules->as_of - rules->grace_ms;
 }
 
-/* What our side says, in the order of the table. */
+/* The record's state: the rows of the table. */
 enum ours { OURS_DONE, OURS_FAILED, OURS_UNKNOWN, OURS_COUNT };
 
-/* A failure needs no counterpart. One that is to be retried is a failure so far: if the other
- * side did it, the next try would do it again. */
+/* A failure needs no charge. A retryable failure counts as a failure: if the other side is done,
+ * the next attempt would do it again. */
 static const enum reconcile_kind table[OURS_COUNT][RECONCILE_UNDECIDED + 1] = {
     [OURS_DONE] = { [RECONCILE_ABSENT] = RECONCILE_NO_CHARGE,
                     [RECONCILE_DONE] = RECONCILE_EQUAL,
@@ -65,7 +65,7 @@ enum reconcile_kind reconcile_judge(const struct reconcile_rules *rules, const s
 {
     if (record == NULL)
         return judge_charge_alone(charge);
-    if (charge->dones > 1) /* whatever our side says, and whoever is still at it */
+    if (charge->dones > 1) /* whatever the record's state */
         return RECONCILE_CHARGED_TWICE;
     if (record->state == ONCE_STATE_RUNNING)
         return record->lease_live ? RECONCILE_RUNNING : RECONCILE_ABANDONED;
@@ -76,7 +76,7 @@ enum reconcile_kind reconcile_judge(const struct reconcile_rules *rules, const s
                                                            : OURS_UNKNOWN;
     enum reconcile_kind kind = table[ours][charge->theirs];
     assert(kind != RECONCILE_NONE);
-    /* What was done there was done, however young the record is; the rest may not be news yet. */
+    /* A charge that is done counts for any record; other data may be too old for a young record. */
     if (kind != RECONCILE_EQUAL && charge->theirs != RECONCILE_DONE && is_young(rules, record))
         return RECONCILE_YOUNG;
     return kind;
@@ -96,14 +96,14 @@ enum once_verdict reconcile_plan(const struct reconcile_rules *rules, const stru
         return 0;
     }
     if (charge->theirs == RECONCILE_DONE && charge->at != 0 && charge->at < record->created_at - rules->grace_ms) {
-        *why = "the charge is older than the record: of an earlier life of its key";
+        *why = "the charge is older than the record: it belongs to an earlier life of the key";
         return 0;
     }
     if (charge->theirs == RECONCILE_DONE)
         return rules->resolve_done ? ONCE_VERDICT_DONE : 0;
     if (!rules->resolve_not_done)
         return 0;
-    /* RECONCILE-2. A word "not done" is one as of `as_of`, too: a later attempt may have done it. */
+    /* RECONCILE-2. Also "not done" holds only as of `as_of`: a later attempt may have done it. */
     if (!rules->complete)
         *why = "no proof: --complete-until is not given";
     else if (is_young(rules, record))

@@ -20,7 +20,7 @@ void reconcile_show(struct reconcile *r, const char *doing, uint64_t count)
         return;
     once_time now = once_os_monotonic_ms();
     if (doing == NULL && r->shown) {
-        fprintf(stderr, "\r\033[K"); /* it has done its duty */
+        fprintf(stderr, "\r\033[K"); /* clears the progress line */
         r->shown = false;
     } else if (doing != NULL && now - r->shown_at >= SHOW_MS) {
         r->shown_at = now;
@@ -65,7 +65,7 @@ int reconcile_run(struct reconcile *r)
     exit = once_cli_finish(&r->cli, exit);
     if (r->interrupted != 0) {
         once_cli_fail(&r->cli, 0, "interrupted after %" PRIu64 " lines and %" PRIu64 " records%s", r->counts.lines,
-                      r->counts.records, r->counts.resolved > 0 ? "; what was resolved is resolved" : "");
+                      r->counts.records, r->counts.resolved > 0 ? "; the decisions made so far stay" : "");
         once_signals_die(&r->signals, r->interrupted);
     }
     once_signals_release(&r->signals);

@@ -1,10 +1,9 @@
 /*
- * report.c - looks at every finding once more, resolves what a rule settles, prints.
+ * report.c - reads the record of every finding again, resolves it if the rules allow, prints it.
  *
- * Between the listing and now a record may have ended, been resolved, or expired: it is read
- * again and judged again, so that what is printed was true a moment ago. A resolution is a
- * compare-and-set on the fence that was read just before (RECONCILE-3 in reconcile/judge.h): who comes
- * in between wins, and we say so.
+ * Since the listing a record may have ended, been resolved, or expired: it is read and judged
+ * again, so that the report is current. A resolution is a compare-and-set on the fence that was
+ * just read (RECONCILE-3 in reconcile/judge.h): a change in between wins and is reported.
  */
 #include "reconcile/reconcile.h"
 
@@ -25,10 +24,10 @@ struct line {
     const struct once_record *record; /* NULL: none */
     once_span match;
     const struct reconcile_charge *charge;
-    const char *remark; /* "" */
-    const char *action; /* what --resolve did, or would do; NULL */
-    const char *why;    /* it did nothing; NULL */
-    bool settled;       /* it differs no more */
+    const char *remark; /* may be "" */
+    const char *action; /* of --resolve; NULL: none */
+    const char *why;    /* the reason for no action; may be NULL */
+    bool settled;       /* it was resolved, and does not count as a difference */
 };
 
 struct row {
@@ -190,8 +189,8 @@ static void print_line(struct report *report, const struct line *line)
 
 /* ---------------------------------------------------------------- resolving */
 
-/* How we know, for the audit trail. */
-static void give_reason(const struct reconcile *r, const struct reconcile_charge *charge, struct once_buf *reason)
+/* The evidence, for the audit trail. */
+static void add_reason(const struct reconcile *r, const struct reconcile_charge *charge, struct once_buf *reason)
 {
     char path[ONCE_URL_LEN_MAX + 1];
     once_buf_addf(reason, "once reconcile: ");
@@ -220,8 +219,8 @@ static void give_reason(const struct reconcile *r, const struct reconcile_charge
     }
 }
 
-/* What stood in the way, for a person. */
-static const char *name_obstacle(enum once_arm arm)
+/* Why the store refused to resolve, for the report. */
+static const char *why_refused(enum once_arm arm)
 {
     switch (arm) {
     case ONCE_ARM_FENCED:
@@ -229,9 +228,9 @@ static const char *name_obstacle(enum once_arm arm)
     case ONCE_ARM_IN_PROGRESS:
         return "not resolved: it is running again";
     case ONCE_ARM_REPLAY:
-        return "not resolved: somebody else did";
+        return "not resolved: it was resolved meanwhile";
     default:
-        return "not resolved: it is gone";
+        return "not resolved: it was removed";
     }
 }
 
@@ -242,7 +241,7 @@ static int apply(struct report *report, struct line *line, enum once_verdict ver
     struct once_reply reply;
     struct once_error err;
     once_buf_init(&reason, ONCE_REASON_LEN_MAX);
-    give_reason(r, line->charge, &reason);
+    add_reason(r, line->charge, &reason);
     struct once_resolve word = {
         .tenant = line->record->tenant,
         .key = line->record->key,
@@ -261,7 +260,7 @@ static int apply(struct report *report, struct line *line, enum once_verdict ver
     int exit = ONCE_EXIT_OK;
     if (result == ONCE_UNKNOWN) {
         r->doubtful = true;
-        line->why = "it may have been resolved, or not: run it again";
+        line->why = "it may have been resolved: run this again";
     } else if (result != ONCE_OK) {
         exit = once_cli_error(&r->cli, &err, "resolve a record");
         line->why = "not resolved";
@@ -271,7 +270,7 @@ static int apply(struct report *report, struct line *line, enum once_verdict ver
         line->action = verdict == ONCE_VERDICT_DONE ? "resolved done" : "resolved not done";
     } else {
         r->counts.missed++;
-        line->why = name_obstacle(reply.arm);
+        line->why = why_refused(reply.arm);
     }
     once_reply_release(&reply);
     return exit;
@@ -284,7 +283,7 @@ static int resolve(struct report *report, struct line *line)
     if (verdict == 0)
         return ONCE_EXIT_OK;
     if (line->record->key.len == 0) {
-        line->why = "the store does not keep its key, which resolving needs";
+        line->why = "the store does not keep its key, which is needed to resolve it";
         return ONCE_EXIT_OK;
     }
     if (r->apply)
@@ -296,9 +295,9 @@ static int resolve(struct report *report, struct line *line)
 
 /* ---------------------------------------------------------------- findings */
 
-/* Judges it by what is known now, and prints it if it still differs. */
-static int tell(struct report *report, const struct reconcile_finding *finding, const struct once_record *record,
-                const struct reconcile_charge *charge)
+/* Judges the record as it is now, and prints it if it still differs. */
+static int report_one(struct report *report, const struct reconcile_finding *finding, const struct once_record *record,
+                      const struct reconcile_charge *charge)
 {
     struct reconcile *r = report->r;
     char text[RECONCILE_TEXT_LEN] = "";
@@ -330,17 +329,17 @@ static int look_at(struct report *report, const struct reconcile_finding *findin
     if (finding->match.len > 0 && reconcile_join_find(r->join, finding->match, &charge, NULL, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "compare");
     if (finding->record.state == ONCE_STATE_NONE)
-        return tell(report, finding, NULL, &charge);
-    if (finding->record.key.len == 0) /* nothing to read it by */
-        return tell(report, finding, &finding->record, &charge);
+        return report_one(report, finding, NULL, &charge);
+    if (finding->record.key.len == 0) /* no key to read it by */
+        return report_one(report, finding, &finding->record, &charge);
     struct once_reply reply;
     if (once_lookup(r->once, finding->record.tenant, finding->record.key, &reply, &err) != ONCE_OK)
         return once_cli_error(&r->cli, &err, "read a record");
     int exit = ONCE_EXIT_OK;
     if (reply.arm == ONCE_ARM_FOUND)
-        exit = tell(report, finding, &reply.record, &charge);
+        exit = report_one(report, finding, &reply.record, &charge);
     else
-        r->counts.of[RECONCILE_YOUNG]++; /* it expired, or was released, just now */
+        r->counts.of[RECONCILE_YOUNG]++; /* it just expired, or was released */
     once_reply_release(&reply);
     return exit;
 }
@@ -406,15 +405,14 @@ static void print_summary(const struct reconcile *r)
     if (counts->resolved > 0)
         printf(", %" PRIu64 " resolved", counts->resolved);
     if (counts->outside > 0)
-        printf(", %" PRIu64 " outside of the time asked for", counts->outside);
+        printf(", %" PRIu64 " outside of --since and --until", counts->outside);
     if (counts->no_key > 0)
         printf(", %" PRIu64 " without a key skipped", counts->no_key);
     printf("\n");
-    /* More often the wrong keys were compared than nothing of all of it happened. */
+    /* The most likely reason is that the wrong keys were compared. */
     bool knows_none = counts->records > 1 && counts->lines > 0 && counts->known == 0;
     if (knows_none && differences(counts) > 0 && counts->of[RECONCILE_NOT_ASKED] == 0)
-        printf("the other side knew none of these keys: is %s right?\n",
-               r->from != NULL ? "--key, or --call," : "--call");
+        printf("the other side knew none of these keys: check %s\n", r->from != NULL ? "--key and --call" : "--call");
     if (counts->planned > 0)
         printf("nothing was changed: --apply resolves %" PRIu64 "\n", counts->planned);
 }
@@ -428,7 +426,7 @@ int reconcile_report(struct reconcile *r)
     report->r = r;
     once_cli_actor(report->actor, sizeof report->actor);
     int exit = ONCE_EXIT_OK;
-    /* Nobody reads it any more: then nothing more is resolved, either. */
+    /* If the report cannot be printed any more, nothing more is resolved. */
     for (bool there = true; exit == ONCE_EXIT_OK && !reconcile_is_interrupted(r) && !ferror(stdout);) {
         struct once_error err;
         if (reconcile_join_next(r->join, &finding, &there, &err) != ONCE_OK)

@@ -87,12 +87,12 @@ static once_result read_outcome(const struct reconcile_terms *terms, const struc
 {
     charge->theirs = RECONCILE_DONE;
     if (terms->names[RECONCILE_FIELD_OUTCOME].len == 0)
-        return ONCE_OK; /* being there is the outcome */
+        return ONCE_OK; /* every charge is done */
     if (!fields->there[RECONCILE_FIELD_OUTCOME])
-        return once_fail(err, ONCE_INVALID, "there is no '%.*s'", SHOWN(terms->names[RECONCILE_FIELD_OUTCOME]));
+        return once_fail(err, ONCE_INVALID, "'%.*s' is missing", SHOWN(terms->names[RECONCILE_FIELD_OUTCOME]));
     charge->said = fields->value[RECONCILE_FIELD_OUTCOME];
     if (!reconcile_terms_outcome(terms, charge->said, &charge->theirs))
-        return once_fail(err, ONCE_INVALID, "'%.*s' is '%.*s', which is in none of --done, --not-done, --undecided",
+        return once_fail(err, ONCE_INVALID, "'%.*s' is '%.*s', which is not in --done, --not-done or --undecided",
                          SHOWN(terms->names[RECONCILE_FIELD_OUTCOME]), SHOWN(charge->said));
     return ONCE_OK;
 }
@@ -107,12 +107,12 @@ once_result reconcile_terms_read(const struct reconcile_terms *terms, const stru
     charge->dones = charge->theirs == RECONCILE_DONE;
     once_span time = fields->value[RECONCILE_FIELD_TIME];
     if (fields->there[RECONCILE_FIELD_TIME] && time.len > 0) {
-        char seconds[32]; /* exports write plain seconds, too */
+        char seconds[32]; /* some exports have plain seconds */
         bool plain = time.ptr[0] >= '0' && time.ptr[0] <= '9' && memchr(time.ptr, '-', time.len) == NULL;
         int n = plain ? snprintf(seconds, sizeof seconds, "@%.*s", SHOWN(time)) : 0;
         once_span text = plain && n < (int)sizeof seconds ? once_span_of(seconds, (size_t)n) : time;
         if (!once_when_parse(text, &charge->at))
-            return once_fail(err, ONCE_INVALID, "'%.*s' is '%.*s', which is no time with a zone",
+            return once_fail(err, ONCE_INVALID, "'%.*s' is '%.*s', which is not a time with a zone",
                              SHOWN(terms->names[RECONCILE_FIELD_TIME]), SHOWN(time));
     }
     charge->answer = fields->value[RECONCILE_FIELD_ANSWER];
@@ -151,7 +151,7 @@ static bool take_value(once_span *values, bool *there, once_span *value)
 
 struct decimal {
     bool negative;
-    once_span whole, fraction; /* without zeros that do not count */
+    once_span whole, fraction; /* without leading and trailing zeros */
 };
 
 /* Plain decimals only: "1e2" is compared as text. */
@@ -175,7 +175,7 @@ static bool parse_decimal(once_span text, struct decimal *d)
     return true;
 }
 
-/* As text, or as numbers: 25, 25.0 and 25.00 are one amount. */
+/* Equal as text or as decimal numbers: 25, 25.0 and 25.00 are equal. */
 static bool are_equal(once_span a, once_span b)
 {
     struct decimal x, y;
@@ -206,9 +206,9 @@ enum reconcile_kind reconcile_terms_compare(const struct reconcile_terms *terms,
     size_t count = 0;
     if (terms->needs_body && record->body_dropped) {
         snprintf(text, text_len, "%s",
-                 record->body_expired  ? "the answer is no longer kept"
-                 : record->body_sealed ? "the answer is sealed, and its key is not here"
-                                       : "the answer is not kept");
+                 record->body_expired  ? "the stored answer has expired"
+                 : record->body_sealed ? "the stored answer is sealed, and its key is not available"
+                                       : "the answer was not stored");
         return RECONCILE_NOT_ASKED;
     }
     for (size_t i = 0; i < terms->value_count; i++)

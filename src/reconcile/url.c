@@ -1,12 +1,12 @@
 /*
- * url.c - asks about keys with an HTTP GET for each, some at a time.
+ * url.c - asks about keys with an HTTP GET for each, several at a time.
  *
- * "{key}" in the URL stands for the key, percent-encoded; it may be anywhere behind the host,
- * so that no key changes whom we speak to, and dots are left alone, so that none changes the
- * path. Redirects are not followed.
+ * "{key}" in the URL is replaced by the key, percent-encoded. It may be anywhere after the host,
+ * so that a key cannot change the host; libcurl does not resolve dots, so that a key cannot change
+ * the path. Redirects are not followed.
  *
- * 2xx: it knows the key, and the body tells how it ended. 404: it does not know it. All
- * else is no answer.
+ * 2xx: the other side knows the key, and the body has the outcome. 404: it does not know the
+ * key. Any other status is an error.
  */
 #include "reconcile/reconcile.h"
 
@@ -43,9 +43,9 @@ const char *reconcile_url_fault(const char *url)
     if (strlen(url) > ONCE_URL_LEN_MAX)
         return "it is too long";
     if (at == NULL)
-        return "{key} is missing, which stands for the key";
+        return "{key} is missing";
     if (path == NULL || at < path)
-        return "{key} is not behind the host";
+        return "{key} is not after the host";
     return NULL;
 }
 
@@ -54,7 +54,7 @@ static char *make_url(CURL *curl, const char *pattern, once_span key)
 {
     struct once_buf url;
     char *escaped = curl_easy_escape(curl, (const char *)key.ptr, (int)key.len);
-    once_buf_init(&url, 64 << 10); /* some keys are tripled, some may be there more than once */
+    once_buf_init(&url, 64 << 10); /* escaping may triple a key, and {key} may occur several times */
     for (const char *at; escaped != NULL && (at = strstr(pattern, placeholder)) != NULL;
          pattern = at + strlen(placeholder)) {
         once_buf_add(&url, once_span_of(pattern, (size_t)(at - pattern)));
@@ -141,7 +141,7 @@ static int turn(struct fetch *fetch)
     int running;
     CURLcode code = CURLE_OK;
     if (curl_multi_perform(fetch->multi, &running) != CURLM_OK)
-        return once_cli_fail(&fetch->r->cli, ONCE_EXIT_OS, "cannot go on with the requests");
+        return once_cli_fail(&fetch->r->cli, ONCE_EXIT_OS, "libcurl cannot continue the requests");
     for (struct get *get; (get = http_multi_ended(fetch->multi, &code)) != NULL;) {
         int exit = finish(fetch, get, code);
         if (exit != ONCE_EXIT_OK)

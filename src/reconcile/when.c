@@ -29,7 +29,7 @@ static bool take_byte(once_span *text, uint8_t byte)
     return true;
 }
 
-/* ".123456": milliseconds of it, the rest is cut off. Nothing there is 0. */
+/* ".123456" in milliseconds, further digits are cut off. No fraction is 0. */
 static bool take_fraction(once_span *text, int *ms)
 {
     *ms = 0;
@@ -49,7 +49,7 @@ static bool is_leap(int year)
     return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
 }
 
-/* Days from 1970-01-01; false for 31 April. */
+/* Days from 1970-01-01; false if the date does not exist. */
 static bool days_of(int year, int month, int day, int64_t *days)
 {
     static const int before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };

@@ -1,15 +1,15 @@
 /*
  * command.c - see command.h.
  *
- * Model: one loop over poll(2). At most one chunk of output is in hand: it is read
- *        from the command, added to the frames, and written out to our own stream
- *        before anything else is read. So what a terminal shows live is what a replay
- *        will show, and a reader that does not read slows the command down as it would
- *        without us. While a chunk waits for its reader, signals and the command's end
- *        are still seen: it is written in pieces that poll(2) promised room for.
+ * Model: one loop over poll(2). It holds at most one chunk of output: it reads the chunk
+ *        from the command, adds it to the frames, and writes it to our own stream before
+ *        it reads again. So a replay shows the same as the terminal showed, and a slow
+ *        reader slows the command down as it would without us. While a chunk is being
+ *        written, signals and the command's end are still handled: each write is no
+ *        longer than poll(2) promised room for.
  *
- * Between the two streams the order is the one seen here. Two pipes do not tell which
- * of two writes a moment apart came first.
+ * The order between the two streams is the order of our reads. Two pipes do not show
+ * which of two writes a moment apart came first.
  */
 #include "run/command.h"
 
@@ -27,7 +27,7 @@
 
 enum {
     CHUNK_LEN_MAX = 64 << 10,
-    ASK_EVERY_MS = 200,
+    CHECK_EVERY_MS = 200, /* is_wanted() */
 };
 
 struct pump {
@@ -37,10 +37,10 @@ struct pump {
     struct once_guard guard;
     struct once_command_end end;
     bool exited;      /* the command itself; its output may still be held open */
-    bool abandoned;   /* take what is in the pipes, do not wait for more */
-    bool dismissed;   /* is_wanted() said no */
-    uint8_t stream;   /* of the chunk in hand; 0: none */
-    uint8_t previous; /* of the chunk before: the other one goes first, or it might starve */
+    bool draining;    /* read what is in the pipes, do not wait for more */
+    bool dismissed;   /* is_wanted() returned false */
+    uint8_t stream;   /* of the chunk that is being written; 0: none */
+    uint8_t previous; /* of the last chunk: the other stream goes first, so that it does not starve */
     size_t len, done;
     uint8_t chunk[CHUNK_LEN_MAX];
 };
@@ -80,25 +80,25 @@ static void take_report(struct pump *pump)
         break;
     default:
         if (pump->end.how == ONCE_COMMAND_NOT_STARTED)
-            pump->exited = true; /* it could not even fork, said so, and left */
+            pump->exited = true; /* the guardian could not fork, reported that, and exited */
         else
             pump->end.how = ONCE_COMMAND_LOST;
         break;
     }
 }
 
-/* A signal while only the output of others is awaited. The second one while our own
- * reader does not read: then it is not shown, but still kept. */
+/* A signal came after the command exited, while other processes hold its output open. A second
+ * signal while our own reader does not read: the rest is kept, but not printed. */
 static void stop_waiting(struct pump *pump)
 {
-    if (pump->abandoned && pump->stream != 0) {
+    if (pump->draining && pump->stream != 0) {
         pump->end.write_error[pump->stream] = EINTR;
         pump->stream = 0;
     }
-    pump->abandoned = true;
+    pump->draining = true;
     for (uint8_t stream = ONCE_STREAM_OUT; stream <= ONCE_STREAM_ERR; stream++)
         if (*source_of(pump, stream) >= 0)
-            fcntl(*source_of(pump, stream), F_SETFL, O_NONBLOCK); /* our end only */
+            fcntl(*source_of(pump, stream), F_SETFL, O_NONBLOCK); /* affects our end only */
 }
 
 static void pass_signal_on(struct pump *pump)
@@ -106,8 +106,8 @@ static void pass_signal_on(struct pump *pump)
     struct signalfd_siginfo info;
     if (read(pump->command->signals, &info, sizeof info) != (ssize_t)sizeof info)
         return;
-    /* What the terminal sends, it sent to the whole group already; but the command may have
-     * left it, and a hang-up goes to the leader of a session alone. */
+    /* A terminal sends its signals to the whole group; but the command may have left the
+     * group, and SIGHUP goes to the session leader alone. */
     bool has_it = info.ssi_code == SI_KERNEL && info.ssi_signo != SIGHUP && getpgid(pump->pid) == getpgrp();
     if (pump->exited)
         stop_waiting(pump);
@@ -121,7 +121,7 @@ static void read_chunk(struct pump *pump, uint8_t stream)
     ssize_t n = read(*source, pump->chunk, sizeof pump->chunk);
     if (n < 0 && errno == EINTR)
         return;
-    if (n <= 0) { /* the end, or EAGAIN when abandoned */
+    if (n <= 0) { /* the end, or EAGAIN while draining */
         close(*source);
         *source = -1;
         return;
@@ -130,7 +130,7 @@ static void read_chunk(struct pump *pump, uint8_t stream)
     once_frames_add(pump->frames, stream, once_span_of(pump->chunk, (size_t)n));
     ONCE_CRASH_POINT("run.output");
     if (pump->end.write_error[stream] != 0)
-        return; /* nobody to show it to; go on keeping it */
+        return; /* cannot be printed, but is kept */
     pump->stream = stream;
     pump->len = (size_t)n;
     pump->done = 0;
@@ -160,7 +160,7 @@ static void ask_whether_wanted(struct pump *pump)
 
 static void turn(struct pump *pump)
 {
-    bool in_hand = pump->stream != 0, drain = pump->abandoned && !in_hand;
+    bool in_hand = pump->stream != 0, drain = pump->draining && !in_hand;
     bool ask = pump->command->is_wanted != NULL;
     struct pollfd fds[] = {
         { .fd = pump->command->signals, .events = POLLIN },
@@ -169,7 +169,7 @@ static void turn(struct pump *pump)
         { .fd = in_hand ? -1 : pump->guard.out, .events = POLLIN },
         { .fd = in_hand ? -1 : pump->guard.err, .events = POLLIN },
     };
-    if (poll(fds, sizeof fds / sizeof *fds, drain ? 0 : ask ? ASK_EVERY_MS : -1) < 0)
+    if (poll(fds, sizeof fds / sizeof *fds, drain ? 0 : ask ? CHECK_EVERY_MS : -1) < 0)
         return;
     bool out = pump->guard.out >= 0 && (fds[3].revents != 0 || drain);
     bool err = pump->guard.err >= 0 && (fds[4].revents != 0 || drain);

@@ -26,8 +26,8 @@ static bool is_ours(const char *variable)
     return false;
 }
 
-/* The bytes in a file without a name that nobody can change. A temporary file would
- * stay behind when we are killed. */
+/* A memfd with the bytes, sealed against changes. A temporary file would stay behind if we
+ * were killed. */
 static int checkpoint_open(once_span bytes)
 {
     int fd = memfd_create("once-checkpoint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -61,8 +61,8 @@ static void add_variables(struct once_run_env *env, const struct once_attempt *a
     once_buf_addf(text, "ONCE_RECOVERY_POINT=%.*s%c", ONCE_SPAN_ARGS(record->recovery_point), 0);
     once_buf_addf(text, "ONCE_STORE=%s%c", url, 0);
     once_buf_addf(text, "ONCE_RECORD=%s%c", grant, 0);
-    /* Under our process id, not the reader's "self": descendants that closed all
-     * descriptors can open it too. */
+    /* By our process id instead of "self": descendants that closed all descriptors can
+     * open it too. */
     if (env->checkpoint >= 0)
         once_buf_addf(text, "ONCE_CHECKPOINT_FILE=/proc/%ld/fd/%d%c", (long)getpid(), env->checkpoint, 0);
 }

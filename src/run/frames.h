@@ -1,15 +1,15 @@
 /*
- * frames.h - what a command printed, as the body of its outcome.
+ * frames.h - the output of a command, encoded as the body of its outcome.
  *
- * Format ("application/vnd.once.run"): frames one after the other, in the order in
- * which the output was seen. A frame is
+ * Format ("application/vnd.once.run"): a sequence of frames, in the order in which the
+ * output was read. A frame is
  *
  *     1 byte    stream: 1 standard output, 2 standard error
  *     4 bytes   length, big-endian, at least 1
  *     length    bytes
  *
- * Two neighbouring frames are never of the same stream. No output at all is an empty
- * body.
+ * Two neighbouring frames never have the same stream. A command without output has an
+ * empty body.
  */
 #ifndef ONCE_RUN_FRAMES_H
 #define ONCE_RUN_FRAMES_H
@@ -23,24 +23,24 @@ enum { ONCE_STREAM_OUT = 1, ONCE_STREAM_ERR = 2 };
 
 struct once_frames {
     struct once_buf body;
-    size_t len, len_max; /* of the output itself, without the framing */
-    size_t last;         /* where the last frame begins */
-    uint8_t stream;      /* of the last frame; 0: there is none */
-    bool dropped;        /* over len_max, or no memory for it: nothing is kept */
+    size_t len, len_max; /* of the output, without the frame heads */
+    size_t last;         /* offset of the last frame */
+    uint8_t stream;      /* of the last frame; 0: no frame yet */
+    bool dropped;        /* output exceeded len_max or memory: nothing is kept */
 };
 
 void once_frames_init(struct once_frames *frames, size_t len_max);
 void once_frames_release(struct once_frames *frames);
 void once_frames_add(struct once_frames *frames, uint8_t stream, once_span bytes);
 
-/* Are these the header lines of such a body? */
+/* True if these header lines say that the body has this format. */
 bool once_frames_named(once_span headers);
 
-/* Cuts the next frame off the front of *body. False at the end, and where the bytes
- * that are left (body->len > 0) are no frame. */
+/* Cuts the next frame off the front of *body. False at the end, and if the remaining
+ * bytes (body->len > 0) are not a frame. */
 bool once_frames_next(once_span *body, uint8_t *stream, once_span *bytes);
 
-/* Every byte of it belongs to a frame. */
+/* True if `body` consists of whole frames. */
 bool once_frames_valid(once_span body);
 
 #endif

@@ -14,7 +14,7 @@ static void write_all(int fd, once_span bytes, int *error)
         ssize_t n = write(fd, bytes.ptr, bytes.len);
         if (n >= 0)
             bytes = once_span_skip(bytes, (size_t)n);
-        else if (errno == EAGAIN) /* somebody made the terminal non-blocking */
+        else if (errno == EAGAIN) /* another process made the terminal non-blocking */
             poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
         else if (errno != EINTR)
             *error = errno;

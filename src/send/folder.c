@@ -16,14 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is being written; older than that nobody is at it any more. */
+/* A file that is being written. If it is older than NEW_AGE_S_MAX, its writer has died. */
 #define NEW_PREFIX ".new-"
 enum { NEW_AGE_S_MAX = 3600, LOCK_LOOKS = 10, LOCK_LOOK_MS = 20, PARENTS = 4 /* .local/state/once */ };
 
 /* ------------------------------------------------------------------ the folder */
 
-/* A folder that was just made has to be there after a power failure, as what is in it. Those above that one may not
- * open are not new. */
+/* A new folder must survive a power failure, as its files must. Parents that may not be opened are not new. */
 static void sync_parents(int fd)
 {
     int at = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -100,7 +99,7 @@ static bool write_all(int fd, once_span bytes)
     return true;
 }
 
-/* Under a name of its own, then under its id (SEND-FOLDER-1, SEND-FOLDER-2). 0 or an errno. */
+/* Writes a file under a temporary name, then links it as its id (SEND-FOLDER-1, -2). 0 or an errno. */
 static int put_file(struct send_folder *folder, const char *id, once_span saved, int *out)
 {
     char new[64];
@@ -119,7 +118,7 @@ static int put_file(struct send_folder *folder, const char *id, once_span saved,
     unlinkat(folder->fd, new, 0);
     if (error == 0 && fsync(folder->fd) != 0) {
         error = errno;
-        unlinkat(folder->fd, id, 0); /* nothing was sent: it is as if it had not begun */
+        unlinkat(folder->fd, id, 0); /* nothing was sent: remove it again */
     }
     if (error != 0)
         close(fd);
@@ -135,10 +134,10 @@ once_result send_folder_save(struct send_folder *folder, const char *id, once_sp
     once_buf_init(&pending->bytes, 0);
     int error = put_file(folder, id, saved, &pending->fd);
     if (error == EEXIST)
-        return once_fail(err, ONCE_BUSY, "another process has just begun the same");
+        return once_fail(err, ONCE_BUSY, "another process has just begun the same request");
     if (error != 0)
-        return once_fail(err, ONCE_UNAVAILABLE, "cannot save it in folder '%s', so nothing was sent: %s", folder->path,
-                         strerror(error));
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot save the request in folder '%s', so nothing was sent: %s",
+                         folder->path, strerror(error));
     snprintf(pending->id, sizeof pending->id, "%s", id);
     return ONCE_OK;
 }
@@ -176,10 +175,10 @@ static once_result open_kept(struct send_folder *folder, const char *id, struct 
         pending->fd = openat(folder->fd, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (pending->fd < 0 && folder->fd >= 0 && errno != ENOENT)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot open '%s/%s': %s", folder->path, id, strerror(errno));
-    return pending->fd >= 0 ? ONCE_OK : once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id);
+    return pending->fd >= 0 ? ONCE_OK : once_fail(err, ONCE_INVALID, "no pending request '%.40s'", id);
 }
 
-/* Whoever looks has it for a moment only: that is waited for. */
+/* A process that only lists holds the lock for a moment: wait for it. */
 static bool lock(int fd)
 {
     for (int i = 0; i < LOCK_LOOKS; i++) {
@@ -200,7 +199,7 @@ once_result send_folder_lock(struct send_folder *folder, const char *id, struct 
     if (!lock(pending->fd))
         r = once_fail(err, ONCE_BUSY, "another process is sending '%s'", id);
     else if (fstat(pending->fd, &status) != 0 || status.st_nlink == 0)
-        r = once_fail(err, ONCE_INVALID, "nothing is kept as '%.40s'", id); /* answered meanwhile */
+        r = once_fail(err, ONCE_INVALID, "no pending request '%.40s'", id); /* it was answered meanwhile */
     if (r != ONCE_OK) {
         send_pending_release(pending);
         return r;
@@ -248,7 +247,7 @@ static int entry_order(const void *a, const void *b)
     return strcmp(x->id, y->id);
 }
 
-/* Written, or not, by a process that died over it. */
+/* Removes a temporary file whose writer died. */
 static void remove_stale(struct send_folder *folder, const char *name)
 {
     struct stat status;

@@ -25,14 +25,14 @@ static void write_answer(FILE *file, const struct once_client_answer *answer, bo
     put(file, answer->body);
 }
 
-/* A pipe, a terminal, /dev/null: nothing to be replaced. */
+/* A pipe, a terminal, /dev/null: written directly, not replaced. */
 static bool is_special(const char *path)
 {
     struct stat status;
     return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
-/* After that the name is there as well. The file itself is: where its folder may not be read, that has to do. */
+/* Makes the new name durable. If the folder may not be opened, only the file itself is durable. */
 static void sync_folder_of(const char *path)
 {
     char folder[PATH_MAX];
@@ -46,7 +46,7 @@ static void sync_folder_of(const char *path)
     }
 }
 
-/* Beside it, then in its place. 0 or an errno. */
+/* Writes a file beside it, then renames that. 0 or an errno. */
 static int replace_file(const char *path, const struct once_client_answer *answer, bool include)
 {
     char new[PATH_MAX];

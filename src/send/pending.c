@@ -1,5 +1,5 @@
-/* pending.c - what `once send` left behind: found, listed, forgotten. */
-#include "core/json_out.h"
+/* pending.c - finds, lists and forgets the pending requests of `once send`. */
+#include "core/json/out.h"
 #include "core/span.h"
 #include "os/os.h"
 #include "program/text.h"
@@ -14,10 +14,10 @@ int send_cannot(const struct send *s, const struct once_error *err)
 
 int send_no_such(const struct send *s, const char *id)
 {
-    return once_cli_fail(&s->cli, ONCE_EXIT_FOUND, "nothing is kept as '%.60s'; 'once send --list' shows what is", id);
+    return once_cli_fail(&s->cli, ONCE_EXIT_FOUND, "no pending request '%.60s'; 'once send --list' shows them", id);
 }
 
-/* Is it the key of this one? A damaged one has none. */
+/* Is this the key of the request? A damaged file has none. */
 static bool has_key(struct send *s, const char *id, const char *key)
 {
     struct send_pending pending;
@@ -51,9 +51,10 @@ int send_find(struct send *s, char id[SEND_ID_LEN_MAX + 1])
     if (found == 1)
         return ONCE_EXIT_OK;
     if (found == 0 && s->id == NULL)
-        return once_cli_fail(&s->cli, ONCE_EXIT_FOUND, "nothing was left behind");
-    return found == 0 ? send_no_such(s, s->id)
-                      : once_cli_usage(&s->cli, "%zu are kept: which ID? 'once send --list' shows them", found);
+        return once_cli_fail(&s->cli, ONCE_EXIT_FOUND, "there is no pending request");
+    return found == 0
+               ? send_no_such(s, s->id)
+               : once_cli_usage(&s->cli, "%zu requests are pending: give an ID; 'once send --list' shows them", found);
 }
 
 int send_forget(struct send *s)
@@ -71,7 +72,7 @@ int send_forget(struct send *s)
     if (send_folder_forget(&s->folder, &s->pending, &err) != ONCE_OK)
         return once_cli_fail(&s->cli, ONCE_EXIT_IO, "%s", err.text);
     if (!s->cli.quiet)
-        printf("forgotten; what the server knows of it stays\n");
+        printf("forgotten here; the server may still have it\n");
     return once_cli_finish(&s->cli, ONCE_EXIT_OK);
 }
 
@@ -134,7 +135,7 @@ int send_list(struct send *s)
         struct send_pending pending;
         bool sending = false;
         once_result r = send_folder_look(&s->folder, entries[i].id, &pending, &sending, &err);
-        const char *state = r != ONCE_OK ? "damaged" : sending ? "sending" : "left";
+        const char *state = r != ONCE_OK ? "damaged" : sending ? "sending" : "pending";
         if (r != ONCE_INVALID && s->cli.json)
             list_json(&pending, state);
         else if (r != ONCE_INVALID)

@@ -1,9 +1,9 @@
 /*
- * trace.c - the trace of `once send`: one for an operation, whatever it takes.
+ * trace.c - the trace of `once send`: one span for an operation, with all its tries and resumptions.
  *
- * The request carries a traceparent like any other header: saved with it, sent with every try and by every
- * resumption, byte for byte. Its span is the operation, from when it was saved to when there is a final answer; it
- * is exported then, by whoever got the answer. What was given up is exported when somebody has resumed it.
+ * The traceparent is an ordinary header of the request: it is saved with it and sent, unchanged, with every try. Its
+ * span begins when the request was saved and ends with the final answer; the process that got the answer exports it. A
+ * request that was given up is exported only when it is resumed.
  */
 #include "core/span.h"
 #include "os/os.h"
@@ -24,7 +24,8 @@ bool send_trace_begin(struct send *s, bool (*add)(struct send *s, once_span line
     const char *outer = getenv("TRACEPARENT");
     for (size_t i = 0; i < s->header_count; i++)
         if (is_traceparent(once_span_of(s->header_text.ptr + s->offsets[i], s->offsets[i + 1] - s->offsets[i]))) {
-            s->cli.exit = once_cli_usage(&s->cli, "--trace and --otlp make a traceparent: do not give one by --header");
+            s->cli.exit =
+                once_cli_usage(&s->cli, "--trace and --otlp make a traceparent: do not give one with --header");
             return false;
         }
     once_os_random(random, sizeof random);
@@ -45,7 +46,8 @@ void send_trace_adopt(struct send *s)
     char text[ONCE_TRACEPARENT_LEN + 1];
     s->start_ns = (uint64_t)s->pending.saved.created_at * 1000000;
     bool traced = once_trace_find(s->pending.saved.headers, &s->own);
-    bool ours = s->trace && s->mode == SEND_NEW; /* a header of the command line, to be compared with what is kept */
+    bool ours =
+        s->trace && s->mode == SEND_NEW; /* a header of the command line, to be compared with the saved request */
     if (ours && traced) {
         once_trace_format(&s->own, text);
         snprintf(s->trace_line, sizeof s->trace_line, "traceparent: %s", text);

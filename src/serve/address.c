@@ -2,7 +2,7 @@
 #include "serve/address.h"
 
 #include "core/err.h"
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -27,7 +27,7 @@ static bool parse_port(const char *text, size_t len, unsigned *port)
 }
 
 /* Splits "HOST:PORT" and "[HOST]:PORT" at the last colon outside of brackets. `host_len` is
- * that of the host without brackets, which begins at *host. False: no such thing. */
+ * the length of the host without brackets, which begins at *host. False: `text` has neither form. */
 static bool split(const char *text, const char **host, size_t *host_len, const char **port)
 {
     if (text[0] == '[') {
@@ -96,9 +96,10 @@ once_result once_serve_listen_parse(const char *text, struct once_serve_listen *
     if (parse_port(text, strlen(text), &out->port) && set_ipv4("127.0.0.1", out->port, out))
         return ONCE_OK;
     if (!split(text, &at, &len, &port_text) || len >= sizeof host)
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no address; write ADDRESS:PORT, [IPV6]:PORT or PORT", text);
+        return once_fail(err, ONCE_INVALID, "'%.100s' is not an address; write ADDRESS:PORT, [IPV6]:PORT or PORT",
+                         text);
     if (port_text == NULL || !parse_port(port_text, strlen(port_text), &out->port))
-        return once_fail(err, ONCE_INVALID, "'%.100s' needs a port from 1 to 65535 at its end", text);
+        return once_fail(err, ONCE_INVALID, "'%.100s' must end with a port from 1 to 65535", text);
     snprintf(host, sizeof host, "%.*s", (int)len, at);
     if (strcmp(host, "*") == 0)
         snprintf(host, sizeof host, "0.0.0.0");
@@ -106,8 +107,8 @@ once_result once_serve_listen_parse(const char *text, struct once_serve_listen *
         snprintf(host, sizeof host, "127.0.0.1");
     if (text[0] == '[' ? set_ipv6(host, out->port, out) : set_ipv4(host, out->port, out))
         return ONCE_OK;
-    return once_fail(err, ONCE_INVALID, "'%.100s' is no address to listen on: a number, '*' or localhost, please",
-                     host);
+    return once_fail(err, ONCE_INVALID,
+                     "'%.100s' is not an address to listen on; write an IP address, '*' or localhost", host);
 }
 
 int once_serve_listen_try(const struct once_serve_listen *listen_on)
@@ -116,7 +117,7 @@ int once_serve_listen_try(const struct once_serve_listen *listen_on)
     int fd = socket(listen_on->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
-    /* As nginx does: connections of a predecessor that are in TIME_WAIT are no obstacle. */
+    /* As nginx does: an earlier gateway's connections in TIME_WAIT do not prevent the bind. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (listen_on->address.ss_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
@@ -126,17 +127,17 @@ int once_serve_listen_try(const struct once_serve_listen *listen_on)
     return error;
 }
 
-/* ---------------------------------------------------------------- the service behind */
+/* ---------------------------------------------------------------- the upstream service */
 
 static once_result parse_unix(const char *text, const char *path, struct once_serve_upstream *out,
                               struct once_error *err)
 {
     for (const char *p = path; *p != '\0'; p++)
         if (!isalnum((unsigned char)*p) && strchr("/._-+@", *p) == NULL)
-            return once_fail(err, ONCE_INVALID, "'%.100s': the path of a socket may have letters, digits and /._-+@",
+            return once_fail(err, ONCE_INVALID, "'%.100s': a socket path may contain only letters, digits and /._-+@",
                              text);
     if (path[0] != '/' || strlen(path) > 107)
-        return once_fail(err, ONCE_INVALID, "'%.200s': the path of a socket is absolute and has at most 107 bytes",
+        return once_fail(err, ONCE_INVALID, "'%.200s': a socket path must be absolute and have at most 107 bytes",
                          text);
     snprintf(out->host, sizeof out->host, "localhost");
     snprintf(out->server, sizeof out->server, "unix:%s", path);
@@ -151,37 +152,39 @@ once_result once_serve_upstream_parse(const char *text, struct once_serve_upstre
     once_url_shown(text, shown);
     out->tls = strncmp(text, "https://", 8) == 0;
     if (!out->tls && strncmp(text, "http://", 7) != 0)
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no URL of a service: http://HOST:PORT or https://HOST:PORT",
-                         shown);
+        return once_fail(err, ONCE_INVALID,
+                         "'%.100s' is not the URL of a service; write http://HOST:PORT or https://HOST:PORT", shown);
     const char *rest = text + (out->tls ? 8 : 7);
     if (!out->tls && strncmp(rest, "unix:", 5) == 0)
         return parse_unix(text, rest + 5, out, err);
     char authority[ONCE_SERVE_ADDRESS_LEN];
     size_t len = strcspn(rest, "/?#");
     if (len >= sizeof authority)
-        return once_fail(err, ONCE_INVALID, "'%.100s...' is too long for a URL of a service", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s...' is too long", shown);
     if (rest[len] != '\0' && strcmp(rest + len, "/") != 0)
-        return once_fail(err, ONCE_INVALID, "'%.100s' has a path: the gateway passes on the client's, so give only %s",
-                         shown, "SCHEME://HOST:PORT");
+        return once_fail(err, ONCE_INVALID,
+                         "'%.100s' has a path: the gateway forwards the client's path, so give only %s", shown,
+                         "SCHEME://HOST:PORT");
     snprintf(authority, sizeof authority, "%.*s", (int)len, rest);
     if (strchr(authority, '@') != NULL)
-        return once_fail(err, ONCE_INVALID, "'%.100s' has a user in it: credentials are the client's to send", shown);
+        return once_fail(err, ONCE_INVALID, "'%.100s' contains a user name; credentials come from the client", shown);
     const char *host, *port_text;
     size_t host_len;
     unsigned port = out->tls ? 443 : 80;
     if (!split(authority, &host, &host_len, &port_text) || host_len > ONCE_SERVE_HOST_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "'%.100s' is no URL of a service; an IPv6 address goes into [brackets]",
+        return once_fail(err, ONCE_INVALID, "'%.100s' is not the URL of a service; write an IPv6 address in [brackets]",
                          shown);
     if (port_text != NULL && !parse_port(port_text, strlen(port_text), &port))
         return strspn(port_text, "0123456789") == strlen(port_text)
-                   ? once_fail(err, ONCE_INVALID, "'%.100s': '%.20s' is no port from 1 to 65535", shown, port_text)
-                   : once_fail(err, ONCE_INVALID,
-                               "what is behind the ':' is no port from 1 to 65535"); /* a password? */
+                   ? once_fail(err, ONCE_INVALID, "'%.100s': '%.20s' is not a port from 1 to 65535", shown, port_text)
+                   : once_fail(
+                         err, ONCE_INVALID,
+                         "the text after ':' is not a port from 1 to 65535"); /* not shown: it may be a password */
     snprintf(out->host, sizeof out->host, "%.*s", (int)host_len, host);
     struct in6_addr ipv6;
     bool bracketed = authority[0] == '[';
     if (bracketed ? inet_pton(AF_INET6, out->host, &ipv6) != 1 : !is_name(out->host))
-        return once_fail(err, ONCE_INVALID, "'%.100s': '%.100s' is no name of a host", shown, out->host);
+        return once_fail(err, ONCE_INVALID, "'%.100s': '%.100s' is not a host name", shown, out->host);
     snprintf(out->server, sizeof out->server, bracketed ? "[%s]:%u" : "%s:%u", out->host, port);
     snprintf(out->url, sizeof out->url, "%s://%.*s", out->tls ? "https" : "http", (int)len, rest);
     return ONCE_OK;

@@ -1,5 +1,5 @@
 /*
- * address.h - the addresses that `once serve` is given, understood and written for nginx.
+ * address.h - parses the addresses of `once serve` and writes them in nginx's form.
  *
  * Everything that ends up in nginx.conf is checked here character by character: a value can
  * neither end a directive nor be taken for a variable.
@@ -16,10 +16,10 @@ enum {
     ONCE_SERVE_ADDRESS_LEN = 320, /* "[HOST]:PORT" or "unix:PATH", with its NUL */
 };
 
-/* A place to listen on, always numeric. */
+/* An address to listen on, always numeric. */
 struct once_serve_listen {
-    char text[ONCE_SERVE_ADDRESS_LEN]; /* as nginx and people write it: "127.0.0.1:8080" */
-    char near[ONCE_SERVE_ADDRESS_LEN]; /* how to reach it from here: "127.0.0.1:8080" for "0.0.0.0:8080" */
+    char text[ONCE_SERVE_ADDRESS_LEN]; /* as nginx writes it: "127.0.0.1:8080" */
+    char near[ONCE_SERVE_ADDRESS_LEN]; /* reaches it from this machine: "127.0.0.1:8080" for "0.0.0.0:8080" */
     struct sockaddr_storage address;
     socklen_t address_len;
     unsigned port;
@@ -37,12 +37,12 @@ struct once_serve_upstream {
 ONCE_CHECKED once_result once_serve_listen_parse(const char *text, struct once_serve_listen *out,
                                                  struct once_error *err);
 
-/* "http://HOST[:PORT]", "https://HOST[:PORT]", "http://unix:/PATH". No path: the gateway passes
- * on the client's, byte for byte. */
+/* "http://HOST[:PORT]", "https://HOST[:PORT]", "http://unix:/PATH". No path: the gateway
+ * forwards the client's, byte for byte. */
 ONCE_CHECKED once_result once_serve_upstream_parse(const char *text, struct once_serve_upstream *out,
                                                    struct once_error *err);
 
-/* Can it be listened on right now? Nothing stays open. 0 or an errno. */
+/* Binds the address and closes it again, to find out whether it is free. 0 or an errno. */
 int once_serve_listen_try(const struct once_serve_listen *listen);
 
 #endif

@@ -16,7 +16,7 @@
 enum {
     BACKOFF_MS_FIRST = 100, /* doubled with every failure in a row */
     BACKOFF_MS_MAX = 5000,
-    GOOD_WHILE_MS = 30000, /* after this long a failure is a first one again */
+    STABLE_MS = 30000, /* a child that ran this long starts a new row of failures */
 };
 
 void once_serve_child_init(struct once_serve_child *child, const char *name, const char *program)
@@ -33,7 +33,7 @@ void once_serve_child_add(struct once_serve_child *child, const char *argument)
     child->argv[n] = argument;
 }
 
-/* ---------------------------------------------------------------- birth */
+/* ---------------------------------------------------------------- starting */
 
 static int become(const struct once_serve_user *user)
 {
@@ -49,8 +49,8 @@ static int become(const struct once_serve_user *user)
     return 0;
 }
 
-/* Credentials of the store stay out of the HTTP workers: whoever takes over one of those reads its environment. */
-static void forget_secrets(void)
+/* nginx does not get the store's credentials: an attacker who controls a worker can read its environment. */
+static void unset_secrets(void)
 {
     static const char *const names[] = { "ONCE_STORE",          "ONCE_RELAY_STORE",    "ONCE_CONSUME_STORE",
                                          "ONCE_CONSOLE_OUTBOX", "ONCE_REDIS_PASSWORD", "PGPASSWORD" };
@@ -60,7 +60,7 @@ static void forget_secrets(void)
 
 static int in_child(const struct once_serve_child *child, const sigset_t *mask, int output, pid_t parent)
 {
-    /* The group of a master that died, as long as its workers are in it. */
+    /* Join the group of an nginx master that died while it still has workers. */
     if (child->group == 0 || setpgid(0, child->group) != 0)
         setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY);
@@ -68,11 +68,11 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
         return errno;
     close(null);
-    unsetenv("NOTIFY_SOCKET"); /* a service manager hears from us */
-    unsetenv("NGINX");         /* nginx takes it for sockets that it inherited */
+    unsetenv("NOTIFY_SOCKET"); /* only `once serve` itself reports to the service manager */
+    unsetenv("NGINX");         /* nginx would read it as a list of inherited sockets */
     if (strcmp(child->name, "nginx") == 0) {
-        forget_secrets();
-        setenv("TZ", "UTC", 1); /* of its log lines: as everybody else's */
+        unset_secrets();
+        setenv("TZ", "UTC", 1); /* log lines in UTC, as those of the other processes */
     }
     for (size_t i = 0; i < ONCE_SERVE_ENV_MAX; i++)
         if (child->env[i].name != NULL)
@@ -80,7 +80,7 @@ static int in_child(const struct once_serve_child *child, const sigset_t *mask, 
     int error = become(child->user);
     if (error != 0)
         return error;
-    /* After the change of user, which resets it. */
+    /* Only now, because changing the user resets it. */
     prctl(PR_SET_PDEATHSIG, child->death_signal);
     if (getppid() != parent)
         _exit(1);
@@ -111,7 +111,7 @@ int once_serve_child_start(struct once_serve_child *child, const sigset_t *mask)
     int error = pid < 0 ? errno : 0;
     close(output[1]);
     close(report[1]);
-    /* Closed by a successful exec. */
+    /* A successful exec closes the pipe, and the read returns 0. */
     if (pid > 0 && read(report[0], &error, sizeof error) == (ssize_t)sizeof error)
         waitpid(pid, NULL, 0);
     close(report[0]);
@@ -120,7 +120,7 @@ int once_serve_child_start(struct once_serve_child *child, const sigset_t *mask)
         return error;
     }
     if (child->output >= 0)
-        close(child->output); /* of a master that died: its workers are being ended */
+        close(child->output); /* still held by workers of a master that died; they are being stopped */
     fcntl(output[0], F_SETFL, O_NONBLOCK);
     child->output = output[0];
     child->pid = pid;
@@ -131,43 +131,45 @@ int once_serve_child_start(struct once_serve_child *child, const sigset_t *mask)
     return 0;
 }
 
-/* ---------------------------------------------------------------- what it says */
+/* ---------------------------------------------------------------- its output */
 
-static bool begins(const char *line, const char *with)
+static bool begins_with(const char *line, const char *prefix)
 {
-    return strncmp(line, with, strlen(with)) == 0;
+    return strncmp(line, prefix, strlen(prefix)) == 0;
 }
 
-/* nginx's first and last words do, and the daemon's remarks (os/stderr_log.h), after their time if they have one. */
+/* True if the line already begins with the child's name, as some lines of nginx do and the daemon's own
+ * (os/stderr_log.h), the latter after a timestamp if they have one. */
 static bool names_itself(const char *name, const char *line)
 {
     char remark[32];
     size_t name_len = strlen(name), time_len = strcspn(line, " ");
     snprintf(remark, sizeof remark, "once %s: ", name);
-    return (strncmp(line, name, name_len) == 0 && line[name_len] == ':') || begins(line, remark) ||
-           (line[time_len] == ' ' && time_len > 0 && line[time_len - 1] == 'Z' && begins(line + time_len + 1, remark));
+    return (strncmp(line, name, name_len) == 0 && line[name_len] == ':') || begins_with(line, remark) ||
+           (line[time_len] == ' ' && time_len > 0 && line[time_len - 1] == 'Z' &&
+            begins_with(line + time_len + 1, remark));
 }
 
-/* A decision's line (daemon/observers/decisions.h) is JSON or logfmt, and would be neither with a name before it. */
-static bool is_for_programs(const char *line)
+/* A line of the decision log (daemon/observers/decisions.h) is JSON or logfmt; a name before it would break that. */
+static bool is_decision(const char *line)
 {
-    return begins(line, "{\"time\":\"") || begins(line, "time=");
+    return begins_with(line, "{\"time\":\"") || begins_with(line, "time=");
 }
 
-/* Ends the line with a NUL, which must have a place. */
+/* Writes a NUL at line[len], which must be inside the buffer. */
 static void pass_on(const struct once_serve_child *child, char *line, size_t len)
 {
     char text[ONCE_SERVE_LINE_LEN_MAX + 64];
     while (len > 0 && line[len - 1] == '\r')
         len--;
-    /* A log may have bytes of a request in it, and a terminal obeys some of them. */
+    /* A log line may contain bytes of a request, and control characters could change a terminal. */
     for (size_t i = 0; i < len; i++)
         if (((unsigned char)line[i] < 0x20 && line[i] != '\t') || line[i] == 0x7f)
             line[i] = '?';
     line[len] = '\0';
     if (len == 0 || (child->take_line != NULL && child->take_line(child->arg, line)))
         return;
-    bool named = names_itself(child->name, line) || is_for_programs(line);
+    bool named = names_itself(child->name, line) || is_decision(line);
     int n = snprintf(text, sizeof text, "%s%s%s\n", named ? "" : child->name, named ? "" : ": ", line);
     if (n > 0)
         once_os_log_forward("once serve", text, (size_t)n);
@@ -209,7 +211,7 @@ void once_serve_child_read(struct once_serve_child *child)
     }
 }
 
-/* ---------------------------------------------------------------- death */
+/* ---------------------------------------------------------------- its end */
 
 void once_serve_child_ended(struct once_serve_child *child, int status)
 {
@@ -217,7 +219,7 @@ void once_serve_child_ended(struct once_serve_child *child, int status)
     int64_t now = once_os_monotonic_ms();
     child->pid = 0;
     child->status = status;
-    if (now - child->started_at >= GOOD_WHILE_MS)
+    if (now - child->started_at >= STABLE_MS)
         child->failures = 0;
     child->restart_at = now + once_backoff_ms(backoff, child->failures++, 0);
 }

@@ -59,7 +59,7 @@ static void add_process(const struct once_serve_config *config, struct once_buf 
              "# The module: claims a key before a request is passed on, stores the answer, replays it.\n"
              "load_module ");
     add_path(out, config->module, "");
-    /* A proxied connection has two descriptors, and some are in other use. */
+    /* A proxied connection needs two descriptors. */
     once_buf_addf(out, ";\n\nevents {\n    worker_connections %u;\n}\n\n", config->files_max / 2);
 }
 
@@ -69,16 +69,15 @@ static void add_logs(const struct once_serve_config *config, struct once_buf *ou
         add(out, "    access_log off;\n");
         return;
     }
-    /* nginx has the time of day with a zone, or milliseconds; once serve starts it with TZ=UTC. */
-    add(out,
-        "    # One line per request: when (UTC), who, what, the status, what became of it ('executed', 'replayed',\n"
-        "    # ...: docs/observability.md), and the hash by which 'once keys show --record' finds it.\n"
-        "    map \"$time_iso8601 $msec\" $logged_at {\n"
-        "        \"~^(?<second>[0-9T:-]+)[+]00:00 [0-9]+(?<fraction>[.][0-9]+)$\" \"$second${fraction}Z\";\n"
-        "        default $time_iso8601;\n"
-        "    }\n"
-        "    log_format requests '$logged_at $remote_addr \"$request\" $status $once_status key=$once_key_hash';\n"
-        "    access_log /dev/stderr requests;\n");
+    /* No nginx variable has both date and milliseconds, so two are joined; once serve starts nginx with TZ=UTC. */
+    add(out, "    # One line per request: time (UTC), client, request line, status, result ('executed', 'replayed',\n"
+             "    # ...: docs/observability.md), and the hash by which 'once keys show --record' finds it.\n"
+             "    map \"$time_iso8601 $msec\" $logged_at {\n"
+             "        \"~^(?<second>[0-9T:-]+)[+]00:00 [0-9]+(?<fraction>[.][0-9]+)$\" \"$second${fraction}Z\";\n"
+             "        default $time_iso8601;\n"
+             "    }\n"
+             "    log_format requests '$logged_at $remote_addr \"$request\" $status $once_status key=$once_key_hash';\n"
+             "    access_log /dev/stderr requests;\n");
 }
 
 static void add_bodies(const struct once_serve_config *config, struct once_buf *out)
@@ -138,23 +137,23 @@ static void add_tenant(const struct once_serve_config *config, struct once_buf *
         add(out, "        once_tenant -;          # one tenant: all clients share the keys\n");
         return;
     }
-    add(out, "        # Whose key it is. Whoever can set this header chooses the tenant: something\n"
-             "        # before this gateway must check or set it.\n"
+    add(out, "        # The tenant, which owns the key. A client that can set this header chooses its tenant:\n"
+             "        # a proxy before this gateway must check or set it.\n"
              "        once_tenant $http_");
     for (const char *p = config->policy->tenant_header; *p != '\0'; p++)
         once_buf_add_byte(out, (uint8_t)(*p == '-' ? '_' : tolower((unsigned char)*p)));
     add(out, ";\n");
 }
 
-/* What makes a request the same as another. */
+/* The parts of a request that must be equal in a retry. */
 static void add_fingerprint(const struct once_serve_policy *policy, struct once_buf *out)
 {
     bool guarded = once_serve_policy_is_guarded(policy);
     if (!guarded && policy->credentials.count == 0 && policy->exclude.count == 0)
         return;
     if (guarded || policy->credentials.count > 0)
-        add(out, "        # The service is not asked about a retry: with other credentials, or none, it is another\n"
-                 "        # request, and refused (422). They are in a keyed hash, and stored nowhere.\n");
+        add(out, "        # The service does not see a retry: one with other credentials, or without any, counts as\n"
+                 "        # another request and is refused (422). Only a keyed hash of them is stored.\n");
     add(out, "        once_fingerprint");
     if (guarded)
         add(out, " credentials");
@@ -167,7 +166,7 @@ static void add_fingerprint(const struct once_serve_policy *policy, struct once_
     add(out, ";\n");
 }
 
-/* A directive and its words; nothing where there are none. */
+/* A directive and its arguments; nothing if there are no arguments. */
 static void add_words(struct once_buf *out, const char *directive, const struct once_serve_words *words)
 {
     if (words->count == 0)
@@ -182,7 +181,7 @@ static const struct {
     const char *name, *variable;
 } placeholders[] = { { "{key}", "$once_key" }, { "{client-key}", "$once_client_key" } };
 
-/* Which placeholder begins here; -1: none. */
+/* The index of the placeholder that `text` begins with, or -1. */
 static int placeholder_at(const char *text)
 {
     for (int i = 0; i < (int)(sizeof placeholders / sizeof *placeholders); i++)
@@ -216,21 +215,21 @@ static void add_probe(const char *path, struct once_buf *out)
             continue;
         }
         const char *next = path + strlen(placeholders[which].name);
-        bool joined = isalnum((unsigned char)*next) || *next == '_'; /* its name would go on */
+        bool joined = isalnum((unsigned char)*next) || *next == '_'; /* would be read as part of the variable's name */
         once_buf_addf(out, joined ? "${%s}" : "$%s", placeholders[which].variable + 1);
         path = next;
     }
-    add(out, "\";    # where the service tells whether it happened\n");
+    add(out, "\";    # the service answers here whether a request took effect\n");
 }
 
-/* In the server, so that the policy's location has them, too. */
+/* In the server block, so that they also apply to the location of the policy document. */
 static void add_once(const struct once_serve_config *config, struct once_buf *out)
 {
     static const char indent[] = "        ";
     const struct once_serve_policy *policy = config->policy;
-    add(out, "\n        # Requests with an Idempotency-Key are executed once and answered alike.\n");
+    add(out, "\n        # A request with an Idempotency-Key is executed once; retries get the same answer.\n");
     add(out, config->required ? "        once required;          # without a key: 400\n"
-                              : "        once on;                # without a key: passed on as they are\n");
+                              : "        once on;                # without a key: forwarded unchanged\n");
     add_tenant(config, out);
     add_fingerprint(policy, out);
     add_words(out, "once_methods", &policy->methods);
@@ -243,11 +242,10 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
     if (policy->max_response != NULL)
         once_buf_addf(out, "        once_max_response %s;\n", policy->max_response);
     if (config->intent)
-        add(out, "        once_intent on;         # stored before it is sent\n");
+        add(out, "        once_intent on;         # claims store an intent\n");
     if (config->complete)
-        once_buf_addf(
-            out, "        once_complete service%s header=Host;    # the daemon finishes what nobody is at any more\n",
-            config->complete_identity ? " identity" : "");
+        once_buf_addf(out, "        once_complete service%s header=Host;    # the daemon completes abandoned records\n",
+                      config->complete_identity ? " identity" : "");
     if (config->trace != NULL)
         once_buf_addf(out, "        once_trace %s;          # spans go to the daemon, which exports them\n",
                       config->trace);
@@ -255,9 +253,9 @@ static void add_once(const struct once_serve_config *config, struct once_buf *ou
     add_duration(out, indent, "once_retention", config->retention_ms);
     add_duration(out, indent, "once_body_retention", config->body_retention_ms);
     if (config->no_key_time)
-        add(out, "        once_key_time off;      # keys that tell their age are taken at any\n");
+        add(out, "        once_key_time off;      # accept UUIDv7 keys of any age\n");
     add_duration(out, indent, "once_wait", config->wait_ms);
-    add(out, "\n        # All of this as a document for clients.\n"
+    add(out, "\n        # These rules as a document for clients.\n"
              "        location = /.well-known/idempotency {\n"
              "            once_policy;\n"
              "        }\n");
@@ -271,7 +269,7 @@ static void add_proxy(const struct once_serve_config *config, struct once_buf *o
              "            proxy_set_header Host $host_asked_for;\n"
              "            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
              "            proxy_set_header X-Forwarded-Proto $scheme;\n"
-             "            proxy_next_upstream off;          # never twice to the service\n"
+             "            proxy_next_upstream off;          # never send a request twice\n"
              "            proxy_ignore_client_abort on;     # a client that left does not stop the work\n");
     add_duration(out, "            ", "proxy_read_timeout", config->timeout_ms);
     add_duration(out, "            ", "proxy_send_timeout", config->timeout_ms);
@@ -297,7 +295,7 @@ void once_serve_config_write(const struct once_serve_config *config, struct once
     add(out, "    server_tokens off;\n");
     add_bodies(config, out);
     add_upstream(config, out);
-    add(out, "\n    # The keeper of the keys: `once daemon`.\n    once_daemon ");
+    add(out, "\n    # The daemon that owns the store: `once daemon`.\n    once_daemon ");
     add_path(out, config->socket, "");
     add(out, ";\n\n    server {\n");
     add_listen(config, out);

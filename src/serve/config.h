@@ -1,8 +1,8 @@
 /*
  * config.h - the nginx.conf of `once serve`, as text.
  *
- * Pure: everything comes in by `struct once_serve_config`. What is written is meant to be
- * read, and to be taken over by somebody who wants an nginx.conf of his own.
+ * Pure: the text depends on `struct once_serve_config` alone. It is written to be read, and
+ * to be copied as the start of a hand-written nginx.conf.
  */
 #ifndef ONCE_SERVE_CONFIG_H
 #define ONCE_SERVE_CONFIG_H
@@ -11,7 +11,7 @@
 #include "serve/address.h"
 #include "serve/policy.h"
 
-/* The first line; a file that begins otherwise is somebody else's and is not overwritten. */
+/* The first line. A file that begins otherwise was not written by `once serve` and is not overwritten. */
 #define ONCE_SERVE_CONFIG_MARK                                                                                         \
     "# Written by `once serve`, anew at every start: change its options, or a copy of this.\n"
 
@@ -29,11 +29,11 @@ struct once_serve_config {
     const struct once_serve_policy *policy;
     int64_t lease_ms, retention_ms, body_retention_ms, wait_ms, timeout_ms; /* ONCE_SERVE_CONFIG_DEFAULT: not given */
     const char *tls_cert, *tls_key;
-    const char *ca_file; /* whom to trust, if the service is reached by TLS */
+    const char *ca_file; /* trusted certificates, for a service reached by TLS */
     unsigned workers;    /* 0: one per processor */
-    unsigned files_max;  /* descriptors that a worker can have */
+    unsigned files_max;  /* limit of a worker's file descriptors */
     bool required;
-    bool intent, complete, complete_identity; /* identity: clients are authenticated before this gateway */
+    bool intent, complete, complete_identity; /* complete_identity: a proxy before this gateway authenticates clients */
     bool no_key_time;
     bool log_requests;
     const char *trace; /* NULL: off */
@@ -41,14 +41,14 @@ struct once_serve_config {
 
 void once_serve_config_write(const struct once_serve_config *config, struct once_buf *out);
 
-/* A path that can stand between quotes in nginx.conf as it is: no control characters, and no
- * '$', which nginx takes for a variable in some places. */
+/* True if nginx.conf can contain the path in quotes: no control characters, and no '$', which
+ * nginx reads as a variable in some directives. */
 bool once_serve_config_is_plain(const char *path);
 
-/* A path with {key} or {client-key} in it, and nothing that nginx.conf or a URL would take for something else. */
+/* True for a path that contains {key} or {client-key} and no character that is special in nginx.conf or a URL. */
 bool once_serve_config_is_probe(const char *path);
 
-/* One of the methods that the module looks at keys for. */
+/* True for a method whose keys the module can process. */
 bool once_serve_config_has_keys(const char *method);
 
 #endif

@@ -55,19 +55,19 @@ static once_result set_user(struct once_serve_user *user, const struct passwd *e
     return ONCE_OK;
 }
 
-/* As root: who the workers and the daemon are. */
+/* As root: sets the users that the workers and the daemon run as. */
 static once_result choose_users(struct once_serve_paths *paths, const char *asked, struct once_error *err)
 {
     if (!paths->root) {
         if (asked != NULL)
-            return once_fail(err, ONCE_INVALID, "--user is for root: as a plain user all runs as yourself");
+            return once_fail(err, ONCE_INVALID, "--user needs root: otherwise all processes run as the current user");
         return ONCE_OK;
     }
     const struct passwd *entry = getpwnam("www-data");
     if (entry == NULL)
         entry = getpwnam("nobody");
     if (entry == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "no user www-data and no nobody for nginx's workers to run as");
+        return once_fail(err, ONCE_UNAVAILABLE, "nginx's workers need a user www-data or nobody, and neither exists");
     once_result r = set_user(&paths->workers, entry, err);
     if (r != ONCE_OK)
         return r;
@@ -77,7 +77,7 @@ static once_result choose_users(struct once_serve_paths *paths, const char *aske
     if (entry == NULL)
         entry = getpwuid(0);
     if (entry == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "the user database does not know root");
+        return once_fail(err, ONCE_UNAVAILABLE, "the user database has no root");
     return set_user(&paths->daemon, entry, err);
 }
 
@@ -112,13 +112,13 @@ static once_result name_directories(struct once_serve_paths *paths, const struct
             *p = '-';
     bool fits;
     if (paths->root) {
-        /* Not in /run/once: where the daemon is a service, that belongs to its user (SERVE-PATHS-1). */
+        /* Not in /run/once, which belongs to the daemon's user if the daemon is a service (SERVE-PATHS-1). */
         fits =
             name_path(paths->run, "/run/once-%s", instance) && name_path(paths->temp, "/var/cache/once/%s", instance);
     } else {
         const char *runtime = directory_of("XDG_RUNTIME_DIR");
         if (!name_state_directory(state))
-            return once_fail(err, ONCE_UNAVAILABLE, "no home directory to work in; set XDG_STATE_HOME");
+            return once_fail(err, ONCE_UNAVAILABLE, "there is no home directory; set XDG_STATE_HOME");
         fits = name_path(paths->temp, "%s/%s", state, instance) &&
                (runtime != NULL ? name_path(paths->run, "%s/once/%s", runtime, instance)
                                 : name_path(paths->run, "%s/run/%s", state, instance));
@@ -140,13 +140,13 @@ static once_result name_store(struct once_serve_paths *paths, const char *given,
     once_result r = once_store_url(given, false, paths->store, err);
     if (r == ONCE_OK && once_serve_paths_has_daemon(paths) && !name_path(paths->socket, "%s", paths->store + 5))
         return once_fail(err, ONCE_INVALID, "the path of the daemon's socket is too long");
-    /* nginx makes its paths absolute by its own prefix. */
+    /* nginx would resolve a relative path against its own prefix. */
     if (r == ONCE_OK && paths->socket[0] != '/')
-        return once_fail(err, ONCE_INVALID, "--store once:PATH: the path must be absolute here");
+        return once_fail(err, ONCE_INVALID, "--store once:PATH: the path must be absolute");
     if (r == ONCE_OK && strlen(paths->socket) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
         return once_fail(err, ONCE_INVALID, "the socket's path '%.200s' is longer than %zu bytes; %s", paths->socket,
                          sizeof((struct sockaddr_un *)NULL)->sun_path - 1,
-                         paths->root ? "take a shorter one" : "set XDG_RUNTIME_DIR to a shorter directory");
+                         paths->root ? "choose a shorter one" : "set XDG_RUNTIME_DIR to a shorter directory");
     return r;
 }
 
@@ -168,8 +168,8 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Beside this program: in a build folder, or installed under the same prefix; then where the
- * build said that it would be installed. */
+/* Looks beside this program, in a build folder or an installation under the same prefix, and then
+ * in the module directory that the build was configured with. */
 static void find_module(struct once_serve_paths *paths)
 {
     char self[PATH_MAX], candidate[PATH_MAX];
@@ -189,7 +189,7 @@ static void find_module(struct once_serve_paths *paths)
         name_path(paths->module, "%s", INSTALLED_MODULE);
 }
 
-/* In $PATH and, because a plain user's lacks them, in the directories of system programs. */
+/* Looks in $PATH and in the directories of system programs, which a plain user's $PATH may lack. */
 static void find_nginx(struct once_serve_paths *paths, const char *name)
 {
     const char *path = getenv("PATH");
@@ -251,14 +251,14 @@ once_result once_serve_paths_init(struct once_serve_paths *paths, const struct o
     const char *const written[] = { paths->run, paths->temp, paths->socket, paths->module };
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         if (written[i][0] != '\0' && !once_serve_config_is_plain(written[i]))
-            return once_fail(err, ONCE_INVALID, "'%.200s' has a '$' or a control character: nginx cannot use that path",
-                             written[i]);
+            return once_fail(err, ONCE_INVALID,
+                             "'%.200s' contains a '$' or a control character: nginx cannot use that path", written[i]);
     return ONCE_OK;
 }
 
 /* ---------------------------------------------------------------- directories */
 
-/* Those above it too, with the same mode. One that is there stays as it is. */
+/* Makes the path and its missing parents, with the same mode. Existing directories are not changed. */
 static once_result make_directories(const char *path, mode_t mode, struct once_error *err)
 {
     char at[PATH_MAX];
@@ -269,34 +269,34 @@ static once_result make_directories(const char *path, mode_t mode, struct once_e
         char was = *p;
         *p = '\0';
         if (mkdir(at, mode) == 0)
-            chmod(at, mode); /* whatever the umask says */
+            chmod(at, mode); /* independent of the umask */
         else if (errno != EEXIST && errno != EROFS)
-            return once_fail(err, ONCE_UNAVAILABLE, "cannot make directory '%s': %s", at, strerror(errno));
+            return once_fail(err, ONCE_UNAVAILABLE, "cannot create directory '%s': %s", at, strerror(errno));
         *p = was;
         if (was == '\0')
             break;
     }
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return once_fail(err, ONCE_UNAVAILABLE, "'%s' is no directory", path);
+        return once_fail(err, ONCE_UNAVAILABLE, "'%s' is not a directory", path);
     if (access(path, W_OK | X_OK) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot write to directory '%s': %s", path, strerror(errno));
     return ONCE_OK;
 }
 
-/* SERVE-PATHS-1: what root finds there must have been put there by root. */
+/* SERVE-PATHS-1: only root may have put files into a directory that root uses. */
 static once_result check_owner(const char *path, struct once_error *err)
 {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return once_fail(err, ONCE_UNAVAILABLE, "cannot look at '%s': %s", path, strerror(errno));
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot stat '%s': %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "'%s' is not a directory that only its owner, user %u, can change",
                          path, (unsigned)geteuid());
     return ONCE_OK;
 }
 
-/* The directory above it as well: who owns that can put another one in its place. */
+/* The parent too: its owner could replace the directory by another one. */
 static once_result check_owners(const char *path, struct once_error *err)
 {
     char above[PATH_MAX];
@@ -317,13 +317,13 @@ static once_result lock_running(struct once_serve_paths *paths, struct once_erro
     close(paths->lock);
     paths->lock = -1;
     if (error == EWOULDBLOCK)
-        return once_fail(err, ONCE_UNAVAILABLE, "another 'once serve' of this address is running, or about to end: %s",
+        return once_fail(err, ONCE_UNAVAILABLE, "another 'once serve' with this address is running or stopping: %s",
                          paths->run);
     return once_fail(err, ONCE_UNAVAILABLE, "cannot lock directory '%s': %s", paths->run, strerror(error));
 }
 
-/* Removes `name` in the directory `at` and all in it, without ever following a link: parts of
- * it belong to users that root does not trust. nftw(3) looks first and opens later. */
+/* Removes `name` in the directory `at` with its contents, and follows no links: parts of it
+ * belong to users that root does not trust. nftw(3) has a race between its check and its open. */
 static void remove_tree_at(int at, const char *name, int depth)
 {
     if (unlinkat(at, name, 0) == 0 || depth > TREE_DEPTH_MAX)
@@ -347,7 +347,7 @@ static void remove_tree(const char *path)
     remove_tree_at(AT_FDCWD, path, 0);
 }
 
-/* For root: the default store's directory is the daemon's. */
+/* As root: gives the directory of the default store to the daemon's user. */
 static once_result make_store_directory(const struct once_serve_paths *paths, struct once_error *err)
 {
     static const char dir[] = "/var/lib/once";
@@ -390,7 +390,7 @@ once_result once_serve_paths_make(struct once_serve_paths *paths, struct once_er
 static bool begins_with_mark(const char *path)
 {
     char text[sizeof ONCE_SERVE_CONFIG_MARK - 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO has no writer to wait for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* do not wait for the writer of a FIFO */
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof text);

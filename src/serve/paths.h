@@ -1,8 +1,8 @@
 /*
- * paths.h - where `once serve` keeps its files, finds its programs, and as whom they run.
+ * paths.h - the files, programs and users of `once serve`.
  *
- * Model: one running directory per address listened on, so that several gateways of one user
- *        do not meet. It is locked while in use and emptied at the end.
+ * Model: each gateway has its own running directory, named after its listening address. It is
+ *        locked while in use and removed at the end.
  *
  *                     as root                       as a plain user
  *        running      /run/once-serve-ADDRESS       $XDG_RUNTIME_DIR/once/serve-ADDRESS, or under
@@ -13,8 +13,8 @@
  *        daemon       once if there is one (or      the user
  *                     --user), else root
  *
- * Invariant: SERVE-PATHS-1 a directory in which root writes belongs to root, and only root can change it;
- *        the daemon's socket has a directory of its own therefore.
+ * Invariant: SERVE-PATHS-1 a directory in which root writes belongs to root, and only root can change it.
+ *        Therefore the daemon's socket has its own directory.
  */
 #ifndef ONCE_SERVE_PATHS_H
 #define ONCE_SERVE_PATHS_H
@@ -33,8 +33,8 @@ struct once_serve_user {
 
 struct once_serve_paths {
     bool root;
-    bool config_is_ours; /* the configuration is in the running directory and goes with it */
-    int lock;            /* the running directory, locked; -1: not yet made */
+    bool config_is_ours; /* nginx.conf is in the running directory and is removed with it */
+    int lock;            /* descriptor of the running directory, locked; -1: not locked */
     struct once_serve_user workers, daemon;
     char run[PATH_MAX], temp[PATH_MAX], socket_dir[PATH_MAX];
     char config[PATH_MAX], socket[PATH_MAX], pid_file[PATH_MAX];
@@ -42,33 +42,33 @@ struct once_serve_paths {
     char nginx[PATH_MAX], module[PATH_MAX];
 };
 
-struct once_serve_settings { /* what the command line says; NULL: nothing */
+struct once_serve_settings { /* values of options; NULL: not given */
     const char *store, *config_dir, *module, *nginx, *user;
     const struct once_serve_listen *listen;
 };
 
-/* Decides on all names; makes nothing. A program or module that is not found is an empty text
- * (once_serve_paths_find() has the message). */
+/* Sets all names and creates nothing. A program or module that is not found gets an empty name;
+ * once_serve_paths_find() reports it. */
 ONCE_CHECKED once_result once_serve_paths_init(struct once_serve_paths *paths,
                                                const struct once_serve_settings *settings, struct once_error *err);
 
-/* ONCE_UNAVAILABLE with a message that says what to do, if nginx or the module is missing. */
+/* ONCE_UNAVAILABLE, with advice in the message, if nginx or the module is missing. */
 ONCE_CHECKED once_result once_serve_paths_find(const struct once_serve_paths *paths,
                                                const struct once_serve_settings *settings, struct once_error *err);
 
-/* Makes and locks the directories; removes what a predecessor that was killed left there. */
+/* Creates and locks the directories; removes the pid file that a killed predecessor left. */
 ONCE_CHECKED once_result once_serve_paths_make(struct once_serve_paths *paths, struct once_error *err);
 
 ONCE_CHECKED once_result once_serve_paths_write_config(const struct once_serve_paths *paths, once_span text,
                                                        struct once_error *err);
 
-/* The end: removes what was made, but for the store and a configuration that was asked for. */
+/* Removes all that was created, except the store and a configuration written for --config. */
 void once_serve_paths_clear(struct once_serve_paths *paths);
 
-/* Is the store kept by a daemon that runs already ("once:PATH")? Its socket is then used. */
+/* True if the store is a daemon that runs already ("once:PATH"); nginx then uses its socket. */
 bool once_serve_paths_has_daemon(const struct once_serve_paths *paths);
 
-/* The module where it should be installed, for texts. */
+/* The path at which the module is installed by default, for messages. */
 const char *once_serve_paths_module_default(void);
 
 #endif

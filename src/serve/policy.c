@@ -1,28 +1,28 @@
 /* policy.c - see serve/policy.h. */
 #include "serve/policy.h"
 
-#include "core/json_pointer.h"
+#include "core/http/resend.h"
+#include "core/json/pointer.h"
 #include "core/limits.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "serve/config.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- words */
+/* ---------------------------------------------------------------- lists */
 
 static bool add_word(const struct once_cli *cli, const char *option, struct once_serve_words *words, const char *word)
 {
     if (words->count == SERVE_POLICY_WORDS_MAX) {
-        once_cli_usage(cli, "%s: more than %d are too many", option, SERVE_POLICY_WORDS_MAX);
+        once_cli_usage(cli, "%s may be given at most %d times", option, SERVE_POLICY_WORDS_MAX);
         return false;
     }
     words->at[words->count++] = word;
     return true;
 }
 
-/* A list with commas replaces the one before it. */
+/* Splits optarg at its commas; the list replaces an earlier one. */
 static bool cut_words(struct once_serve_words *words, bool (*is_word)(const char *))
 {
     int n = snprintf(words->text, sizeof words->text, "%s", optarg);
@@ -37,17 +37,17 @@ static bool cut_words(struct once_serve_words *words, bool (*is_word)(const char
     return good;
 }
 
-/* A header's name as $http_NAME has it: letters, digits and '-'. */
+/* Checks optarg: nginx's $http_NAME needs letters, digits and '-'. */
 static bool is_header(const struct once_cli *cli, const char *option)
 {
     size_t len = strspn(optarg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
     if (len > 0 && len <= 128 && optarg[len] == '\0')
         return true;
-    once_cli_usage(cli, "%s: '%.60s' is no name of a header (letters, digits and -)", option, optarg);
+    once_cli_usage(cli, "%s: '%.60s' is not a header name (letters, digits and -)", option, optarg);
     return false;
 }
 
-/* all, default, 2xx to 5xx, 200 to 599; -2xx, -409: not these */
+/* all, default, 2xx to 5xx, 200 to 599; with a '-' before it, a class or status is excluded */
 static bool is_final(const char *word)
 {
     if (strcmp(word, "all") == 0 || strcmp(word, "default") == 0)
@@ -67,11 +67,10 @@ static bool take_tenant_header(const struct once_cli *cli, struct once_serve_pol
         return false;
     if (!once_header_is_secret(once_span_str(optarg)))
         return true;
-    once_cli_usage(
-        cli,
-        "--tenant-header: %s has credentials, which would be stored as a tenant's name and shown wherever keys "
-        "are: give a header that names the account, or --credentials %s",
-        optarg, optarg);
+    once_cli_usage(cli,
+                   "--tenant-header: %s contains credentials, which would be stored and shown as the name of a tenant; "
+                   "give a header that names the account, or --credentials %s",
+                   optarg, optarg);
     return false;
 }
 
@@ -82,7 +81,7 @@ static bool take_credentials(const struct once_cli *cli, struct once_serve_polic
                                                                             : SERVE_CREDENTIALS_UNSET;
     if (said != SERVE_CREDENTIALS_UNSET && policy->standard_credentials != SERVE_CREDENTIALS_UNSET &&
         said != policy->standard_credentials) {
-        once_cli_usage(cli, "--credentials: 'none', or 'default'?");
+        once_cli_usage(cli, "--credentials: 'none' and 'default' exclude each other");
         return false;
     }
     if (said != SERVE_CREDENTIALS_UNSET) {
@@ -90,7 +89,7 @@ static bool take_credentials(const struct once_cli *cli, struct once_serve_polic
         return true;
     }
     if (strcasecmp(optarg, "all") == 0) {
-        once_cli_usage(cli, "--credentials: which are all? 'default' are the usual ones, others have their names");
+        once_cli_usage(cli, "--credentials: 'all' is not supported; 'default' means the usual headers, name others");
         return false;
     }
     return is_header(cli, "--credentials") && add_word(cli, "--credentials", &policy->credentials, optarg);
@@ -100,7 +99,7 @@ static bool take_methods(const struct once_cli *cli, struct once_serve_policy *p
 {
     if (cut_words(&policy->methods, once_serve_config_has_keys))
         return true;
-    once_cli_usage(cli, "--methods: '%.60s' is no list of POST, PATCH, PUT and DELETE, with commas", optarg);
+    once_cli_usage(cli, "--methods: '%.60s' is not a comma-separated list of POST, PATCH, PUT and DELETE", optarg);
     return false;
 }
 
@@ -110,7 +109,7 @@ static bool take_exclude(const struct once_cli *cli, struct once_serve_policy *p
     struct once_error err;
     for (const char *p = optarg; *p != '\0'; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) {
-            once_cli_usage(cli, "--exclude: a control character cannot stand in nginx.conf");
+            once_cli_usage(cli, "--exclude: control characters are not allowed");
             return false;
         }
     if (once_json_sort_pointers(&pointer, 1, &sorted, &err) == ONCE_OK)
@@ -124,7 +123,7 @@ static bool take_takeover(const struct once_cli *cli, struct once_serve_policy *
     policy->takeover = optarg;
     if (strcmp(optarg, "escalate") == 0 || strcmp(optarg, "rerun") == 0 || strcmp(optarg, "probe") == 0)
         return true;
-    once_cli_usage(cli, "--takeover: '%.60s' is none of 'escalate', 'rerun' and 'probe'", optarg);
+    once_cli_usage(cli, "--takeover: '%.60s' is not 'escalate', 'rerun' or 'probe'", optarg);
     return false;
 }
 
@@ -134,7 +133,8 @@ static bool take_probe(const struct once_cli *cli, struct once_serve_policy *pol
     if (once_serve_config_is_probe(optarg))
         return true;
     once_cli_usage(
-        cli, "--probe: '%.60s' is no path of the service with {key} or {client-key} in it, like /orders/by-key/{key}",
+        cli,
+        "--probe: '%.60s' is not a path of the service that contains {key} or {client-key}, like /orders/by-key/{key}",
         optarg);
     return false;
 }
@@ -145,13 +145,13 @@ static bool take_final(const struct once_cli *cli, struct once_serve_policy *pol
         return true;
     once_cli_usage(
         cli,
-        "--final: '%.60s' is no list, with commas, of 'all', 'default', 2xx to 5xx and statuses from 200 to 599, "
-        "the last two also after -",
+        "--final: '%.60s' is not a comma-separated list of 'all', 'default', 2xx to 5xx and statuses from 200 to "
+        "599, where '-' before a class or status excludes it",
         optarg);
     return false;
 }
 
-/* As nginx reads sizes: bytes, or with k or m behind. */
+/* As nginx reads sizes: bytes, or a number followed by k or m. */
 static bool take_max_response(const struct once_cli *cli, struct once_serve_policy *policy)
 {
     char *end = optarg;
@@ -161,7 +161,7 @@ static bool take_max_response(const struct once_cli *cli, struct once_serve_poli
     policy->max_response = optarg;
     if (end > optarg && end[shift != 0] == '\0' && strlen(optarg) <= 9 && n > 0 && n << shift <= ONCE_BODY_LEN_MAX)
         return true;
-    once_cli_usage(cli, "--max-response: '%.60s' is no size from 1 to 16m, like 512k or 4m", optarg);
+    once_cli_usage(cli, "--max-response: '%.60s' is not a size from 1 to 16m, like 512k or 4m", optarg);
     return false;
 }
 
@@ -197,7 +197,7 @@ bool once_serve_policy_check(const struct once_cli *cli, const struct once_serve
 {
     bool probes = policy->takeover != NULL && strcmp(policy->takeover, "probe") == 0;
     if ((policy->probe != NULL) != probes)
-        once_cli_usage(cli, "--takeover probe and --probe PATH go together");
+        once_cli_usage(cli, "--takeover probe and --probe PATH must be given together");
     else
         return true;
     return false;

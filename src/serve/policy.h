@@ -1,10 +1,9 @@
 /*
- * policy.h - what `once serve` is told about keys: whose they are, what they count for, what ends them.
+ * policy.h - the options of `once serve` about keys: their tenant, fingerprint, takeover and final statuses.
  *
- * Each of these options becomes a directive of the module (serve/config.c). What is wrong is said here, in the words of
- * the command line, as far as it can be told here; the rest is refused by `nginx -t`. A verb adds SERVE_POLICY_OPTIONS
- * to its options, hands those that it meets to once_serve_policy_option(), and asks once_serve_policy_check() at the
- * end.
+ * Each of these options becomes a directive of the module (serve/config.c). Mistakes are reported here in terms of the
+ * command line; `nginx -t` refuses the rest. A verb adds SERVE_POLICY_OPTIONS to its options, passes them to
+ * once_serve_policy_option() as they occur, and calls once_serve_policy_check() at the end.
  */
 #ifndef ONCE_SERVE_POLICY_H
 #define ONCE_SERVE_POLICY_H
@@ -38,44 +37,44 @@ enum once_serve_policy_option {
 /* clang-format on */
 
 #define SERVE_POLICY_HELP                                                                                              \
-    "  --tenant-header H  the request header that names the account whose key it is; who can\n"                        \
-    "                     set it must be trusted. Default: one tenant, see --credentials\n"                            \
+    "  --tenant-header H  the request header that names the tenant; clients that can set it\n"                         \
+    "                     must be trusted. Default: one tenant, see --credentials\n"                                   \
     "  --credentials H    one more request header that tells callers apart: with another value,\n"                     \
-    "                     or none, a retry is refused (422) and gets nobody's answer. May be\n"                        \
-    "                     given again. 'default': Authorization, Cookie and the like, which is\n"                      \
-    "                     so without --tenant-header; 'none': only those that you name; with\n"                        \
-    "                     nothing else, whoever knows a key gets its answer\n"                                         \
-    "  --methods LIST     those that keys are looked at for, of POST,PATCH,PUT,DELETE; others\n"                       \
-    "                     pass as they are; default POST,PATCH\n"                                                      \
+    "                     or without one, a retry is refused (422). May be\n"                                          \
+    "                     given again. 'default': Authorization, Cookie and the like; implied\n"                       \
+    "                     unless --tenant-header is given. 'none': only the headers that you\n"                        \
+    "                     name; without any, every client that knows a key gets its answer\n"                          \
+    "  --methods LIST     methods with keys, of POST,PATCH,PUT,DELETE; requests with others are\n"                     \
+    "                     forwarded unchanged; default POST,PATCH\n"                                                   \
     "  --exclude POINTER  a member of JSON bodies that may differ in a retry, e.g. /sent_at;\n"                        \
     "                     may be given again\n"                                                                        \
-    "  --takeover HOW     after a request whose end nobody saw: 'escalate' (the default)\n"                            \
-    "                     leaves it to a person, 'rerun' sends it again: for services that\n"                          \
+    "  --takeover HOW     for abandoned requests: 'escalate' (the default) leaves them to an\n"                        \
+    "                     operator, 'rerun' sends them again: for services that\n"                                     \
     "                     honour the derived key; 'probe' asks the service: see --probe\n"                             \
-    "  --probe PATH       with --takeover probe and --complete: where the daemon asks, by GET,\n"                      \
-    "                     whether it happened: 200 is the answer, 404 no. {key} in it is the\n"                        \
-    "                     derived key, as in the header Once-Key, {client-key} the client's\n"                         \
-    "  --final LIST       statuses that end it for good, with commas: all, default, 2xx to 5xx,\n"                     \
-    "                     a status; -5xx, -409: not those. Default: 200 to 499 but 401, 403,\n"                        \
-    "                     408, 409, 425, 429. 'default,5xx': also a 5xx is its last word\n"                            \
-    "  --replay-header H  a header of answers that replays have, too, besides the usual ones;\n"                       \
+    "  --probe PATH       with --takeover probe and --complete: the daemon sends a GET there:\n"                       \
+    "                     200 is the answer of the request, 404: it had no effect. {key} is\n"                         \
+    "                     the derived key, as in the header Once-Key, {client-key} the client's\n"                     \
+    "  --final LIST       statuses that are final, separated by commas: all, default, 2xx to\n"                        \
+    "                     5xx, a status; -5xx, -409: not those. Default: 200 to 499 except\n"                          \
+    "                     401, 403, 408, 409, 425, 429. 'default,5xx': a 5xx is final, too\n"                          \
+    "  --replay-header H  a response header that replays contain, besides the usual ones;\n"                           \
     "                     may be given again\n"                                                                        \
-    "  --max-response N   how long an answer may be to be kept, e.g. 4m, at most 16m;\n"                               \
+    "  --max-response N   the largest answer that is stored, e.g. 4m, at most 16m;\n"                                  \
     "                     default 1m\n"
 
 enum { SERVE_POLICY_WORDS_MAX = 32, SERVE_POLICY_LIST_LEN_MAX = 255 };
 
-/* Of credentials: unsaid, they count where there is no --tenant-header. */
+/* The usual credential headers. UNSET: they are part of the fingerprint unless --tenant-header is given. */
 enum once_serve_credentials { SERVE_CREDENTIALS_UNSET, SERVE_CREDENTIALS_ALL, SERVE_CREDENTIALS_NONE };
 
-/* What was given again and again, or with commas. */
+/* The values of a repeatable option, or of a list separated by commas. */
 struct once_serve_words {
     const char *at[SERVE_POLICY_WORDS_MAX];
     size_t count;
-    char text[SERVE_POLICY_LIST_LEN_MAX + 1]; /* of a list with commas */
+    char text[SERVE_POLICY_LIST_LEN_MAX + 1]; /* of a list: its words point here */
 };
 
-/* Texts are borrowed from the command line. NULL, and none: the module's default. */
+/* Texts are borrowed from the command line. NULL or an empty list: the module's default. */
 struct once_serve_policy {
     const char *tenant_header; /* NULL: one tenant */
     const char *takeover;
@@ -91,7 +90,7 @@ bool once_serve_policy_option(const struct once_cli *cli, struct once_serve_poli
                               enum once_serve_policy_option option);
 bool once_serve_policy_check(const struct once_cli *cli, const struct once_serve_policy *policy);
 
-/* Do the usual credentials count, since nothing else tells callers apart? */
+/* True if the usual credentials are part of the fingerprint. */
 bool once_serve_policy_is_guarded(const struct once_serve_policy *policy);
 
 #endif

@@ -17,9 +17,9 @@ enum {
     NGINX_GRACE_MS = 30000,  /* for requests in flight, after QUIT */
     DAEMON_GRACE_MS = 30000, /* after TERM: a large store is closed in a few seconds */
     LAST_GRACE_MS = 5000,    /* nginx, after TERM */
-    SAME_SIGNAL_MS = 500,    /* one wish may arrive twice: to us and to our group */
-    LOOK_EVERY_MS = 20,      /* for a pid file, or the end of a group: neither tells by itself */
-    REMARK_EVERY_MS = 10000,
+    SAME_SIGNAL_MS = 500,    /* one Ctrl-C may arrive twice: to us and to our group */
+    POLL_EVERY_MS = 20,      /* for a pid file or the end of a group, which send no event */
+    REMIND_EVERY_MS = 10000,
 };
 
 static void say(const char *name, const char *what)
@@ -48,7 +48,7 @@ static bool start(struct once_serve_supervisor *s, struct once_serve_child *chil
     if (child == &s->daemon)
         s->daemon_ready = false;
     else
-        unlink(s->pid_file); /* of one that was killed */
+        unlink(s->pid_file); /* left by a master that was killed */
     int error = once_serve_child_start(child, &s->mask);
     if (error == 0)
         return true;
@@ -67,7 +67,7 @@ static bool nginx_has_pid_file(const struct once_serve_supervisor *s)
     return n > 0 && s->nginx.pid > 0 && strtol(text, NULL, 10) == s->nginx.pid;
 }
 
-/* ---------------------------------------------------------------- ending */
+/* ---------------------------------------------------------------- stopping */
 
 static void end_daemon(struct once_serve_supervisor *s)
 {
@@ -87,27 +87,27 @@ static void end_all(struct once_serve_supervisor *s)
         once_serve_child_sweep(&s->nginx, SIGQUIT); /* workers of a master that died */
 }
 
-/* Something failed at the start. */
+/* A child failed during the start. */
 static void give_up(struct once_serve_supervisor *s, int exit)
 {
     s->exit = exit;
     end_all(s);
 }
 
-/* The time is up, or somebody pressed for it. */
-static void press(struct once_serve_supervisor *s)
+/* The grace period is over, or a second signal came: stop by force. */
+static void force_stop(struct once_serve_supervisor *s)
 {
     s->hurry++;
     if (s->phase == ONCE_SERVE_ENDING_DAEMON) {
-        say("daemon", "does not end: it is killed; what it acknowledged is stored");
+        say("daemon", "does not stop and is killed; acknowledged operations are stored");
         once_serve_child_sweep(&s->daemon, SIGKILL);
         s->deadline = INT64_MAX;
     } else if (s->hurry == 1) {
-        say("nginx", "still has requests in flight: they are cut off");
+        say("nginx", "still has requests in flight; they are cut off");
         once_serve_child_sweep(&s->nginx, SIGTERM);
         s->deadline = once_os_monotonic_ms() + LAST_GRACE_MS;
     } else {
-        say("nginx", "does not end: it is killed");
+        say("nginx", "does not stop and is killed");
         once_serve_child_sweep(&s->nginx, SIGKILL);
         s->deadline = INT64_MAX;
     }
@@ -118,7 +118,7 @@ static void press(struct once_serve_supervisor *s)
 static void child_ended(struct once_serve_supervisor *s, struct once_serve_child *child, int status)
 {
     char text[80], message[160];
-    once_serve_child_read(child); /* its last words first */
+    once_serve_child_read(child); /* print its last lines first */
     once_serve_child_ended(child, status);
     once_serve_child_end_text(child, text);
     switch (s->phase) {
@@ -126,16 +126,16 @@ static void child_ended(struct once_serve_supervisor *s, struct once_serve_child
     case ONCE_SERVE_NGINX:
         snprintf(message, sizeof message, "%s before it was ready", text);
         say(child->name, message);
-        /* The daemon's exit code says what is wrong with the store. */
+        /* The daemon's exit code tells why it could not open the store. */
         give_up(s, child == &s->daemon && WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status)
                                                                                         : ONCE_EXIT_UNAVAILABLE);
         break;
     case ONCE_SERVE_SERVING:
-        snprintf(message, sizeof message, "%s; it is started again in %lld ms", text,
+        snprintf(message, sizeof message, "%s; it is restarted in %lld ms", text,
                  (long long)(child->restart_at - once_os_monotonic_ms()));
         say(child->name, message);
         if (child == &s->nginx)
-            once_serve_child_sweep(child, SIGQUIT); /* its workers hold the port */
+            once_serve_child_sweep(child, SIGQUIT); /* its workers still listen */
         break;
     default:
         break;
@@ -150,7 +150,7 @@ static void reap(struct once_serve_supervisor *s)
             child_ended(s, &s->daemon, status);
         else if (pid == s->nginx.pid)
             child_ended(s, &s->nginx, status);
-        /* Others are workers of an nginx master that died. */
+        /* Other pids are workers of an nginx master that died. */
     }
 }
 
@@ -158,11 +158,11 @@ static void reload(struct once_serve_supervisor *s)
 {
     if (s->nginx.pid == 0)
         return;
-    say("nginx", "reads its configuration and certificates again");
+    say("nginx", "reloads its configuration and certificates");
     once_serve_child_signal(&s->nginx, SIGHUP);
 }
 
-/* A terminal that was closed also sends HUP, and nobody could end us from there. */
+/* HUP from a closed terminal means stop: no Ctrl-C can come from there any more. */
 static bool is_hung_up(const struct once_serve_supervisor *s, int signal)
 {
     return signal == SIGHUP && s->terminal && !isatty(STDERR_FILENO);
@@ -182,10 +182,10 @@ static void take_signals(struct once_serve_supervisor *s)
                 once_serve_child_signal(&s->daemon, SIGUSR1); /* its log */
         } else if (s->phase >= ONCE_SERVE_ENDING_NGINX) {
             if (once_os_monotonic_ms() >= s->hurry_from)
-                press(s);
+                force_stop(s);
         } else {
             s->hurry_from = once_os_monotonic_ms() + SAME_SIGNAL_MS;
-            once_os_log("once serve", "ending: requests in flight are finished first; once more to hurry");
+            once_os_log("once serve", "stopping: requests in flight finish first; signal again to stop at once");
             end_all(s);
         }
     }
@@ -208,8 +208,8 @@ int once_serve_watch(struct once_serve_supervisor *s)
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        /* Also where they were ignored (nohup, `once serve &` in a script): all of them mean
-         * something here. The children get the standard action. */
+        /* Even if they were ignored (nohup, `once serve &` in a script): `once serve` handles all
+         * of them. The children get the default action. */
         signal(wanted[i], SIG_DFL);
         sigaddset(&set, wanted[i]);
     }
@@ -219,7 +219,7 @@ int once_serve_watch(struct once_serve_supervisor *s)
         return errno;
     sigaddset(&set, SIGPIPE);
     sigprocmask(SIG_BLOCK, &set, &s->mask);
-    /* Workers of a master that died become our children, and their end is told. */
+    /* Workers of a master that died become our children, so that SIGCHLD reports their end. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     s->terminal = isatty(STDERR_FILENO);
     return 0;
@@ -232,7 +232,7 @@ static void restart_due(struct once_serve_supervisor *s, struct once_serve_child
     if (child->pid != 0 || child->restart_at == 0 || now < child->restart_at)
         return;
     if (!start(s, child))
-        child->restart_at = now + REMARK_EVERY_MS;
+        child->restart_at = now + REMIND_EVERY_MS;
 }
 
 static void remark_on_waiting(struct once_serve_supervisor *s, int64_t now)
@@ -241,7 +241,7 @@ static void remark_on_waiting(struct once_serve_supervisor *s, int64_t now)
         return;
     if (s->remark_at > 0)
         say(s->phase == ONCE_SERVE_DAEMON ? "daemon" : "nginx", "is not ready yet; still waiting");
-    s->remark_at = now + REMARK_EVERY_MS;
+    s->remark_at = now + REMIND_EVERY_MS;
 }
 
 static void step(struct once_serve_supervisor *s)
@@ -272,13 +272,13 @@ static void step(struct once_serve_supervisor *s)
         if (s->nginx.pid == 0 && !once_serve_child_sweep(&s->nginx, 0))
             end_daemon(s);
         else if (now >= s->deadline)
-            press(s);
+            force_stop(s);
         break;
     case ONCE_SERVE_ENDING_DAEMON:
         if (s->daemon.pid == 0 && !once_serve_child_sweep(&s->daemon, 0))
             s->phase = ONCE_SERVE_OVER;
         else if (now >= s->deadline)
-            press(s);
+            force_stop(s);
         break;
     case ONCE_SERVE_OVER:
         break;
@@ -290,7 +290,7 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* How long nothing can happen but what poll(2) tells; -1: for ever. */
+/* The timeout for poll(2) until the next timed action; -1: no timeout. */
 static int time_to_wait(const struct once_serve_supervisor *s)
 {
     int64_t now = once_os_monotonic_ms(), at = INT64_MAX;
@@ -302,7 +302,7 @@ static int time_to_wait(const struct once_serve_supervisor *s)
     } else if (s->phase == ONCE_SERVE_DAEMON) {
         at = s->remark_at;
     } else {
-        at = now + LOOK_EVERY_MS;
+        at = now + POLL_EVERY_MS;
     }
     if (at == INT64_MAX)
         return -1;

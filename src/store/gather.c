@@ -5,6 +5,8 @@
 #include "core/limits.h"
 #include "core/span.h"
 
+#include <stdarg.h>
+
 bool gather_matches(const struct once_filter *f, const struct once_record *r, once_time now)
 {
     if (f->states != 0 && (f->states & 1u << r->state) == 0)
@@ -139,4 +141,42 @@ void gather_history_release(struct gather_history *t)
 {
     free(t->events);
     once_buf_release(&t->bytes);
+}
+
+const char *gather_event_name(once_span what)
+{
+    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
+                                         "superseded", "resolved done",    "resolved not done",
+                                         "released",   "escalated",        "forgotten",
+                                         "dropped" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (once_span_equal(what, once_span_str(names[i])))
+            return names[i];
+    return "?";
+}
+
+/* ------------------------------------------------------------------ problems, seal keys */
+
+void gather_problem(struct gather_problems *p, const char *invariant, uint64_t fence, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    p->report->problems++;
+    if (p->each != NULL)
+        p->each(p->arg, &(struct once_problem){ .invariant = invariant, .fence = fence, .text = text });
+}
+
+once_result gather_seal_key(struct once_seal_key_refs *out, once_span id, once_span proof, struct once_error *err)
+{
+    struct once_seal_key_ref *ref = &out->refs[out->count];
+    if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof ref->id || proof.len != sizeof ref->proof)
+        return once_fail(err, ONCE_CORRUPT, "the list of keys that the store was sealed with is damaged");
+    memcpy(ref->id, id.ptr, id.len);
+    ref->id[id.len] = '\0';
+    memcpy(ref->proof, proof.ptr, proof.len);
+    out->count++;
+    return ONCE_OK;
 }

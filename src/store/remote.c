@@ -1,14 +1,13 @@
 /*
  * remote.c - a store that a daemon owns, over its unix socket: once:PATH.
  *
- * A batch is sent as one frame per operation and answered in any order; the daemon commits
- * what all its clients send together.
+ * A batch is sent as one frame per operation and answered in any order. The daemon commits the operations of all its
+ * clients together.
  *
  * Invariants: K4 the daemon answers after its store did.
  *             K10 a connection lost before all answers were there is ONCE_UNKNOWN. The engine
  *                reopens, and sends each operation again with its nonce: the daemon's store
- *                recognises it. One that was lost before the daemon said welcome is
- *                ONCE_UNAVAILABLE: nothing was asked.
+ *                recognises it. A connection lost before the daemon said welcome is ONCE_UNAVAILABLE: nothing was sent.
  */
 #include "core/buf.h"
 #include "core/err.h"
@@ -28,7 +27,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A daemon that says nothing for so long is not coming back; its own limits are shorter. */
+/* After so long without an answer the daemon is taken for dead; its own timeouts are shorter. */
 enum { SILENCE_MS_MAX = 120 * 1000, READ_LEN = 64 << 10 };
 /* All frames of a batch; one frame more than that would be too large anyway. */
 #define SEND_LEN_MAX ((size_t)ONCE_BATCH_LEN_MAX * WIRE_FRAME_LEN_MAX)
@@ -67,7 +66,7 @@ static once_result lost(struct remote_store *s, struct once_error *err, const ch
                              why);
 }
 
-/* Who does not listen any more may have said why: reading tells, so failing to send does not. */
+/* A daemon that closed the connection may have said why: so only reading reports a failure, sending does not. */
 static void send_some(struct remote_store *s)
 {
     ssize_t n = send(s->fd, s->out.ptr + s->sent, s->out.len - s->sent, MSG_NOSIGNAL);
@@ -85,7 +84,7 @@ static once_result receive_some(struct remote_store *s, struct once_error *err)
     if (s->parsed == s->in.len) {
         once_buf_clear(&s->in);
         s->parsed = 0;
-    } else if (s->parsed > READ_LEN) { /* what was read long ago makes room */
+    } else if (s->parsed > READ_LEN) { /* moves the unread rest to the front */
         memmove(s->in.ptr, s->in.ptr + s->parsed, s->in.len - s->parsed);
         s->in.len -= s->parsed;
         s->parsed = 0;
@@ -102,7 +101,7 @@ static once_result receive_some(struct remote_store *s, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The next frame; sends meanwhile what is to be sent, or neither side might go on. */
+/* The next frame. Sends meanwhile: otherwise both sides could wait with full buffers. */
 static once_result next_frame(struct remote_store *s, struct wire_frame *frame, struct once_error *err)
 {
     for (;;) {
@@ -152,7 +151,7 @@ static once_result greet(struct remote_store *s, struct once_error *err)
     explicit_bzero(welcome.secret, sizeof welcome.secret);
     if (other) {
         disconnect(s);
-        return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it anew",
+        return once_fail(err, ONCE_UNAVAILABLE, "the daemon at '%s' has another store now: open it again",
                          s->address.sun_path);
     }
     s->opened = s->welcome = true;
@@ -163,7 +162,7 @@ static once_result connect_daemon(struct remote_store *s, struct once_error *err
 {
     disconnect(s);
     s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval patience = { .tv_sec = SILENCE_MS_MAX / 1000 }; /* where many wait to be accepted */
+    struct timeval patience = { .tv_sec = SILENCE_MS_MAX / 1000 }; /* the queue of connections to accept may be long */
     if (s->fd < 0 || setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0 ||
         connect(s->fd, (struct sockaddr *)&s->address, sizeof s->address) != 0) {
         once_fail(err, ONCE_UNAVAILABLE, "cannot reach the daemon at '%s': %s", s->address.sun_path, strerror(errno));
@@ -191,7 +190,7 @@ static void put_op(struct remote_store *s, uint32_t id, const struct once_op *op
     wire_put_call(&s->out, id, &call);
 }
 
-/* An answer that says nothing about the operation, only that the daemon did not come to it. */
+/* The daemon did not come to the operation: its answer says nothing about an earlier try. */
 static bool is_no_answer(once_result r)
 {
     return r == ONCE_BUSY || r == ONCE_UNAVAILABLE || r == ONCE_NO_MEMORY;
@@ -246,7 +245,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         if (r != ONCE_OK)
             return lost(s, err, "it could not be kept");
     }
-    /* K10: what is applied again is in doubt until somebody has looked. It comes alone. */
+    /* K10: an operation that is applied again (always alone) stays in doubt until the store has looked. */
     if (count == 1 && ops[0]->again && is_no_answer(ops[0]->result)) {
         if (err != NULL)
             *err = ops[0]->err;
@@ -268,13 +267,13 @@ static once_result ask(struct remote_store *s, enum wire_type wanted, struct wir
     return frame->type == wanted ? ONCE_OK : lost(s, err, "it answers something else");
 }
 
-/* Before a question is put: is there anybody to ask? */
+/* Connects where there is no connection. */
 static once_result ready(struct remote_store *s, struct once_error *err)
 {
     return s->fd >= 0 ? ONCE_OK : connect_daemon(s, err);
 }
 
-/* Looking changes nothing: a lost answer is no more than that. */
+/* Reading changes nothing: a lost answer is ONCE_UNAVAILABLE, not ONCE_UNKNOWN. */
 static once_result looked(once_result r)
 {
     return r == ONCE_UNKNOWN || r == ONCE_INVALID ? ONCE_UNAVAILABLE : r;
@@ -308,19 +307,6 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
     return looked(r);
 }
 
-/* Names of events are constants, on this side too. */
-static const char *event_name(once_span what)
-{
-    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
-                                         "superseded", "resolved done",    "resolved not done",
-                                         "released",   "escalated",        "forgotten",
-                                         "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
 static once_result history(struct once_store *base, const uint8_t record[16], struct once_history *h,
                            struct once_error *err)
 {
@@ -342,7 +328,7 @@ static once_result history(struct once_store *base, const uint8_t record[16], st
         once_span what;
         r = wire_read_event(&reader, &event, &what, &more, err);
         if (r == ONCE_OK && more) {
-            event.what = event_name(what);
+            event.what = gather_event_name(what);
             gather_event(&t, event);
         }
     }

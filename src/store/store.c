@@ -1,17 +1,16 @@
 /*
  * store.c - opening by URL, and the wrappers around every implementation.
  *
- * Before the call: what our own code could have got wrong is asserted. After it: every
- * implementation's answers are held against the same facts, so that a store that breaks
- * an invariant is stopped here and not believed.
+ * Before the call a wrapper asserts what our own code could have got wrong. After it, the wrapper checks every answer
+ * against the same facts: an answer that breaks an invariant becomes ONCE_CORRUPT.
  */
 #include "store/store.h"
 
 #include "core/err.h"
+#include "core/http/url.h"
 #include "core/limits.h"
 #include "core/record.h"
 #include "core/span.h"
-#include "core/url.h"
 
 /* ------------------------------------------------------------------ URLs */
 
@@ -38,7 +37,7 @@ once_result once_url_check(once_span query, const char *const *known, struct onc
         bool found = false;
         for (size_t i = 0; known[i] != NULL; i++)
             found = found || once_span_equal(key, once_span_str(known[i]));
-        if (!found && memchr(all.ptr, '@', all.len) != NULL) /* then it may be part of a password */
+        if (!found && memchr(all.ptr, '@', all.len) != NULL) /* it may be part of a password: do not show it */
             return once_fail(err, ONCE_INVALID,
                              "the store's URL has an unknown parameter; special characters in user and password must "
                              "be percent-encoded");
@@ -135,7 +134,7 @@ static const struct wrapper *wrapper_of(once_span url)
 
 enum { WRAP_DEPTH_MAX = 4 };
 
-/* "trace+fault+sqlite:PATH": what is around, outermost first, and what is left. */
+/* Splits "trace+fault+sqlite:PATH" into its wrappers, outermost first, and the plain URL. */
 static once_result unwrap(const char *url, const struct wrapper *around[WRAP_DEPTH_MAX], size_t *depth,
                           once_span *plain, struct once_error *err)
 {
@@ -192,7 +191,7 @@ once_result once_store_migrate(const char *url, const struct once_options *optio
                                struct once_error *err)
 {
     enum once_store_kind kind = 0;
-    (void)!kind_of(once_span_str(url), &kind, NULL); /* what is wrapped, or wrong, is opened like any other */
+    (void)!kind_of(once_span_str(url), &kind, NULL); /* a wrapped or wrong URL is opened below */
     if (kind == ONCE_STORE_POSTGRES)                 /* the only one that does not upgrade itself when it is opened */
         return once_store_postgres_migrate(url, version, err);
     struct once_store *store = NULL;
@@ -232,7 +231,7 @@ static bool arm_fits(enum once_verb verb, enum once_arm arm)
     return (arms[verb] & 1u << arm) != 0;
 }
 
-/* What is wrong with an answer, or NULL. */
+/* The invariant that an answer breaks, or NULL. */
 static const char *answer_fault(const struct once_op *op)
 {
     const struct once_reply *reply = &op->reply;
@@ -257,18 +256,19 @@ static const char *answer_fault(const struct once_op *op)
         if (record->state != ONCE_STATE_SUCCEEDED && record->state != ONCE_STATE_FAILED)
             return "a replay without an outcome";
         if (verb == ONCE_VERB_CLAIM && record->retryable)
-            return "a replay of what may be run again";
+            return "a replay of a retryable failure";
         return once_record_fault(record);
     case ONCE_ARM_IN_PROGRESS:
         return !record->lease_live && record->takeover != ONCE_TAKEOVER_COMPLETER ? "in progress without a live lease"
                                                                                   : once_record_fault(record);
     case ONCE_ARM_UNKNOWN:
-        return record->state != ONCE_STATE_UNKNOWN && verb != ONCE_VERB_FORGET ? "unknown, but not stored so"
-                                                                               : once_record_fault(record);
+        return record->state != ONCE_STATE_UNKNOWN && verb != ONCE_VERB_FORGET
+                   ? "the arm unknown for a record in another state"
+                   : once_record_fault(record);
     case ONCE_ARM_MISMATCH:
     case ONCE_ARM_ABSENT:
     case ONCE_ARM_EXPIRED:
-        return record->grant.fence != 0 ? "a record where there is none to show" : NULL;
+        return record->grant.fence != 0 ? "a record for an arm that has none" : NULL;
     default:
         return NULL;
     }
@@ -285,7 +285,7 @@ once_result once_store_apply(struct once_store *store, struct once_op *const *op
     once_result r = store->ops->apply(store, ops, count, err);
     for (size_t i = 0; i < count; i++) {
         if (r == ONCE_UNKNOWN && ops[i]->result == ONCE_OK)
-            continue; /* it may yet stand */
+            continue; /* it may turn out to be committed */
         if (r != ONCE_OK || ops[i]->result != ONCE_OK) {
             once_reply_release(&ops[i]->reply);
             continue;
@@ -336,7 +336,7 @@ once_result once_store_lookup_many(struct once_store *store, const struct once_u
 {
     assert(count > 0 && count <= ONCE_LIST_LIMIT_MAX);
     if (store->ops->lookup_many == NULL)
-        return once_fail(err, ONCE_UNAVAILABLE, "store '%s' does not look at records by their id", store->ops->name);
+        return once_fail(err, ONCE_UNAVAILABLE, "store '%s' cannot read records by their id", store->ops->name);
     once_result r = store->ops->lookup_many(store, wanted, count, page, err);
     assert(r != ONCE_OK || page->count == count);
     return r;
@@ -366,7 +366,7 @@ once_result once_store_stats(struct once_store *store, struct once_stats *stats,
 once_result once_store_usage(struct once_store *store, struct once_usage *usage, struct once_error *err)
 {
     if (store->ops->usage == NULL)
-        return once_fail(err, ONCE_INVALID, "store '%s' cannot tell what each tenant has", store->ops->name);
+        return once_fail(err, ONCE_INVALID, "store '%s' does not count usage by tenant", store->ops->name);
     return store->ops->usage(store, usage, err);
 }
 
@@ -393,7 +393,7 @@ once_result once_store_seal_keys(struct once_store *store, const struct once_sea
 {
     out->count = 0;
     if (store->ops->seal_keys == NULL)
-        return once_fail(err, ONCE_INVALID, "store '%s' is sealed by whoever owns it", store->ops->name);
+        return once_fail(err, ONCE_INVALID, "store '%s' is sealed by the daemon that owns it", store->ops->name);
     return store->ops->seal_keys(store, add, out, err);
 }
 

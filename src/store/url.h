@@ -17,7 +17,7 @@
  * ONCE_INVALID: what was given cannot be a store's URL. */
 once_result once_store_url(const char *given, bool create, char out[ONCE_URL_LEN_MAX + 1], struct once_error *err);
 
-/* The path of the default store, where nothing else was given and there is none yet; else NULL. */
+/* The path of the default store if it is the one that is meant and does not exist yet; else NULL. */
 const char *once_store_default_missing(const char *given, const char *url);
 
 /* The folder `sub` beside the default store. */

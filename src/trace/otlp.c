@@ -1,7 +1,7 @@
 /* otlp.c - see otlp.h. */
 #include "trace/otlp.h"
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/span.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #ifndef ONCE_TRACE_OTLP_H
 #define ONCE_TRACE_OTLP_H
 
-#include "core/trace.h"
+#include "core/http/trace.h"
 
 #include <stdio.h>
 

@@ -21,8 +21,8 @@ once_result wire_next(once_span bytes, struct wire_frame *frame, size_t *used, s
     struct wire_input s = { .left = bytes };
     uint32_t len = take_u32(&s);
     if (len < WIRE_HEAD_LEN - 4 || len > WIRE_FRAME_LEN_MAX)
-        return once_fail(err, ONCE_INVALID, "a frame of %u bytes: between %d and %d are possible", len,
-                         WIRE_HEAD_LEN - 4, WIRE_FRAME_LEN_MAX);
+        return once_fail(err, ONCE_INVALID, "a frame of %u bytes; it must have %d to %d", len, WIRE_HEAD_LEN - 4,
+                         WIRE_FRAME_LEN_MAX);
     if (s.left.len < len)
         return ONCE_OK;
     frame->id = take_u32(&s);
@@ -54,7 +54,7 @@ once_result wire_end(struct once_buf *buf, size_t begin, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The same for those who ask the buffer: its result stays, half a frame does not. */
+/* The same for callers that check the buffer: its result stays, a partial frame is removed. */
 static void end(struct once_buf *buf, size_t begin)
 {
     once_result r = wire_end(buf, begin, NULL);
@@ -69,7 +69,7 @@ void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *
     size_t begin = wire_begin(buf, id, WIRE_HELLO);
     put_bytes(buf, magic, sizeof magic);
     once_buf_add_u32(buf, hello->version);
-    put_span(buf, hello->name);
+    once_buf_add_sized(buf, hello->name);
     end(buf, begin);
 }
 
@@ -109,16 +109,18 @@ static void put_outcome(struct once_buf *b, const struct once_outcome *o)
 {
     put_u8(b, o->state);
     put_u8(b, o->retryable);
+    put_u8(b, o->undelivered);
     put_u8(b, o->body_dropped);
     once_buf_add_u32(b, (uint32_t)o->status);
-    put_span(b, o->headers);
-    put_span(b, o->body);
+    once_buf_add_sized(b, o->headers);
+    once_buf_add_sized(b, o->body);
 }
 
 static void take_outcome(struct wire_input *s, struct once_outcome *o)
 {
     o->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     o->retryable = take_bool(s);
+    o->undelivered = take_bool(s);
     o->body_dropped = take_bool(s);
     o->status = (int32_t)take_u32(s);
     o->headers = take_span(s);
@@ -127,8 +129,8 @@ static void take_outcome(struct wire_input *s, struct once_outcome *o)
 
 static void put_claim(struct once_buf *b, const struct once_claim *c)
 {
-    put_span(b, c->tenant);
-    put_span(b, c->key);
+    once_buf_add_sized(b, c->tenant);
+    once_buf_add_sized(b, c->key);
     put_bytes(b, c->fingerprint.bytes, sizeof c->fingerprint.bytes);
     put_i64(b, c->lease_ms);
     put_i64(b, c->retention_ms);
@@ -137,8 +139,8 @@ static void put_claim(struct once_buf *b, const struct once_claim *c)
     put_u8(b, c->takeover);
     put_u8(b, c->intent);
     put_u8(b, c->key_time);
-    put_span(b, c->request);
-    put_span(b, c->route);
+    once_buf_add_sized(b, c->request);
+    once_buf_add_sized(b, c->route);
     put_bytes(b, c->nonce, sizeof c->nonce);
 }
 
@@ -161,13 +163,13 @@ static void take_claim(struct wire_input *s, struct once_claim *c)
 
 static void put_resolve(struct once_buf *b, const struct once_resolve *v)
 {
-    put_span(b, v->tenant);
-    put_span(b, v->key);
+    once_buf_add_sized(b, v->tenant);
+    once_buf_add_sized(b, v->key);
     once_buf_add_u64(b, v->fence);
     put_u8(b, v->verdict);
     put_outcome(b, &v->outcome);
-    put_span(b, v->actor);
-    put_span(b, v->reason);
+    once_buf_add_sized(b, v->actor);
+    once_buf_add_sized(b, v->reason);
 }
 
 static void take_resolve(struct wire_input *s, struct once_resolve *v)
@@ -201,13 +203,13 @@ static void take_take_over(struct wire_input *s, struct once_take_over *t)
 
 static void put_forget(struct once_buf *b, const struct once_forget *f)
 {
-    put_span(b, f->tenant);
-    put_span(b, f->key);
+    once_buf_add_sized(b, f->tenant);
+    once_buf_add_sized(b, f->key);
     put_bytes(b, f->seen.record, sizeof f->seen.record);
     once_buf_add_u64(b, f->seen.fence);
     put_u8(b, f->drop);
-    put_span(b, f->actor);
-    put_span(b, f->reason);
+    once_buf_add_sized(b, f->actor);
+    once_buf_add_sized(b, f->reason);
 }
 
 static void take_forget(struct wire_input *s, struct once_forget *f)
@@ -238,8 +240,8 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
         put_i64(buf, r->extend.lease_ms);
         break;
     case ONCE_VERB_ADVANCE:
-        put_span(buf, r->advance.point);
-        put_span(buf, r->advance.checkpoint);
+        once_buf_add_sized(buf, r->advance.point);
+        once_buf_add_sized(buf, r->advance.checkpoint);
         break;
     case ONCE_VERB_FINISH:
         put_outcome(buf, &r->outcome);
@@ -247,8 +249,8 @@ void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *ca
     case ONCE_VERB_RELEASE:
         break;
     case ONCE_VERB_LOOKUP:
-        put_span(buf, r->lookup.tenant);
-        put_span(buf, r->lookup.key);
+        once_buf_add_sized(buf, r->lookup.tenant);
+        once_buf_add_sized(buf, r->lookup.key);
         put_u8(buf, r->lookup.request);
         break;
     case ONCE_VERB_RESOLVE:
@@ -316,11 +318,12 @@ static void put_record(struct once_buf *b, const struct once_record *r)
 {
     put_bytes(b, r->grant.record, sizeof r->grant.record);
     once_buf_add_u64(b, r->grant.fence);
-    put_span(b, r->tenant);
-    put_span(b, r->key);
+    once_buf_add_sized(b, r->tenant);
+    once_buf_add_sized(b, r->key);
     put_bytes(b, r->fingerprint.bytes, sizeof r->fingerprint.bytes);
     put_u8(b, r->state);
     put_u8(b, r->retryable);
+    put_u8(b, r->undelivered);
     put_u8(b, r->body_dropped);
     put_u8(b, r->body_expired);
     put_u8(b, r->body_sealed);
@@ -337,12 +340,12 @@ static void put_record(struct once_buf *b, const struct once_record *r)
     put_i64(b, r->lease_until);
     put_i64(b, r->finished_at);
     put_i64(b, r->expires_at);
-    put_span(b, r->recovery_point);
-    put_span(b, r->checkpoint);
-    put_span(b, r->headers);
-    put_span(b, r->body);
-    put_span(b, r->request);
-    put_span(b, r->route);
+    once_buf_add_sized(b, r->recovery_point);
+    once_buf_add_sized(b, r->checkpoint);
+    once_buf_add_sized(b, r->headers);
+    once_buf_add_sized(b, r->body);
+    once_buf_add_sized(b, r->request);
+    once_buf_add_sized(b, r->route);
 }
 
 static void take_record(struct wire_input *s, struct once_record *r)
@@ -355,6 +358,7 @@ static void take_record(struct wire_input *s, struct once_record *r)
     take_bytes(s, r->fingerprint.bytes, sizeof r->fingerprint.bytes);
     r->state = (enum once_state)take_enum(s, ONCE_STATE_UNKNOWN);
     r->retryable = take_bool(s);
+    r->undelivered = take_bool(s);
     r->body_dropped = take_bool(s);
     r->body_expired = take_bool(s);
     r->body_sealed = take_bool(s);
@@ -403,7 +407,7 @@ void wire_put_failed(struct once_buf *buf, uint32_t id, once_result result, cons
 {
     size_t begin = wire_begin(buf, id, WIRE_FAILED);
     put_u8(buf, result);
-    put_span(buf, once_span_str(text));
+    once_buf_add_sized(buf, once_span_str(text));
     end(buf, begin);
 }
 
@@ -416,7 +420,7 @@ once_result wire_get_failed(once_span payload, struct once_error *err)
     if (r != ONCE_OK)
         return r;
     if (result == ONCE_OK)
-        return once_fail(err, ONCE_INVALID, "a frame 'failed' says that nothing did");
+        return once_fail(err, ONCE_INVALID, "a frame 'failed' contains the result OK");
     return once_fail(err, result, "%.*s", ONCE_SPAN_ARGS(text));
 }
 
@@ -427,9 +431,9 @@ void wire_put_list(struct once_buf *buf, uint32_t id, const struct once_filter *
     size_t begin = wire_begin(buf, id, WIRE_LIST);
     once_buf_add_u32(buf, filter->states);
     put_u8(buf, filter->tenant != NULL);
-    put_span(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
-    put_span(buf, filter->key_prefix);
-    put_span(buf, filter->route);
+    once_buf_add_sized(buf, filter->tenant != NULL ? *filter->tenant : once_span_of(NULL, 0));
+    once_buf_add_sized(buf, filter->key_prefix);
+    once_buf_add_sized(buf, filter->route);
     put_i64(buf, filter->age_ms_min);
     put_u8(buf, filter->abandoned);
     put_u8(buf, filter->with_request);
@@ -465,7 +469,7 @@ void wire_put_page(struct once_buf *buf, uint32_t id, const struct once_page *pa
     end(buf, begin);
 }
 
-/* One more of a reader's; *more is false after the last. */
+/* Reads whether another item follows; *more is false after the last. */
 static bool step(struct wire_reader *reader, struct wire_input *s, bool *more)
 {
     *s = (struct wire_input){ .left = reader->left };
@@ -475,7 +479,7 @@ static bool step(struct wire_reader *reader, struct wire_input *s, bool *more)
     return *more;
 }
 
-/* After each: where the next one begins; after the last there is nothing left. */
+/* After each item: remembers where the next one begins; after the last, no bytes may be left. */
 static once_result stepped(struct wire_reader *reader, const struct wire_input *s, bool more, const char *what,
                            struct once_error *err)
 {
@@ -525,13 +529,13 @@ void wire_put_events(struct once_buf *buf, uint32_t id, const struct once_histor
     for (size_t i = 0; i < history->count; i++) {
         const struct once_event *e = &history->events[i];
         put_i64(buf, e->at);
-        put_span(buf, once_span_str(e->what));
+        once_buf_add_sized(buf, once_span_str(e->what));
         once_buf_add_u64(buf, e->fence);
         once_buf_add_u32(buf, e->attempt);
         put_u8(buf, e->state);
         once_buf_add_u32(buf, (uint32_t)e->status);
-        put_span(buf, e->actor);
-        put_span(buf, e->reason);
+        once_buf_add_sized(buf, e->actor);
+        once_buf_add_sized(buf, e->reason);
     }
     end(buf, begin);
 }
@@ -595,7 +599,7 @@ once_result wire_get_expired(once_span payload, uint64_t *removed, bool *more, s
     return taken(&s, "expired", err);
 }
 
-/* All counters, in the order of the structure. */
+/* All counters, in the order of struct once_stats. */
 #define COUNTERS(X)                                                                                                    \
     X(operations)                                                                                                      \
     X(batches)                                                                                                         \
@@ -631,11 +635,11 @@ void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_conte
     put_bytes(buf, c->trace.trace, sizeof c->trace.trace);
     put_bytes(buf, c->trace.span, sizeof c->trace.span);
     put_u8(buf, c->trace.sampled);
-    put_span(buf, c->route);
+    once_buf_add_sized(buf, c->route);
     end(buf, begin);
 }
 
-/* A short one: whoever chose it may have chosen anything. */
+/* A short text that a client chose. */
 static once_span take_text(struct wire_input *s)
 {
     once_span text = take_span(s);
@@ -662,8 +666,8 @@ void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const stru
     put_bytes(buf, r->record, sizeof r->record);
     once_buf_add_u64(buf, r->fence);
     once_buf_add_u32(buf, r->attempt);
-    put_span(buf, r->tenant);
-    put_span(buf, r->route);
+    once_buf_add_sized(buf, r->tenant);
+    once_buf_add_sized(buf, r->route);
     put_u8(buf, (unsigned)r->count);
     for (size_t i = 0; i < r->count; i++) {
         const struct once_trace_span *span = &r->spans[i];
@@ -711,7 +715,7 @@ once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_
 
 /* ------------------------------------------------------------------ checks */
 
-/* The numbers come first on the wire, but are known last. */
+/* The totals come first in the frame, but are known last. */
 enum { CHECKED_HEAD_LEN = 4 * 8 + 4 };
 
 size_t wire_begin_checked(struct once_buf *buf, uint32_t id)
@@ -725,8 +729,8 @@ size_t wire_begin_checked(struct once_buf *buf, uint32_t id)
 void wire_add_problem(struct once_buf *buf, const struct once_problem *problem)
 {
     once_buf_add_u64(buf, problem->fence);
-    put_span(buf, once_span_str(problem->invariant));
-    put_span(buf, once_span_str(problem->text));
+    once_buf_add_sized(buf, once_span_str(problem->invariant));
+    once_buf_add_sized(buf, once_span_str(problem->text));
 }
 
 static void store_u64(uint8_t *at, uint64_t value)
@@ -760,7 +764,7 @@ once_result wire_read_checked(once_span payload, struct wire_reader *reader, uin
     uint32_t count = take_u32(&s);
     *reader = (struct wire_reader){ s.left, count };
     if (s.bad || count != report->problems)
-        return once_fail(err, ONCE_INVALID, "a frame 'checked' is cut off or does not add up");
+        return once_fail(err, ONCE_INVALID, "a frame 'checked' is cut off or has a wrong count");
     return ONCE_OK;
 }
 
@@ -783,12 +787,12 @@ void wire_put_state(struct once_buf *buf, uint32_t id, const struct wire_state *
 {
     size_t begin = wire_begin(buf, id, WIRE_STATE);
     put_u8(buf, state->ready);
-    put_span(buf, state->reason);
-    put_span(buf, state->version);
-    put_span(buf, state->store);
+    once_buf_add_sized(buf, state->reason);
+    once_buf_add_sized(buf, state->version);
+    once_buf_add_sized(buf, state->store);
     once_buf_add_u32(buf, (uint32_t)count);
     for (size_t i = 0; i < count; i++) {
-        put_span(buf, numbers[i].name);
+        once_buf_add_sized(buf, numbers[i].name);
         put_i64(buf, numbers[i].value);
     }
     end(buf, begin);

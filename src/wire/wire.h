@@ -1,19 +1,19 @@
 /*
- * wire.h - the daemon's protocol on its unix socket: frames, and what is in them.
+ * wire.h - the daemon's protocol on its unix socket: frames and their payloads.
  *
- * A frame is a length (4 bytes: of all that follows), a number that the asker chose (4), a
- * type (1) and a payload. Answers carry the number of their question and come in any order.
+ * A frame is a length (4 bytes; of all bytes after it), an id that the client chose (4), a
+ * type (1) and a payload. An answer has the id of its request; answers come in any order.
  * Integers are big-endian; byte strings have a length (4) before them. The first frame of a
  * connection is HELLO, its answer WELCOME; docs/internals/wire.md has the tables.
  *
  * Pure: bytes in, structures out. Everything that is read is bounded and checked; spans point
- * into what was read. The nginx module uses it as it is.
+ * into the bytes that were read. The nginx module uses the same code.
  */
 #ifndef ONCE_WIRE_WIRE_H
 #define ONCE_WIRE_WIRE_H
 
 #include "core/buf.h"
-#include "core/trace.h"
+#include "core/http/trace.h"
 #include "once.h"
 
 enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
@@ -37,10 +37,10 @@ enum { WIRE_VERSION = 1, WIRE_HEAD_LEN = 9 };
     X(STATS, 13) /* answered by COUNTS */                                                                              \
     X(COUNTS, 14)                                                                                                      \
     X(FAILED, 15) /* instead of any answer: a result and a text */                                                     \
-    X(STATUS, 16) /* answered by STATE, at once, whatever the store does */                                            \
+    X(STATUS, 16) /* answered by STATE, at once, even if the store is slow */                                          \
     X(STATE, 17)                                                                                                       \
-    X(CONTEXT, 18) /* whose trace the next CALL is part of; not answered */                                            \
-    X(SPANS, 19)   /* what was traced of an operation; not answered */
+    X(CONTEXT, 18) /* the trace of the next CALL; not answered */                                                      \
+    X(SPANS, 19)   /* spans of a traced operation; not answered */
 
 enum wire_type {
 #define WIRE__TYPE(name, value) WIRE_##name = value,
@@ -50,46 +50,46 @@ enum wire_type {
 
 struct wire_frame {
     uint32_t id;
-    uint8_t type; /* may be none of ours */
+    uint8_t type; /* may be unknown */
     once_span payload;
 };
 
 /* The first frame of `bytes`; *used is its length, 0 while it is not complete. ONCE_INVALID:
- * this can be no frame, and nothing after it can be read. */
+ * this is not a frame, and nothing after it can be read. */
 once_result wire_next(once_span bytes, struct wire_frame *frame, size_t *used, struct once_error *err);
 
-/* Between these the payload is added. Where the buffer failed, all of the frame is taken back. */
+/* Begin a frame, add the payload, end it. If the buffer failed, the whole frame is removed. */
 size_t wire_begin(struct once_buf *buf, uint32_t id, enum wire_type type);
 once_result wire_end(struct once_buf *buf, size_t begin, struct once_error *err);
 
 struct wire_hello {
     uint32_t version;
-    once_span name; /* who asks, for logs */
+    once_span name; /* of the client, for logs */
 };
 
 struct wire_welcome {
     uint32_t version;
-    uint8_t secret[32]; /* names records, salts fingerprints */
-    bool best_effort;   /* the daemon's store may lose what it acknowledged: answers are labelled so */
+    uint8_t secret[32]; /* key of record ids and fingerprints */
+    bool best_effort;   /* the daemon's store may lose acknowledged writes; answers say so */
 };
 
-/* An operation as the engine has it: `nonce` and `again` make a repeated one recognise itself. */
+/* An operation. By `nonce` and `again` the engine recognises one that is repeated after a lost answer. */
 struct wire_call {
     struct once_request request;
     uint8_t nonce[16];
     bool again;
 };
 
-/* What goes before a call, for logs and spans. Its frame has the id 0, so that a daemon that does not know it refuses
- * nothing else. */
+/* Sent before a call, for logs and spans. Its frame has the id 0, so that the answer of a daemon that does not know
+ * this type does not count as that of another frame. */
 struct wire_context {
     uint32_t call; /* the id of the CALL that follows */
     struct once_trace trace;
-    once_span route; /* where it came in; up to ONCE_TRACE_TEXT_LEN bytes */
+    once_span route; /* of the request; up to ONCE_TRACE_TEXT_LEN bytes */
 };
 
-/* A frame that is too long, or for which the buffer has no room, is not begun: buf->result says
- * why, and sticks. */
+/* A frame that is too long, or for which the buffer has no room, is not written: buf->result says
+ * why, and stays. */
 void wire_put_hello(struct once_buf *buf, uint32_t id, const struct wire_hello *hello);
 void wire_put_welcome(struct once_buf *buf, uint32_t id, const struct wire_welcome *welcome);
 void wire_put_call(struct once_buf *buf, uint32_t id, const struct wire_call *call);
@@ -102,7 +102,7 @@ void wire_put_events(struct once_buf *buf, uint32_t id, const struct once_histor
 void wire_put_number(struct once_buf *buf, uint32_t id, enum wire_type type, uint64_t value); /* EXPIRE, CHECK */
 void wire_put_expired(struct once_buf *buf, uint32_t id, uint64_t removed, bool more);
 void wire_put_context(struct once_buf *buf, uint32_t id, const struct wire_context *context);
-/* `lost`: reports that there was no room for, since the last one. */
+/* `lost`: reports dropped for lack of room since the last frame. */
 void wire_put_spans(struct once_buf *buf, uint32_t id, uint32_t lost, const struct once_trace_report *report);
 void wire_put_counts(struct once_buf *buf, uint32_t id, const struct once_stats *stats);
 
@@ -122,8 +122,8 @@ once_result wire_get_context(once_span payload, struct wire_context *context, st
 once_result wire_get_spans(once_span payload, uint32_t *lost, struct once_trace_report *report, struct once_error *err);
 once_result wire_get_counts(once_span payload, struct once_stats *stats, struct once_error *err);
 
-/* Pages, events and problems one after the other: begin with the payload of PAGE, EVENTS or
- * CHECKED, then ask for each until *more is false. */
+/* Reads pages, events and problems one after the other: begin with the payload of PAGE, EVENTS or
+ * CHECKED, then read each until *more is false. */
 struct wire_reader {
     once_span left;
     uint32_t count;
@@ -136,12 +136,12 @@ once_result wire_read_events(once_span payload, struct wire_reader *reader, stru
 once_result wire_read_event(struct wire_reader *reader, struct once_event *event, once_span *what, bool *more,
                             struct once_error *err);
 
-/* STATE: how a daemon is. Numbers have names, of which there may be more some day. */
+/* STATE: the status of a daemon. Numbers have names; a later version may add more. */
 enum { WIRE_NUMBERS_MAX = 64 };
 struct wire_state {
     bool ready;
-    once_span reason;         /* why it is not */
-    once_span version, store; /* of the program; which kind */
+    once_span reason;         /* if not, why */
+    once_span version, store; /* of the program; the kind of store */
 };
 struct wire_number {
     once_span name;
@@ -154,7 +154,7 @@ once_result wire_read_state(once_span payload, struct wire_reader *reader, struc
 once_result wire_read_number(struct wire_reader *reader, struct wire_number *number, bool *more,
                              struct once_error *err);
 
-/* CHECKED: how far it came, what it counted, and the problems it found. */
+/* CHECKED: the position that a check reached, its counts, and the problems that it found. */
 size_t wire_begin_checked(struct once_buf *buf, uint32_t id);
 void wire_add_problem(struct once_buf *buf, const struct once_problem *problem);
 once_result wire_end_checked(struct once_buf *buf, size_t begin, uint64_t cursor,

@@ -12,7 +12,7 @@
 
 /* ------------------------------------------------------------------ reading */
 
-/* What is left of a payload. Reading past its end gives zeros and is remembered. */
+/* The unread rest of a payload. Reading past its end gives zeros and sets `bad`. */
 struct wire_input {
     once_span left;
     bool bad;
@@ -69,7 +69,7 @@ static once_span take_span(struct wire_input *s)
     return once_span_of(at, at != NULL ? len : 0);
 }
 
-/* One of `last + 1` values, or it is bad. */
+/* A value from 0 to `last`; any other sets `bad`. */
 static unsigned take_enum(struct wire_input *s, unsigned last)
 {
     unsigned value = take_u8(s);
@@ -87,7 +87,7 @@ static once_result taken(const struct wire_input *s, const char *what, struct on
     if (s->bad)
         return once_fail(err, ONCE_INVALID, "a frame '%s' is cut off or has a value that does not exist", what);
     if (s->left.len > 0)
-        return once_fail(err, ONCE_INVALID, "a frame '%s' has %zu bytes too many", what, s->left.len);
+        return once_fail(err, ONCE_INVALID, "a frame '%s' has %zu extra bytes", what, s->left.len);
     return ONCE_OK;
 }
 
@@ -101,12 +101,6 @@ static void put_u8(struct once_buf *b, unsigned value)
 static void put_i64(struct once_buf *b, int64_t value)
 {
     once_buf_add_u64(b, (uint64_t)value);
-}
-
-static void put_span(struct once_buf *b, once_span bytes)
-{
-    once_buf_add_u32(b, (uint32_t)bytes.len);
-    once_buf_add(b, bytes);
 }
 
 static void put_bytes(struct once_buf *b, const uint8_t *bytes, size_t len)

@@ -313,13 +313,13 @@ def max_time_is_for_all_of_it():
         with Send() as s:
             status, out, err = s.post(service.port, "slow_always", "--timeout", "1s", "--max-time", "4s")
             expect(TRIES.get(s.token, 0) <= 5, TRIES)
-            expect_equal([k["state"] for k in s.kept()], ["left"], "kept")
+            expect_equal([k["state"] for k in s.kept()], ["pending"], "kept")
             if status == 69:  # the machine stood still until the time was up
                 told(err, "nothing was sent$")
                 expect(s.token not in TRIES, TRIES)
                 continue
             expect_equal((status, out), (75, b""), "status, stdout: " + err)
-            told(err, "it may have happened")
+            told(err, "the request may have taken effect")
             return
     raise AssertionError("nothing is ever sent")
 
@@ -349,7 +349,7 @@ def in_progress_is_asked_again():
     with Send() as s:
         status, out, err = s.post(service.port, "in_progress_always", "--tries", "3")
         expect_equal((status, out, TRIES[s.token]), (75, b"", 3), "status, stdout, tries")
-        told(err, "in progress, still after 3 tries")
+        told(err, "still in progress after 3 tries")
 
 
 @suite.case
@@ -362,7 +362,7 @@ def final_answers_are_not_repeated():
             expect(out or name == "redirects", "%s: its answer is printed" % name)
             expect_equal(s.files(), [], "%s: files left" % name)
             if name == "redirects":
-                told(err, "HTTP 307 is not followed: /x/well")
+                told(err, "the redirect .HTTP 307. is not followed: /x/well")
 
 
 @suite.case
@@ -370,7 +370,7 @@ def unknown_is_70_and_stays():
     with Send() as s:
         status, out, err = s.post(service.port, "unknown")
         expect_equal((status, out, TRIES[s.token]), (70, b"", 1), "status, stdout, tries")
-        told(err, "cannot tell whether this was executed")
+        told(err, "does not know whether it executed this request")
         expect_equal(len(s.kept()), 1, "kept")
         upstream.BEHAVIOURS["unknown"] = well   # somebody resolved it
         try:
@@ -425,7 +425,7 @@ def denied_after_a_lost_try_is_kept():
     with Send() as s:
         status, out, err = s.post(service.port, "lost_then_denied", "-H", "Authorization: old")
         expect_equal((status, out), (22, b"who are you\n"), "status, stdout")
-        told(err, "says nothing about the tries before it")
+        told(err, "says nothing about earlier tries")
         status, out, err = s.run("--resume", "-H", "Authorization: new")
         expect_equal((status, effects(s.token), s.files()), (0, 1, []), "resumed: status, effects, files: " + err)
         s.one_key()
@@ -601,7 +601,7 @@ def several_are_told_apart():
         expect_equal(len(ids), 3, "kept")
         status, out, err = s.run("--resume")
         expect_equal(status, 64, "which?")
-        told(err, "3 are kept: which ID")
+        told(err, "3 requests are pending: give an ID")
         expect_equal(s.run("--resume", "0000000000")[0], 1, "none of that name")
         expect_equal(s.run_plain("--forget", ids[1])[0], 0, "forgotten")
         expect_equal([k["id"] for k in s.kept()], [ids[0], ids[2]], "left")
@@ -611,10 +611,10 @@ def several_are_told_apart():
             file.write(b"\xff")
         status, _, err = s.run("--resume", ids[0])
         expect_equal(status, 70, "a damaged one")
-        expect_equal({k["id"]: k["state"] for k in s.kept()}, {ids[0]: "damaged", ids[2]: "left"}, "listed")
+        expect_equal({k["id"]: k["state"] for k in s.kept()}, {ids[0]: "damaged", ids[2]: "pending"}, "listed")
         expect_equal(s.run_plain("--forget", ids[0])[0], 0, "a damaged one is forgotten")
         status, out, _ = s.run_plain("--list")
-        expect(ids[2] in out.decode() and "POST" in out.decode() and "left" in out.decode(), out)
+        expect(ids[2] in out.decode() and "POST" in out.decode() and "pending" in out.decode(), out)
     with Send() as s:
         expect_equal(s.run_plain("--list")[:2], (0, b""), "nothing, without a folder")
         expect_equal(s.run("--resume")[0], 1, "nothing to resume")
@@ -669,7 +669,7 @@ def body_from_standard_input():
     with Send() as s:
         status, _, said = s.post(service.port, "well", "-H", "@-", "-d", "-", data=b"X-One: 1\n")
         expect_equal((status, TRIES.get(s.token)), (64, None), "both would be read from it")
-        told(said, "--data: standard input was given to --header already")
+        told(said, "--data: --header reads standard input already")
     with Send() as s:
         expect_equal(s.post(service.port, "well", "-d", "@nowhere")[0], 64, "no such file")
         expect_equal(s.post(service.port, "well", "-d", "@-", data=b"x" * ((16 << 20) + 1))[0], 64, "too large")
@@ -717,8 +717,8 @@ def interrupted_while_it_waits():
             process.send_signal(how)
             out, err = process.communicate(timeout=BOUND_S)
             expect_equal((process.returncode, out), (-how, b""), "status, stdout")
-            told(err.decode(), "stopped; it may have happened\ngo on with: once send --resume")
-            expect_equal([k["state"] for k in s.kept()], ["left"], "kept")
+            told(err.decode(), "stopped; the request may have taken effect\nto continue: once send --resume")
+            expect_equal([k["state"] for k in s.kept()], ["pending"], "kept")
 
 
 @suite.case

@@ -72,7 +72,7 @@ def fresh_then_replay():
         first = s.send("normal", "--key", "fresh-" + s.token, "-d", '{"a":1}')
         again = s.send("normal", "--key", "fresh-" + s.token, "-d", '{"a":1}')
         expect_equal((first[0], again[0], first[1], s.effects()), (0, 0, again[1], 1), "statuses, answers, effects")
-        expect("replay" not in first[2] and "once: replay: " in again[2] and "counts until " in again[2], (first, again))
+        expect("replay" not in first[2] and "once: replay: " in again[2] and "the server keeps its key until " in again[2], (first, again))
 
 
 @suite.case

@@ -202,6 +202,7 @@ static const struct finished_row {
     { "succeeded, body dropped", { .state = ONCE_STATE_SUCCEEDED, .status = 200, .body_dropped = true } },
     { "failed", { .state = ONCE_STATE_FAILED, .status = 500 } },
     { "failed, retryable", { .state = ONCE_STATE_FAILED, .retryable = true, .status = 503 } },
+    { "failed, undelivered", { .state = ONCE_STATE_FAILED, .retryable = true, .undelivered = true, .status = 503 } },
     { "unknown", { .state = ONCE_STATE_UNKNOWN, .status = 504 } },
 };
 
@@ -486,6 +487,7 @@ static const struct finished_row impossible_rows[] = {
     { "state out of range", { .state = (enum once_state)9 } },
     { "succeeded and retryable", { .state = ONCE_STATE_SUCCEEDED, .retryable = true } },
     { "unknown and retryable", { .state = ONCE_STATE_UNKNOWN, .retryable = true } },
+    { "final and undelivered", { .state = ONCE_STATE_FAILED, .undelivered = true } },
     { "dropped body with a body",
       { .state = ONCE_STATE_SUCCEEDED, .body_dropped = true, .body = { (const uint8_t *)"x", 1 } } },
 };
@@ -502,6 +504,29 @@ static void outcome__impossible_ones_are_refused(void)
         once_reply_release(&reply);
     }
     EXPECT(same_record(before, &do_lookup(A)->record));
+}
+
+/* A completer has to tell it from a failure that a client was told, after a restart and without reading its body. */
+static void outcome__undelivered_is_kept_and_listed_until_the_next_attempt(void)
+{
+    struct once_grant first = granted(.key = A, .body_retention_ms = 1000);
+    do_finish(granted(.key = ONCE_LIT("told")), .state = ONCE_STATE_FAILED, .retryable = true, .status = 503);
+    EXPECT(do_finish(first, .state = ONCE_STATE_FAILED, .retryable = true, .undelivered = true, .status = 503,
+                     .body = ONCE_LIT("busy"))
+               ->record.undelivered);
+    const struct once_page *page = do_list((struct once_filter){ .abandoned = true });
+    CHECK(page->count == 2);
+    for (size_t i = 0; i < 2; i++)
+        EXPECT(page->records[i].status == 503 && page->records[i].undelivered == span_equal(page->records[i].key, A));
+    reopen();
+    EXPECT(do_lookup(A)->record.undelivered && !do_lookup(ONCE_LIT("told"))->record.undelivered);
+    clock_advance(1001);
+    do_expire(100, 0);
+    EXPECT(do_lookup(A)->record.undelivered && do_lookup(A)->record.body_expired);
+    const struct once_reply *taken = do_claim(.key = A);
+    EXPECT(taken->arm == ONCE_ARM_EXECUTE && !taken->record.undelivered);
+    do_finish(taken->record.grant, .state = ONCE_STATE_SUCCEEDED, .status = 200);
+    EXPECT(!do_claim(.key = A)->record.undelivered);
 }
 
 /* ------------------------------------------------------------------ release */
@@ -687,6 +712,7 @@ const struct suite_case finish_cases[] = {
     CASE(outcome__body_dropped_is_replayed_as_such),
     CASE(outcome__every_status_is_replayed_as_given),
     CASE(outcome__impossible_ones_are_refused),
+    CASE(outcome__undelivered_is_kept_and_listed_until_the_next_attempt),
     CASE(K7__release_of_a_first_attempt_frees_the_key_for_anything),
     CASE(K7__release_of_a_later_attempt_keeps_the_record),
     CASE(K10__release_of_what_took_over_a_running_one_leaves_it_abandoned),

@@ -63,10 +63,10 @@ const struct suite_gap sut_gaps[] = {
     { "route__of_the_newest_claim_counts_and_others_keep_it", "routes", "the record does not keep it" },
     { "route__there_are_so_many_and_then_other", "routes", "the record does not keep it" },
     { "route__that_is_none_is_refused", "routes", "the record does not keep it" },
-    { "count__sees_what_was_there_before_the_start", "quotas", "what each tenant has is not counted" },
-    { "count__sees_the_bytes", "quotas", "what each tenant has is not counted" },
-    { "count__what_is_past_its_retention_makes_room", "quotas", "what each tenant has is not counted" },
-    { "count__what_is_forgotten_is_no_other_tenants", "quotas", "what each tenant has is not counted" },
+    { "count__sees_what_was_there_before_the_start", "quotas", "usage is not counted by tenant" },
+    { "count__sees_the_bytes", "quotas", "usage is not counted by tenant" },
+    { "count__what_is_past_its_retention_makes_room", "quotas", "usage is not counted by tenant" },
+    { "count__what_is_forgotten_is_no_other_tenants", "quotas", "usage is not counted by tenant" },
     { NULL, NULL, NULL },
 };
 
@@ -197,7 +197,7 @@ static const struct refused_row {
       "CONFIG SET maxmemory-policy noeviction", "", "allkeys-lru" },
     { "a replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "", "replica" },
     { "a store of a newer program", "HSET once:meta version 9", "HSET once:meta version 1", "", "newer" },
-    { "a store that is none", "HSET once:meta secret short", NULL, "", "none of ours" },
+    { "a store that is none", "HSET once:meta secret short", NULL, "", "not made by Once" },
     { "no such database", "PING", "PING", "&db=99", "DB index" },
     { "a password where there is none", "PING", "PING", "&user=nobody", "" },
     { "a prefix with a pattern in it", "PING", "PING", "&prefix=a*", "prefix" },

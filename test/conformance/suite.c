@@ -415,13 +415,14 @@ bool same_record(const struct once_record *a, const struct once_record *b)
 {
     return same_grant(a->grant, b->grant) && span_equal(a->tenant, b->tenant) && span_equal(a->key, b->key) &&
            memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 && a->state == b->state &&
-           a->retryable == b->retryable && a->body_dropped == b->body_dropped && a->body_expired == b->body_expired &&
-           a->body_retention_ms == b->body_retention_ms && a->lease_live == b->lease_live &&
-           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
-           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
-           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
-           span_equal(a->recovery_point, b->recovery_point) && span_equal(a->checkpoint, b->checkpoint) &&
-           span_equal(a->headers, b->headers) && span_equal(a->body, b->body);
+           a->retryable == b->retryable && a->undelivered == b->undelivered && a->body_dropped == b->body_dropped &&
+           a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
+           a->lease_live == b->lease_live && a->takeover == b->takeover && a->attempt == b->attempt &&
+           a->status == b->status && a->retention_ms == b->retention_ms && a->created_at == b->created_at &&
+           a->claimed_at == b->claimed_at && a->lease_until == b->lease_until && a->finished_at == b->finished_at &&
+           a->expires_at == b->expires_at && span_equal(a->recovery_point, b->recovery_point) &&
+           span_equal(a->checkpoint, b->checkpoint) && span_equal(a->headers, b->headers) &&
+           span_equal(a->body, b->body);
 }
 
 size_t times_listed(const struct once_page *page, once_span key)

@@ -4,7 +4,7 @@
  *     fill STORE COUNT      keys key-000001 to key-COUNT, each claimed and finished
  *     fill STORE request    the key resend, as a gateway left it that died: with its request
  */
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 #include "once.h"
 

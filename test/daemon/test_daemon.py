@@ -36,8 +36,8 @@ def frames__that_are_wrong_are_refused(d):
         ("another version", w.hello(version=9), "speaks version 1"),
         ("a call before the hello", w.claim("a"), "first frame must be a hello"),
         ("a hello that is cut off", w.frame(w.HELLO, b"ONCE\0\0"), "cut off"),
-        ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "between"),
-        ("a length shorter than its head", struct.pack("!I", 3) + bytes(20), "between"),
+        ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "must have"),
+        ("a length shorter than its head", struct.pack("!I", 3) + bytes(20), "must have"),
     ]
     for name, data, said in rows:
         c = d.client(greet=False)
@@ -50,7 +50,7 @@ def frames__that_are_wrong_are_refused(d):
         ("an answer instead of a question", w.frame(w.REPLY, b""), "no question"),
         ("a call that is cut off", w.claim("a")[:4 + 5 + 30].replace(w.claim("a")[:4], struct.pack("!I", 35), 1), "cut off"),
         ("a verb that does not exist", w.call(77, b""), "does not exist"),
-        ("bytes after a call", w.call(w.RELEASE, b"xyz"), "3 bytes too many"),
+        ("bytes after a call", w.call(w.RELEASE, b"xyz"), "3 extra bytes"),
         ("an empty key", w.claim(""), "key"),
         ("a key of 256 bytes", w.claim("k" * 256), "256"),
         ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),

@@ -265,8 +265,8 @@ def reaper__counts_what_it_does(d):
 
 
 def usage__mistakes_are_told(d):
-    rows_ = [(["--quota", "records"], "is no limit"), (["--quota", "recs=1"], "is none of"),
-             (["--quota-tenant", "records=1"], "is no TENANT"), (["--quota-tenant", "a:records=x"], "is no size"),
+    rows_ = [(["--quota", "records"], "is not a limit"), (["--quota", "recs=1"], "is not records"),
+             (["--quota-tenant", "records=1"], "is not TENANT"), (["--quota-tenant", "a:records=x"], "is not a size"),
              (["--quota-tenant", "a:records=1", "--quota-tenant", "a:bytes=1"], "given twice")]
     for options, said in rows_:
         p = subprocess.run([ONCE, "daemon", "--http", "off", "--store", d.store, *options], capture_output=True,

@@ -252,7 +252,7 @@ def test_log_that_nobody_reads():
     with os.fdopen(reader, encoding="utf-8") as log:
         c.ask(w.finish(c.ask(w.claim("later")).grant, state=w.UNKNOWN_STATE))
         line = log.readline()
-        said = re.fullmatch(r"\S+Z once daemon: ([0-9]+) lines were dropped here: nobody read them\n", line)
+        said = re.fullmatch(r"\S+Z once daemon: ([0-9]+) lines were dropped here: standard error was not read\n", line)
         ok(said and int(said[1]) >= 3, "the next says how many", line)
         ok(wait_for(lambda: " once daemon: escalated once-" in log.readline(), "what comes after"), "and goes on")
         c.s.close()

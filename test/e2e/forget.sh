@@ -14,7 +14,7 @@ one__is_told_and_not_executed_again() {
     make MARK-tenant MARK-key
     make MARK-tenant other
     run once forget --tenant MARK-tenant --key MARK-key --reason 'ticket 1'
-    is "$status:$out" $'0:forgotten: a retry is told that it was done\n' 'the answer'
+    is "$status:$out" $'0:forgotten: a retry is answered that it was done\n' 'the answer'
     again MARK-tenant MARK-key
     is "$status:$out" '0:' 'a retry: the status, and no answer'
     run once run --tenant MARK-tenant --key MARK-key -- sh -c "$effect; echo MARK-answer-MARK-key"
@@ -33,7 +33,7 @@ one__by_argument_as_by_option() {
     make t a
     make t b
     run once forget --tenant t a --reason r
-    is "$status:$out" $'0:forgotten: a retry is told that it was done\n' 'KEY alone'
+    is "$status:$out" $'0:forgotten: a retry is answered that it was done\n' 'KEY alone'
     again t a
     is "$status:$out" '0:' 'it is forgotten'
     run once forget --tenant t --yes --reason r ''
@@ -138,7 +138,7 @@ tenant__interrupted_stops_between_two_steps() {
     kill -TERM $!
     kill -CONT $!
     expect_exit $! 143 'its exit status'
-    like "$(cat said)" 'run it again to go on' 'what it said'
+    like "$(cat said)" 'run it again to continue' 'what it said'
     local left
     left=$(of_tenant a)
     [ "$left" -gt 0 ] || fault 'it did not stop'

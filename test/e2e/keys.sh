@@ -227,7 +227,7 @@ resolve__only_what_is_undecided() {
     make s succeeded
     run once keys resolve r --not-done --reason x
     is "$status" 75 'a live holder'
-    like "$err" 'alive' 'message'
+    like "$err" 'its lease is not over' 'message'
     run once keys release r --reason x
     is "$status" 75 'release with a live holder'
     run once keys resolve s --not-done --reason x
@@ -237,7 +237,7 @@ resolve__only_what_is_undecided() {
     make u unknown
     run once keys resolve u --not-done --fence 999999 --reason x
     is "$status" 77 'another fence'
-    like "$err" 'changed since you looked' 'message'
+    like "$err" 'it changed: its fence is' 'message'
     run once keys show --json u
     like "$out" '"state":"unknown"' 'it is as it was'
 }
@@ -290,7 +290,7 @@ key__as_an_argument_or_as_an_option() {
     while read -r arguments; do
         eval "run once keys $arguments"
         is "$status" 64 "keys $arguments"
-        like "$err" 'too much|it is empty|KEY is empty|given already' "why not keys $arguments"
+        like "$err" 'unexpected|it is empty|KEY is empty|given already' "why not keys $arguments"
     done <<'END'
 show k --key k
 show --key k --key other
@@ -322,7 +322,7 @@ value__a_dash_is_standard_input() { # test/client/send.py has `once send`, run_t
     make k unknown
     run once keys resolve k --done --status 0 --body - --body @- --reason r
     is "$status" 64 'read twice it would be empty the second time'
-    like "$err" '--body: standard input was given to --body already' 'message'
+    like "$err" '--body: --body reads standard input already' 'message'
 }
 
 tap list__table_and_filters list__pages json__is_valid_for_any_bytes show__everything show__says_whether_the_body_was_kept show__states \

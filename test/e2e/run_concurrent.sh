@@ -15,7 +15,7 @@ in_progress__is_75_and_says_what_to_do() {
     hold k
     run once run --key k -- sh -c "$holding"
     is "$status" 75 'exit status'
-    like "$err" 'k is in progress: attempt 1 .*lease renewed while it runs.*--wait' 'message'
+    like "$err" 'k is in progress: attempt 1 .*renews its lease.*--wait' 'message'
     unlike "$err" '[0-9][smh]' 'no time that is none'
     run once run --wait 50ms --key k -- sh -c "$holding"
     is "$status" 75 'exit status after a wait that was too short'

@@ -55,7 +55,7 @@ killed__is_unknown_and_asked_about() {
         rm -f effects once.db*
         die $signal --quiet
         is "$status:$out" "$((128 + signal)):so far"$'\n' "killed by $signal"
-        like "$err" "attempt 1 of k was killed by signal $signal: nobody knows how far it got" 'what it says'
+        like "$err" "attempt 1 of k was killed by signal $signal: how far it got is unknown" 'what it says'
         like "$err" 'once keys resolve --done --status 0 --fence [0-9]+ --reason .WHY. k' 'how to say it was done'
         die $signal
         is "$status:$out" 70: 'the next run'
@@ -99,7 +99,7 @@ killed__by_a_signal_to_once_is_unknown() {
 not_found__releases_the_key() {
     run once run --key k -- ./tool
     is "$status" 127 'no such file'
-    like "$err" 'cannot execute ./tool: No such file.*free again' 'message'
+    like "$err" 'cannot execute ./tool: No such file.*released' 'message'
     run once run --key k -- no-such-program-anywhere
     is "$status" 127 'another command under the same key: it was free'
     echo 'echo done' >tool

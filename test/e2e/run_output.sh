@@ -55,13 +55,13 @@ output__over_the_limit_is_shown_but_not_kept() {
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status'
     is "$(stat -c %s out)" 1001 'bytes shown live'
-    like "$err" 'too large to keep' 'the remark'
+    like "$err" 'too large to store' 'the remark'
     run once run --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
     is "$status" 0 'exit status of the replay'
     is "$(stat -c %s out)" 0 'bytes replayed'
-    like "$err" 'replay of attempt 1, .*is not kept' 'what the replay says'
+    like "$err" 'replay of attempt 1, .*was not stored' 'what the replay says'
     run once run --quiet --max-output 1000 --key k -- sh -c "$effect; head -c 1001 /dev/zero"
-    like "$err" 'replay of attempt 1, .*is not kept' 'and says with --quiet, too'
+    like "$err" 'replay of attempt 1, .*was not stored' 'and says with --quiet, too'
     is "$(lines effects)" 1 'executions'
 }
 
@@ -276,19 +276,19 @@ retention__of_the_output_ends_first() {
     await 'once keys show --json j >shown; grep -q "\"body_expired\":true" shown'
     run once run --final any --key j -- sh -c "$effect; echo shown; exit 3"
     is "$status:$out" '3:' 'the replay'
-    like "$err" 'replay of attempt 1, .*; its output is no longer kept' 'its remark'
+    like "$err" 'replay of attempt 1, .*; its output has expired' 'its remark'
     is "$(lines effects)" 2 'executions'
     run once expire
     is "$status:$out" $'0:0 removed\n' 'expire'
     run once run --final any --quiet --key j -- sh -c "$effect; echo shown; exit 3"
     is "$status:$out" '3:' 'the replay after that'
-    like "$err" '^once: replay .*; its output is no longer kept' 'said with --quiet, too'
+    like "$err" '^once: replay .*; its output has expired' 'said with --quiet, too'
     run once keys show j
     like "$out" 'body retention +1ms' 'shown: its retention'
-    like "$out" 'body +executed, no longer kept' 'shown: its body'
+    like "$out" 'body +executed, but the body has expired' 'shown: its body'
     run once keys show --raw=stdout j
     is "$status" 1 'its output'
-    like "$err" 'its body is no longer kept' 'its output'
+    like "$err" 'its body has expired' 'its output'
     run once check
     is "$status" 0 'check'
     run once run --retention 1h --body-retention 61m --key l -- sh -c "$effect"

@@ -233,7 +233,7 @@ zombie__under_escalate_is_unknown() {
     : >go
     kill -CONT $first
     expect_exit $first 70 'the first'
-    like "$(cat err.1)" 'it ended here, with status 0, after its lease was over' 'what it says'
+    like "$(cat err.1)" 'it ended in this run with status 0, after its lease was over' 'what it says'
     is "$(lines effects)" 1 'executions'
 }
 

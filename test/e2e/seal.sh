@@ -25,7 +25,7 @@ run__sealed_and_replayed() {
     is "$status" 69 'also what is new'
     is "$(lines effects)" 1 'executions'
     run once keys show k
-    like "$out" 'body +executed; it is sealed, and its key is not here' 'looking needs none, and shows none'
+    like "$out" 'body +executed, but the body is sealed, and its key is not available' 'looking needs none, and shows none'
     run once keys show k --seal-keys keys
     like "$out" 'MARK-out' 'with them it does'
     run once check

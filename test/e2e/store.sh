@@ -175,12 +175,12 @@ fresh__is_said_and_no_failure_of_a_timer() {
         for verb in 'keys list' 'keys show k' "forget --tenant '' --key k --reason r"; do
             eval "run once $verb"
             is "$status" 69 "exit status of $verb"
-            like "$err" "there is no store yet at '$state/once/once.db'; the first 'once run' makes it, or 'once migrate'" "$verb"
+            like "$err" "there is no store at '$state/once/once.db' yet; 'once migrate' or the first 'once run' creates it" "$verb"
         done
         for verb in expire check; do
             run once $verb
             is "$status:$out" 0: "$verb"
-            like "$err" "^once $verb: there is no store yet at " "$verb"
+            like "$err" "^once $verb: there is no store at " "$verb"
             run once $verb --quiet
             is "$status:$out:$err" 0:: "$verb --quiet"
             run once $verb --store "sqlite:$state/once/once.db"

@@ -252,14 +252,14 @@ mistake__is_named() {
     run once run --quiet=yes -- true; said "option '--quiet=yes' takes no value"
     run once run --key; said "option '--key' needs a value"
     run once run --key k --lease 5 -- true; said "--lease: .*5"
-    run once run --key k; said 'which COMMAND'
+    run once run --key k; said 'COMMAND is missing'
     run once run true; said '--key KEY is missing'
     run once run --key '' -- true; said '--key: it is empty'
     run once run --key a --key b -- true; said '--key: it was given already'
     run once run --key k --lease 25h -- true; said 'cannot run the command: a lease of 1d1h is not between 1ms and 1d'
     run once run --key k --retention 99999999d -- true; said "cannot run the command: a retention of 99999999d is not between 1ms and [0-9]+d, nor 'never'"
-    run once send http://x.invalid/; like "$err" 'which METHOD. It comes first: once send POST https://' 'message'
-    run once send post http://x.invalid/; like "$err" 'METHOD is written in capitals: POST' 'message'
+    run once send http://x.invalid/; like "$err" 'METHOD is missing: once send POST https://' 'message'
+    run once send post http://x.invalid/; like "$err" 'METHOD must be in capitals: POST' 'message'
 }
 
 mistake__limits_of_the_library_are_64() {

@@ -6,7 +6,7 @@
  *             form of the form is itself (JSON-2); what is written without excluded members
  *             is a form as well.
  */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/span.h"
 
 #include "fuzz.h"

@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -6,8 +6,8 @@
  *             character, and every backslash begins \xNN.
  */
 #include "core/buf.h"
+#include "core/http/trace.h"
 #include "core/span.h"
-#include "core/trace.h"
 
 #include "fuzz.h"
 

@@ -256,7 +256,7 @@ def what_a_daemon_left_failed_is_tried_again_by_the_next():
         token, = leave(c, ["/rerun/held_fails_once"])
         c.complete_and_die("completer.finished")
         record = c.record(token)
-        expect_equal((record["state"], record["retryable"], record["status"], c.gateway.effects(token)), ("failed", True, -503, 2),
+        expect_equal((record["state"], record["undelivered"], record["status"], c.gateway.effects(token)), ("failed", True, 503, 2),
                      "what it left")
         c.gateway.daemon.start()
         record = c.wait_state(token, "succeeded")

@@ -30,7 +30,7 @@ def ask_about(client, key):
     at = 33  # arm, retry_after_ms, id and fence of the record
     for _ in range(2):  # tenant, key
         at += 4 + struct.unpack_from("!I", answer.payload, at)[0]
-    state, live, attempt, lease_until = struct.unpack_from("!32xB4xB3xI4x32xq", answer.payload, at)
+    state, live, attempt, lease_until = struct.unpack_from("!32xB5xB3xI4x32xq", answer.payload, at)
     return Seen(STATES[state], attempt, bool(live), lease_until, answer.grant)
 
 

@@ -35,7 +35,7 @@ def final_statuses():
 
 
 def stored(name, token, body):
-    """src/core/resend.h"""
+    """src/core/http/resend.h"""
     headers = "Content-Type: application/json\r\nX-Test: %s\r\n" % token
     return (b"OR1\0" + struct.pack("!I", 1 << 20) + final_statuses() + w.text("app") + w.text("POST") +
             w.text("/escalate/" + name) + w.text(headers) + w.text("".join(name + "\n" for name in KEPT)) + w.text(body))

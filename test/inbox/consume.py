@@ -42,7 +42,7 @@ def usage():
         got = once("consume", url, "--store", store())[1] + once("relay", "--route", "a=" + url, "--store", store())[1]
         ok("@h" in got and "user:" not in got and "sec" not in got, "a password that should not be in a URL is not in the answer either: " + url, got)
     got = once("consume", "nats://h/S", "--consumer", "c", "--to", "http://user:secret@h/in", "--store", store())
-    ok(got[0] == 64 and "'http://...@h/in' has credentials in it" in got[1] and "secret" not in got[1], "nor is one of an endpoint", got)
+    ok(got[0] == 64 and "'http://...@h/in' contains credentials" in got[1] and "secret" not in got[1], "nor is one of an endpoint", got)
     for arguments, code, text in rows:
         got = once("consume", *arguments, "--store", store())
         ok(got[0] == code and text in got[1], "usage: %s" % " ".join(arguments), got)

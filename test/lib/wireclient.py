@@ -42,7 +42,7 @@ def claim(key, number=1, takeover=ESCALATE, lease_ms=60000, wait_ms=0, tenant=""
 
 
 def finish(grant, body=b"", number=1, status=200, state=SUCCEEDED):
-    return call(FINISH, struct.pack("!BBBi", state, 0, 0, status) + text("") + text(body), *grant, number=number)
+    return call(FINISH, struct.pack("!BBBBi", state, 0, 0, 0, status) + text("") + text(body), *grant, number=number)
 
 
 def lookup(key, number=1):
@@ -61,13 +61,13 @@ class Answer:
         at = 33
         for _ in range(2):  # tenant, key
             at += 4 + struct.unpack_from("!I", self.payload, at)[0]
-        return struct.unpack_from("!I", self.payload, at + 32 + 9)[0]
+        return struct.unpack_from("!I", self.payload, at + 32 + 10)[0]
 
     def body(self):
         rest, at = self.payload, 33
         for _ in range(2):
             at += 4 + struct.unpack_from("!I", rest, at)[0]
-        at += 32 + 9 + 4 + 4 + 7 * 8
+        at += 32 + 10 + 4 + 4 + 7 * 8
         for i in range(4):  # point, checkpoint, headers, body
             size = struct.unpack_from("!I", rest, at)[0]
             if i == 3:

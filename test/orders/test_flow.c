@@ -461,7 +461,7 @@ static void assertions__stop_the_program(void)
         { "ended the transaction that it was given",
           { .name = "f", .steps = { ONCE_LOCAL("a", commit_by_itself), ONCE_LOCAL("b", confirm) } } },
         { "without an outcome", { .name = "f", .steps = { ONCE_LOCAL("a", insert) } } },
-        { "an outcome is final", { .name = "f", .steps = { ONCE_LOCAL("a", finish_retryable) } } },
+        { "must be final", { .name = "f", .steps = { ONCE_LOCAL("a", finish_retryable) } } },
         { "did not return what a once_call",
           { .name = "f", .steps = { ONCE_CALL("a", make_up_a_call), ONCE_LOCAL("b", confirm) } } },
         { "left a transaction open",

@@ -35,13 +35,13 @@ esac
 
 
 def exec__only_answers_are_answers(store):
-    rows = [("a failure", "exit 1", "the command exited with 1"), ("silence", ":", "the command said nothing"),
+    rows = [("a failure", "exit 1", "the command exited with 1"), ("silence", ":", "the command printed nothing"),
             ("an answer, then a failure", "echo done; exit 3", "the command exited with 3"),
-            ("a signal", "kill -9 $$", "the command was ended by signal 9"), ("nonsense", "echo yes; :", "it is no JSON object"),
+            ("a signal", "kill -9 $$", "the command was killed by signal 9"), ("nonsense", "echo yes; :", "it is not a JSON object"),
             ("no such command", "./missing", "the command exited with 127"), ("too slow", "sleep 100; :", "the command took too long"),
-            ("a child that stays", "sleep 100 & echo; :", "it is no JSON object"),
-            ("too much", "head -c 2000000 /dev/zero; :", "the command said more than 1 MiB"),
-            ("a word in no list", "echo '{\"s\":\"odd\"}'; :", "in none of"), ("no outcome", "echo '{}'; :", "there is no 's'")]
+            ("a child that stays", "sleep 100 & echo; :", "it is not a JSON object"),
+            ("too much", "head -c 2000000 /dev/zero; :", "the command printed more than 1 MiB"),
+            ("a word in no list", "echo '{\"s\":\"odd\"}'; :", "is not in --done"), ("no outcome", "echo '{}'; :", "'s' is missing")]
     store.have(("unknown", "k"))
     for name, command, said in rows:
         timeout = "300ms" if name == "too slow" else "60s"
@@ -138,8 +138,8 @@ def url__only_answers_are_answers(store):
     elsewhere, other = serve({})
     rows = [("an error", (500, b"{}"), "it answered with status 500"), ("not allowed", (403, b"{}"), "it answered with status 403"),
             ("a redirect", (302, b"", ("Location", other + "/there")), "it answered with status 302"),
-            ("no JSON", (200, b"<html>"), "it is no JSON object"), ("silence", (0, b""), "time"),
-            ("too much", (200, b"{" + b" " * 1100000 + b"}"), "longer than 1 MiB"), ("no outcome", (200, b"{}"), "there is no 's'")]
+            ("no JSON", (200, b"<html>"), "it is not a JSON object"), ("silence", (0, b""), "time"),
+            ("too much", (200, b"{" + b" " * 1100000 + b"}"), "longer than 1 MiB"), ("no outcome", (200, b"{}"), "'s' is missing")]
     for number, (name, answer, said) in enumerate(rows):  # each with a place of its own: what comes late is not the next one's
         Side.answers, Side.asked = {"/%d/k" % number: answer}, []
         timeout = "500ms" if name == "silence" else "60s"

@@ -131,7 +131,7 @@ def values__are_compared(store):
     done = store.reconcile("--from", file, "--key", "key", *compare, "--json")
     equal((done.code, done.kinds()), (1, {"b": "value", "c": "not-compared"}), "kinds", done.said)
     equal({o["key"]: o["remark"] for o in done.objects()[0]},
-          {"b": "amount: here 25, there 24.99", "c": "our answer cannot be compared: it is no JSON object"}, "remarks")
+          {"b": "amount: here 25, there 24.99", "c": "our answer cannot be compared: it is not a JSON object"}, "remarks")
     done = store.reconcile("--from", store.write("y.csv", "key,amount,code\na,25.0,200\nb,25,201\nc,1,201\n"), "--key", "key", "--compare",
                            "code=status", "--json")
     equal((done.code, done.kinds()), (1, {"a": "value"}), "a status", done.said)
@@ -183,7 +183,7 @@ def resolve__needs_a_side_that_knows_us(store):
 
 
 def none_known__is_asked_about(store):
-    hint = "the other side knew none of these keys: is --key, or --call, right?\n"
+    hint = "the other side knew none of these keys: check --key and --call\n"
     child = store.have(("succeeded", "a"), ("succeeded", "b"))
     file = store.write("x.csv", "key\n%s\n%s\n" % (child["a"], child["b"]))
     done = store.reconcile("--from", file, "--key", "key", "--grace", "0s")
@@ -292,20 +292,20 @@ BAD = [  # name, file's name, bytes, arguments, what it says
     ("two bad lines", "x.csv", b'key\na"\nb\nc"\n', (), "2 bad lines"),
     ("too many bad lines", "x.csv", b"key\n" + b'a"\n' * 50, (), "20 or more bad lines"),
     ("a long line", "x.csv", b"key\n" + b"a" * (1 << 20) + b"b\n", (), "line 2: the row is longer than 1 MiB"),
-    ("no such column", "x.csv", b"id\na\n", (), "its first line names no column 'key'"),
+    ("no such column", "x.csv", b"id\na\n", (), "its first line has no column 'key'"),
     ("two such columns", "x.csv", b"key,key\na,b\n", (), "two columns are named 'key'"),
-    ("an empty file", "x.csv", b"", (), "it is empty"),
-    ("a word in no list", "x.csv", b"key,s\na,odd\n", ("--outcome", "s", "--done", "ok"), "line 2: 's' is 'odd', which is in none of"),
-    ("a word in another case", "x.csv", b"key,s\na,OK\n", ("--outcome", "s", "--done", "ok"), "which is in none of"),
-    ("no time", "x.csv", b"key,t\na,yesterday\n", ("--time", "t"), "line 2: 't' is 'yesterday', which is no time"),
-    ("a time without zone", "x.csv", b"key,t\na,2026-01-01T10:00:00\n", ("--time", "t"), "which is no time with a zone"),
-    ("no JSON", "x.jsonl", b'{"key":"a"}\n{"key":\n', (), "line 2: it is no JSON object"),
-    ("a JSON list", "x.jsonl", b'[{"key":"a"}]\n', (), "line 1: it is no JSON object"),
-    ("a JSON text over two lines", "x.jsonl", b'{\n"key":"a"}\n', (), "line 1: it is no JSON object"),
-    ("a member twice", "x.jsonl", b'{"key":"a","key":"b"}\n', (), "line 1: a member is there twice"),
+    ("an empty file", "x.csv", b"", (), "is empty: it has no line of column names"),
+    ("a word in no list", "x.csv", b"key,s\na,odd\n", ("--outcome", "s", "--done", "ok"), "line 2: 's' is 'odd', which is not in --done"),
+    ("a word in another case", "x.csv", b"key,s\na,OK\n", ("--outcome", "s", "--done", "ok"), "which is not in --done"),
+    ("no time", "x.csv", b"key,t\na,yesterday\n", ("--time", "t"), "line 2: 't' is 'yesterday', which is not a time"),
+    ("a time without zone", "x.csv", b"key,t\na,2026-01-01T10:00:00\n", ("--time", "t"), "which is not a time with a zone"),
+    ("no JSON", "x.jsonl", b'{"key":"a"}\n{"key":\n', (), "line 2: it is not a JSON object"),
+    ("a JSON list", "x.jsonl", b'[{"key":"a"}]\n', (), "line 1: it is not a JSON object"),
+    ("a JSON text over two lines", "x.jsonl", b'{\n"key":"a"}\n', (), "line 1: it is not a JSON object"),
+    ("a member twice", "x.jsonl", b'{"key":"a","key":"b"}\n', (), "line 1: a member occurs twice"),
     ("a key that is an object", "x.jsonl", b'{"key":{}}\n', (), "line 1: 'key' is a list or an object"),
-    ("no outcome", "x.jsonl", b'{"key":"a"}\n', ("--outcome", "s", "--done", "ok"), "line 1: there is no 's'"),
-    ("bytes that are no UTF-8", "x.jsonl", b'{"key":"\xff"}\n', (), "line 1: it is no JSON object"),
+    ("no outcome", "x.jsonl", b'{"key":"a"}\n', ("--outcome", "s", "--done", "ok"), "line 1: 's' is missing"),
+    ("bytes that are no UTF-8", "x.jsonl", b'{"key":"\xff"}\n', (), "line 1: it is not a JSON object"),
     ("a long line of JSON", "x.jsonl", b'\n{"key":"' + b"a" * (1 << 20) + b'"}\n', (), "line 2: it is longer than 1 MiB"),
     ("deep JSON", "x.jsonl", b'{"key":' + b"[" * 5000 + b"\n", (), "line 1: it is nested too deeply"),
     ("a folder", ".", None, ("--format", "csv"), "cannot read"),

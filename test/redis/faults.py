@@ -154,7 +154,7 @@ def power(folder):
     ok(worker("look %d old" % N) == [str(N), "0"], "what was synced is there")
     ok(worker("look %d new" % (N // 2)) == ["0", str(N // 2)], "what was not is gone")
     ok(worker.stats() == [N, 0, 1], "and counted, write by write", worker.stats(), N)
-    ok(worker.heard("LOST: %d writes" % N), "and told", worker.told)
+    ok(worker.heard("LOST: %d acknowledged writes" % N), "and told", worker.told)
     ok(worker("again %d new" % (N // 2)) == ["0", str(N // 2), "grown"], "it is executed again, under larger fences")
     worker.close()
     server.stop()

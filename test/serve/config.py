@@ -103,72 +103,72 @@ def test_config__prints_and_leaves_nothing(world):
 def test_mistake__is_named(world):
     need = "once serve: "
     for options, said in (
-            ((), "--upstream URL is missing: which service is to be protected?"),
+            ((), "--upstream URL is missing"),
             (("--upstream", "127.0.0.1:9000"),
-             "--upstream: '127.0.0.1:9000' is no URL of a service: http://HOST:PORT or https://HOST:PORT"),
-            (("--upstream", "ftp://x"), "--upstream: 'ftp://x' is no URL of a service: http://HOST:PORT or https://HOST:PORT"),
+             "--upstream: '127.0.0.1:9000' is not the URL of a service; write http://HOST:PORT or https://HOST:PORT"),
+            (("--upstream", "ftp://x"), "--upstream: 'ftp://x' is not the URL of a service; write http://HOST:PORT or https://HOST:PORT"),
             (("--upstream", "http://x/base"),
-             "--upstream: 'http://x/base' has a path: the gateway passes on the client's, so give only SCHEME://HOST:PORT"),
-            (("--upstream", "http://x:0"), "--upstream: 'http://x:0': '0' is no port from 1 to 65535"),
-            (("--upstream", "http://x:65536"), "--upstream: 'http://x:65536': '65536' is no port from 1 to 65535"),
-            (("--upstream", "http://u:secret"), "--upstream: what is behind the ':' is no port from 1 to 65535"),
-            (("--upstream", "http://u:p@x"), "--upstream: 'http://...@x' has a user in it: credentials are the client's to send"),
-            (("--upstream", "http://"), "--upstream: 'http://': '' is no name of a host"),
-            (("--upstream", "http://a;b"), "--upstream: 'http://a;b': 'a;b' is no name of a host"),
-            (("--upstream", "http://$host"), "--upstream: 'http://$host': '$host' is no name of a host"),
-            (("--upstream", "http://::1"), "--upstream: 'http://::1' is no URL of a service; an IPv6 address goes into [brackets]"),
+             "--upstream: 'http://x/base' has a path: the gateway forwards the client's path, so give only SCHEME://HOST:PORT"),
+            (("--upstream", "http://x:0"), "--upstream: 'http://x:0': '0' is not a port from 1 to 65535"),
+            (("--upstream", "http://x:65536"), "--upstream: 'http://x:65536': '65536' is not a port from 1 to 65535"),
+            (("--upstream", "http://u:secret"), "--upstream: the text after ':' is not a port from 1 to 65535"),
+            (("--upstream", "http://u:p@x"), "--upstream: 'http://...@x' contains a user name; credentials come from the client"),
+            (("--upstream", "http://"), "--upstream: 'http://': '' is not a host name"),
+            (("--upstream", "http://a;b"), "--upstream: 'http://a;b': 'a;b' is not a host name"),
+            (("--upstream", "http://$host"), "--upstream: 'http://$host': '$host' is not a host name"),
+            (("--upstream", "http://::1"), "--upstream: 'http://::1' is not the URL of a service; write an IPv6 address in [brackets]"),
             (("--upstream", "http://unix:relative"),
-             "--upstream: 'http://unix:relative': the path of a socket is absolute and has at most 107 bytes"),
+             "--upstream: 'http://unix:relative': a socket path must be absolute and have at most 107 bytes"),
             (("--upstream", "http://unix:/a b"),
-             "--upstream: 'http://unix:/a b': the path of a socket may have letters, digits and /._-+@"),
-            ((*UPSTREAM, *UPSTREAM), "--upstream: one service, please; for several, write an nginx.conf of your own "
+             "--upstream: 'http://unix:/a b': a socket path may contain only letters, digits and /._-+@"),
+            ((*UPSTREAM, *UPSTREAM), "--upstream may be given only once; for several services write your own nginx.conf "
                                      "(--print-config shows a start)"),
-            ((*UPSTREAM, "--listen", "0"), "--listen: '0' needs a port from 1 to 65535 at its end"),
-            ((*UPSTREAM, "--listen", "127.0.0.1"), "--listen: '127.0.0.1' needs a port from 1 to 65535 at its end"),
-            ((*UPSTREAM, "--listen", "::1:80"), "--listen: '::1:80' is no address; write ADDRESS:PORT, [IPV6]:PORT or PORT"),
+            ((*UPSTREAM, "--listen", "0"), "--listen: '0' must end with a port from 1 to 65535"),
+            ((*UPSTREAM, "--listen", "127.0.0.1"), "--listen: '127.0.0.1' must end with a port from 1 to 65535"),
+            ((*UPSTREAM, "--listen", "::1:80"), "--listen: '::1:80' is not an address; write ADDRESS:PORT, [IPV6]:PORT or PORT"),
             ((*UPSTREAM, "--listen", "shop:80"),
-             "--listen: 'shop' is no address to listen on: a number, '*' or localhost, please"),
-            ((*UPSTREAM, "--http", "on"), "--http: 'on' needs a port from 1 to 65535 at its end"),
-            ((*UPSTREAM, "--methods", "POST,,PUT"), "--methods: 'POST,,PUT' is no list of POST, PATCH, PUT and DELETE, with commas"),
-            ((*UPSTREAM, "--methods", "POST;x"), "--methods: 'POST;x' is no list of POST, PATCH, PUT and DELETE, with commas"),
-            ((*UPSTREAM, "--methods", "POST,FOO"), "--methods: 'POST,FOO' is no list of POST, PATCH, PUT and DELETE, with commas"),
-            ((*UPSTREAM, "--methods", ""), "--methods: '' is no list of POST, PATCH, PUT and DELETE, with commas"),
+             "--listen: 'shop' is not an address to listen on; write an IP address, '*' or localhost"),
+            ((*UPSTREAM, "--http", "on"), "--http: 'on' must end with a port from 1 to 65535"),
+            ((*UPSTREAM, "--methods", "POST,,PUT"), "--methods: 'POST,,PUT' is not a comma-separated list of POST, PATCH, PUT and DELETE"),
+            ((*UPSTREAM, "--methods", "POST;x"), "--methods: 'POST;x' is not a comma-separated list of POST, PATCH, PUT and DELETE"),
+            ((*UPSTREAM, "--methods", "POST,FOO"), "--methods: 'POST,FOO' is not a comma-separated list of POST, PATCH, PUT and DELETE"),
+            ((*UPSTREAM, "--methods", ""), "--methods: '' is not a comma-separated list of POST, PATCH, PUT and DELETE"),
             ((*UPSTREAM, "--tenant-header", "X Y"),
-             "--tenant-header: 'X Y' is no name of a header (letters, digits and -)"),
+             "--tenant-header: 'X Y' is not a header name (letters, digits and -)"),
             *(((*UPSTREAM, "--tenant-header", name),
-               "--tenant-header: %s has credentials, which would be stored as a tenant's name and shown wherever keys are: give a header that names the "
+               "--tenant-header: %s contains credentials, which would be stored and shown as the name of a tenant; give a header that names the "
                "account, or --credentials %s" % (name, name)) for name in ("Authorization", "COOKIE", "x-api-key")),
-            ((*UPSTREAM, "--credentials", "X:Y"), "--credentials: 'X:Y' is no name of a header (letters, digits and -)"),
-            ((*UPSTREAM, "--credentials", "none", "--credentials", "default"), "--credentials: 'none', or 'default'?"),
-            ((*UPSTREAM, "--credentials", "all"), "--credentials: which are all? 'default' are the usual ones, others have their names"),
-            ((*UPSTREAM, "--max-response", "0"), "--max-response: '0' is no size from 1 to 16m, like 512k or 4m"),
-            ((*UPSTREAM, *(["--credentials", "X"] * 33)), "--credentials: more than 32 are too many"),
-            *(((*UPSTREAM, "--final", words), "--final: '%s' is no list, with commas, of 'all', 'default', 2xx to 5xx and statuses from 200 to 599, the "
-               "last two also after -" % words) for words in ("", "2xx,", "1xx", "6xx", "199", "600", "-all", "2xx;", "20x", "2xx 3xx")),
-            ((*UPSTREAM, "--replay-header", "X Y"), "--replay-header: 'X Y' is no name of a header (letters, digits and -)"),
-            *(((*UPSTREAM, "--max-response", size), "--max-response: '%s' is no size from 1 to 16m, like 512k or 4m" % size)
+            ((*UPSTREAM, "--credentials", "X:Y"), "--credentials: 'X:Y' is not a header name (letters, digits and -)"),
+            ((*UPSTREAM, "--credentials", "none", "--credentials", "default"), "--credentials: 'none' and 'default' exclude each other"),
+            ((*UPSTREAM, "--credentials", "all"), "--credentials: 'all' is not supported; 'default' means the usual headers, name others"),
+            ((*UPSTREAM, "--max-response", "0"), "--max-response: '0' is not a size from 1 to 16m, like 512k or 4m"),
+            ((*UPSTREAM, *(["--credentials", "X"] * 33)), "--credentials may be given at most 32 times"),
+            *(((*UPSTREAM, "--final", words), "--final: '%s' is not a comma-separated list of 'all', 'default', 2xx to 5xx and statuses from 200 to 599, where '-' "
+               "before a class or status excludes it" % words) for words in ("", "2xx,", "1xx", "6xx", "199", "600", "-all", "2xx;", "20x", "2xx 3xx")),
+            ((*UPSTREAM, "--replay-header", "X Y"), "--replay-header: 'X Y' is not a header name (letters, digits and -)"),
+            *(((*UPSTREAM, "--max-response", size), "--max-response: '%s' is not a size from 1 to 16m, like 512k or 4m" % size)
               for size in ("", "x", "-1", "17m", "16385k", "16777217", "1g", "4mm", "4;", "99999999m")),
             ((*UPSTREAM, "--exclude", "sent_at"), "--exclude: JSON pointer 'sent_at': must begin with '/'"),
-            ((*UPSTREAM, "--exclude", "/a\n"), "--exclude: a control character cannot stand in nginx.conf"),
-            ((*UPSTREAM, "--takeover", "guess"), "--takeover: 'guess' is none of 'escalate', 'rerun' and 'probe'"),
-            ((*UPSTREAM, "--takeover", "probe"), "--takeover probe and --probe PATH go together"),
-            ((*UPSTREAM, "--takeover", "rerun", "--probe", "/a/{key}"), "--takeover probe and --probe PATH go together"),
-            ((*UPSTREAM, "--takeover", "probe", "--probe", "/a/{key}"), "--probe needs --complete: it is the daemon that asks"),
+            ((*UPSTREAM, "--exclude", "/a\n"), "--exclude: control characters are not allowed"),
+            ((*UPSTREAM, "--takeover", "guess"), "--takeover: 'guess' is not 'escalate', 'rerun' or 'probe'"),
+            ((*UPSTREAM, "--takeover", "probe"), "--takeover probe and --probe PATH must be given together"),
+            ((*UPSTREAM, "--takeover", "rerun", "--probe", "/a/{key}"), "--takeover probe and --probe PATH must be given together"),
+            ((*UPSTREAM, "--takeover", "probe", "--probe", "/a/{key}"), "--probe needs --complete: the daemon sends the probe"),
             *(((*UPSTREAM, "--takeover", "probe", "--complete", "--probe", path),
-               "--probe: '%s' is no path of the service with {key} or {client-key} in it, like /orders/by-key/{key}" % path)
+               "--probe: '%s' is not a path of the service that contains {key} or {client-key}, like /orders/by-key/{key}" % path)
               for path in ("/orders", "a/{key}", "http://x/{key}", "/$once_key/{key}", "/{key};}", "/{id}", "/a b/{key}", '/"{key}')),
             ((*UPSTREAM, "--lease", "0s"), "--lease: '0s' is too short"),
             ((*UPSTREAM, "--lease", "25h"), "--lease: '25h' is too long"),
             ((*UPSTREAM, "--retention", "0s"), "--retention: '0s' is too short"),
             ((*UPSTREAM, "--body-retention", "0s"), "--body-retention: '0s' is too short"),
-            *(((*UPSTREAM, *longer), "--body-retention is longer than --retention: an answer goes with its record")
+            *(((*UPSTREAM, *longer), "--body-retention must not be longer than --retention")
               for longer in (("--body-retention", "25h"), ("--body-retention", "never"), ("--retention", "1h", "--body-retention", "61m"))),
             ((*UPSTREAM, "--wait", "25h"), "--wait: '25h' is too long"),
-            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is no limit such as records=100000"),
-            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is no TENANT:records=N,..."),
+            ((*UPSTREAM, "--quota", "records"), "--quota: 'records' is not a limit such as records=100000"),
+            ((*UPSTREAM, "--quota-tenant", "records=1"), "--quota-tenant: 'records=1' is not TENANT:records=N,..."),
             ((*UPSTREAM, "--trace", "2"), "--trace takes on, off or a share from 0 to 1, not '2'"),
-            ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is no http:// or https:// URL without a query"),
-            ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio are for --otlp"),
+            ((*UPSTREAM, "--otlp", "x"), "--otlp: 'x' is not an http:// or https:// URL without a query"),
+            ((*UPSTREAM, "--otlp-ratio", "0.1"), "--otlp-header and --otlp-ratio need --otlp"),
             ((*UPSTREAM, "--otlp", "http://x", "--otlp-ratio", "1.1"), "--otlp-ratio: '1.1' is not a number from 0 to 1"),
             *(((*UPSTREAM, option, "0.0.0.0:27777"),
                option + ": '0.0.0.0:27777' can be reached from other machines; listen on a loopback address such as 127.0.0.1:27777")
@@ -181,11 +181,11 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--console", "127.0.0.1:1", "--console-traces", "ftp://x/{key_hash}"),
              "--console-traces: it does not begin with http:// or https://"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),
-            ((*UPSTREAM, "--log-file", "x"), "--log-file is for --log-decisions json or logfmt"),
+            ((*UPSTREAM, "--log-file", "x"), "--log-file needs --log-decisions json or logfmt"),
             ((*UPSTREAM, "--otlp", "http://x", "--store", "once:/x"), "--complete, --escalate-webhook, --relay, --consume, --console, --seal-keys, "
-             "--log-decisions, --otlp and --quota: the daemon at once:/x runs already, give them to it"),
+             "--log-decisions, --otlp and --quota: give these options to the daemon that runs at once:/x"),
             ((*UPSTREAM, "--workers", "0"), "--workers: '0' is not a number from 1 to 512"),
-            ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key go together"),
+            ((*UPSTREAM, "--tls-cert", "/dev/null"), "--tls-cert and --tls-key must be given together"),
             ((*UPSTREAM, "--tls-cert", "/nonexistent"), "--tls-cert: cannot read '/nonexistent': No such file or directory"),
             ((*UPSTREAM, "--listen", "*:9000"),
              "--upstream: http://127.0.0.1:9000 is the gateway itself: see --listen"),
@@ -194,7 +194,7 @@ def test_mistake__is_named(world):
             (("--upstream", "http://localhost:9000", "--listen", "[::]:9000"),
              "--upstream: http://localhost:9000 is the gateway itself: see --listen"),
             ((*UPSTREAM, "--config", ""), "--config takes a directory"),
-            ((*UPSTREAM, "more"), "'more' is too much")):
+            ((*UPSTREAM, "more"), "unexpected argument 'more'")):
         status, out, err = world.once("serve", "--print-config", *options)
         expect_equal((status, out), (64, ""), "exit status and output of %s" % (options,))
         expect_equal(err, need + said + "\nsee 'once serve --help'\n", "message for %s" % (options,))
@@ -205,7 +205,7 @@ def test_mistake__user(world):
     status, _, err = world.once("serve", *UPSTREAM, "--user", "no-such-user")
     expect_equal(status, 64, "exit status")
     expect_equal(err, "once serve: --user: there is no user 'no-such-user'\n" if ROOT else
-          "once serve: --user is for root: as a plain user all runs as yourself\n", "message")
+          "once serve: --user needs root: otherwise all processes run as the current user\n", "message")
 
 
 # ---------------------------------------------------------------- what is missing
@@ -267,7 +267,7 @@ def test_missing__port_of_its_own(world):
     for listen, http in (("127.0.0.1:%d" % port, str(port)), ("*:%d" % port, "127.0.0.1:%d" % port)):
         status, _, err = world.once("serve", *UPSTREAM, "--store", "sqlite:" + world.path("once.db"), "--listen", listen, "--http", http,
                                     "--nginx", "/bin/true", "--module", "/dev/null")
-        expect_equal((status, err), (64, "once serve: --listen and --http: both cannot listen on 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
+        expect_equal((status, err), (64, "once serve: --listen and --http cannot both be 127.0.0.1:%d\nsee 'once serve --help'\n" % port), "message")
 
 
 def test_missing__permission(world):
@@ -275,7 +275,7 @@ def test_missing__permission(world):
         raise Skipped("root may write everywhere; see plain_user")
     os.mkdir(world.path("run"), 0o500)
     status, err = started(world, "--nginx", "/bin/true", "--module", "/dev/null")
-    expect_equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+    expect_equal((status, err), (69, "once serve: cannot create directory '%s/run/once': Permission denied\n" % world.folder), "run")
 
 
 def test_missing__permission_of_a_plain_user(world):
@@ -285,11 +285,11 @@ def test_missing__permission_of_a_plain_user(world):
     os.mkdir(world.path("run"), 0o755)  # root's
     status, _, err = world.once("serve", *UPSTREAM, "--listen", str(free_port()), "--store", "sqlite:" + world.path("x.db"),
                                 "--module", need_module(), user=user)
-    expect_equal((status, err), (69, "once serve: cannot make directory '%s/run/once': Permission denied\n" % world.folder), "run")
+    expect_equal((status, err), (69, "once serve: cannot create directory '%s/run/once': Permission denied\n" % world.folder), "run")
     status, _, err = world.once("serve", *UPSTREAM, "--listen", "80", "--module", need_module(), user=user)
     if "Permission denied" in err:  # some machines let everybody
         expect_equal((status, err), (69, "once serve: --listen: cannot listen on 127.0.0.1:80: Permission denied: ports below "
-                                  "1024 are root's\n"), "port 80")
+                                  "1024 need root\n"), "port 80")
 
 
 def test_config__of_somebody_else_is_kept(world):
@@ -365,7 +365,7 @@ def test_nginx__module_for_another_version(world):
         f.write(image.replace(number.to_bytes(8, "little"), (number + 7).to_bytes(8, "little")))
     status, err = started(world, "--module", world.path("other.so"))
     expect_equal(status, 69, "exit status")
-    contains(err, "once serve: the module %s was built for another version of nginx; build it again with the nginx-dev of "
+    contains(err, "once serve: the module %s was built for another version of nginx; rebuild it with the nginx-dev of "
                   "this one\n" % world.path("other.so"), "message")
 
 

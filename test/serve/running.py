@@ -190,7 +190,7 @@ def test_end__a_second_signal_hurries(world):
             pass
         return gateway.process.poll() is not None
     wait_for(pressed, "the end")
-    contains(gateway.log(), "once serve: nginx still has requests in flight: they are cut off\n", "the log")
+    contains(gateway.log(), "once serve: nginx still has requests in flight; they are cut off\n", "the log")
     gateway.nothing_left()
     gateway.service.go_on.set()
     thread.join()
@@ -204,7 +204,7 @@ def test_die__daemon_is_started_again(world):
         os.kill(old, signal.SIGKILL)
         wait_for(lambda: gateway.daemon() not in ([], [old]), "another daemon")
         wait_for(lambda: gateway.log().count("once serve: daemon is up again\n") == turn + 1, "it to be ready")
-    contains(gateway.log(), "once serve: daemon was killed by signal 9 (Killed); it is started again in ", "the log")
+    contains(gateway.log(), "once serve: daemon was killed by signal 9 (Killed); it is restarted in ", "the log")
     wait_for(answers(gateway), "an answer")
     status, _, err = world.once("keys", "list", "--store", "once:" + gateway.socket())
     expect_equal((status, err), (0, ""), "keys list through the new daemon")
@@ -220,7 +220,7 @@ def test_die__nginx_is_started_again_and_its_orphans_end(world):
     wait_for(lambda: gateway.master() not in ([], [old]), "another master")
     wait_for(answers(gateway), "an answer")
     wait_for(lambda: len(gateway.workers()) == 2, "two workers")
-    contains(gateway.log(), "once serve: nginx was killed by signal 9 (Killed); it is started again in ", "the log")
+    contains(gateway.log(), "once serve: nginx was killed by signal 9 (Killed); it is restarted in ", "the log")
     gateway.end()
 
 
@@ -282,7 +282,7 @@ def test_terminal__that_is_gone_ends_it(world):
         return text in shown
     wait_for(lambda: shows(b"once serve: ready: "), "once serve to be ready")
     gateway.send(signal.SIGHUP)
-    wait_for(lambda: shows(b"reads its configuration"), "a reload")
+    wait_for(lambda: shows(b"reloads its configuration"), "a reload")
     wait_for(lambda: len(gateway.workers()) == 2, "two workers")
     gateway.all()
     os.close(ours)
@@ -476,7 +476,7 @@ def test_telling__the_journal_has_times_of_its_own(world):
             assert "JOURNAL_STREAM" not in file.read(), "a child is told that its pipe to us is the journal"
     gateway.end()
     contains(gateway.log(), "\nonce daemon: ended by signal ", "the daemon's")
-    contains(gateway.log(), "\nonce serve: ending: ", "our own")
+    contains(gateway.log(), "\nonce serve: stopping: ", "our own")
 
 
 def test_tls__is_served(world):
@@ -647,7 +647,7 @@ def test_credentials__nobody_gets_the_answer_of_another(world):
     gateway.service.accounts["Bearer of-alice-2"] = gateway.service.accounts.pop("Bearer of-alice")
     expect_equal([account(gateway, "au-2", token)[:2] for token in ("of-alice", "of-alice-2")],
           [(401, b"who are you?\n"), (201, b"number 2 account alice\n")], "a token that is over, and the next one, with one key")
-    contains(gateway.log(), "once serve: keys          of all clients together; a retry needs the same credentials (Authorization, Cookie and the like)\n",
+    contains(gateway.log(), "once serve: keys          shared by all clients; a retry needs the same credentials (Authorization, Cookie and the like)\n",
              "what is said at the start")
     gateway.end()
     with open(world.path("once.db"), "rb") as f:
@@ -662,17 +662,17 @@ def test_credentials__others_or_none(world):
         other = world.serve("--credentials", "X-Shop-Key", "--credentials", "X-Shop-User", *only, "--store",
                             "sqlite:" + world.path("other%d.db" % len(only))).ready()
         expect_equal([request(other.port, key="k", **headers)[0] for headers in rows], expected + [422] * 3, "%s %s" % (rows, only))
-        contains(other.log(), "keys          of all clients together; a retry needs the same %s\n" % said, "what is said")
+        contains(other.log(), "keys          shared by all clients; a retry needs the same %s\n" % said, "what is said")
         other.end()
     none = world.serve("--credentials", "none", "--store", "sqlite:" + world.path("none.db")).ready()
     expect_equal([account(none, "k", token)[::2] for token in ("of-alice", None)], [(201, False), (201, True)], "whoever knows the key")
-    contains(none.log(), "keys          of all clients together: whoever knows a key gets its answer (--credentials none)\n", "what is said")
+    contains(none.log(), "keys          shared by all clients: every client that knows a key gets its answer (--credentials none)\n", "what is said")
     none.end()
     named = world.serve("--tenant-header", "X-Tenant", "--store", "sqlite:" + world.path("named.db")).ready()
     for token in ("a", "b"):
         expect_equal(request(named.port, key="k", **{"X-Tenant": "ann", "Authorization": token})[0], 201, "an account whose token was renewed")
     expect_equal(named.service.count, 1, "executions")
-    contains(named.log(), "keys          of the account in X-Tenant, which something before the gateway must check or set\n", "what is said")
+    contains(named.log(), "keys          per tenant, from X-Tenant, which a proxy before the gateway must check or set\n", "what is said")
     contains(named.log(), "try this twice: curl -i -X POST -H 'Idempotency-Key: \"try-1\"' -H 'X-Tenant: me' http://127.0.0.1:%d/\n" % named.port, "the curl")
     named.end()
 

@@ -65,7 +65,7 @@ static void batch_wait__counts_no_rest_for_batches_that_have_all(void)
 
 static void batch_wait__gives_up_after_half_a_step_or_when_nobody_comes(void)
 {
-    struct batch_wait m = { .expected = 64, .step_ns = 400 * US };
+    struct batch_wait m = { .expected = 64, .batch_ns = 400 * US };
     CHECK(batch_wait_continues(&m, 0, 190 * US, 199 * US));
     CHECK(!batch_wait_continues(&m, 0, 190 * US, 200 * US));
     CHECK(batch_wait_continues(&m, 0, 100 * US, 149 * US));

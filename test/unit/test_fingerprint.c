@@ -1,7 +1,7 @@
 /* test_fingerprint.c - version 1, with the vectors of docs/internals/fingerprint.md. */
 #include "core/fingerprint.h"
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/span.h"
 
 #include "../guard.h"

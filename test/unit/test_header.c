@@ -1,5 +1,5 @@
 /* test_header.c - header names, header lines, Retry-After. */
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include "../test.h"

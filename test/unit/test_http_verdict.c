@@ -1,7 +1,7 @@
 /*
  * test_http_verdict.c - what an HTTP answer says about the operation.
  */
-#include "core/http_verdict.h"
+#include "core/http/verdict.h"
 
 #include "../test.h"
 

@@ -4,9 +4,9 @@
  * Linked with --wrap=malloc and --wrap=realloc, so that the n-th allocation of the
  * code under test can be made to fail.
  */
-#include "core/json.h"
-#include "core/json_events.h"
-#include "core/json_flat.h"
+#include "core/json/events.h"
+#include "core/json/flat.h"
+#include "core/json/json.h"
 
 #include "core/span.h"
 
@@ -514,7 +514,7 @@ static bool ignore_event(void *arg, enum once_json_event event, once_span bytes)
     return true;
 }
 
-/* Not every caller asks json_strict.h first: a string that breaks off is kept by the lexer, too. */
+/* Not every caller asks json/strict.h first: a string that breaks off is kept by the lexer, too. */
 static void json_events__a_broken_off_string_fits_the_arena(void)
 {
     struct once_buf text;

@@ -33,18 +33,18 @@ static void rules__what_is_no_limit_is_refused(void)
         const char *text, *said;
         bool tenant;
     } rows[] = {
-        { "", "is no limit", false },
-        { "records", "is no limit", false },
+        { "", "is not a limit", false },
+        { "records", "is not a limit", false },
         { "records=", "size is empty", false },
-        { "records=x", "is no size", false },
-        { "records=1,", "is no limit", false },
-        { "record=1", "is none of", false },
+        { "records=x", "is not a size", false },
+        { "records=1,", "is not a limit", false },
+        { "record=1", "is not records", false },
         { "records=1,records=2", "given twice", false },
         { "bytes=99999999999999999999", "too large", false },
-        { "records=-1", "is no size", false },
-        { "shop", "is no TENANT", true },
-        { "shop:", "is no limit", true },
-        { "shop:records", "is no limit", true },
+        { "records=-1", "is not a size", false },
+        { "shop", "is not TENANT", true },
+        { "shop:", "is not a limit", true },
+        { "shop:records", "is not a limit", true },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct quota_rules rules;

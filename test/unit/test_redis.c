@@ -154,7 +154,7 @@ static void meta__only_its_own_form_is_read(void)
     for (int state = 0; state < 256; state++) {
         m[1] = (uint8_t)state;
         EXPECT(redis_meta_read(once_span_of(m, REDIS_META_LEN), 0, &meta) ==
-               (state >= ONCE_STATE_RUNNING && state <= REDIS_STATE_SUPERSEDED));
+               (state >= ONCE_STATE_RUNNING && state <= ONCE_STORED_SUPERSEDED));
     }
 }
 

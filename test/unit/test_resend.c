@@ -1,7 +1,7 @@
 /*
  * test_resend.c - stored requests: what is written is read, and nothing else is (RESEND-1, RESEND-2).
  */
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "core/span.h"
 
 #include "../guard.h"

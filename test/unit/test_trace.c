@@ -1,5 +1,5 @@
 /* test_trace.c - traceparent: what is one, what is none, and how it travels among header lines. */
-#include "core/trace.h"
+#include "core/http/trace.h"
 
 #include "core/buf.h"
 #include "core/span.h"

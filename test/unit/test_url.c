@@ -1,5 +1,5 @@
 /* test_url.c - what of a URL may be told: nothing that may be a password or a token. */
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include "../test.h"
 

@@ -106,8 +106,9 @@ static void round_trip__frames_of_every_type_come_out_as_the_same_bytes(void)
 
 static bool same_outcome(const struct once_outcome *a, const struct once_outcome *b)
 {
-    return a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
-           a->status == b->status && once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body);
+    return a->state == b->state && a->retryable == b->retryable && a->undelivered == b->undelivered &&
+           a->body_dropped == b->body_dropped && a->status == b->status && once_span_equal(a->headers, b->headers) &&
+           once_span_equal(a->body, b->body);
 }
 
 static bool same_claim(const struct once_claim *a, const struct once_claim *b)
@@ -188,16 +189,16 @@ static bool same_record(const struct once_record *a, const struct once_record *b
 {
     return same_grant(&a->grant, &b->grant) && once_span_equal(a->tenant, b->tenant) &&
            once_span_equal(a->key, b->key) && memcmp(&a->fingerprint, &b->fingerprint, sizeof a->fingerprint) == 0 &&
-           a->state == b->state && a->retryable == b->retryable && a->body_dropped == b->body_dropped &&
-           a->body_expired == b->body_expired && a->body_retention_ms == b->body_retention_ms &&
-           a->body_sealed == b->body_sealed && a->lease_live == b->lease_live && a->has_request == b->has_request &&
-           a->forgotten == b->forgotten && a->takeover == b->takeover && a->attempt == b->attempt &&
-           a->status == b->status && a->retention_ms == b->retention_ms && a->created_at == b->created_at &&
-           a->claimed_at == b->claimed_at && a->lease_until == b->lease_until && a->finished_at == b->finished_at &&
-           a->expires_at == b->expires_at && once_span_equal(a->recovery_point, b->recovery_point) &&
-           once_span_equal(a->checkpoint, b->checkpoint) && once_span_equal(a->headers, b->headers) &&
-           once_span_equal(a->body, b->body) && once_span_equal(a->request, b->request) &&
-           once_span_equal(a->route, b->route);
+           a->state == b->state && a->retryable == b->retryable && a->undelivered == b->undelivered &&
+           a->body_dropped == b->body_dropped && a->body_expired == b->body_expired &&
+           a->body_retention_ms == b->body_retention_ms && a->body_sealed == b->body_sealed &&
+           a->lease_live == b->lease_live && a->has_request == b->has_request && a->forgotten == b->forgotten &&
+           a->takeover == b->takeover && a->attempt == b->attempt && a->status == b->status &&
+           a->retention_ms == b->retention_ms && a->created_at == b->created_at && a->claimed_at == b->claimed_at &&
+           a->lease_until == b->lease_until && a->finished_at == b->finished_at && a->expires_at == b->expires_at &&
+           once_span_equal(a->recovery_point, b->recovery_point) && once_span_equal(a->checkpoint, b->checkpoint) &&
+           once_span_equal(a->headers, b->headers) && once_span_equal(a->body, b->body) &&
+           once_span_equal(a->request, b->request) && once_span_equal(a->route, b->route);
 }
 
 static void round_trip__a_reply_arrives_with_all_its_fields(void)
@@ -429,12 +430,13 @@ static void format__is_the_one_of_version_1(void)
     memset(call.request.grant.record, 0x11, 16);
     call.request.outcome = (struct once_outcome){ .state = ONCE_STATE_FAILED,
                                                   .retryable = true,
+                                                  .undelivered = true,
                                                   .status = 503,
                                                   .headers = ONCE_LIT("A: b\r\n"),
                                                   .body = ONCE_LIT("no") };
     wire_put_call(&buf, 3, &call);
     expect_hex("finish", &buf,
-               "00000046"
+               "00000047"
                "00000003"
                "03"
                "04"
@@ -443,6 +445,7 @@ static void format__is_the_one_of_version_1(void)
                "11111111111111111111111111111111"
                "0000000000000011"
                "03"
+               "01"
                "01"
                "00"
                "000001f7"
@@ -470,7 +473,7 @@ static void format__is_the_one_of_version_1(void)
                                          .recovery_point = ONCE_LIT("p") };
     wire_put_reply(&buf, 4, &reply);
     expect_hex("reply", &buf,
-               "000000b0"
+               "000000b1"
                "00000004"
                "04"
                "05"
@@ -481,6 +484,7 @@ static void format__is_the_one_of_version_1(void)
                "00000000"
                "0000000000000000000000000000000000000000000000000000000000000000"
                "01"
+               "00"
                "00"
                "00"
                "00"
@@ -607,7 +611,7 @@ static void long__bytes_after_the_last_field_are_refused(void)
                 once_buf_add_byte(&buf, 0);
                 EXPECT_ROW(row_of(type, round), read_payload(type, payload_of(&buf), &err) == REFUSED);
                 char count[32];
-                snprintf(count, sizeof count, " %d bytes too many", more);
+                snprintf(count, sizeof count, " %d extra bytes", more);
                 EXPECT_ROW(row_of(type, round), strstr(err.text, count) != NULL);
             }
             once_buf_release(&buf);

@@ -100,6 +100,7 @@ static void any_outcome(struct once_outcome *o)
 {
     *o = (struct once_outcome){ .state = (enum once_state)below(ONCE_STATE_UNKNOWN + 1),
                                 .retryable = toss(),
+                                .undelivered = toss(),
                                 .body_dropped = toss(),
                                 .status = (int32_t)any_u32(),
                                 .headers = any_span(),
@@ -180,6 +181,7 @@ static struct once_record any_record(void)
                              .key = any_span(),
                              .state = (enum once_state)below(ONCE_STATE_UNKNOWN + 1),
                              .retryable = toss(),
+                             .undelivered = toss(),
                              .body_dropped = toss(),
                              .body_expired = toss(),
                              .lease_live = toss(),

@@ -1,13 +1,15 @@
 -- The embedded store. Never edited once released: later changes are later files.
 --
--- Three insert-only tables carry the protocol: a claim per grant, at most one result
--- per claim, and (only where a grant was renewed or advanced) its progress. The fence
+-- The protocol needs three tables: a claim per grant, at most one result per claim, and its progress (only if its
+-- lease was
+-- renewed or it passed a recovery point). The fence
 -- is the claim's row id, from one sequence for the whole store, so it grows across
 -- expiry and re-creation (K2) and appends at the end of each table: no random pages.
 -- A record is the chain of its claims; the newest is found through the key index.
 
--- What this store is: 'schema' (integer), 'store_id' (16 bytes), 'secret' (32 bytes) and its
--- 'secret_sum'. Every table whose damage could pass unnoticed carries checksums (XXH64).
+-- Values of the store: 'schema' (integer), 'store_id' (16 bytes), 'secret' (32 bytes) and its 'secret_sum', 'seal:ID'
+-- (the
+-- keys that it was sealed with). Tables whose damage could stay unnoticed have checksums (XXH64).
 CREATE TABLE once_meta (
     name  TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
@@ -28,28 +30,27 @@ CREATE TABLE once_claim (
     record              BLOB NOT NULL CHECK (length(record) = 16),
     prev                INTEGER NOT NULL,  -- fence of the attempt before; 0: the first of this life of the key
     attempt             INTEGER NOT NULL CHECK (attempt > 0),
-    flags               INTEGER NOT NULL,  -- 1: granted to ask first, not to execute; 2: with intent; 4: has a request;
-                                           -- 8: after one that was running and may have sent something;
-                                           -- from 256 on: its route, as in once_route; 63: other
-    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN 1 AND 4),
+    flags               INTEGER NOT NULL,  -- SQLITE_FLAG_..., and its route (once_route, or ONCE_ROUTE_OTHER) from
+                                           -- SQLITE_ROUTE_SHIFT on: src/store/format.h
+    takeover            INTEGER NOT NULL CHECK (takeover BETWEEN ONCE_TAKEOVER_ESCALATE AND ONCE_TAKEOVER_COMPLETER),
     created_at          INTEGER,           -- of the first attempt; NULL: claimed_at
     claimed_at          INTEGER NOT NULL,
     lease_ms            INTEGER NOT NULL,
     boot                INTEGER NOT NULL,  -- once_boot.seq: a lease does not outlive its boot
     retention_ms        INTEGER NOT NULL,  -- -1: never expires
-    body_retention_ms   INTEGER NOT NULL,  -- of the outcome's headers and body; 0: as long
+    body_retention_ms   INTEGER NOT NULL,  -- of the outcome's headers and body; 0: as long as the record
     fingerprint_version INTEGER NOT NULL,
     fingerprint         BLOB NOT NULL CHECK (length(fingerprint) = 32),
     nonce               BLOB NOT NULL CHECK (length(nonce) = 16),
-    tenant              BLOB NOT NULL CHECK (length(tenant) <= 255),
-    key                 BLOB CHECK (length(key) BETWEEN 1 AND 255),  -- NULL: key texts are not kept
+    tenant              BLOB NOT NULL CHECK (length(tenant) <= ONCE_TENANT_LEN_MAX),
+    key                 BLOB CHECK (length(key) BETWEEN 1 AND ONCE_KEY_LEN_MAX),  -- NULL: key texts are not kept
     sum                 INTEGER NOT NULL   -- XXH64 of all of the above
 ) STRICT;
 
--- What claims are about, for people: names as small numbers, given for good.
+-- Routes: names for people that say what a claim is about, as small numbers. A name keeps its number for ever.
 CREATE TABLE once_route (
-    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND 62),
-    name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64)
+    id   INTEGER PRIMARY KEY CHECK (id BETWEEN 1 AND ONCE_ROUTE_COUNT_MAX),
+    name BLOB NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND ONCE_ROUTE_LEN_MAX)
 ) STRICT;
 
 CREATE TABLE once_progress (
@@ -62,8 +63,7 @@ CREATE TABLE once_progress (
     sum         INTEGER NOT NULL
 ) STRICT;
 
--- What was asked, of the newest attempts of records that are not finished, where somebody else may have
--- to ask again.
+-- Requests of unfinished records, for a completer that may have to send them again. Of the newest attempts only.
 CREATE TABLE once_request (
     fence   INTEGER PRIMARY KEY,
     request BLOB NOT NULL,
@@ -72,25 +72,29 @@ CREATE TABLE once_request (
 
 CREATE TABLE once_result (
     fence       INTEGER PRIMARY KEY,
-    state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 6),  -- enum once_state; 5: released, 6: superseded
-    retryable   INTEGER NOT NULL CHECK (retryable IN (0, 1)),
+    state       INTEGER NOT NULL CHECK (state BETWEEN ONCE_STATE_SUCCEEDED AND ONCE_STORED_SUPERSEDED),  -- enum
+                                                                                                         -- once_state,
+                                                                                                         -- or
+                                                                                                         -- ONCE_STORED_...
+    flags       INTEGER NOT NULL           -- SQLITE_RESULT_...; what is undelivered is retryable
+                CHECK (flags IN (0, SQLITE_RESULT_RETRYABLE, SQLITE_RESULT_RETRYABLE | SQLITE_RESULT_UNDELIVERED)),
     status      INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     expires_at  INTEGER,                   -- NULL: never, or a later attempt took over
-    body_until  INTEGER,                   -- when headers and body are dropped; NULL: with the record, or they are
+    body_until  INTEGER,                   -- when headers and body are dropped; NULL: with the record, or already
+                                           -- dropped
     outcome     BLOB NOT NULL              -- src/core/outcome.h
 ) STRICT;
 
--- What expires next. Appended at its end as long as retentions are few.
+-- To find the results that expire next. Rows are appended at its end as long as there are few different retentions.
 CREATE INDEX once_due ON once_result (expires_at) WHERE expires_at IS NOT NULL;
--- Whose headers and body go next, of those that go before their record.
+-- To find the headers and bodies that expire next, if they expire before their record.
 CREATE INDEX once_body_due ON once_result (body_until) WHERE body_until IS NOT NULL;
--- What somebody has to look into: a few, to be found without a walk.
-CREATE INDEX once_unknown ON once_result (fence) WHERE state = 4;
+-- To list unknown records without a scan.
+CREATE INDEX once_unknown ON once_result (fence) WHERE state = ONCE_STATE_UNKNOWN;
 
 -- The key index (src/store/sqlite/index.c): segments cover fences up to closed_to, the
--- tail those up to tail_to; what a process with the index in RAM wrote beyond is read
--- from once_claim.
+-- tail those up to tail_to; later claims, of a process with the index in RAM, are read from once_claim.
 CREATE TABLE once_index (
     one         INTEGER PRIMARY KEY CHECK (one = 1),
     closed_to   INTEGER NOT NULL,
@@ -108,15 +112,15 @@ CREATE TABLE once_segment (
     first INTEGER PRIMARY KEY,             -- covers the fences first..last
     last  INTEGER NOT NULL,
     count INTEGER NOT NULL,
-    dead  INTEGER NOT NULL                 -- entries whose claims are gone
+    dead  INTEGER NOT NULL                 -- entries whose claims were deleted
 ) STRICT;
 CREATE TABLE once_segment_data (
     id      INTEGER PRIMARY KEY,           -- first * 256 + the records' first byte
     entries BLOB NOT NULL                  -- 20 bytes each, sorted: record, fence - first; then XXH64
 ) STRICT;
 
--- The last step of each writer, by a slot of its choice: after a commit whose answer was
--- lost, it tells whether that committed (K10); and the latest time the store has seen.
+-- The last step of each writer, in a slot that it chooses: after a commit whose answer was lost, this tells whether it
+-- took effect (K10). `at` is the latest time that the store has seen.
 CREATE TABLE once_batch (
     slot   INTEGER PRIMARY KEY CHECK (slot BETWEEN 0 AND 63),
     writer BLOB NOT NULL,

@@ -6,7 +6,7 @@
 #ifndef ONCE_DAEMON_API_ANSWER_H
 #define ONCE_DAEMON_API_ANSWER_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 struct api_answer {

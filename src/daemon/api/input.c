@@ -1,15 +1,15 @@
 /*
  * input.c - see api/input.h.
  *
- * json_strict.h looks at bytes and strings, json_events.h at the grammar; what is here keeps the values in one array,
+ * json/strict.h looks at bytes and strings, json/events.h at the grammar; what is here keeps the values in one array,
  * linked, and answers questions about them.
  */
 #include "daemon/api/input.h"
 
 #include "daemon/api/call.h"
 
-#include "core/json_events.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 #include "core/utf8.h"
 

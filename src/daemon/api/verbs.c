@@ -4,10 +4,10 @@
  * Members have the names of once.h. An answer is the arm and, flat beside it, the record as
  * `once keys show --json` prints it, so that `record` and `fence` of a claim can be sent back.
  */
+#include "core/http/resend.h"
+#include "core/json/record_json.h"
 #include "core/limits.h"
 #include "core/record.h"
-#include "core/record_json.h"
-#include "core/resend.h"
 #include "core/span.h"
 #include "daemon/api/call.h"
 #include "daemon/api/input.h"
@@ -61,10 +61,7 @@ static void put_held(struct once_json *json, const struct once_record *record)
 static void put_record(struct once_json *json, const struct once_record *record, struct shown shown)
 {
     once_record_json(json, record);
-    once_json_bool(json, "body_dropped", record->body_dropped);
-    once_json_bool(json, "body_expired", record->body_expired);
-    once_json_bool(json, "body_sealed", record->body_sealed);
-    once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
+    once_record_details_json(json, record);
     if (shown.checkpoint)
         once_json_bytes(json, "checkpoint", record->checkpoint);
     if (record->request.len > 0)
@@ -384,6 +381,7 @@ static void read_outcome(struct api_input *in, struct once_outcome *outcome)
     if (api_input_word(in, "state", API_REQUIRED, states, sizeof states / sizeof *states, &state))
         outcome->state = of[state];
     api_input_bool(in, "retryable", &outcome->retryable);
+    api_input_bool(in, "undelivered", &outcome->undelivered);
     api_input_bool(in, "body_dropped", &outcome->body_dropped);
     api_input_int(in, "status", INT32_MIN, INT32_MAX, &status);
     outcome->status = (int32_t)status;

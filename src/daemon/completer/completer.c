@@ -3,7 +3,7 @@
 
 #include "core/backoff.h"
 #include "core/err.h"
-#include "core/http_verdict.h"
+#include "core/http/verdict.h"
 #include "core/span.h"
 #include "daemon/completer/probe.h"
 #include "daemon/observers/decisions.h"
@@ -125,19 +125,17 @@ static void note_decision(struct attempt *a, enum once_verb verb, uint64_t began
 static void store(struct attempt *a, const struct once_outcome *said, const char *why)
 {
     struct completer *c = a->c;
-    struct once_outcome copy = *said;
-    const struct once_outcome *outcome = &copy;
-    if (copy.retryable) /* COMPLETER-5: no client was told this */
-        copy.status = -copy.status;
+    struct once_outcome outcome = *said;
+    outcome.undelivered = outcome.retryable && outcome.status != 0; /* COMPLETER-5; 0: left to its client */
     struct once_reply reply;
     once_result r = ONCE_BUSY;
     uint64_t began_ns = once_os_monotonic_ns();
     for (int i = 0; is_again(r) && i < STORE_TRIES; i++) {
         if (i > 0)
             usleep(STORE_PAUSE_MS * 1000);
-        r = once_finish(c->options.once, a->grant, outcome, &reply, NULL);
+        r = once_finish(c->options.once, a->grant, &outcome, &reply, NULL);
         if (r == ONCE_LIMIT || r == ONCE_INVALID) { /* that it was executed must be kept nevertheless */
-            struct once_outcome bare = *outcome;
+            struct once_outcome bare = outcome;
             bare.headers = bare.body = once_span_of(NULL, 0);
             bare.body_dropped = true;
             r = once_finish(c->options.once, a->grant, &bare, &reply, NULL);
@@ -150,13 +148,13 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
         return; /* its lease ends, and it is found again */
     if (reply.arm != ONCE_ARM_DONE) {
         atomic_fetch_add(&c->counters.lost, 1);
-    } else if (outcome->state == ONCE_STATE_UNKNOWN) {
+    } else if (outcome.state == ONCE_STATE_UNKNOWN) {
         atomic_fetch_add(&c->counters.escalated, 1);
         escalate_note(c->options.escalations, a->grant, why);
     } else {
-        atomic_fetch_add(outcome->retryable ? &c->counters.retryable
-                         : a->adopting      ? &c->counters.adopted
-                                            : &c->counters.finished,
+        atomic_fetch_add(outcome.retryable ? &c->counters.retryable
+                         : a->adopting     ? &c->counters.adopted
+                                           : &c->counters.finished,
                          1);
     }
     once_reply_release(&reply);
@@ -413,13 +411,13 @@ static void execute(struct attempt *a)
 
 static void hold_and_execute(struct attempt *a)
 {
-    struct lease_keeper *lease_keeper = a->c->options.once->lease_keeper;
-    if (lease_keeper_add(lease_keeper, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
+    struct once *once = a->c->options.once;
+    if (lease_keeper_add(once, &a->kept_lease, a->grant, a->c->options.lease_ms, a->asked, NULL) != ONCE_OK) {
         give_back(a);
         return;
     }
     execute(a);
-    lease_keeper_remove(lease_keeper, &a->kept_lease);
+    lease_keeper_remove(once, &a->kept_lease);
 }
 
 static void end_span(struct attempt *a)
@@ -524,7 +522,7 @@ static enum whose whose_is(struct attempt *a, const struct task *task, const str
     if (a->upstream == NULL || (a->request.partial && !running))
         return NOT_OURS;
     a->failed = !running;
-    enum whose whose = running || r->status < 0 ? OURS : whose_verdict(a, &r->grant);
+    enum whose whose = running || r->undelivered ? OURS : whose_verdict(a, &r->grant);
     return whose == OURS ? whose_identity(a, running) : whose;
 }
 
@@ -560,11 +558,11 @@ static bool is_due(const struct once_record *r, once_time now)
     return waited < 0 || waited >= pause; /* < 0: clocks differ; do not wait for ever */
 }
 
-/* COMPLETER-5, as far as it costs nothing to know: an answer to a client has a status, one to a completer a negative
- * one, a verdict and a release have none. */
+/* COMPLETER-5, as far as it costs nothing to know: a failure that a client was told has a status, a verdict and a
+ * release have none. */
 static bool may_be_ours(struct completer *c, const struct once_record *r)
 {
-    bool may = r->state == ONCE_STATE_RUNNING || r->status <= 0;
+    bool may = r->state == ONCE_STATE_RUNNING || r->undelivered || r->status == 0;
     return may && !is_remembered(c, c->left, sight_of(r));
 }
 

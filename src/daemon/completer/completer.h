@@ -15,8 +15,7 @@
  *                a request that kills whoever sends it is not sent for ever (FAULT-9).
  *             COMPLETER-5 a failure that was answered to a client is that client's to retry: of what failed, only what
  *                a completer's attempt left so, and what an operator said is not done, is sent again. A completer
- *                stores such a failure with the status negative: also another process knows then that no client
- *                was told it.
+ *                stores such a failure as undelivered, so that other processes know that no client was told it.
  *             COMPLETER-6 what cannot be sent from here (another daemon's upstream) is not touched.
  *             COMPLETER-7 where the route has a probe (takeover `completer`), what may have been sent is asked about
  * first (probe.h): its answer is adopted, or it is sent, or it stays as it is until the next look.
@@ -24,7 +23,7 @@
 #ifndef ONCE_DAEMON_COMPLETER_COMPLETER_H
 #define ONCE_DAEMON_COMPLETER_COMPLETER_H
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "daemon/completer/escalate.h"
 #include "once.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/backoff.h"
 #include "core/err.h"
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "core/mac.h"
 #include "core/span.h"
 #include "engine/daemon_api.h"

@@ -18,7 +18,7 @@
 #ifndef ONCE_DAEMON_COMPLETER_PROBE_H
 #define ONCE_DAEMON_COMPLETER_PROBE_H
 
-#include "core/resend.h"
+#include "core/http/resend.h"
 #include "http/http_call.h"
 
 struct probe_question {

@@ -146,7 +146,9 @@ void console_file(struct api_call *call)
 
 bool console_answer_begin(struct api_call *call, struct once_json *json)
 {
-    *json = (struct once_json){ .file = api_answer_begin(&call->answer, 200, "application/json"), .base64 = true };
+    *json = (struct once_json){ .file = api_answer_begin(&call->answer, 200, "application/json"),
+                                .base64 = true,
+                                .text_ids = true };
     if (json->file == NULL)
         return false;
     once_json_open(json, NULL, '{');
@@ -158,47 +160,6 @@ void console_answer_end(struct api_call *call, struct once_json *json)
 {
     once_json_close(json);
     api_answer_end(&call->answer);
-}
-
-void console_put_time(struct once_json *json, const char *name, once_time time)
-{
-    if (time == 0)
-        once_json_null(json, name);
-    else if (time == ONCE_NEVER)
-        once_json_text(json, name, "never");
-    else
-        once_json_int(json, name, time);
-}
-
-void console_put_id(struct once_json *json, const char *name, uint64_t id)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)id);
-    once_json_text(json, name, text);
-}
-
-void console_put_record(struct once_json *json, const struct once_record *r)
-{
-    once_json_bytes(json, "key", r->key);
-    once_json_bytes(json, "tenant", r->tenant);
-    once_json_hex(json, "record", once_span_of(r->grant.record, sizeof r->grant.record));
-    console_put_id(json, "fence", r->grant.fence);
-    once_json_text(json, "state", once_state_name(r->state));
-    once_json_bool(json, "retryable", r->retryable);
-    once_json_bool(json, "forgotten", r->forgotten);
-    once_json_bool(json, "lease_live", r->lease_live);
-    once_json_text(json, "takeover", once_takeover_name(r->takeover));
-    once_json_uint(json, "attempt", r->attempt);
-    once_json_int(json, "status", r->status);
-    once_json_bytes(json, "route", r->route);
-    once_json_bytes(json, "recovery_point", r->recovery_point);
-    console_put_time(json, "retention_ms", r->retention_ms);
-    console_put_time(json, "body_retention_ms", r->body_retention_ms);
-    console_put_time(json, "created_at", r->created_at);
-    console_put_time(json, "claimed_at", r->claimed_at);
-    console_put_time(json, "lease_until", r->lease_until);
-    console_put_time(json, "finished_at", r->finished_at);
-    console_put_time(json, "expires_at", r->expires_at);
 }
 
 void console_activity(struct api_call *call)

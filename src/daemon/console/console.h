@@ -1,16 +1,18 @@
 /*
- * console.h - the web page that operators look after a store with: docs/console.md.
+ * console.h - the web console for operators: docs/console.md.
  *
- * A listener of its own (api.h's machinery, other routes): the page's files, which are part of the
- * program, and JSON that only the page asks for. Everything it can do to records goes through the
- * library's public calls, as the verbs of `once keys` do.
+ * Its own HTTP listener (api.h with other routes) serves the page's files, which are part of the program, and JSON
+ * that only the page requests. It changes records only through the library's public calls, as `once keys` does.
  *
- * Invariants: CONSOLE-1 nothing but the page's own files is told to who has not shown the token; every other request
- * needs a session's cookie (HttpOnly, SameSite=Strict) and the second secret that only our page has (X-Once-Csrf).
- * CONSOLE-2 nothing changes by GET; a POST needs our own Origin. CONSOLE-3 bodies, headers, checkpoints and requests
- * are told only when asked for one by one, and that is noted. CONSOLE-4 a request takes a bounded time of the writer's:
- * searches go a few steps and say how to go on. CONSOLE-5 stored bytes arrive as they are, as text or base64; the page
- * makes text nodes of them, never markup.
+ * Invariants: CONSOLE-1 a client without the token gets the page's own files and nothing else; every other request
+ *                needs a session's cookie (HttpOnly, SameSite=Strict) and the second secret of our page (X-Once-Csrf).
+ *             CONSOLE-2 a GET changes nothing; a POST needs our own Origin.
+ *             CONSOLE-3 bodies, headers, checkpoints and requests are sent one at a time, on request, and each such
+ *                request is logged.
+ *             CONSOLE-4 a request takes a bounded part of the writer's time: a search makes a few steps and returns
+ *                where to continue.
+ *             CONSOLE-5 stored bytes are sent unchanged, as text or base64; the page makes text nodes of them, never
+ *                markup.
  */
 #ifndef ONCE_DAEMON_CONSOLE_CONSOLE_H
 #define ONCE_DAEMON_CONSOLE_CONSOLE_H

@@ -4,10 +4,11 @@
  * The calls are the library's public ones. What may be secret (bodies, header lines, checkpoint, the stored
  * request) leaves by console_reveal() only, which notes who asked (CONSOLE-3).
  */
+#include "core/http/resend.h"
+#include "core/http/trace.h"
+#include "core/json/record_json.h"
 #include "core/limits.h"
-#include "core/resend.h"
 #include "core/span.h"
-#include "core/trace.h"
 #include "daemon/api/query.h"
 #include "daemon/console/link.h"
 #include "daemon/console/parts.h"
@@ -92,7 +93,7 @@ static void put_page(struct once_json *json, const struct once_page *page)
 {
     for (size_t i = 0; i < page->count; i++) {
         once_json_open(json, NULL, '{');
-        console_put_record(json, &page->records[i]);
+        once_record_json(json, &page->records[i]);
         once_json_close(json);
     }
 }
@@ -125,7 +126,7 @@ static void search(struct api_call *call, struct once_filter *filter)
         }
         once_json_close(&json);
         if (filter->before != 0)
-            console_put_id(&json, "next", filter->before);
+            once_json_fence(&json, "next", filter->before);
         else
             once_json_null(&json, "next");
         console_answer_end(call, &json);
@@ -180,25 +181,6 @@ static void put_request(struct once_json *json, once_span bytes)
     once_json_close(json);
 }
 
-static void put_history(struct once_json *json, const struct once_history *history)
-{
-    once_json_open(json, "history", '[');
-    for (size_t i = 0; i < history->count; i++) {
-        const struct once_event *e = &history->events[i];
-        once_json_open(json, NULL, '{');
-        once_json_int(json, "at", e->at);
-        once_json_text(json, "what", e->what);
-        console_put_id(json, "fence", e->fence);
-        once_json_uint(json, "attempt", e->attempt);
-        once_json_text(json, "state", e->state != ONCE_STATE_NONE ? once_state_name(e->state) : NULL);
-        once_json_int(json, "status", e->status);
-        once_json_bytes(json, "actor", e->actor);
-        once_json_bytes(json, "reason", e->reason);
-        once_json_close(json);
-    }
-    once_json_close(json);
-}
-
 /* What only this process has seen of it, since it began. */
 static void put_recent_events(struct once_json *json, struct once *once, const uint8_t record[16])
 {
@@ -206,20 +188,20 @@ static void put_recent_events(struct once_json *json, struct once *once, const u
     if (!once_recent_events(once, record, &view))
         return;
     once_json_open(json, "seen", '{');
-    once_json_int(json, "since", view.began);
+    once_json_time(json, "since", view.began);
     once_json_bool(json, "whole", view.whole);
     once_json_uint(json, "replays", view.replays);
     once_json_uint(json, "renewals", view.renewals);
     once_json_uint(json, "fenced", view.fenced);
-    console_put_time(json, "first_replay", view.first_replay);
-    console_put_time(json, "last_replay", view.last_replay);
+    once_json_time(json, "first_replay", view.first_replay);
+    once_json_time(json, "last_replay", view.last_replay);
     once_json_open(json, "recent_events", '[');
     for (size_t i = 0; i < view.count; i++) {
         const struct recent_event *recent_event = &view.newest[i];
         once_json_open(json, NULL, '{');
-        once_json_int(json, "at", recent_event->at);
+        once_json_time(json, "at", recent_event->at);
         once_json_text(json, "what", recent_event_name(recent_event->kind));
-        console_put_id(json, "fence", recent_event->fence);
+        once_json_fence(json, "fence", recent_event->fence);
         if (recent_event->point_len > 0)
             once_json_bytes(json, "point", once_span_of(recent_event->point, recent_event->point_len));
         once_json_close(json);
@@ -234,17 +216,14 @@ static void put_found(struct api_call *call, struct once_json *json, struct once
     struct once_record *record = &reply->record;
     const char *traces = console_of(call)->options.traces;
     char child[ONCE_CHILD_KEY_LEN + 1];
-    console_put_record(json, record);
-    once_json_bool(json, "body_dropped", record->body_dropped);
-    once_json_bool(json, "body_expired", record->body_expired);
-    once_json_bool(json, "body_sealed", record->body_sealed);
+    once_record_json(json, record);
     once_json_uint(json, "body_len", record->body.len);
     once_json_uint(json, "headers_len", record->headers.len);
     once_json_uint(json, "checkpoint_len", record->checkpoint.len);
     once_span type;
     once_header_find(record->headers, "Content-Type", &type);
     once_json_bytes(json, "content_type", type);
-    once_json_hex(json, "fingerprint", once_span_of(record->fingerprint.bytes, sizeof record->fingerprint.bytes));
+    once_record_details_json(json, record);
     once_child_key(call->once, &record->grant, ONCE_LIT("upstream"), child);
     once_json_text(json, "child_key", child);
     if (traces != NULL)
@@ -272,7 +251,7 @@ static void show(struct api_call *call, once_span tenant, once_span key)
             reply.record.tenant = tenant;
             put_found(call, &json, &reply);
         }
-        put_history(&json, &history);
+        once_history_json(&json, &history);
         once_json_bool(&json, "outbox", console_of(call)->options.outbox != NULL);
         console_answer_end(call, &json);
     }
@@ -432,7 +411,7 @@ static void resolve(struct api_call *call, struct once_resolve *word)
         if (console_answer_begin(call, &json)) {
             once_json_text(&json, "arm", once_arm_name(reply.arm));
             if (reply.record.state != ONCE_STATE_NONE)
-                console_put_record(&json, &reply.record);
+                once_record_json(&json, &reply.record);
             console_answer_end(call, &json);
         }
     }

@@ -4,14 +4,14 @@
  * The URL is the operator's (--console-traces) and is checked at the start. The key hash is the record's id in hex, as
  * spans and decision lines have it (docs/observability.md): it needs no escaping, and is all that is put in.
  *
- * Invariants: LINK-1 a link is http or https, of characters that may stand in a URL: it can be neither script nor
- * markup. LINK-2 the hash is behind the host: no record decides whom the browser speaks to. LINK-3 there is no user or
- * password in it: whoever is signed in sees it.
+ * Invariants: LINK-1 a link is http or https, of characters that a URL allows: it is neither script nor markup.
+ *             LINK-2 the hash comes after the host: a record cannot choose the server.
+ *             LINK-3 a link has no user or password: everybody who is signed in sees it.
  */
 #ifndef ONCE_DAEMON_CONSOLE_LINK_H
 #define ONCE_DAEMON_CONSOLE_LINK_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 /* What browsers and the servers before trace stores take without complaint; a search in Grafana has some 400. */

@@ -8,7 +8,7 @@
 #ifndef ONCE_DAEMON_CONSOLE_LOG_H
 #define ONCE_DAEMON_CONSOLE_LOG_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "daemon/console/auth.h"
 #include "once.h"
 

@@ -79,8 +79,8 @@ static void put_item(void *arg, const struct message_item *item)
     once_json_bytes(json, "topic", m->topic);
     if (m->has_key)
         once_json_bytes(json, "message_key", m->key);
-    console_put_time(json, "created_at", o->created_at);
-    console_put_time(json, "at", item->at);
+    once_json_time(json, "created_at", o->created_at);
+    once_json_time(json, "at", item->at);
     once_json_int(json, "refusals", m->refusals);
     once_json_int(json, "delays", o->delays);
     once_json_int(json, "crashes", m->crashes);

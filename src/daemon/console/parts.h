@@ -46,13 +46,6 @@ void console_name_of(const struct api_call *call, char name[CONSOLE_NAME_LEN_MAX
 bool console_answer_begin(struct api_call *call, struct once_json *json);
 void console_answer_end(struct api_call *call, struct once_json *json);
 
-/* Milliseconds; null for 0, "never". */
-void console_put_time(struct once_json *json, const char *name, once_time time);
-/* 64 bits as text: numbers of a page's language have 53. */
-void console_put_id(struct once_json *json, const char *name, uint64_t id);
-/* A record without what may be secret (CONSOLE-3). */
-void console_put_record(struct once_json *json, const struct once_record *record);
-
 /* The routes. */
 void console_file(struct api_call *call);
 void console_login(struct api_call *call);

@@ -2,6 +2,7 @@
 #include "daemon/console/sampler.h"
 
 #include "core/err.h"
+#include "core/json/record_json.h"
 #include "daemon/console/parts.h"
 #include "daemon/console/unknown_count.h"
 #include "engine/engine_stats.h"
@@ -266,7 +267,7 @@ static void put_looked(const struct console_sampler *s, struct once_json *json)
         once_json_open(json, "running", '[');
         for (size_t i = 0; i < s->running.count && i < CONSOLE_RUNNING_SHOWN; i++) {
             once_json_open(json, NULL, '{');
-            console_put_record(json, &s->running.records[i]);
+            once_record_json(json, &s->running.records[i]);
             once_json_close(json);
         }
         once_json_close(json);

@@ -8,7 +8,7 @@
 #ifndef ONCE_DAEMON_CONSOLE_SAMPLER_H
 #define ONCE_DAEMON_CONSOLE_SAMPLER_H
 
-#include "core/json_out.h"
+#include "core/json/out.h"
 #include "once.h"
 
 enum {

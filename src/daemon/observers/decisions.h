@@ -13,7 +13,7 @@
 #ifndef ONCE_DAEMON_OBSERVERS_DECISIONS_H
 #define ONCE_DAEMON_OBSERVERS_DECISIONS_H
 
-#include "core/trace.h"
+#include "core/http/trace.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

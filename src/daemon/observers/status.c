@@ -63,9 +63,8 @@ static void add_jobs(struct numbers *n, const struct status *s)
     }
 }
 
-void status_answer(void *arg, size_t clients, struct once_buf *buf, uint32_t id)
+void status_answer(const struct status *s, size_t clients, struct once_buf *buf, uint32_t id)
 {
-    const struct status *s = arg;
     struct health_view view;
     health_read(s->health, &view);
     struct numbers n = { .count = 0 };

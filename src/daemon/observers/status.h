@@ -20,7 +20,6 @@ struct status {
     const struct consume_counters *consume;
 };
 
-/* Of type server_options.status; `arg` is a struct status. */
-void status_answer(void *arg, size_t clients, struct once_buf *buf, uint32_t id);
+void status_answer(const struct status *status, size_t clients, struct once_buf *buf, uint32_t id);
 
 #endif

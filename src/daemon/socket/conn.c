@@ -100,7 +100,7 @@ static void end_lease(void *arg, const struct once_grant *grant)
 {
     struct server_shared *shared = arg;
     struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = *grant, .extend = { .lease_ms = 1 } };
-    if (once_submit(shared->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
+    if (once_submit(shared->options.once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
         return; /* likewise */
 }
 
@@ -137,9 +137,9 @@ static void note_unknown(const struct call *call, const struct once_reply *reply
 {
     struct server_shared *shared = call->conn->shared;
     once_time since;
-    const char *why = shared->escalated != NULL ? unknown_reason(call->verb, reply, &since) : NULL;
+    const char *why = shared->options.escalated != NULL ? unknown_reason(call->verb, reply, &since) : NULL;
     if (why != NULL)
-        shared->escalated(shared->escalated_arg, reply->record.grant, since, why);
+        shared->options.escalated(shared->options.arg, reply->record.grant, since, why);
 }
 
 /* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
@@ -152,7 +152,7 @@ static void give_back(struct server_shared *shared, const struct call *call, onc
     if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
-    if (once_submit(shared->once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
+    if (once_submit(shared->options.once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
         return; /* the lease runs out by itself */
 }
 
@@ -167,7 +167,7 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     if (result == ONCE_OK)
         note_unknown(call, reply);
     if (call->call_log_entry != NULL)
-        call_log_end(&c->shared->call_log, call->call_log_entry, result, reply, once_dispatched_waited());
+        call_log_end(&c->shared->options.call_log, call->call_log_entry, result, reply, once_dispatched_waited());
     if (c->fd < 0) {
         give_back(c->shared, call, result, reply);
         if (c->pending == 0)
@@ -224,8 +224,9 @@ static void greet(struct conn *c, const struct wire_frame *frame)
         refuse_all(c, frame->id, &err);
         return;
     }
-    struct wire_welcome welcome = { .version = WIRE_VERSION, .best_effort = once_is_best_effort(c->shared->once) };
-    memcpy(welcome.secret, once_secret(c->shared->once)->key, sizeof welcome.secret);
+    struct wire_welcome welcome = { .version = WIRE_VERSION,
+                                    .best_effort = once_is_best_effort(c->shared->options.once) };
+    memcpy(welcome.secret, once_secret(c->shared->options.once)->key, sizeof welcome.secret);
     wire_put_welcome(&c->out, frame->id, &welcome);
     explicit_bzero(&welcome, sizeof welcome);
     c->greeted = true;
@@ -252,20 +253,21 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
         once_os_nonce(nonce); /* who gave none is nobody's twin */
         memcpy(call->nonce, nonce, sizeof call->nonce);
     }
-    call->call_log_entry =
-        call_log_begin(&c->shared->call_log, &c->context, frame->id, once_secret(c->shared->once), &wire.request);
+    call->call_log_entry = call_log_begin(&c->shared->options.call_log, &c->context, frame->id,
+                                          once_secret(c->shared->options.once), &wire.request);
     bool named = wire.request.verb == ONCE_VERB_ADVANCE || wire.request.verb == ONCE_VERB_RESOLVE ||
                  wire.request.verb == ONCE_VERB_FORGET;
-    r = once_submit_for(c->shared->once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call, err);
+    r = once_submit_for(c->shared->options.once, &wire.request, named ? wire.nonce : NULL, wire.again, on_done, call,
+                        err);
     if (r != ONCE_OK) {
-        call_log_end(&c->shared->call_log, call->call_log_entry, r, NULL, false);
+        call_log_end(&c->shared->options.call_log, call->call_log_entry, r, NULL, false);
         free(call);
         return r;
     }
     c->shared->submitted = true;
     if (call->verb == ONCE_VERB_CLAIM && wire.request.claim.takeover == ONCE_TAKEOVER_COMPLETER &&
-        c->shared->deferred != NULL)
-        c->shared->deferred(c->shared->deferred_arg, wire.request.claim.request);
+        c->shared->options.deferred != NULL)
+        c->shared->options.deferred(c->shared->options.arg, wire.request.claim.request);
     if (asks_for_grant(call))
         enter_claim(c->shared, call); /* its callback comes later, on this thread */
     return ONCE_OK;
@@ -282,8 +284,8 @@ static void take_told(struct conn *c, const struct wire_frame *frame)
         if (wire_get_context(frame->payload, &context, &err) == ONCE_OK)
             call_log_context_set(&c->context, &context);
     } else if (wire_get_spans(frame->payload, &lost, &report, &err) == ONCE_OK) {
-        exporter_lost(c->shared->call_log.exporter, lost);
-        tracer_report(c->shared->call_log.exporter, &report);
+        exporter_lost(c->shared->options.call_log.exporter, lost);
+        tracer_report(c->shared->options.call_log.exporter, &report);
     }
     if (err.result != ONCE_OK)
         refuse(c, frame->id, &err);
@@ -296,8 +298,9 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         greet(c, frame);
         return;
     }
-    if (frame->type == WIRE_STATUS && c->shared->status != NULL) { /* at once: also where the store does not answer */
-        c->shared->status(c->shared->status_arg, c->shared->count, &c->out, frame->id);
+    if (frame->type == WIRE_STATUS &&
+        c->shared->options.status != NULL) { /* at once: also where the store does not answer */
+        c->shared->options.status(c->shared->options.arg, c->shared->count, &c->out, frame->id);
         return;
     }
     if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {

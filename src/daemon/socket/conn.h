@@ -4,10 +4,9 @@
 #ifndef ONCE_DAEMON_SOCKET_CONN_H
 #define ONCE_DAEMON_SOCKET_CONN_H
 
-#include "daemon/observers/unknown.h"
 #include "daemon/socket/admin_queries.h"
-#include "daemon/socket/call_log.h"
 #include "daemon/socket/client_grants.h"
+#include "daemon/socket/server.h"
 #include "wire/wire.h"
 
 /* What epoll tells of; embedded first in what it is. */
@@ -21,7 +20,7 @@ struct call;
 
 /* What the connections of a server share. */
 struct server_shared {
-    struct once *once;
+    struct server_options options;
     struct admin_queries *admin_queries;
     int epoll;
     struct client_grants client_grants;
@@ -29,18 +28,11 @@ struct server_shared {
     struct conn *first;                 /* all of them */
     struct conn *closed;                /* closed and answered; epoll may still tell of them in this turn */
     size_t count;
-    uint64_t buffered;     /* bytes of half-received frames */
-    struct conn *large;    /* over that bound: the one that may still be read from */
-    bool resume_reading;   /* there is room again: others may be read from */
-    bool stopping;         /* nothing more is taken in */
-    unknown_fn *escalated; /* a record became unknown; may be NULL */
-    void *escalated_arg;
-    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
-    void *deferred_arg;
-    void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* answers STATUS; may be NULL */
-    void *status_arg;
-    bool submitted;                   /* calls that the engine was not kicked for yet */
-    struct call_log_outputs call_log; /* logs and traces */
+    uint64_t buffered;   /* bytes of half-received frames */
+    struct conn *large;  /* over that bound: the one that may still be read from */
+    bool resume_reading; /* there is room again: others may be read from */
+    bool stopping;       /* nothing more is taken in */
+    bool submitted;      /* calls that the engine was not kicked for yet */
 };
 
 struct conn {

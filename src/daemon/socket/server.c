@@ -43,7 +43,6 @@ struct own_event_source {
 
 struct server {
     struct server_shared shared;
-    struct server_options options;
     struct reaper *reaper;
     struct own_event_source listener, signals, completions, answers;
     struct sockaddr_un address;
@@ -65,8 +64,8 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "this daemon cannot tell who asks");
     bool allowed = peer.uid == geteuid() || peer.uid == 0;
-    for (size_t i = 0; i < s->options.user_count; i++)
-        allowed = allowed || peer.uid == s->options.users[i];
+    for (size_t i = 0; i < s->shared.options.user_count; i++)
+        allowed = allowed || peer.uid == s->shared.options.users[i];
     if (allowed)
         return ONCE_OK;
     once_os_log("once daemon", "refused user %u (process %d): not allowed (see --allow)", (unsigned)peer.uid,
@@ -150,7 +149,7 @@ static void on_completions(struct event_source *event_source, uint32_t events)
 static void answer_completed(struct server *s)
 {
     s->completed = false;
-    once_dispatch(s->options.once, DISPATCH_MAX);
+    once_dispatch(s->shared.options.once, DISPATCH_MAX);
     continue_all(s);
 }
 
@@ -195,7 +194,7 @@ static void turn(struct server *s, int wait_ms)
     }
     if (s->shared.submitted) {
         s->shared.submitted = false;
-        once_kick(s->options.once);
+        once_kick(s->shared.options.once);
     }
     conns_free_closed(&s->shared);
 }
@@ -211,7 +210,7 @@ static bool is_quiet(const struct server *s)
 static void drain(struct server *s)
 {
     s->shared.stopping = true;
-    once_end_waits(s->options.once); /* its client asks the next daemon */
+    once_end_waits(s->shared.options.once); /* its client asks the next daemon */
     close(s->listener.fd);
     s->listener.fd = -1;
     s->deaf_until = 0;
@@ -225,8 +224,8 @@ int server_run(struct server *s)
     once_os_short_slices(); /* answers wait for this thread as they do for the writer */
     while (s->signal == 0)
         turn(s, -1);
-    if (s->options.ending != NULL)
-        s->options.ending(s->options.ending_arg);
+    if (s->shared.options.ending != NULL)
+        s->shared.options.ending(s->shared.options.arg);
     drain(s);
     return s->signal;
 }
@@ -298,7 +297,7 @@ static once_result listen_locked(struct server *s, const struct sockaddr_un *add
     if (r != ONCE_OK)
         return r;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t before = umask(s->options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
+    mode_t before = umask(s->shared.options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)address, sizeof *address) == 0;
     umask(before);
     if (bound && lstat(address->sun_path, &s->socket) == 0)
@@ -354,15 +353,7 @@ once_result server_open(const struct server_options *options, struct server **ou
         once_close(options->once);
         return once_fail(err, ONCE_NO_MEMORY, "no memory for the daemon");
     }
-    s->options = *options;
-    s->shared.once = options->once;
-    s->shared.escalated = options->escalated;
-    s->shared.escalated_arg = options->escalated_arg;
-    s->shared.deferred = options->deferred;
-    s->shared.deferred_arg = options->deferred_arg;
-    s->shared.status = options->status;
-    s->shared.status_arg = options->status_arg;
-    s->shared.call_log = (struct call_log_outputs){ options->log, options->exporter };
+    s->shared.options = *options;
     s->listener.fd = s->answers.fd = -1;
     s->shared.epoll = epoll_create1(EPOLL_CLOEXEC);
     once_result r = watch(s, &s->signals, options->signals, on_signal, err);
@@ -404,7 +395,7 @@ void server_close(struct server *s)
         admin_queries_free(s->shared.admin_queries);
     }
     reaper_stop(s->reaper);
-    once_close(s->options.once); /* answers the calls of those who are gone */
+    once_close(s->shared.options.once); /* answers the calls of those who are gone */
     conns_free_closed(&s->shared);
     client_grants_release(&s->shared.client_grants);
     if (s->listener.fd >= 0)

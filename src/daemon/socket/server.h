@@ -15,33 +15,27 @@
 
 #include "core/buf.h"
 #include "daemon/observers/unknown.h"
+#include "daemon/socket/call_log.h"
 #include "once.h"
 
 #include <sys/types.h>
 
 enum { SERVER_USERS_MAX = 16 };
 
-struct decisions; /* decisions.h */
-struct exporter;  /* trace/exporter.h */
-
 struct server_options {
     struct once *once; /* opened with options.poll; the server's from server_open() on */
     const char *socket_path;
     uid_t users[SERVER_USERS_MAX]; /* besides our own and root */
     size_t user_count;
-    int signals;           /* a signalfd: what comes there ends the server */
-    unknown_fn *escalated; /* a record became unknown; may be NULL */
-    void *escalated_arg;
-    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer; may be NULL */
-    void *deferred_arg;
-    void (*ending)(void *arg); /* a signal came; before what is under way is answered. May be NULL */
-    void *ending_arg;
-    /* Writes the answer to STATUS; may be NULL. On the server's thread: it must not wait */
-    void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id);
-    void *status_arg;
-    struct decisions *log;     /* of decisions; may be NULL */
-    struct exporter *exporter; /* of spans; may be NULL */
-    bool manual_expiry;        /* until somebody asks for its space, as a test does that has a clock of its own */
+    int signals; /* a signalfd: what comes there ends the server */
+    /* Callbacks, on the server's thread: they must not wait. Any may be NULL. */
+    unknown_fn *escalated;                          /* a record became unknown */
+    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer */
+    void (*ending)(void *arg);                      /* a signal came; before what is under way is answered */
+    void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* writes the answer to STATUS */
+    void *arg;                                                                    /* theirs */
+    struct call_log_outputs call_log;
+    bool manual_expiry; /* until somebody asks for its space, as a test does that has a clock of its own */
 };
 
 struct server;

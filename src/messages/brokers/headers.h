@@ -8,7 +8,7 @@
 #ifndef ONCE_MESSAGES_BROKERS_HEADERS_H
 #define ONCE_MESSAGES_BROKERS_HEADERS_H
 
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 
 #include <strings.h>

@@ -2,9 +2,9 @@
 #include "messages/dead_letters/dead_letters.h"
 
 #include "core/err.h"
+#include "core/http/url.h"
 #include "core/mac.h"
 #include "core/span.h"
-#include "core/url.h"
 
 #include <assert.h>
 #include <stdio.h>

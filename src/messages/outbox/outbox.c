@@ -2,7 +2,7 @@
 #include "messages/outbox/outbox.h"
 
 #include "core/err.h"
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <assert.h>
 #include <string.h>

@@ -7,9 +7,10 @@
  *
  * Invariants: FLIGHT-1 a message ends exactly once, and is reported after that, only by flights_report().
  *             FLIGHT-2 REFUSED by a broker is reported only for a message that was sent alone: no message becomes a
- * dead letter because of another. FLIGHT-3 every message ends by its deadline, and is not sent after it. Where a
- * library's threads report results, a message that was sent gets some more time after the deadline was noticed: if this
- *                      process was suspended, so were those threads, and their report is better than a guess.
+ *                dead letter because of another.
+ *             FLIGHT-3 every message ends by its deadline, and is not sent after it. Where a library's threads report
+ *                results, a message that was sent gets some more time after the deadline was noticed: if this
+ *                process was suspended, so were those threads, and their report is better than a guess.
  *
  * A message that was refused several times is sent alone from the start, because it cost the others repeats. Not after
  * the first refusal: a broker that crashes leaves every message unconfirmed, and sending all of them alone is slow.

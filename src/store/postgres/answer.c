@@ -4,6 +4,7 @@
 #include "core/err.h"
 #include "core/record.h"
 #include "core/span.h"
+#include "store/format.h"
 #include "store/postgres/param.h"
 #include "store/postgres/route.h"
 
@@ -46,6 +47,7 @@ struct once_record pg_read_record(const PGresult *r, int row, int at)
         .key = pg_bytes(r, row, at + PG_ANSWER_KEY),
         .state = state_of(pg_bytes(r, row, at + PG_ANSWER_STATE)),
         .retryable = pg_bool(r, row, at + PG_ANSWER_RETRYABLE),
+        .undelivered = pg_bool(r, row, at + PG_ANSWER_UNDELIVERED),
         .body_dropped = pg_bool(r, row, at + PG_ANSWER_BODY_DROPPED),
         .lease_live = pg_bool(r, row, at + PG_ANSWER_LEASE_LIVE),
         .takeover = takeover_of(pg_bytes(r, row, at + PG_ANSWER_TAKEOVER)),
@@ -121,7 +123,7 @@ static bool is_of_many(const PGresult *r, int row)
     return PQgetisnull(r, row, 0);
 }
 
-/* A fresh claim, as it was asked for. */
+/* The answer to a claim of a new key: all but the fence and the time is known from the request. */
 static once_result grant(struct once_op *op, uint64_t fence, once_time now, struct once_error *err)
 {
     const struct once_claim *claim = &op->request->claim;
@@ -144,7 +146,7 @@ static once_result grant(struct once_op *op, uint64_t fence, once_time now, stru
     return once_reply_set(&op->reply, ONCE_ARM_EXECUTE, &record, err);
 }
 
-/* Fences of these records; of all, where they are not said. */
+/* Reads the fences of granted records; of all, if the row names no records. */
 static once_result read_grants(const PGresult *r, int row, struct once_op *const *ops, size_t count,
                                struct once_error *err)
 {
@@ -154,7 +156,7 @@ static once_result read_grants(const PGresult *r, int row, struct once_op *const
     once_result result = fences.count == (all ? count : granted.count) ? ONCE_OK : not_ours(err);
     size_t at = 0;
     for (size_t i = 0; i < fences.count && result == ONCE_OK; i++) {
-        /* Of several claims of one record it is the first that was inserted. */
+        /* Of several claims of one record the first was inserted. */
         while (!all && at < count && memcmp(ops[at]->record, pg_array_at(&granted, i), 16) != 0)
             at++;
         result = at < count ? grant(ops[at++], (uint64_t)pg_array_int64(&fences, i), now, err) : not_ours(err);
@@ -179,6 +181,7 @@ static once_result finish(struct once_op *op, once_time finished_at, int64_t ret
         .grant = op->request->grant,
         .state = outcome->state,
         .retryable = outcome->retryable,
+        .undelivered = outcome->undelivered,
         .body_dropped = outcome->body_dropped,
         .status = outcome->status,
         .finished_at = finished_at,
@@ -189,7 +192,8 @@ static once_result finish(struct once_op *op, once_time finished_at, int64_t ret
     return once_reply_set(&op->reply, ONCE_ARM_DONE, &record, err);
 }
 
-/* Those that are done; of the odd ones among them also when, and their retention. */
+/* Reads the finishes that were stored. The row has the time and retention of those that differ from the batch's time
+ * and the default. */
 static once_result read_done(const PGresult *r, int row, struct once_op *const *ops, size_t count,
                              struct once_error *err)
 {
@@ -235,7 +239,7 @@ once_result pg_read_fast_batch(const PGresult *r, const struct pg_fast_batch *fa
     for (size_t i = 0; i < fast->claims && result == ONCE_OK; i++)
         result = grant(fast->ops[i], (uint64_t)pg_array_int64(&fences, i), now, err);
     for (size_t i = 0; i < fast->finishes && result == ONCE_OK; i++) {
-        const struct pg_grant *granted = &fast->granted[i]; /* a clock that was set back makes no negative ages */
+        const struct pg_grant *granted = &fast->granted[i]; /* a clock that was set back must not make a negative age */
         result = finish(fast->ops[fast->claims + i], granted->claimed_at > now ? granted->claimed_at : now,
                         granted->retention_ms, err);
     }
@@ -263,23 +267,22 @@ enum {
     REPLAYED_IS_NAMED,
     REPLAYED_COLUMNS
 };
-enum { STATE_BITS = 15, STATE_DROPPED = 32, TAKEOVER_BITS = 15, TAKEOVER_FORGOTTEN = 256 };
 
-/* As once.replay_answers has it; whose it is, the asker said himself. */
+/* As once.replay_answers() does it; tenant and key are known from the request. */
 static once_result replay(const PGresult *r, int row, struct once_op *op, struct once_error *err)
 {
     const struct once_claim *claim = &op->request->claim;
     int64_t state = pg_int(r, row, REPLAYED_STATE), takeover = pg_int(r, row, REPLAYED_TAKEOVER);
-    bool body_expired = pg_bool(r, row, REPLAYED_BODY_EXPIRED), forgotten = (takeover & TAKEOVER_FORGOTTEN) != 0;
+    bool body_expired = pg_bool(r, row, REPLAYED_BODY_EXPIRED), forgotten = (takeover & PG_FLAG_FORGOTTEN) != 0;
     once_span none = once_span_of(NULL, 0);
     struct once_record record = {
         .grant.fence = (uint64_t)pg_int(r, row, REPLAYED_FENCE),
         .tenant = forgotten ? none : claim->tenant,
         .key = pg_bool(r, row, REPLAYED_IS_NAMED) ? claim->key : none,
-        .state = (enum once_state)(state & STATE_BITS),
-        .body_dropped = (state & STATE_DROPPED) != 0 || body_expired,
+        .state = (enum once_state)(state & PG_STATE_MASK),
+        .body_dropped = (state & PG_BODY_DROPPED) != 0 || body_expired,
         .body_expired = body_expired,
-        .takeover = (enum once_takeover)(takeover & TAKEOVER_BITS),
+        .takeover = (enum once_takeover)(takeover & PG_TAKEOVER_MASK),
         .attempt = (uint32_t)pg_int(r, row, REPLAYED_ATTEMPT),
         .status = (int32_t)pg_int(r, row, REPLAYED_STATUS),
         .retention_ms = pg_int(r, row, REPLAYED_RETENTION),

@@ -1,9 +1,8 @@
 /*
- * answer.h - what the database's functions answer, as replies.
+ * answer.h - reads the answers of the database's functions into replies.
  *
- * A call for many answers what went as usual in rows of arrays, in the order of records
- * or fences, replays that were expected in rows of once.replayed, and everything else in rows of once.answer
- * (sql/postgres, 35_many.sql).
+ * A call for a set answers the operations that succeeded at once in rows of arrays, in the order of records or fences,
+ * expected replays in rows of once.replayed, and the others in rows of once.answer (sql/postgres, 35_many.sql).
  */
 #ifndef ONCE_STORE_POSTGRES_ANSWER_H
 #define ONCE_STORE_POSTGRES_ANSWER_H
@@ -13,7 +12,7 @@
 
 #include <libpq-fe.h>
 
-/* The columns of once.answer, counted from its first. */
+/* The columns of once.answer. */
 enum pg_answer_column {
     PG_ANSWER_ARM,
     PG_ANSWER_RECORD,
@@ -44,19 +43,20 @@ enum pg_answer_column {
     PG_ANSWER_BODY_EXPIRED,
     PG_ANSWER_FORGOTTEN,
     PG_ANSWER_ROUTE,
+    PG_ANSWER_UNDELIVERED,
     PG_ANSWER_COUNT,
 };
 
 /* The record of a row whose once.answer begins at column `at`. Spans are the result's. */
 struct once_record pg_read_record(const PGresult *result, int row, int at);
 
-/* Gives the operations their replies. `ops` are those that were asked for, in that order:
- * claims by record, finishes by fence. ONCE_CORRUPT: these are not our functions.
+/* Gives the operations their replies. `ops` are the operations of the statement, in the same order. ONCE_CORRUPT: the
+ * database has other functions than ours.
  */
 once_result pg_read_claims(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_read_finishes(const PGresult *result, struct once_op *const *ops, size_t count, struct once_error *err);
 once_result pg_read_fast_batch(const PGresult *result, const struct pg_fast_batch *fast, struct once_error *err);
-/* *all is false: one at least is no replay. */
+/* *all is false: at least one is not a replay. */
 once_result pg_read_replays(const PGresult *result, struct once_op *const *ops, size_t count, bool *all,
                             struct once_error *err);
 once_result pg_read_other(const PGresult *result, struct once_op *op, struct once_error *err);

@@ -3,6 +3,7 @@
 
 #include "core/span.h"
 #include "once.h"
+#include "store/format.h"
 #include "store/postgres/param.h"
 
 #include <stdlib.h>
@@ -14,13 +15,11 @@ static once_span record_span(const struct once_op *op)
 
 #define ANSWER "SELECT a.* FROM "
 
-enum { UUID_TEXT_LEN = 36, PACKED = 128, ROUTE = 512 };
-
-/* As once.claim has it. */
+/* once.claim.takeover, without PG_FLAG_UUID_KEY. */
 static int64_t takeover_code(const struct once_op *op)
 {
     const struct once_claim *claim = &op->request->claim;
-    return (int64_t)claim->takeover + (claim->intent ? 32 : 0) + (int64_t)op->route * ROUTE;
+    return (int64_t)claim->takeover + (claim->intent ? PG_FLAG_INTENT : 0) + (int64_t)op->route * PG_ROUTE_UNIT;
 }
 
 static int hex_digit(uint8_t c)
@@ -28,13 +27,13 @@ static int hex_digit(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The usual text of a UUID, in small letters: it is stored in less than half of its bytes. False: something else. */
+/* Packs a key that is the text of a UUID in small letters into 16 bytes. False: another key. */
 static bool pack_key(once_span key, uint8_t packed[16])
 {
-    if (key.len != UUID_TEXT_LEN)
+    if (key.len != ONCE_UUID_LEN)
         return false;
     size_t at = 0;
-    for (size_t i = 0; i < UUID_TEXT_LEN; i++) {
+    for (size_t i = 0; i < ONCE_UUID_LEN; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
         if (dash && key.ptr[i] != '-')
             return false;
@@ -49,33 +48,33 @@ static bool pack_key(once_span key, uint8_t packed[16])
     return true;
 }
 
-static void add_key(struct pg_params *p, once_span key, bool as_it_is)
+static void add_key(struct pg_params *p, once_span key, bool for_insert)
 {
     uint8_t packed[16];
-    pg_array_bytes(p, as_it_is && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
+    pg_array_bytes(p, for_insert && pack_key(key, packed) ? once_span_of(packed, sizeof packed) : key);
 }
 
-/* The default as NULL. */
-static void add_term(struct pg_params *p, int64_t value, int64_t fast)
+/* A default goes over as NULL. */
+static void add_term(struct pg_params *p, int64_t value, int64_t standard)
 {
-    if (value == fast)
+    if (value == standard)
         pg_array_null(p);
     else
         pg_array_int(p, PG_INT8, value);
 }
 
-/* As once.claim has it of this key. */
-static int64_t stored_code(const struct once_op *op, bool as_it_is)
+/* once.claim.takeover; for_insert: of a key that is packed where it can be. */
+static int64_t stored_code(const struct once_op *op, bool for_insert)
 {
     uint8_t packed[16];
-    return takeover_code(op) + (as_it_is && pack_key(op->request->claim.key, packed) ? PACKED : 0);
+    return takeover_code(op) + (for_insert && pack_key(op->request->claim.key, packed) ? PG_FLAG_UUID_KEY : 0);
 }
 
-/* Leases, retentions: not at all where they are all the usual; so also takeovers, but where they are taken as they are.
- */
-static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+/* Leases, retentions and takeovers: a NULL array if all have the default. for_insert: the row is inserted as it is
+ * sent, so takeovers are needed. */
+static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t count, bool for_insert)
 {
-    bool leases = false, retentions = false, takeovers = as_they_are;
+    bool leases = false, retentions = false, takeovers = for_insert;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         leases = leases || claim->lease_ms != ONCE_LEASE_MS_DEFAULT;
@@ -90,7 +89,7 @@ static void add_terms(struct pg_params *p, struct once_op *const *ops, size_t co
         add_term(p, ops[i]->request->claim.retention_ms, ONCE_RETENTION_MS_DEFAULT);
     takeovers ? pg_array_begin(p, PG_INT4, count) : pg_array_absent(p, PG_INT4);
     for (size_t i = 0; takeovers && i < count; i++)
-        pg_array_int(p, PG_INT4, stored_code(ops[i], as_they_are));
+        pg_array_int(p, PG_INT4, stored_code(ops[i], for_insert));
 }
 
 static void add_records(struct pg_params *p, struct once_op *const *ops, size_t count)
@@ -107,7 +106,7 @@ static void add_fingerprints(struct pg_params *p, struct once_op *const *ops, si
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.fingerprint.bytes, 32));
 }
 
-static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool as_they_are)
+static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t count, bool for_insert)
 {
     add_records(p, ops, count);
     pg_array_begin(p, PG_BYTEA, count);
@@ -115,53 +114,55 @@ static void add_claims(struct pg_params *p, struct once_op *const *ops, size_t c
         pg_array_bytes(p, ops[i]->request->claim.tenant);
     pg_array_begin(p, PG_BYTEA, count);
     for (size_t i = 0; i < count; i++)
-        add_key(p, ops[i]->request->claim.key, as_they_are);
+        add_key(p, ops[i]->request->claim.key, for_insert);
     add_fingerprints(p, ops, count);
-    add_terms(p, ops, count, as_they_are);
+    add_terms(p, ops, count, for_insert);
     pg_array_begin(p, PG_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_bytes(p, once_span_of(ops[i]->request->claim.nonce, 16));
 }
 
-/* The time that a key carries, where it counts; else ONCE_NEVER. */
-static once_time birth(const struct once_claim *claim)
+/* The time in the key if the claim asks to check it; else ONCE_NEVER. */
+static once_time key_time_of(const struct once_claim *claim)
 {
     return claim->key_time && claim->retention_ms != ONCE_NEVER ? once_key_time(claim->key) : ONCE_NEVER;
 }
 
-/* Body retentions and births: not at all where none has one. */
+/* Body retentions and times in keys: a NULL array if no claim has one. */
 static void add_rare_terms(struct pg_params *p, struct once_op *const *ops, size_t count)
 {
-    bool bodies = false, births = false;
+    bool bodies = false, key_times = false;
     for (size_t i = 0; i < count; i++) {
         const struct once_claim *claim = &ops[i]->request->claim;
         bodies = bodies || claim->body_retention_ms != 0;
-        births = births || birth(claim) != ONCE_NEVER;
+        key_times = key_times || key_time_of(claim) != ONCE_NEVER;
     }
     bodies ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
     for (size_t i = 0; bodies && i < count; i++)
         add_term(p, ops[i]->request->claim.body_retention_ms, 0);
-    births ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
-    for (size_t i = 0; births && i < count; i++)
-        add_term(p, birth(&ops[i]->request->claim), ONCE_NEVER);
+    key_times ? pg_array_begin(p, PG_INT8, count) : pg_array_absent(p, PG_INT8);
+    for (size_t i = 0; key_times && i < count; i++)
+        add_term(p, key_time_of(&ops[i]->request->claim), ONCE_NEVER);
 }
 
-once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, struct once_error *err)
+once_result pg_ask_claims(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool replays_first,
+                          struct once_error *err)
 {
     struct pg_params p;
     pg_params_init(&p);
     add_claims(&p, ops, count, false);
     add_rare_terms(&p, ops, count);
-    pg_add_int(&p, PG_INT4, pg->replays);
+    pg_add_int(&p, PG_INT4, replays_first);
     once_result r = pg_conn_call(pg, PG_STATEMENT_CLAIMS, &p, err);
     pg_params_release(&p);
     return r;
 }
 
-/* As once.result has it. */
+/* once.result.state. */
 static int64_t state_code(const struct once_outcome *o)
 {
-    return (int64_t)o->state + (o->retryable ? 16 : 0) + (o->body_dropped ? 32 : 0);
+    return (int64_t)o->state + (o->retryable ? PG_RETRYABLE : 0) + (o->body_dropped ? PG_BODY_DROPPED : 0) +
+           (o->undelivered ? PG_UNDELIVERED : 0);
 }
 
 static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t count)
@@ -171,7 +172,7 @@ static void add_fences(struct pg_params *p, struct once_op *const *ops, size_t c
         pg_array_int(p, PG_INT8, (int64_t)ops[i]->request->grant.fence);
 }
 
-/* As once.result has it: NULL where it is empty. */
+/* Empty is stored as NULL. */
 static void add_part(struct pg_params *p, once_span part)
 {
     if (part.len == 0)
@@ -206,7 +207,7 @@ once_result pg_ask_finishes(struct pg_conn *pg, struct once_op *const *ops, size
     add_records(&p, ops, count);
     add_fences(&p, ops, count);
     add_outcomes(&p, ops, count);
-    pg_add_int(&p, PG_INT4, ops[0]->again); /* as all of them */
+    pg_add_int(&p, PG_INT4, ops[0]->again); /* the same for all of them */
     once_result r = pg_conn_call(pg, PG_STATEMENT_FINISHES, &p, err);
     pg_params_release(&p);
     return r;
@@ -282,7 +283,7 @@ static once_result ask_claim(struct pg_conn *pg, const struct once_op *op, struc
     pg_add_bytes(p, PG_UUID, once_span_of(c->nonce, sizeof c->nonce));
     pg_add_bytes(p, PG_BYTEA, c->request);
     pg_add_int(p, PG_INT8, c->body_retention_ms);
-    pg_add_int(p, PG_INT8, birth(c));
+    pg_add_int(p, PG_INT8, key_time_of(c));
     return pg_send(pg->conn,
                    ANSWER "once.claim_with_request($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, 0), "
                           "nullif($11, -1)) a",

@@ -6,6 +6,7 @@
 #include "core/record.h"
 #include "core/span.h"
 #include "os/os.h"
+#include "store/format.h"
 #include "store/postgres/answer.h"
 #include "store/postgres/ask.h"
 #include "store/postgres/param.h"
@@ -33,7 +34,7 @@ static once_result send_settings(struct pg_conn *pg, struct once_error *err)
     return r;
 }
 
-/* A clock of the tests' own. The database listens only where it was told to. */
+/* The clock of a test. The database uses it only if its store was made for tests. */
 static once_result send_clock(struct pg_conn *pg, struct once_error *err)
 {
     struct pg_params p;
@@ -46,10 +47,10 @@ static once_result send_clock(struct pg_conn *pg, struct once_error *err)
     return r;
 }
 
-/* The operations of a batch, in the order in which they are sent: all claims in one statement (those with terms that
- * the usual does not have apart), all finishes in the next (those that were sent before apart, as a daemon's clients
- * say: their call looks at more than what is newest; apart too those of our own grants), then the rest. Those of one
- * record keep their order: where that takes one back to an earlier kind of statement, it begins another stage. */
+/* The operations of a batch in the order in which they are sent, a statement for each kind: claims, claims with rare
+ * terms, finishes that were sent before (their function looks at older attempts, too), other finishes, finishes of
+ * grants that this process remembers, then the rest one by one. Operations of one record keep their order: an operation
+ * of an earlier kind than the one before it begins another stage. */
 struct batch {
     struct item {
         struct once_op *op;
@@ -68,44 +69,43 @@ struct batch {
     struct once_op **ops;     /* of the items */
     struct pg_grant *granted; /* likewise */
     size_t count;
-    bool twice;   /* two claims of one record go into one statement */
-    bool fast;    /* this try expects the usual */
-    bool replays; /* this try expects nothing but replays: it is one statement, and changes nothing */
+    bool twice;                                       /* two claims of one record go into one statement */
+    enum way { WAY_SETS, WAY_FAST, WAY_REPLAYS } way; /* of this try */
+    bool replays_first;                               /* WAY_SETS: most claims are expected to be replays */
 };
 
-/* The database's clock, about: as it last told it, and what passed since. 0: it has not. */
-static once_time about_now(const struct pg_conn *pg)
+/* An estimate of the database's clock: its last reading plus the time since. 0: there was no reading. */
+static once_time about_now(const struct pg_conn *pg, const struct pg_recent_batches *recent)
 {
     if (pg->clock != NULL)
         return pg->clock->wall(pg->clock->arg);
-    return pg->seen_at != 0 ? pg->seen_at + once_os_monotonic_ms() - pg->seen_steady : 0;
+    return recent->database_at != 0 ? recent->database_at + once_os_monotonic_ms() - recent->steady_at : 0;
 }
 
-/* Whether a key's own time is outside its window is the database's to say. But most keys were made just now: of those
- * that are less than half as old as they may be it need not be asked, and they go the usual way. */
-static bool is_surely_inside(const struct pg_conn *pg, const struct once_claim *claim)
+/* The database decides whether the time in a key is outside its window. But most keys are new: those that are less than
+ * half as old as they may be surely are inside, and can go the fast way. */
+static bool is_surely_inside(const struct once_claim *claim, once_time now)
 {
     if (!claim->key_time || claim->retention_ms == ONCE_NEVER)
         return true;
     once_time born = once_key_time(claim->key);
     if (born == ONCE_NEVER)
         return true;
-    once_time now = about_now(pg);
     int64_t skew = once_key_skew(claim->retention_ms);
     return now != 0 && born - now < skew / 2 && now - born < (claim->retention_ms - skew) / 2;
 }
 
-static enum kind kind_of_claim(const struct pg_conn *pg, const struct once_claim *claim)
+static enum kind kind_of_claim(const struct once_claim *claim, once_time now)
 {
     if (claim->request.len > 0)
         return KIND_OTHER;
-    return claim->body_retention_ms == 0 && is_surely_inside(pg, claim) ? KIND_CLAIM : KIND_CLAIM_TERMS;
+    return claim->body_retention_ms == 0 && is_surely_inside(claim, now) ? KIND_CLAIM : KIND_CLAIM_TERMS;
 }
 
-static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, struct pg_grant *granted)
+static enum kind kind_of(const struct pg_conn *pg, const struct once_op *op, once_time now, struct pg_grant *granted)
 {
     if (op->request->verb == ONCE_VERB_CLAIM)
-        return kind_of_claim(pg, &op->request->claim);
+        return kind_of_claim(&op->request->claim, now);
     if (op->request->verb != ONCE_VERB_FINISH)
         return KIND_OTHER;
     if (op->again)
@@ -141,7 +141,7 @@ static int by_fence(const struct item *a, const struct item *b)
     return x != y ? (x < y ? -1 : 1) : (a->index > b->index) - (a->index < b->index);
 }
 
-/* All take rows in one order, so that two batches do not wait for each other. */
+/* All batches lock rows in one order, so that two of them do not deadlock. */
 static int by_statement(const void *left, const void *right)
 {
     const struct item *a = left, *b = right;
@@ -159,7 +159,8 @@ static void batch_release(struct batch *b)
     free(b->granted);
 }
 
-static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op *const *ops, size_t count)
+static bool batch_init(struct batch *b, const struct pg_conn *pg, once_time now, struct once_op *const *ops,
+                       size_t count)
 {
     *b = (struct batch){ .items = calloc(count, sizeof *b->items),
                          .ops = calloc(count, sizeof *b->ops),
@@ -171,7 +172,7 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op
     }
     for (size_t i = 0; i < count; i++) {
         b->items[i] = (struct item){ .op = ops[i], .index = i };
-        b->items[i].kind = kind_of(pg, ops[i], &b->items[i].granted);
+        b->items[i].kind = kind_of(pg, ops[i], now, &b->items[i].granted);
     }
     qsort(b->items, count, sizeof *b->items, by_record);
     for (size_t i = 1; i < count; i++) {
@@ -188,10 +189,11 @@ static bool batch_init(struct batch *b, const struct pg_conn *pg, struct once_op
     return true;
 }
 
-/* A fence names the slot that its claim was made in; our own are closed a slot at a time. */
+/* A fence names the slot of its claim; finishes of our own grants go one slot at a time. */
 static bool same_slot(const struct item *a, const struct item *b)
 {
-    return a->kind != KIND_FINISH_GRANTED || ((a->op->request->grant.fence ^ b->op->request->grant.fence) & 15) == 0;
+    return a->kind != KIND_FINISH_GRANTED ||
+           ((a->op->request->grant.fence ^ b->op->request->grant.fence) & PG_SLOT_MASK) == 0;
 }
 
 static bool same_statement(const struct item *a, const struct item *b)
@@ -209,11 +211,11 @@ static size_t batch_run(const struct batch *b, size_t at)
     return end - at;
 }
 
-/* What from `at` on goes to the functions of the usual: claims, and the finishes that come right after them. */
+/* The operations from `at` on that one fast statement takes: claims, and the finishes right after them. */
 static struct pg_fast_batch batch_fast_part(const struct batch *b, size_t at)
 {
     struct pg_fast_batch fast = { .ops = b->ops + at };
-    if (!b->fast)
+    if (b->way != WAY_FAST)
         return fast;
     if (b->items[at].kind == KIND_CLAIM)
         fast.claims = batch_run(b, at);
@@ -227,7 +229,7 @@ static struct pg_fast_batch batch_fast_part(const struct batch *b, size_t at)
 /* How many operations, from `at` on, go into one statement. */
 static size_t batch_statement(const struct batch *b, size_t at)
 {
-    if (b->replays)
+    if (b->way == WAY_REPLAYS)
         return b->count;
     struct pg_fast_batch fast = batch_fast_part(b, at);
     size_t count = fast.claims + fast.finishes;
@@ -237,13 +239,13 @@ static size_t batch_statement(const struct batch *b, size_t at)
 static once_result send_statement(struct pg_conn *pg, const struct batch *b, size_t at, size_t count,
                                   struct once_error *err)
 {
-    if (b->replays)
+    if (b->way == WAY_REPLAYS)
         return pg_ask_replays(pg, b->ops, b->count, err);
     struct pg_fast_batch fast = batch_fast_part(b, at);
     if (fast.claims + fast.finishes > 0)
         return pg_ask_fast_batch(pg, &fast, err);
     enum kind kind = b->items[at].kind;
-    return is_claim(kind)    ? pg_ask_claims(pg, b->ops + at, count, err)
+    return is_claim(kind)    ? pg_ask_claims(pg, b->ops + at, count, b->replays_first, err)
            : is_finish(kind) ? pg_ask_finishes(pg, b->ops + at, count, err)
                              : pg_ask_other(pg, b->ops[at], err);
 }
@@ -270,7 +272,7 @@ struct receipt {
     once_result result;      /* the first failure of our own */
     enum pg_failure failure; /* of the server */
     bool failed, rolled_back;
-    bool unusual; /* it was not what this try expected, and wrote nothing */
+    bool has_other; /* WAY_REPLAYS: one was not a replay; nothing was written */
 };
 
 static void note_failure(struct pg_conn *pg, const PGresult *r, struct receipt *receipt, struct once_error *err)
@@ -304,13 +306,13 @@ static void receive_plain(struct pg_conn *pg, struct receipt *receipt, struct on
     PQclear(receive(pg, receipt, err));
 }
 
-static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *unusual,
+static once_result read_statement(const PGresult *r, const struct batch *b, size_t at, size_t count, bool *has_other,
                                   struct once_error *err)
 {
-    if (b->replays) {
+    if (b->way == WAY_REPLAYS) {
         bool all = false;
         once_result result = pg_read_replays(r, b->ops, b->count, &all, err);
-        *unusual = !all;
+        *has_other = !all;
         return result;
     }
     struct pg_fast_batch fast = batch_fast_part(b, at);
@@ -327,7 +329,7 @@ static void receive_answers(struct pg_conn *pg, const struct batch *b, size_t at
 {
     PGresult *r = receive(pg, receipt, err);
     if (PQresultStatus(r) == PGRES_TUPLES_OK && !receipt->failed && receipt->result == ONCE_OK)
-        receipt->result = read_statement(r, b, at, count, &receipt->unusual, err);
+        receipt->result = read_statement(r, b, at, count, &receipt->has_other, err);
     PQclear(r);
 }
 
@@ -405,7 +407,7 @@ static bool has_written(const struct batch *b)
     return false;
 }
 
-/* So that their finishes need not be looked up. */
+/* Remembers new grants, so that their finishes can go the fast way. */
 static void remember_grants(struct pg_conn *pg, const struct batch *b)
 {
     for (size_t i = 0; i < b->count; i++)
@@ -413,8 +415,8 @@ static void remember_grants(struct pg_conn *pg, const struct batch *b)
             pg_grants_add(pg->grants, &b->ops[i]->reply.record);
 }
 
-/* Grants and outcomes are dated by the database's clock. */
-static void note_clock(struct pg_conn *pg, const struct batch *b)
+/* Reads the database's clock from the times of grants and outcomes. */
+static void note_clock(struct pg_recent_batches *recent, const struct batch *b)
 {
     once_time at = 0;
     for (size_t i = 0; i < b->count; i++) {
@@ -426,46 +428,49 @@ static void note_clock(struct pg_conn *pg, const struct batch *b)
     }
     if (at == 0)
         return;
-    pg->seen_at = at;
-    pg->seen_steady = once_os_monotonic_ms();
+    recent->database_at = at;
+    recent->steady_at = once_os_monotonic_ms();
 }
 
-/* ------------------------------------------------------------------ the usual */
+/* ------------------------------------------------------------------ which way */
 
-enum { HABIT_BATCH_MIN = 8, HABIT_WANTED_MIN = 2, FAST_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
+enum { STREAK_BATCH_MIN = 8, STREAK_WANTED_MIN = 2, FAST_WANTED_MAX = 64, REPLAYS_WANTED_MAX = 8 };
 
-/* Keys that nobody has, grants that nobody else finished; or keys that were all finished: the functions that expect
- * just this are much cheaper, but where they are wrong the whole batch has to be done again. So it has to be that way
- * for a few batches first, and for more of them after each time that it was not: up to so many, fewer where being
- * wrong writes nothing. Small batches have little to gain. */
-static unsigned habit_wanted(const struct pg_streak *habit)
+/* The fast ways are much cheaper, but where they fail the whole batch has to be done again. So a streak of batches has
+ * to come first, and a longer one after each failure: up to FAST_WANTED_MAX, or to REPLAYS_WANTED_MAX where a failure
+ * has written nothing. Small batches have little to gain. */
+static unsigned streak_wanted(const struct pg_streak *streak)
 {
-    return habit->wanted > HABIT_WANTED_MIN ? habit->wanted : HABIT_WANTED_MIN;
+    return streak->wanted > STREAK_WANTED_MIN ? streak->wanted : STREAK_WANTED_MIN;
 }
 
-static bool streak_holds(const struct pg_streak *habit)
+static bool streak_holds(const struct pg_streak *streak)
 {
-    return habit->lasted >= habit_wanted(habit);
+    return streak->lasted >= streak_wanted(streak);
 }
 
-/* It was expected, in vain. */
-static void streak_fails(struct pg_streak *habit, unsigned wanted_max)
+/* A batch was expected to continue the streak, and did not. */
+static void streak_fails(struct pg_streak *streak, unsigned wanted_max)
 {
-    habit->lasted = 0;
-    habit->wanted = habit_wanted(habit) < wanted_max / 2 ? 2 * habit_wanted(habit) : wanted_max;
+    streak->lasted = 0;
+    streak->wanted = streak_wanted(streak) < wanted_max / 2 ? 2 * streak_wanted(streak) : wanted_max;
 }
 
-/* A batch was that way, or not. */
-static void streak_note(struct pg_streak *habit, bool held, size_t batch)
+static void streak_note(struct pg_streak *streak, bool continued, size_t batch)
 {
-    if (!held)
-        habit->lasted = 0;
-    else if (batch < HABIT_BATCH_MIN)
+    if (!continued)
+        streak->lasted = 0;
+    else if (batch < STREAK_BATCH_MIN)
         return;
-    else if (habit->lasted < FAST_WANTED_MAX)
-        habit->lasted++;
+    else if (streak->lasted < FAST_WANTED_MAX)
+        streak->lasted++;
     else
-        habit->wanted = HABIT_WANTED_MIN;
+        streak->wanted = STREAK_WANTED_MIN;
+}
+
+void pg_recent_batches_clear(struct pg_recent_batches *recent)
+{
+    recent->all_new.lasted = recent->all_replays.lasted = 0;
 }
 
 static bool is_all_claims(const struct batch *b)
@@ -476,23 +481,26 @@ static bool is_all_claims(const struct batch *b)
     return true;
 }
 
-static void expect(const struct pg_conn *pg, struct batch *b)
+static void choose_way(const struct pg_recent_batches *recent, struct batch *b)
 {
-    bool worth_it = b->count >= HABIT_BATCH_MIN;
-    b->replays = worth_it && streak_holds(&pg->replay_streak) && is_all_claims(b);
-    b->fast = worth_it && !b->replays && !b->twice && streak_holds(&pg->fast_streak);
+    b->replays_first = recent->half_replays;
+    if (b->count < STREAK_BATCH_MIN)
+        return;
+    if (streak_holds(&recent->all_replays) && is_all_claims(b))
+        b->way = WAY_REPLAYS;
+    else if (!b->twice && streak_holds(&recent->all_new))
+        b->way = WAY_FAST;
 }
 
-static void note_failed_expectation(struct pg_conn *pg, const struct batch *b)
+static void note_failed_way(struct pg_recent_batches *recent, const struct batch *b)
 {
-    if (b->fast)
-        streak_fails(&pg->fast_streak, FAST_WANTED_MAX);
-    if (b->replays)
-        streak_fails(&pg->replay_streak, REPLAYS_WANTED_MAX);
+    if (b->way == WAY_FAST)
+        streak_fails(&recent->all_new, FAST_WANTED_MAX);
+    if (b->way == WAY_REPLAYS)
+        streak_fails(&recent->all_replays, REPLAYS_WANTED_MAX);
 }
 
-/* Are claims replays for the most part? Then the next are looked for as such first. */
-static void note_replays(struct pg_conn *pg, const struct batch *b)
+static void note_replays(struct pg_recent_batches *recent, const struct batch *b)
 {
     size_t claims = 0, replays = 0;
     for (size_t i = 0; i < b->count; i++) {
@@ -500,30 +508,31 @@ static void note_replays(struct pg_conn *pg, const struct batch *b)
         replays += is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_REPLAY;
     }
     if (claims > 0) {
-        pg->replays = 2 * replays >= claims;
-        streak_note(&pg->replay_streak, replays == claims, claims);
+        recent->half_replays = 2 * replays >= claims;
+        streak_note(&recent->all_replays, replays == claims, claims);
     }
 }
 
-static void note_answers(struct pg_conn *pg, const struct batch *b)
+static void note_answers(struct pg_recent_batches *recent, const struct batch *b)
 {
-    note_replays(pg, b);
-    bool fast = true;
-    for (size_t i = 0; i < b->count && fast; i++)
-        fast = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
-               b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
-    streak_note(&pg->fast_streak, fast, b->count);
+    note_clock(recent, b);
+    note_replays(recent, b);
+    bool all_new = true;
+    for (size_t i = 0; i < b->count && all_new; i++)
+        all_new = (is_claim(b->items[i].kind) && b->ops[i]->reply.arm == ONCE_ARM_EXECUTE) ||
+                  b->ops[i]->reply.arm == ONCE_ARM_DONE || b->items[i].kind == KIND_OTHER;
+    streak_note(&recent->all_new, all_new, b->count);
 }
 
 /* One try. *again: the same transaction may succeed if repeated. */
-static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wrote, bool *again,
-                             struct once_error *err)
+static once_result try_batch(struct pg_conn *pg, struct pg_recent_batches *recent, const struct batch *b, bool *wrote,
+                             bool *again, struct once_error *err)
 {
     *again = false;
     if (!PQenterPipelineMode(pg->conn))
         return once_fail(err, ONCE_UNAVAILABLE, "the connection is not usable");
     once_result r = send_batch(pg, b, err);
-    if (r != ONCE_OK) { /* part of it may be on its way, COMMIT included */
+    if (r != ONCE_OK) { /* part of it may have been sent, COMMIT included */
         pg_conn_close(pg);
         return r == ONCE_NO_MEMORY ? r : ONCE_UNKNOWN;
     }
@@ -534,10 +543,11 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
     }
     if (receipt.failed) {
         roll_back(pg);
-        if (pg->conn == NULL) /* nothing was changed, but it has to be asked again over another connection */
+        if (pg->conn == NULL) /* nothing was changed, but it has to be sent again over another connection */
             return ONCE_UNKNOWN;
-        *again = receipt.failure == PG_FAILURE_RETRY || (b->fast && receipt.failure == PG_FAILURE_FAST_PATH) ||
-                 b->replays; /* whatever it was: the others may do */
+        *again = receipt.failure == PG_FAILURE_RETRY ||
+                 (b->way == WAY_FAST && receipt.failure == PG_FAILURE_FAST_PATH) ||
+                 b->way == WAY_REPLAYS; /* whatever it was: sets may do */
         return result_of(receipt.failure);
     }
     PQexitPipelineMode(pg->conn);
@@ -546,37 +556,36 @@ static once_result try_batch(struct pg_conn *pg, const struct batch *b, bool *wr
     if (receipt.rolled_back)
         return once_fail(err, ONCE_UNAVAILABLE, "the server rolled the transaction back");
     if (pg_conn_meet_server(pg, err) != ONCE_OK)
-        return ONCE_UNKNOWN; /* it answered, but what it says may not be durable */
-    if (receipt.unusual) {
+        return ONCE_UNKNOWN; /* it answered, but its answers may not be durable */
+    if (receipt.has_other) {
         *again = true;
         return ONCE_BUSY;
     }
     *wrote = has_written(b);
     remember_grants(pg, b);
-    note_clock(pg, b);
-    note_answers(pg, b);
-    /* Committed, but not all answers could be kept: ask again, one by one. */
+    note_answers(recent, b);
+    /* Committed, but there was no memory for all answers: the engine asks again, one by one. */
     return receipt.result == ONCE_OK ? ONCE_OK : receipt.result == ONCE_NO_MEMORY ? ONCE_UNKNOWN : receipt.result;
 }
 
-once_result pg_batch_apply(struct pg_conn *pg, struct once_op *const *ops, size_t count, bool *wrote,
-                           struct once_error *err)
+once_result pg_batch_apply(struct pg_conn *pg, struct pg_recent_batches *recent, struct once_op *const *ops,
+                           size_t count, bool *wrote, struct once_error *err)
 {
     struct batch b;
-    if (!batch_init(&b, pg, ops, count))
+    if (!batch_init(&b, pg, about_now(pg, recent), ops, count))
         return once_fail(err, ONCE_NO_MEMORY, "no memory for a batch");
     *wrote = false;
     once_result r = ONCE_OK;
     bool again = true;
-    expect(pg, &b);
+    choose_way(recent, &b);
     for (int i = 0; again && i < RETRIES_MAX; i++) {
-        if (i > 0 && !b.fast && !b.replays)
+        if (i > 0 && b.way == WAY_SETS)
             usleep((useconds_t)(once_os_monotonic_ns() % (RETRY_PAUSE_US << i)));
         if (i > 0)
-            b.fast = b.replays = false;
-        r = try_batch(pg, &b, wrote, &again, err);
+            b.way = WAY_SETS;
+        r = try_batch(pg, recent, &b, wrote, &again, err);
         if (again)
-            note_failed_expectation(pg, &b);
+            note_failed_way(recent, &b);
         if (r != ONCE_OK)
             drop_replies(&b);
     }

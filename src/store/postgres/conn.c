@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-/* Any warning while a commit is under way means: not as durable as was asked for. */
+/* A warning during COMMIT means that it is not as durable as was asked for. */
 static void on_notice(void *arg, const PGresult *notice)
 {
     struct pg_conn *c = arg;
@@ -66,7 +66,7 @@ static bool wait_for_result(struct pg_conn *c)
         if (ready == 0)
             return false;
         if (ready < 0 && errno != EINTR)
-            return true; /* libpq will say what it is */
+            return true; /* libpq will report the error */
         if (ready > 0)
             heard_at = once_os_monotonic_ms();
         if (ready > 0 && (p.revents & ~POLLOUT) != 0 && !PQconsumeInput(c->conn))
@@ -92,7 +92,7 @@ static PGresult *statement_result(struct pg_conn *c)
     return r;
 }
 
-/* Passes a good result on; else says what is wrong. */
+/* Passes a good result on, or fails with the server's message. */
 static once_result take_result(struct pg_conn *c, PGresult *r, PGresult **out, struct once_error *err)
 {
     char line[300];
@@ -160,8 +160,9 @@ once_result pg_conn_ask(struct pg_conn *c, const char *before, const char *sql, 
 
 /* ------------------------------------------------------------------ connecting */
 
-/* An '@' that was not escaped, behind the one that ends user and password, or behind a '/' that was meant to be
- * part of the password: libpq would take the rest of the password for a host or a database, and tell it. */
+/* Whether the URL has an '@' that should have been escaped: after the one that ends user and password, or after a '/'
+ * that was meant to be part of the password. libpq would take the rest of the password for a host or a database, and
+ * show it in its message. */
 static bool has_stray_at(const char *url)
 {
     const char *place = strstr(url, "://");
@@ -174,7 +175,7 @@ static bool has_stray_at(const char *url)
     return memchr(place, '@', strcspn(place, "?")) != NULL;
 }
 
-/* A password with a '/' and no host behind it, or a login without a host, would be a port, and be told. */
+/* A password with a '/' and no host after it, or a login without a host, would be taken for a port, and shown. */
 static bool has_ports(const PQconninfoOption *o)
 {
     for (; o->keyword != NULL; o++)
@@ -191,8 +192,8 @@ static bool is_parameter(const PQconninfoOption *known, once_span name)
     return false;
 }
 
-/* The first name behind the '?' that looks like one and is none of libpq's. Where an '@' follows, the '?' may be a
- * password's: then none is told. */
+/* The first parameter after the '?' that libpq does not know. Empty if an '@' follows: then the '?' may be part of a
+ * password. */
 static once_span unknown_parameter(const char *url)
 {
     const char *at = strchr(url, '?');
@@ -210,8 +211,8 @@ static once_span unknown_parameter(const char *url)
     return found;
 }
 
-/* What libpq would not take is the caller's mistake, not the server's. Its words for that repeat parts of the URL,
- * among them the password, so they are not passed on. */
+/* A URL that libpq refuses is the caller's mistake. libpq's message repeats parts of the URL, perhaps the password, so
+ * it is not passed on. */
 once_result once_store_postgres_url_check(const char *url, struct once_error *err)
 {
     PQconninfoOption *parsed = PQconninfoParse(url, NULL);
@@ -221,14 +222,14 @@ once_result once_store_postgres_url_check(const char *url, struct once_error *er
         return ONCE_OK;
     once_span unknown = unknown_parameter(url);
     if (!readable && !stray && unknown.len > 0)
-        return once_fail(err, ONCE_INVALID, "the URL cannot be read: '%.*s' is no parameter of libpq's",
+        return once_fail(err, ONCE_INVALID, "the URL cannot be read: '%.*s' is not a parameter of libpq",
                          ONCE_SPAN_ARGS(unknown));
     return once_fail(err, ONCE_INVALID,
                      "the URL cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE, where "
                      "special characters must be percent-encoded and NAME is one of libpq's parameters");
 }
 
-/* What the URL does not say. */
+/* Connects, with our defaults for what the URL leaves out. */
 static PGconn *connect_to(const char *url)
 {
     char seconds[12], silence[12];
@@ -239,7 +240,8 @@ static PGconn *connect_to(const char *url)
     return PQconnectdbParams(names, values, 1);
 }
 
-/* The URL's tcp_user_timeout: of unacknowledged bytes to the kernel, of an answer to us. */
+/* The URL's tcp_user_timeout is the kernel's limit for unacknowledged bytes; we use it as our limit for an answer, too.
+ */
 static int64_t answer_ms_of(PGconn *conn)
 {
     int64_t ms = 0;
@@ -265,23 +267,22 @@ once_result pg_conn_plain(struct pg_conn *c, struct once_error *err)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot connect: %s", first_line(PQerrorMessage(c->conn), line));
     c->silent = false;
     c->met_count = 0;
-    c->fast_streak.lasted = c->replay_streak.lasted = 0;
     c->answer_ms = answer_ms_of(c->conn);
     PQsetnonblocking(c->conn, 1);
     PQsetNoticeReceiver(c->conn, on_notice, c);
     if (PQserverVersion(c->conn) < 130000)
-        return once_fail(err, ONCE_INVALID, "the server is PostgreSQL %d; 13 is the oldest that will do",
+        return once_fail(err, ONCE_INVALID, "the server is PostgreSQL %d; 13 or newer is needed",
                          PQserverVersion(c->conn) / 10000);
     return ONCE_OK;
 }
 
-/* lock_timeout: one key that somebody's own transaction holds must not hold up a whole batch.
+/* lock_timeout: one key that a service's own transaction holds must not delay a whole batch.
  * client_min_messages: the warning of a cut wait for a standby must come through (FACT-6).
- * synchronous_commit: as the server is configured for us, not as a session was left behind, and
- * also if somebody turns it off while we are connected. */
+ * synchronous_commit: as the server is configured for our role, whatever another client left in the session, and even
+ * if the setting is changed while we are connected. */
 static once_result settle_settings(struct pg_conn *c, const char *level, struct once_error *err)
 {
-    const char *local = c->direct ? "false" : "true"; /* to the transaction */
+    const char *local = c->direct ? "false" : "true"; /* for this transaction only */
     static const char *const durable[] = { "local", "remote_write", "on", "remote_apply" };
     for (size_t i = 0; i < sizeof durable / sizeof *durable; i++)
         if (strcmp(level, durable[i]) == 0) {
@@ -313,7 +314,7 @@ static once_result look_at_server(struct pg_conn *c, struct once_error *err)
                        : PQgetvalue(r, 0, 1)[0] ? "the server is read-only"
                        : PQgetvalue(r, 0, 2)[0] ? "the database has no schema 'once': run 'once migrate'"
                                                 : NULL;
-    /* A pooler makes up the pid that it tells its clients. */
+    /* A pooler tells its clients a made-up pid. */
     c->direct = pg_int(r, 0, 4) == PQbackendPID(c->conn);
     c->session = c->direct ? (struct pg_session){ .pid = pg_int(r, 0, 4), .began_us = pg_int(r, 0, 5) }
                            : (struct pg_session){ 0 };
@@ -353,8 +354,8 @@ void pg_conn_end_lost(struct pg_conn *c, struct pg_session lost)
     pg_params_init(&p);
     pg_add_int(&p, PG_INT4, lost.pid);
     pg_add_int(&p, PG_INT8, lost.began_us);
-    /* A pid is used again: the time says whether it is still the same process. Where this cannot be asked, what is
-     * lost stays what it was. */
+    /* Pids are reused: the start time says whether it is still the same process. If this fails, the lost session stays
+     * as it was. */
     (void)pg_conn_ask(c, NULL,
                       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND " BEGAN_US
                       " = $2 AND state LIKE 'idle%'",
@@ -362,7 +363,7 @@ void pg_conn_end_lost(struct pg_conn *c, struct pg_session lost)
     pg_params_release(&p);
 }
 
-/* What the session keeps, where it is ours alone. */
+/* Settings and prepared statements of a session that is ours alone. */
 static once_result set_up_session(struct pg_conn *c, struct once_error *err)
 {
     if (!c->direct)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fences are sixteen apart, so the newest 65536 of a store that we have to ourselves all have a
- * place of their own; a later one takes an earlier one's. */
+/* Fences are sixteen apart, so the newest 65536 grants of a store that no other process uses do not share a place; a
+ * later grant replaces an earlier one. */
 enum { PLACES = 1 << 16, FENCE_STEP = 16 };
 
 struct pg_grants {

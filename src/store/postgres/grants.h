@@ -1,10 +1,10 @@
 /*
- * grants.h - what this process was granted not long ago.
+ * grants.h - remembers the recent grants of this process.
  *
- * A finish must show that its fence is of its record (K3). Who was given both by the database
- * itself need not be looked up there: half of what a finish costs. It is only a memory: a grant
- * that fell out of it, or that somebody else has, is looked up. It is emptied with the
- * connection, for after a failover a claim may not be where it was.
+ * A finish must show that its fence is of its record (K3). If the database gave both to this process, the claim need
+ * not be looked up: that is half the cost of a finish. It is only a cache: grants that fell out of it, or of other
+ * processes, are looked up. A lost connection empties it, since after a failover a claim may be missing or in another
+ * slot.
  *
  * Shared by all handles of a store; any thread.
  */

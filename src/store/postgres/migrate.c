@@ -1,11 +1,12 @@
 /*
  * migrate.c - creates or upgrades the schema `once` in a PostgreSQL database.
  *
- * All that is missing in one transaction, under an advisory lock: two migrators at once take
- * turns and the second finds nothing to do; one that is killed leaves nothing behind. Each
- * migration records itself in once.migration, with the checksum of its text
- * (tools/embed-sql.py), so that one that was edited after it was applied is noticed.
+ * Applies all missing migrations in one transaction, under an advisory lock: of two migrators at once the second waits
+ * and finds nothing to do; one that is killed leaves nothing behind. Each migration records itself in once.migration,
+ * with the checksum of its text (tools/embed-sql.py), so that `once migrate` notices a migration that was edited after
+ * it was applied.
  */
+#include "store/format.h"
 #include "store/postgres/conn.h"
 #include "store/store.h"
 
@@ -16,7 +17,7 @@
 
 #include <stdlib.h>
 
-/* What the server said, and what it says to do about it. */
+/* Fails with the server's message and hint. */
 static once_result refusal(const PGconn *conn, const PGresult *r, struct once_error *err)
 {
     const char *message = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
@@ -44,14 +45,14 @@ static once_result run_text(struct pg_conn *c, const char *sql, struct once_erro
     return result;
 }
 
-/* What was applied must be what this program has under that number, as far as it knows it. */
+/* Compares the applied migrations with this program's, by number, name and checksum. */
 static once_result check_applied(const PGresult *r, struct once_error *err)
 {
     for (int i = 0; i < PQntuples(r) && i < postgres_migration_count; i++)
         if (strcmp(PQgetvalue(r, i, 0), postgres_migrations[i].checksum) != 0)
             return once_fail(err, ONCE_INVALID,
-                             "the database was made by another form of migration %s than this program has; "
-                             "one that was applied is never edited, so one of the two was not released",
+                             "the database has another version of migration %s than this program; "
+                             "an applied migration is never edited, so one of the two was not released",
                              postgres_migrations[i].name);
     return ONCE_OK;
 }
@@ -85,7 +86,7 @@ static once_result apply_missing(struct pg_conn *c, int from, struct once_error 
     return r;
 }
 
-/* A commit whose answer was lost may have taken effect; to migrate again is safe, and finds out. */
+/* A commit whose answer was lost may have taken effect; migrating again is safe and tells. */
 static once_result commit(struct pg_conn *c, struct once_error *err)
 {
     c->warned = false;
@@ -95,7 +96,8 @@ static once_result commit(struct pg_conn *c, struct once_error *err)
     once_result result = ONCE_OK;
     if (PQresultStatus(r) != PGRES_COMMAND_OK)
         result = pg_failure_of(c, r) == PG_FAILURE_LOST
-                     ? once_fail(err, ONCE_UNKNOWN, "the answer to COMMIT was lost: it may be done; migrate again")
+                     ? once_fail(err, ONCE_UNKNOWN,
+                                 "the answer to COMMIT was lost: the migration may have been applied; migrate again")
                      : refusal(c->conn, r, err);
     else if (c->warned)
         result =
@@ -107,9 +109,11 @@ static once_result commit(struct pg_conn *c, struct once_error *err)
 static once_result migrate(struct pg_conn *c, struct once_error *err)
 {
     int from = 0;
+    char lock[60];
+    snprintf(lock, sizeof lock, "SELECT pg_advisory_xact_lock(%d)", PG_LOCK_SCHEMA);
     once_result r = run_text(c, "BEGIN", err);
     if (r == ONCE_OK)
-        r = run_text(c, "SELECT pg_advisory_xact_lock(8031155)", err);
+        r = run_text(c, lock, err);
     if (r == ONCE_OK)
         r = version_read(c, &from, err);
     if (r == ONCE_OK && from > postgres_migration_count)
@@ -121,7 +125,7 @@ static once_result migrate(struct pg_conn *c, struct once_error *err)
     return r == ONCE_OK ? commit(c, err) : r; /* closing the connection rolls back */
 }
 
-/* Connects, does it, closes. */
+/* Connects, calls `what`, closes. */
 static once_result on_connection(const char *url, once_result (*what)(struct pg_conn *c, struct once_error *err),
                                  struct once_error *err)
 {

@@ -23,7 +23,7 @@ static void remember(struct pg_routes *routes, int64_t id, once_span name)
     routes->full = routes->count == ONCE_ROUTE_COUNT_MAX;
 }
 
-/* There are no numbers left: with all names known, nobody has to be asked about others. */
+/* All numbers are taken: reads all names, so that the database need not be asked again. */
 static void learn_all(struct pg_routes *routes, struct pg_conn *pg)
 {
     struct pg_params p;

@@ -1,9 +1,9 @@
 /*
  * route.h - routes of claims as the database numbers them (once.route).
  *
- * Numbers are given for good, each in a transaction of its own before the batch that needs it; so they may be
- * remembered for as long as the handle lives, and a batch carries nothing but numbers. A label fails nothing: where
- * the database cannot be asked, the claim goes without.
+ * A name keeps its number for ever, and gets it in its own transaction before the batch that needs it. So a handle may
+ * remember numbers for as long as it lives, and a batch carries only numbers. A route never fails a claim: if the
+ * database cannot be asked, the claim is stored without one.
  */
 #ifndef ONCE_STORE_POSTGRES_ROUTE_H
 #define ONCE_STORE_POSTGRES_ROUTE_H
@@ -18,12 +18,12 @@ struct pg_routes {
         uint8_t id, len;
         uint8_t name[ONCE_ROUTE_LEN_MAX];
     } known[ONCE_ROUTE_COUNT_MAX];
-    bool full; /* all numbers are known: whatever else comes is "other" */
+    bool full; /* all numbers are known: every other name is "other" */
 };
 
 /* Gives the claims of a batch the numbers of their routes. */
 void pg_routes_find(struct pg_routes *routes, struct pg_conn *pg, struct once_op *const *ops, size_t count);
-/* As a reader will find it. */
+/* The route as readers will see it: its name, "other" or empty. */
 once_span pg_route_of(const struct once_op *op);
 
 #endif

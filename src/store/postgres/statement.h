@@ -1,6 +1,6 @@
 /*
- * statement.h - the statements of every batch. A server that we talk to directly has them
- * prepared; through a pooler they go over with their text.
+ * statement.h - the statements of batches. They are prepared on a direct connection; through a pooler they are sent as
+ * text.
  */
 #ifndef ONCE_STORE_POSTGRES_STATEMENT_H
 #define ONCE_STORE_POSTGRES_STATEMENT_H

@@ -6,9 +6,9 @@
  *
  * Invariants: K10 after a lost answer the engine reopens, and applies each operation again:
  *                its insert conflicts with, and waits for, the transaction in doubt.
- *             What somebody else committed is believed only when it is durable: his wait for
- *                the standby may have been cut short. So every new connection, ours or a
- *                pooler's, begins with a barrier, and the functions make also those who only read wait (hold_ring).
+ *             Another client's commit is believed only when it is durable: its wait for the standby may
+ *                have been cut short. So every new connection, ours or a pooler's, begins with a
+ *                barrier, and transactions that only read wait as well (once.lock_ring).
  */
 #include "store/store.h"
 #include "core/err.h"
@@ -27,34 +27,35 @@
 #include <stdlib.h>
 
 enum {
-    SWEEP_SPAN = 1000,  /* attempts of one sweep: about 10 ms, for which the lane's batches wait */
-    UNKNOWN_SPAN = 100, /* of one listing of what is unknown: each is looked for in all ranges of its slot's claims */
+    SWEEP_SPAN = 1000,  /* attempts of one sweep: about 10 ms, for which batches wait */
+    UNKNOWN_SPAN = 100, /* records of one listing of unknown ones: finding the claim of each reads many block ranges */
 };
 
 struct postgres_store {
     struct once_store base;
     struct pg_conn pg;
-    struct postgres_store *first; /* of the handles of one store */
-    atomic_uint_fast64_t commits; /* the first's: of all of them */
+    struct postgres_store *first; /* the first handle of the store, or itself */
+    atomic_uint_fast64_t commits; /* in the first handle: of all handles */
     uint64_t settled;             /* swept up to here, and nothing can appear before it any more */
-    uint64_t newest, marked;      /* as of the last sweep; as of the one before the mark was set */
-    int64_t marked_edge;          /* transactions up to this one may yet bring fences up to the mark */
-    uint64_t emptied;             /* records that went with a slot and were not told of yet */
+    uint64_t newest, marked;      /* the newest fence of the last sweep; that of the sweep before the mark was set */
+    int64_t marked_edge;          /* transactions before this one may still commit fences up to the mark */
+    uint64_t emptied;             /* records removed with a slot and not reported yet */
     struct pg_routes routes;
+    struct pg_recent_batches recent;
 };
 
 /* ------------------------------------------------------------------ operations */
 
-/* A key that somebody's own transaction holds must not fail the others of its batch. */
+/* After a lock timeout: a key that a service's own transaction holds must not fail the others of its batch. */
 static once_result apply_one_by_one(struct postgres_store *s, struct once_op *const *ops, size_t count,
                                     struct once_error *err)
 {
     for (size_t i = 0; i < count; i++) {
         struct once_error own;
         bool wrote = false;
-        once_result r = pg_batch_apply(&s->pg, &ops[i], 1, &wrote, &own);
+        once_result r = pg_batch_apply(&s->pg, &s->recent, &ops[i], 1, &wrote, &own);
         s->first->commits += wrote;
-        if (r == ONCE_UNKNOWN) { /* what follows has not been sent, but the engine settles all alike */
+        if (r == ONCE_UNKNOWN) { /* the rest was not sent, but the engine settles all alike */
             if (err != NULL)
                 *err = own;
             return r;
@@ -72,6 +73,7 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     struct postgres_store *s = (struct postgres_store *)base;
     *fate = ONCE_FATE_UNSURE;
     pg_grants_forget(s->pg.grants);
+    pg_recent_batches_clear(&s->recent);
     struct pg_session lost = s->pg.session;
     once_result r = pg_conn_open(&s->pg, err);
     if (r == ONCE_OK) {
@@ -87,21 +89,20 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
 {
     struct postgres_store *s = (struct postgres_store *)base;
     enum once_fate fate;
-    once_result r =
-        s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* given up for want of memory, or found gone */
+    once_result r = s->pg.conn != NULL ? ONCE_OK : reopen(base, &fate, err); /* closed for want of memory, or lost */
     if (r != ONCE_OK)
         return r;
     bool wrote = false;
     pg_routes_find(&s->routes, &s->pg, ops, count);
-    if (s->pg.conn == NULL) /* lost over that; nothing of the batch was sent */
+    if (s->pg.conn == NULL) /* lost just now; nothing of the batch was sent */
         r = reopen(base, &fate, err);
     if (r != ONCE_OK)
         return r;
-    r = pg_batch_apply(&s->pg, ops, count, &wrote, err);
+    r = pg_batch_apply(&s->pg, &s->recent, ops, count, &wrote, err);
     s->first->commits += wrote;
     if (r == ONCE_BUSY && count > 1)
         return apply_one_by_one(s, ops, count, err);
-    if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function looked, and refused: its own answer */
+    if (count == 1 && (r == ONCE_INVALID || r == ONCE_LIMIT)) { /* the function refused this operation, not the batch */
         ops[0]->result = r;
         if (err != NULL)
             ops[0]->err = *err;
@@ -129,6 +130,19 @@ static once_result ask(struct postgres_store *s, const char *sql, struct pg_para
     return pg_conn_ask(&s->pg, s->pg.clock != NULL ? set : NULL, sql, p, out, err);
 }
 
+/* The same, with parameters that are all of type bigint. */
+static once_result ask_numbers(struct postgres_store *s, const char *sql, const int64_t *numbers, size_t count,
+                               PGresult **out, struct once_error *err)
+{
+    struct pg_params p;
+    pg_params_init(&p);
+    for (size_t i = 0; i < count; i++)
+        pg_add_int(&p, PG_INT8, numbers[i]);
+    once_result r = ask(s, sql, &p, out, err);
+    pg_params_release(&p);
+    return r;
+}
+
 static once_time now_of(struct postgres_store *s)
 {
     return s->pg.clock != NULL ? s->pg.clock->wall(s->pg.clock->arg) : once_os_clock.wall(NULL);
@@ -138,17 +152,15 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
                         struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    struct pg_params p;
-    pg_params_init(&p);
-    pg_add_int(&p, PG_INT8, f->before != 0 && f->before < INT64_MAX ? (int64_t)f->before : INT64_MAX);
     bool unknown_only = f->states == 1u << ONCE_STATE_UNKNOWN; /* they have an index */
-    pg_add_int(&p, PG_INT8, unknown_only ? UNKNOWN_SPAN : ONCE_LIST_SCAN_MAX);
+    int64_t numbers[] = { f->before != 0 && f->before < INT64_MAX ? (int64_t)f->before : INT64_MAX,
+                          unknown_only ? UNKNOWN_SPAN : ONCE_LIST_SCAN_MAX };
     PGresult *r = NULL;
     struct gather_page g = { .count = 0 };
-    once_result result = ask(s,
-                             unknown_only ? "SELECT l.next, (l.answer).* FROM once.list_unknown($1, $2) l"
-                                          : "SELECT l.next, (l.answer).* FROM once.list($1, $2) l",
-                             &p, &r, err);
+    once_result result = ask_numbers(s,
+                                     unknown_only ? "SELECT l.next, (l.answer).* FROM once.list_unknown($1, $2) l"
+                                                  : "SELECT l.next, (l.answer).* FROM once.list($1, $2) l",
+                                     numbers, 2, &r, err);
     if (result == ONCE_OK)
         result = gather_page_init(&g, f->limit, err);
     /* The last row says only where to go on; a full page goes on after its own last record. */
@@ -163,16 +175,15 @@ static once_result list(struct once_store *base, const struct once_filter *f, st
         result = gather_page_make(&g, page, err);
     gather_page_release(&g);
     PQclear(r);
-    pg_params_release(&p);
     return result;
 }
 
-/* Fences are given in their order, but not committed in it: what was swept over while transactions
- * were under way that may have an earlier one is swept over again, until they have ended. A fence is
- * taken a moment before its transaction has a number: so the one that counts is of the sweep before. */
+/* Fences grow, but are not committed in their order: a running transaction may still commit a fence that was swept
+ * over. So the sweep goes back until all transactions that could have one have ended. A transaction takes a fence a
+ * moment before it has a number, so the newest fence of the sweep before is the one that counts. */
 static void settle_sweep(struct postgres_store *handle, struct once_sweep *w, const PGresult *r, int row)
 {
-    struct postgres_store *s = handle->first; /* whichever handle is asked, it is one sweep */
+    struct postgres_store *s = handle->first; /* all handles of a store share one sweep */
     uint64_t newest = (uint64_t)pg_int(r, row, 4);
     int64_t horizon = pg_int(r, row, 5), edge = pg_int(r, row, 6);
     if (s->marked != 0 && horizon >= s->marked_edge) {
@@ -191,12 +202,9 @@ static void settle_sweep(struct postgres_store *handle, struct once_sweep *w, co
 static once_result sweep(struct once_store *base, struct once_sweep *w, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    struct pg_params p;
-    pg_params_init(&p);
-    pg_add_int(&p, PG_INT8, (int64_t)w->after);
-    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
+    int64_t numbers[] = { (int64_t)w->after, SWEEP_SPAN };
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT * FROM once.unfinished_attempts($1, $2)", &p, &r, err);
+    once_result result = ask_numbers(s, "SELECT * FROM once.unfinished_attempts($1, $2)", numbers, 2, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
     for (int row = 0; row < last && w->count < w->room; row++) {
         struct once_unfinished *unfinished = &w->found[w->count++];
@@ -215,7 +223,6 @@ static once_result sweep(struct once_store *base, struct once_sweep *w, struct o
         settle_sweep(s, w, r, last);
     }
     PQclear(r);
-    pg_params_release(&p);
     return result;
 }
 
@@ -249,17 +256,6 @@ static once_result lookup_many(struct once_store *base, const struct once_unfini
     return result;
 }
 
-static const char *event_name(once_span what)
-{
-    static const char *const names[] = { "claimed",    "claimed to probe", "finished",
-                                         "superseded", "resolved done",    "resolved not done",
-                                         "released",   "forgotten",        "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
 static once_result history(struct once_store *base, const uint8_t record[16], struct once_history *h,
                            struct once_error *err)
 {
@@ -274,7 +270,7 @@ static once_result history(struct once_store *base, const uint8_t record[16], st
         result = gather_history_init(&t, err);
     for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++)
         gather_event(&t, (struct once_event){ .at = pg_int(r, row, 0),
-                                              .what = event_name(pg_bytes(r, row, 1)),
+                                              .what = gather_event_name(pg_bytes(r, row, 1)),
                                               .fence = (uint64_t)pg_int(r, row, 2),
                                               .attempt = (uint32_t)pg_int(r, row, 3),
                                               .state = (enum once_state)pg_int(r, row, 4),
@@ -304,7 +300,7 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     r = NULL;
     if (result == ONCE_OK)
         result = ask(s, "SELECT removed, more FROM once.expire($1)", &p, &r, err);
-    if (result == ONCE_OK) { /* a slot is emptied as a whole: tell of it in steps */
+    if (result == ONCE_OK) { /* a slot is emptied as a whole: report it in steps of the budget */
         s->emptied += (uint64_t)pg_int(r, 0, 0);
         *removed = s->emptied < budget ? s->emptied : budget;
         s->emptied -= *removed;
@@ -315,36 +311,28 @@ static once_result expire(struct once_store *base, uint32_t budget, uint64_t *re
     return result;
 }
 
-static void tell_problems(const PGresult *r, once_problem_fn *each, void *arg, struct once_check_report *report)
-{
-    for (int row = 0; row < PQntuples(r); row++) {
-        once_span name = pg_bytes(r, row, 0), text = pg_bytes(r, row, 2);
-        char invariant[16], problem[200];
-        snprintf(invariant, sizeof invariant, "%.*s", ONCE_SPAN_ARGS(name));
-        snprintf(problem, sizeof problem, "%.*s", ONCE_SPAN_ARGS(text));
-        report->problems++;
-        if (each != NULL)
-            each(arg, &(struct once_problem){ invariant, (uint64_t)pg_int(r, row, 1), problem });
-    }
-}
-
-static once_result ask_problems(struct postgres_store *s, const char *sql, struct pg_params *p, once_problem_fn *each,
-                                void *arg, struct once_check_report *report, struct once_error *err)
+static once_result ask_problems(struct postgres_store *s, const char *sql, const int64_t *numbers, size_t count,
+                                struct gather_problems *to, struct once_error *err)
 {
     PGresult *r = NULL;
-    once_result result = ask(s, sql, p, &r, err);
-    if (result == ONCE_OK)
-        tell_problems(r, each, arg, report);
+    once_result result = ask_numbers(s, sql, numbers, count, &r, err);
+    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
+        once_span name = pg_bytes(r, row, 0), text = pg_bytes(r, row, 2);
+        char invariant[16];
+        snprintf(invariant, sizeof invariant, "%.*s", ONCE_SPAN_ARGS(name));
+        gather_problem(to, invariant, (uint64_t)pg_int(r, row, 1), "%.*s", ONCE_SPAN_ARGS(text));
+    }
     PQclear(r);
     return result;
 }
 
 /* How many attempts and records there are among the fences of this step. */
-static once_result count_rows(struct postgres_store *s, struct pg_params *p, uint64_t *cursor,
+static once_result count_rows(struct postgres_store *s, const int64_t range[2], uint64_t *cursor,
                               struct once_check_report *report, struct once_error *err)
 {
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT attempts, records, next FROM once.check_counts($1, $2)", p, &r, err);
+    once_result result =
+        ask_numbers(s, "SELECT attempts, records, next FROM once.check_counts($1, $2)", range, 2, &r, err);
     if (result == ONCE_OK) {
         report->attempts += (uint64_t)pg_int(r, 0, 0);
         report->records += (uint64_t)pg_int(r, 0, 1);
@@ -358,30 +346,21 @@ static once_result check(struct once_store *base, uint64_t *cursor, once_problem
                          struct once_check_report *report, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    struct pg_params none, p;
-    pg_params_init(&none);
-    pg_params_init(&p);
-    pg_add_int(&p, PG_INT8, (int64_t)*cursor);
-    pg_add_int(&p, PG_INT8, ONCE_CHECK_SCAN_MAX);
+    int64_t range[] = { (int64_t)*cursor, ONCE_CHECK_SCAN_MAX };
+    struct gather_problems to = { each, arg, report };
     once_result r = ONCE_OK;
     if (*cursor == 0)
-        r = ask_problems(s, "SELECT * FROM once.check_orphans()", &none, each, arg, report, err);
+        r = ask_problems(s, "SELECT * FROM once.check_orphans()", NULL, 0, &to, err);
     if (r == ONCE_OK)
-        r = ask_problems(s, "SELECT * FROM once.check_rows($1, $2)", &p, each, arg, report, err);
-    if (r == ONCE_OK)
-        r = count_rows(s, &p, cursor, report, err);
-    pg_params_release(&none);
-    pg_params_release(&p);
-    return r;
+        r = ask_problems(s, "SELECT * FROM once.check_rows($1, $2)", range, 2, &to, err);
+    return r == ONCE_OK ? count_rows(s, range, cursor, report, err) : r;
 }
 
 static once_result stats(struct once_store *base, struct once_stats *stats, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    struct pg_params p;
-    pg_params_init(&p);
     PGresult *r = NULL;
-    once_result result = ask(s, "SELECT attempts, bytes, now_ms FROM once.counts()", &p, &r, err);
+    once_result result = ask_numbers(s, "SELECT attempts, bytes, now_ms FROM once.counts()", NULL, 0, &r, err);
     if (result == ONCE_OK) {
         stats->attempts = (uint64_t)pg_int(r, 0, 0);
         stats->bytes = (uint64_t)pg_int(r, 0, 1);
@@ -389,7 +368,6 @@ static once_result stats(struct once_store *base, struct once_stats *stats, stru
         stats->commits = s->first->commits;
     }
     PQclear(r);
-    pg_params_release(&p);
     return result;
 }
 
@@ -410,14 +388,10 @@ static once_result read_clock(struct once_store *base, once_time *now, struct on
 static once_result usage(struct once_store *base, struct once_usage *t, struct once_error *err)
 {
     struct postgres_store *s = (struct postgres_store *)base;
-    struct pg_params p;
-    pg_params_init(&p);
-    pg_add_int(&p, PG_INT8, (int64_t)t->after);
-    pg_add_int(&p, PG_INT8, (int64_t)t->last);
-    pg_add_int(&p, PG_INT8, SWEEP_SPAN);
+    int64_t numbers[] = { (int64_t)t->after, (int64_t)t->last, SWEEP_SPAN };
     PGresult *r = NULL;
-    once_result result =
-        ask(s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.usage($1, $2, $3)", &p, &r, err);
+    once_result result = ask_numbers(
+        s, "SELECT tenant, records, bytes, next, final, now_ms FROM once.usage($1, $2, $3)", numbers, 3, &r, err);
     int last = result == ONCE_OK ? PQntuples(r) - 1 : 0;
     for (int row = 0; row < last; row++) {
         once_span tenant = pg_bytes(r, row, 0);
@@ -431,7 +405,6 @@ static once_result usage(struct once_store *base, struct once_usage *t, struct o
         t->now = pg_int(r, last, 5);
     }
     PQclear(r);
-    pg_params_release(&p);
     return result;
 }
 
@@ -450,18 +423,8 @@ static once_result seal_keys(struct once_store *base, const struct once_seal_key
     PGresult *r = NULL;
     once_result result =
         ask(s, add != NULL ? "SELECT * FROM once.add_seal_key($1, $2)" : "SELECT * FROM once.seal_keys()", &p, &r, err);
-    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++) {
-        once_span id = pg_bytes(r, row, 0), proof = pg_bytes(r, row, 1);
-        struct once_seal_key_ref *mark = &out->refs[out->count];
-        if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof mark->id || proof.len != sizeof mark->proof) {
-            result = once_fail(err, ONCE_CORRUPT, "what the store says of its keys is not readable");
-            break;
-        }
-        memcpy(mark->id, id.ptr, id.len);
-        mark->id[id.len] = '\0';
-        memcpy(mark->proof, proof.ptr, proof.len);
-        out->count++;
-    }
+    for (int row = 0; result == ONCE_OK && row < PQntuples(r); row++)
+        result = gather_seal_key(out, pg_bytes(r, row, 0), pg_bytes(r, row, 1), err);
     PQclear(r);
     pg_params_release(&p);
     return result;
@@ -500,7 +463,7 @@ static const struct once_store_ops ops = {
     .close = close_store,
 };
 
-/* A handle: all of `first` (NULL: itself) count together. */
+/* Opens a handle; `first` is the store's first handle (NULL: this one), which counts for all. */
 static once_result open_handle(const char *url, const struct once_clock *clock, struct postgres_store *first,
                                struct once_store **out, struct once_error *err)
 {

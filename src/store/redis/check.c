@@ -1,49 +1,33 @@
 /*
- * check.c - what a store in Redis can show of its invariants: each record against itself, its key, its time to
- * live and the set of what is not finished.
+ * check.c - checks the invariants of a store in Redis: each record against itself, its key, its time to live and the
+ * set of unfinished records (PREFIX:open).
  *
- * A step of a check is a step of SCAN. What Redis lost leaves no trace in what is left; that is counted elsewhere
- * (redis/open.c).
+ * A step of a check is a step of SCAN. Lost writes leave no trace that a check could find; redis/open.c counts them.
  */
 #include "store/redis/store.h"
 
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
+#include "store/gather.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 struct check {
     struct redis_store *s;
-    once_problem_fn *each;
-    void *arg;
-    struct once_check_report *report;
+    struct gather_problems to;
     once_time now;
     uint64_t newest; /* fence given */
 };
-
-__attribute__((format(printf, 4, 5))) static void problem(struct check *c, const char *invariant, uint64_t fence,
-                                                          const char *format, ...)
-{
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    c->report->problems++;
-    if (c->each != NULL)
-        c->each(c->arg, &(struct once_problem){ .invariant = invariant, .fence = fence, .text = text });
-}
 
 static once_span span_of(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_STRING ? once_span_of(reply->str, (size_t)reply->len) : once_span_of(NULL, 0);
 }
 
-/* All that is asked about one record. */
+/* The commands sent for each record. */
 enum { Q_FIELDS, Q_TTL, Q_ATTEMPTS, Q_OPEN, Q_BODY, Q_COUNT };
 
 static void put_questions(struct check *c, once_span key, const char *id)
@@ -69,13 +53,13 @@ static void check_place(struct check *c, const struct redis_meta *m, long long t
     bool open = r->state == ONCE_STATE_RUNNING || (r->state == ONCE_STATE_FAILED && r->retryable);
     bool stays = r->state == ONCE_STATE_RUNNING || r->state == ONCE_STATE_UNKNOWN;
     if (stays && ttl >= 0)
-        problem(c, "K7", fence, "will be removed in %lld ms, and is not finished", ttl);
+        gather_problem(&c->to, "K7", fence, "will be removed in %lld ms, and is not finished", ttl);
     if (!stays && ttl == -1)
-        problem(c, "K8", fence, "is finished, and will never be removed");
+        gather_problem(&c->to, "K8", fence, "is finished, and will never be removed");
     if (open && !m->stored.released && (score->type != REDIS_REPLY_STRING || strtoull(score->str, NULL, 10) != fence))
-        problem(c, "K7", fence, "is not finished, and no completer will find it");
+        gather_problem(&c->to, "K7", fence, "is not finished, and no completer will find it");
     if (fence > c->newest)
-        problem(c, "K2", fence, "the last fence given is %" PRIu64, c->newest);
+        gather_problem(&c->to, "K2", fence, "the last fence given is %" PRIu64, c->newest);
 }
 
 static void check_record(struct check *c, once_span key, const char *id, redisReply *const answers[Q_COUNT])
@@ -86,7 +70,7 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
         return; /* it expired between SCAN and here */
     if (fields->type != REDIS_REPLY_ARRAY || fields->elements != 5 ||
         !redis_meta_read(span_of(fields->element[0]), c->now, &m)) {
-        problem(c, "format", 0, "the key '%.*s' holds no record", ONCE_SPAN_ARGS(key));
+        gather_problem(&c->to, "format", 0, "the key '%.*s' holds no record", ONCE_SPAN_ARGS(key));
         return;
     }
     struct once_record *r = &m.stored.record;
@@ -98,27 +82,27 @@ static void check_record(struct check *c, once_span key, const char *id, redisRe
     once_record_id(&c->s->base.secret, r->tenant, r->key, own);
     redis_record_text(own, text);
     if (r->key.len > 0 && strcmp(text, id) != 0)
-        problem(c, "K9", r->grant.fence, "the record id is not that of its tenant and key");
+        gather_problem(&c->to, "K9", r->grant.fence, "the record id is not that of its tenant and key");
     if (r->key.len > 0)
         memcpy(r->grant.record, own, sizeof own);
     const char *fault = once_record_fault(r);
     if (fault != NULL && !m.stored.released)
-        problem(c, "format", r->grant.fence, "%s", fault);
+        gather_problem(&c->to, "format", r->grant.fence, "%s", fault);
     check_place(c, &m, answers[Q_TTL]->integer, answers[Q_OPEN]);
     bool finished = m.has_result && !m.stored.released && r->state != ONCE_STATE_UNKNOWN;
     if (finished && r->expires_at != r->finished_at + r->retention_ms)
-        problem(c, "K8", r->grant.fence, "expires %lld ms after its finish, its retention is %lld",
-                (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
+        gather_problem(&c->to, "K8", r->grant.fence, "expires %lld ms after its finish, its retention is %lld",
+                       (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
     struct once_error err;
     once_span outcome = (m.flags & REDIS_APART) != 0 ? span_of(answers[Q_BODY]) : span_of(fields->element[3]);
     if (r->key.len > 0 && redis_outcome_read(&m, outcome, &c->s->scratch, r, &err) != ONCE_OK)
-        problem(c, "FAULT-14", r->grant.fence, "%s", err.text);
+        gather_problem(&c->to, "FAULT-14", r->grant.fence, "%s", err.text);
     once_buf_clear(&c->s->scratch);
-    c->report->attempts += 1 + (uint64_t)answers[Q_ATTEMPTS]->integer;
-    c->report->records += !m.stored.released && !once_stored_is_expired(&m.stored, c->now);
+    c->to.report->attempts += 1 + (uint64_t)answers[Q_ATTEMPTS]->integer;
+    c->to.report->records += !m.stored.released && !once_stored_is_expired(&m.stored, c->now);
 }
 
-/* What follows the prefix in a key. */
+/* The record's id: the rest of a key after the prefix. */
 static const char *id_of(const struct check *c, const redisReply *key)
 {
     size_t skip = strlen(c->s->url.prefix) + 2;
@@ -158,7 +142,7 @@ static once_result read_newest(struct check *c, struct once_error *err)
 once_result redis_store_check(struct once_store *base, uint64_t *cursor, once_problem_fn *each, void *arg,
                               struct once_check_report *report, struct once_error *err)
 {
-    struct check c = { .s = (struct redis_store *)base, .each = each, .arg = arg, .report = report };
+    struct check c = { .s = (struct redis_store *)base, .to = { each, arg, report } };
     char from[24], count[12], match[REDIS_PREFIX_MAX + 8];
     snprintf(from, sizeof from, "%" PRIu64, *cursor);
     snprintf(count, sizeof count, "%d", ONCE_REDIS_SCAN_COUNT);
@@ -170,10 +154,10 @@ once_result redis_store_check(struct once_store *base, uint64_t *cursor, once_pr
     if (r == ONCE_OK)
         r = redis_store_ask(c.s, 6, argv, &reply, err);
     if (r == ONCE_OK)
-        r = read_newest(&c, err); /* after SCAN: what it shows had its fence before */
+        r = read_newest(&c, err); /* after SCAN, so that it is not smaller than any fence that SCAN showed */
     if (r == ONCE_OK && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
                          reply->element[0]->type != REDIS_REPLY_STRING || reply->element[1]->type != REDIS_REPLY_ARRAY))
-        r = once_fail(err, ONCE_CORRUPT, "Redis answers SCAN with something else");
+        r = once_fail(err, ONCE_CORRUPT, "Redis answered SCAN with an unexpected reply");
     if (r == ONCE_OK)
         r = check_keys(&c, reply->element[1], err);
     if (r == ONCE_OK)

@@ -34,7 +34,8 @@ static void hang_up(struct redis_conn *c)
     if (c->tls != NULL)
         gnutls_deinit(c->tls);
     c->tls = NULL;
-    /* What is still on its way is not sent again and again: it would be done long after its caller went elsewhere. */
+    /* Resets the connection, so that the kernel does not go on to send: the server would execute commands long after
+     * their callers gave up. */
     if (c->fd >= 0) {
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1, .l_linger = 0 },
                    sizeof(struct linger));
@@ -58,14 +59,15 @@ void redis_conn_close(struct redis_conn *c)
 
 static once_result lost(struct redis_conn *c, struct once_error *err, const char *why)
 {
-    once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s", why); /* first: it may be the reader's text */
+    once_fail(err, ONCE_UNKNOWN, "the answer of Redis was lost: %s",
+              why); /* before the reader is freed: `why` may point into it */
     hang_up(c);
     return ONCE_UNKNOWN;
 }
 
 /* ------------------------------------------------------------------ bytes */
 
-/* > 0: that many bytes. 0: not now. -1: never again, *why says so. */
+/* > 0: that many bytes. 0: try again later. -1: the connection failed, *why says how. */
 static ssize_t tls_result(struct redis_conn *c, ssize_t n, const char **why)
 {
     if (n > 0)
@@ -158,7 +160,7 @@ static once_result open_unix(struct redis_conn *c, struct once_error *err)
     return open_socket(c, AF_UNIX, (struct sockaddr *)&address, sizeof address, err);
 }
 
-/* Every address that the name has, until one answers: after a failover the name may lead elsewhere. */
+/* Tries every address of the name until one answers: after a failover the name may have new ones. */
 static once_result open_net(struct redis_conn *c, struct once_error *err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all = NULL;
@@ -212,7 +214,7 @@ static bool prepare_tls(struct redis_conn *c)
     return true;
 }
 
-/* What is wrong with its certificate. */
+/* Fails with the reason why the certificate was refused. */
 static once_result refuse_certificate(struct redis_conn *c, struct once_error *err)
 {
     gnutls_datum_t text = { NULL, 0 };
@@ -271,7 +273,7 @@ void redis_conn_put(struct redis_conn *c, int argc, const once_span *argv)
     }
 }
 
-/* Sends and reads once, whatever is possible. */
+/* Sends and reads once, as much as is possible without waiting. */
 static once_result move_bytes(struct redis_conn *c, once_time until, struct once_error *err)
 {
     const char *why = NULL;
@@ -300,7 +302,7 @@ once_result redis_conn_next(struct redis_conn *c, redisReply **reply, struct onc
 {
     if (c->fd < 0)
         return once_fail(err, ONCE_UNKNOWN, "there is no connection to Redis");
-    if (c->out.result != ONCE_OK) { /* nothing of this was sent, but what came before it may have been */
+    if (c->out.result != ONCE_OK) { /* this command was not sent, but earlier ones may have been */
         once_result r = c->out.result;
         hang_up(c);
         return once_fail(err, r == ONCE_LIMIT ? ONCE_LIMIT : ONCE_NO_MEMORY, "no room for a batch of this size");
@@ -329,17 +331,17 @@ once_result redis_conn_ask(struct redis_conn *c, int argc, const once_span *argv
 
 /* ------------------------------------------------------------------ errors */
 
-/* The first word of Redis's message; some come from inside of a script, with more behind. */
+/* By the first word of Redis's message; errors inside a script have more text after it. */
 static const struct error_row {
     const char *word;
     once_result result;
-    bool gone; /* connecting anew may lead to a server that can */
+    bool gone; /* another connection may lead to a server that accepts it */
     const char *what;
 } error_rows[] = {
     { "OOM", ONCE_BUSY, false,
       "Redis is at its maxmemory and may evict nothing: raise it, or shorten the retention of records" },
     { "LOADING", ONCE_UNAVAILABLE, false, "Redis is loading its data and answers when it is through" },
-    { "BUSY", ONCE_BUSY, false, "Redis is busy with a script of somebody's; SCRIPT KILL ends it" },
+    { "BUSY", ONCE_BUSY, false, "Redis is busy with another client's script; SCRIPT KILL ends it" },
     { "READONLY", ONCE_UNAVAILABLE, true, "this Redis is a replica, which takes no writes; name the master" },
     { "MISCONF", ONCE_UNAVAILABLE, false,
       "Redis cannot write its data to disk and takes no writes (MISCONF); its log says why" },
@@ -361,7 +363,9 @@ once_result redis_error(const redisReply *reply, bool *gone, struct once_error *
     once_span text = once_span_of(reply->str, (size_t)reply->len), word, rest;
     once_span_cut(text, ' ', &word, &rest);
     *gone = false;
-    if (once_span_starts(rest, ONCE_LIT("unknown command"))) /* what follows are its arguments: AUTH's is a password */
+    if (once_span_starts(
+            rest,
+            ONCE_LIT("unknown command"))) /* do not show the rest: it repeats the arguments, and AUTH's is a password */
         once_span_cut(text, ',', &text, &rest);
     for (size_t i = 0; i < sizeof error_rows / sizeof *error_rows; i++) {
         const struct error_row *row = &error_rows[i];

@@ -2,8 +2,8 @@
  * conn.h - one connection to Redis: commands out, replies in, as pipelines.
  *
  * Commands are gathered in a buffer and sent while replies are read, so that neither side waits for the other with
- * full buffers. The protocol is hiredis's (its formatter and its reader); the socket is ours, since Debian 12's
- * hiredis knows no TLS, and since its blocking reads know no overall time-out.
+ * full buffers. The protocol is hiredis's (its formatter and its reader); the socket is ours, since Debian 12's hiredis
+ * has no TLS and no overall timeout for a blocking read.
  */
 #ifndef ONCE_STORE_REDIS_CONN_H
 #define ONCE_STORE_REDIS_CONN_H
@@ -22,24 +22,24 @@ struct redis_conn {
     redisReader *reader;
     struct once_buf out;
     size_t sent;     /* of out */
-    bool want_write; /* TLS has something to say before it can read */
+    bool want_write; /* TLS has to send before it can read */
     int patience_ms; /* how long a reply may take */
 };
 
 void redis_conn_init(struct redis_conn *c, const struct redis_url *url);
 void redis_conn_close(struct redis_conn *c);
-/* Connects; nothing is said yet. ONCE_UNAVAILABLE with the reason. */
+/* Connects and sends nothing. ONCE_UNAVAILABLE with the reason. */
 once_result redis_conn_open(struct redis_conn *c, struct once_error *err);
 
 /* Adds a command to what is sent with the next read. */
 void redis_conn_put(struct redis_conn *c, int argc, const once_span *argv);
-/* The next reply, the caller's to free. ONCE_UNKNOWN: the connection is gone, and with it what was not read. */
+/* The next reply, the caller's to free. ONCE_UNKNOWN: the connection is lost, with all replies that were not read. */
 once_result redis_conn_next(struct redis_conn *c, redisReply **reply, struct once_error *err);
 /* One command, its reply. An error reply is a reply. */
 once_result redis_conn_ask(struct redis_conn *c, int argc, const once_span *argv, redisReply **reply,
                            struct once_error *err);
 
-/* What an error reply of Redis means, in our terms; *gone: this connection is of no more use. Nothing was changed. */
+/* Translates an error reply of Redis, which means that nothing was changed; *gone: close this connection. */
 once_result redis_error(const redisReply *reply, bool *gone, struct once_error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Milliseconds that a test's records stay when their own clock says that they expired: Redis has another. */
+/* Milliseconds that records of tests outlive their expiry by the test's clock: Redis goes by its own clock. */
 enum { LINGER_MS = 3600 * 1000 };
 
 void redis_record_text(const uint8_t record[16], char out[33])
@@ -63,11 +63,11 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     struct reader in = { m.ptr };
     unsigned state;
     read_head(&in, out, &state);
-    if (state < ONCE_STATE_RUNNING || state > REDIS_STATE_SUPERSEDED)
+    if (state < ONCE_STATE_RUNNING || state > ONCE_STORED_SUPERSEDED)
         return false;
     struct once_stored *s = &out->stored;
-    s->released = state == REDIS_STATE_RELEASED;
-    out->superseded = state == REDIS_STATE_SUPERSEDED;
+    s->released = state == ONCE_STORED_RELEASED;
+    out->superseded = state == ONCE_STORED_SUPERSEDED;
     out->has_result = state != ONCE_STATE_RUNNING;
     s->record.state = s->released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
     s->probing = (out->flags & REDIS_PROBING) != 0;
@@ -75,6 +75,7 @@ bool redis_meta_read(once_span m, once_time now, struct redis_meta *out)
     s->has_request = (out->flags & REDIS_REQUEST) != 0;
     s->in_doubt = (out->flags & REDIS_DOUBT) != 0;
     s->record.retryable = (out->flags & REDIS_RETRYABLE) != 0;
+    s->record.undelivered = (out->flags & REDIS_UNDELIVERED) != 0;
     s->record.has_request = s->has_request;
     s->record.body_expired = !s->released && !out->superseded && once_record_is_tombstone(&s->record, now);
     s->record.lease_live = state == ONCE_STATE_RUNNING && s->record.lease_until > now;
@@ -89,13 +90,14 @@ once_result redis_outcome_read(const struct redis_meta *meta, once_span outcome,
         return ONCE_OK;
     }
     if (outcome.len == 0 && (meta->flags & REDIS_APART) != 0)
-        record->body_dropped = true;           /* evicted before its time: no answer is not an empty answer */
-    if (!meta->has_result || outcome.len == 0) /* the script itself ends attempts without one */
+        record->body_dropped = true;           /* evicted early: do not show it as an empty answer */
+    if (!meta->has_result || outcome.len == 0) /* attempts that the script itself ended have no outcome */
         return ONCE_OK;
     struct once_grant grant = record->grant;
     if ((meta->flags & REDIS_VERDICT) != 0)
         grant.fence = 0;
-    uint64_t sum_seed = once_outcome_sum_seed(grant, record->state, record->retryable, record->status);
+    struct once_outcome ended = once_outcome_of(record);
+    uint64_t sum_seed = once_outcome_sum_seed(grant, &ended);
     once_result r =
         once_outcome_decode(outcome, sum_seed, scratch, &record->headers, &record->body, &record->body_dropped, err);
     if (r != ONCE_OK)
@@ -168,9 +170,7 @@ static once_result add_resolve(struct args *a, const struct once_op *op, struct 
     if (done) {
         struct once_grant grant = { .fence = 0 };
         memcpy(grant.record, op->record, sizeof grant.record);
-        r = once_outcome_encode(&v->outcome,
-                                once_outcome_sum_seed(grant, v->outcome.state, v->outcome.retryable, v->outcome.status),
-                                outcome, err);
+        r = once_outcome_encode(&v->outcome, once_outcome_sum_seed(grant, &v->outcome), outcome, err);
     }
     add_int(a, (int64_t)v->fence);
     add_int(a, v->verdict);
@@ -202,6 +202,7 @@ static void add_holders(struct args *a, const struct once_op *op, char call[9])
         add_bool(a, q->outcome.retryable);
         add_int(a, q->outcome.status);
         add(a, op->outcome);
+        add_bool(a, q->outcome.undelivered);
         break;
     default:
         break;
@@ -222,7 +223,7 @@ static void add_context(struct args *a, const struct redis_context *x, const str
     add(a, once_span_str(x->handle));
     add_int(a, x->now);
     add_int(a, x->now != 0 ? LINGER_MS : 0);
-    add_bool(a, x->sync || op->again); /* again: what it finds may not be as safe as the URL asks for */
+    add_bool(a, x->sync || op->again); /* again: an earlier try's write may still wait for its replicas */
     add_bool(a, op->again);
     add_int(a, (int64_t)x->floor);
     add(a, once_span_str(id));
@@ -265,7 +266,7 @@ once_result redis_op_put(struct redis_conn *c, const struct redis_context *x, co
     if (r == ONCE_OK) {
         size_t before = c->out.len;
         redis_conn_put(c, a.count, a.list);
-        if (c->out.result != ONCE_OK) { /* take the part of a command back: the others are whole */
+        if (c->out.result != ONCE_OK) { /* remove the incomplete command; the others are whole */
             r = once_fail(err, c->out.result, "no room for a request of this size");
             c->out.len = before;
             c->out.result = ONCE_OK;
@@ -279,7 +280,7 @@ once_result redis_op_put(struct redis_conn *c, const struct redis_context *x, co
 
 static once_result not_ours(struct once_error *err)
 {
-    return once_fail(err, ONCE_CORRUPT, "Redis answers what our scripts do not say");
+    return once_fail(err, ONCE_CORRUPT, "Redis answered a script with an unexpected reply");
 }
 
 static once_span span_at(const redisReply *reply, size_t i)
@@ -289,20 +290,20 @@ static once_span span_at(const redisReply *reply, size_t i)
     return once_span_of(reply->element[i]->str, (size_t)reply->element[i]->len);
 }
 
-/* The script compares sums; the same outcome has two encodings where one was not compressed. */
+/* The script compares checksums, but one outcome has two encodings if only one of them was compressed. */
 static bool is_same_outcome(const struct once_op *op, const struct redis_meta *meta, const struct once_record *record)
 {
     if (op->request->verb != ONCE_VERB_FINISH || record->grant.fence != op->request->grant.fence)
         return false;
     const struct once_outcome *o = &op->request->outcome;
     if (!meta->has_result || record->body_expired || meta->superseded || meta->stored.released ||
-        record->state != o->state || record->retryable != o->retryable || record->status != o->status)
+        !once_outcome_is_of(o, record))
         return false;
     struct once_buf scratch;
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
     once_span headers, body;
     bool dropped = false;
-    uint64_t sum_seed = once_outcome_sum_seed(record->grant, record->state, record->retryable, record->status);
+    uint64_t sum_seed = once_outcome_sum_seed(record->grant, o);
     bool same = once_outcome_decode(op->outcome, sum_seed, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
                 dropped == record->body_dropped && once_span_equal(headers, record->headers) &&
                 once_span_equal(body, record->body);

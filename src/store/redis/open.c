@@ -1,12 +1,12 @@
 /*
- * open.c - arriving at a Redis: who is it, what does it keep, and is it still the one that was left?
+ * open.c - connecting to a Redis: checks the server, and whether it still has this handle's writes.
  *
- * Refused: a replica, a cluster, a server before 6.0, an eviction policy that takes records whose time is not over
- * (allkeys-*), a WAITAOF that the server does not have. Told to whoever runs this: no append-only file, how it is
- * synced, policies that evict finished records.
+ * Refused: a replica, a cluster, a server before 6.0, an eviction policy that removes unfinished records (allkeys-*), a
+ * WAITAOF that the server does not have. Logged as a warning: no append-only file, how it is synced, policies that
+ * evict finished records.
  *
- * After a lost connection: another run id is a restart or a failover. A handle's own count of acknowledged writes,
- * which the same script keeps that makes the write, shows what of them is gone; each is counted, and told.
+ * After a lost connection, another run id means a restart or a failover. The script that writes also counts the writes
+ * of each handle; comparing that count with the acknowledged ones shows how many are lost. They are counted and logged.
  */
 #include "store/redis/store.h"
 
@@ -58,16 +58,16 @@ uint64_t redis_info_number(once_span info, const char *name)
     return value;
 }
 
-/* ------------------------------------------------------------------ talking */
+/* ------------------------------------------------------------------ commands */
 
-/* One command on the connection that is there. An error reply is an error. */
-static once_result say(struct redis_store *s, int argc, const once_span *argv, redisReply **reply,
-                       struct once_error *err)
+/* One command on the open connection. An error reply is a failure. */
+static once_result command(struct redis_store *s, int argc, const once_span *argv, redisReply **reply,
+                           struct once_error *err)
 {
     *reply = NULL;
     once_result r = redis_conn_ask(&s->conn, argc, argv, reply, err);
     if (r == ONCE_UNKNOWN)
-        return ONCE_UNAVAILABLE; /* nothing that was asked so changes anything */
+        return ONCE_UNAVAILABLE; /* these commands change nothing */
     if (r != ONCE_OK)
         return r;
     if ((*reply)->type == REDIS_REPLY_ERROR) {
@@ -82,7 +82,7 @@ static once_result say(struct redis_store *s, int argc, const once_span *argv, r
 static once_result say_only(struct redis_store *s, int argc, const once_span *argv, struct once_error *err)
 {
     redisReply *reply = NULL;
-    once_result r = say(s, argc, argv, &reply, err);
+    once_result r = command(s, argc, argv, &reply, err);
     freeReplyObject(reply);
     return r;
 }
@@ -92,7 +92,7 @@ once_result redis_store_ask(struct redis_store *s, int argc, const once_span *ar
 {
     *reply = NULL;
     once_result r = s->conn.fd >= 0 ? ONCE_OK : redis_store_connect(s, err);
-    return r == ONCE_OK ? say(s, argc, argv, reply, err) : r;
+    return r == ONCE_OK ? command(s, argc, argv, reply, err) : r;
 }
 
 once_result redis_store_now(struct redis_store *s, once_time *now, struct once_error *err)
@@ -113,7 +113,7 @@ once_result redis_store_now(struct redis_store *s, once_time *now, struct once_e
     return r;
 }
 
-/* ------------------------------------------------------------------ who is it */
+/* ------------------------------------------------------------------ the server */
 
 static once_result log_in(struct redis_store *s, struct once_error *err)
 {
@@ -134,7 +134,7 @@ static void read_setting(struct redis_store *s, const char *name, char *out, siz
     redisReply *reply = NULL;
     once_span argv[] = { ONCE_LIT("CONFIG"), ONCE_LIT("GET"), once_span_str(name) };
     out[0] = '\0';
-    if (say(s, 3, argv, &reply, NULL) == ONCE_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+    if (command(s, 3, argv, &reply, NULL) == ONCE_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[1]->type == REDIS_REPLY_STRING)
         snprintf(out, len, "%s", reply->element[1]->str);
     freeReplyObject(reply);
@@ -158,7 +158,7 @@ static once_result check_version(struct redis_store *s, once_span info, struct o
     return ONCE_OK;
 }
 
-/* What it must not be. */
+/* Refuses servers that cannot hold a store. */
 static once_result check_server(struct redis_store *s, once_span info, struct once_error *err)
 {
     once_result r = check_version(s, info, err);
@@ -166,8 +166,8 @@ static once_result check_server(struct redis_store *s, once_span info, struct on
         return r;
     if (once_span_equal(redis_info(info, "redis_mode"), ONCE_LIT("cluster")))
         return once_fail(err, ONCE_INVALID,
-                         "this Redis is part of a cluster: fences need one sequence for all records, so Once wants a "
-                         "Redis of its own, with replicas if need be");
+                         "this Redis is part of a cluster: fences need one sequence for all records, so Once needs a "
+                         "Redis outside of a cluster, with replicas if needed");
     if (!once_span_equal(redis_info(info, "role"), ONCE_LIT("master")))
         return once_fail(err, ONCE_UNAVAILABLE, "this Redis is a replica, which takes no writes; name the master");
     once_span policy = redis_info(info, "maxmemory_policy");
@@ -181,8 +181,8 @@ static once_result check_server(struct redis_store *s, once_span info, struct on
     return ONCE_OK;
 }
 
-/* What may be known before anybody relies on it. */
-static void tell_of_server(struct redis_store *s, once_span info)
+/* Logs settings under which writes may be lost. */
+static void log_settings(struct redis_store *s, once_span info)
 {
     char fsync[32];
     bool aof = redis_info_number(info, "aof_enabled") != 0;
@@ -200,10 +200,10 @@ static void tell_of_server(struct redis_store *s, once_span info)
                               : "");
     if (!aof)
         redis_store_warn(s, "warning: no append-only file: when Redis ends, every record since its last snapshot is "
-                            "lost, and what they stood for may be done again; set appendonly yes");
+                            "lost, and their operations may be executed again; set appendonly yes");
     else if (!s->url.fsync && fsync[0] != '\0' && strcmp(fsync, "always") != 0)
         redis_store_warn(s,
-                         "warning: appendfsync %s: when the machine fails, what was acknowledged in the last "
+                         "warning: appendfsync %s: when the machine fails, every write acknowledged in the last "
                          "seconds is lost; set appendfsync always",
                          fsync);
     if (once_span_starts(policy, ONCE_LIT("volatile-")))
@@ -214,7 +214,7 @@ static void tell_of_server(struct redis_store *s, once_span info)
                          s->url.replicas);
 }
 
-/* ------------------------------------------------------------------ is it the same */
+/* ------------------------------------------------------------------ the same server, the same store? */
 
 once_result redis_store_load(struct redis_store *s, struct once_error *err)
 {
@@ -222,9 +222,9 @@ once_result redis_store_load(struct redis_store *s, struct once_error *err)
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         redisReply *reply = NULL;
         once_span argv[] = { ONCE_LIT("SCRIPT"), ONCE_LIT("LOAD"), once_span_str(texts[i]) };
-        once_result r = say(s, 3, argv, &reply, err);
+        once_result r = command(s, 3, argv, &reply, err);
         if (r == ONCE_OK && (reply->type != REDIS_REPLY_STRING || reply->len != 40))
-            r = once_fail(err, ONCE_CORRUPT, "Redis does not say what it calls a script");
+            r = once_fail(err, ONCE_CORRUPT, "Redis did not return the digest of a script");
         if (r == ONCE_OK)
             memcpy(s->sha[i], reply->str, 41);
         freeReplyObject(reply);
@@ -234,7 +234,7 @@ once_result redis_store_load(struct redis_store *s, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The same process as before? */
+/* Counts a restart if this is not the same server process as before. */
 static void compare_process(struct redis_store *s, once_span info)
 {
     char run_id[41];
@@ -259,7 +259,7 @@ static bool is_store(const redisReply *reply)
     return reply->element[1]->len == ONCE_MAC_LEN && reply->element[2]->len == 16;
 }
 
-/* What of what this handle was told is gone (the script has counted it), and how. */
+/* Logs how many acknowledged writes of this handle are lost (the script counted them), and the likely cause. */
 static void compare_store(struct redis_store *s, const redisReply *reply)
 {
     uint64_t lost = (uint64_t)reply->element[3]->integer;
@@ -267,12 +267,12 @@ static void compare_store(struct redis_store *s, const redisReply *reply)
     s->lost += lost;
     if (other || (s->opened && reply->element[6]->integer != 0))
         redis_store_warn(s,
-                         "LOST: everything; the store was made anew. %" PRIu64
-                         " writes of this process, acknowledged, are gone: what they stood for may be done again",
+                         "LOST: everything; the store was made again. %" PRIu64
+                         " acknowledged writes of this process are lost: their operations may be executed again",
                          lost);
     else if (lost > 0)
         redis_store_warn(s,
-                         "LOST: %" PRIu64 " writes of this process, acknowledged, are gone: what they stood for "
+                         "LOST: %" PRIu64 " acknowledged writes of this process are lost: their operations "
                          "may be done again",
                          lost);
 }
@@ -280,14 +280,14 @@ static void compare_store(struct redis_store *s, const redisReply *reply)
 static once_result take_store(struct redis_store *s, const redisReply *reply, struct once_error *err)
 {
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements >= 1 && reply->element[0]->type == REDIS_REPLY_NIL)
-        return once_fail(err, ONCE_UNAVAILABLE, "there is no store in this Redis yet, and none is to be made");
+        return once_fail(err, ONCE_UNAVAILABLE, "there is no store in this Redis, and it must not be made now");
     if (!is_store(reply))
-        return once_fail(err, ONCE_CORRUPT, "the store in this Redis is none of ours");
+        return once_fail(err, ONCE_CORRUPT, "the store in this Redis was not made by Once");
     if (strcmp(reply->element[0]->str, "1") != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "the store in this Redis is of version %.20s; use a newer program",
                          reply->element[0]->str);
     if (s->opened && memcmp(s->base.secret.key, reply->element[1]->str, ONCE_MAC_LEN) != 0)
-        return once_fail(err, ONCE_UNAVAILABLE, "this Redis has another store now: open it anew");
+        return once_fail(err, ONCE_UNAVAILABLE, "this Redis has another store now: open it again");
     compare_store(s, reply);
     if (!s->opened)
         once_mac_init(&s->base.secret, once_span_of(reply->element[1]->str, ONCE_MAC_LEN));
@@ -297,7 +297,7 @@ static once_result take_store(struct redis_store *s, const redisReply *reply, st
     return ONCE_OK;
 }
 
-/* A store that is gone while we know its secret is made anew with that: keys of foreign calls stay the same, and
+/* A store whose data is lost while we know its secret is made again with that secret: child keys stay the same, and
  * callees that honour them still recognise a repetition. */
 static once_result open_store(struct redis_store *s, struct once_error *err)
 {
@@ -325,7 +325,7 @@ static once_result open_store(struct redis_store *s, struct once_error *err)
                          once_span_of(generation, sizeof generation),
                          s->may_make || s->opened ? ONCE_LIT("1") : ONCE_LIT("0") };
     redisReply *reply = NULL;
-    once_result r = say(s, sizeof argv / sizeof *argv, argv, &reply, err);
+    once_result r = command(s, sizeof argv / sizeof *argv, argv, &reply, err);
     if (r == ONCE_OK)
         r = take_store(s, reply, err);
     freeReplyObject(reply);
@@ -340,7 +340,7 @@ static once_result arrive(struct redis_store *s, struct once_error *err)
     if (r == ONCE_OK)
         r = log_in(s, err);
     if (r == ONCE_OK)
-        r = say(s, 1, (once_span[]){ ONCE_LIT("INFO") }, &reply, err);
+        r = command(s, 1, (once_span[]){ ONCE_LIT("INFO") }, &reply, err);
     if (r != ONCE_OK)
         return r;
     once_span info = once_span_of(reply->str, reply->type == REDIS_REPLY_STRING ? (size_t)reply->len : 0);
@@ -352,7 +352,7 @@ static once_result arrive(struct redis_store *s, struct once_error *err)
         r = open_store(s, err);
     }
     if (r == ONCE_OK && !s->opened)
-        tell_of_server(s, info);
+        log_settings(s, info);
     freeReplyObject(reply);
     return r;
 }
@@ -362,7 +362,7 @@ once_result redis_store_connect(struct redis_store *s, struct once_error *err)
     once_time now = once_os_monotonic_ms();
     if (now < s->next_try)
         usleep((useconds_t)(s->next_try - now) * 1000);
-    s->conn.patience_ms = ONCE_REDIS_CONNECT_MS; /* nobody waits for a server that has no time for a greeting */
+    s->conn.patience_ms = ONCE_REDIS_CONNECT_MS; /* a server that does not answer a greeting soon is not waited for */
     once_result r = arrive(s, err);
     s->conn.patience_ms = ONCE_REDIS_ANSWER_MS;
     s->waiting = false;
@@ -378,7 +378,7 @@ once_result redis_store_connect(struct redis_store *s, struct once_error *err)
     s->pause_ms = s->pause_ms == 0 ? ONCE_REDIS_PAUSE_MS : 2 * s->pause_ms;
     if (s->pause_ms > ONCE_REDIS_PAUSE_MS_MAX)
         s->pause_ms = ONCE_REDIS_PAUSE_MS_MAX;
-    uint8_t chance; /* so that those who lost it together do not come back together */
+    uint8_t chance; /* random, so that clients that lost the server together do not reconnect together */
     once_os_random(&chance, 1);
     s->next_try = once_os_monotonic_ms() + s->pause_ms / 2 + s->pause_ms * chance / 512;
     char place[320];

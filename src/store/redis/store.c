@@ -17,14 +17,14 @@ struct batch {
     struct redis_store *s;
     struct once_op *const *ops;
     size_t count;
-    bool unsent[ONCE_BATCH_LEN_MAX]; /* has its answer, or its failure */
+    bool unsent[ONCE_BATCH_LEN_MAX]; /* not to be sent: it has its answer or its failure */
     bool wrote;
-    bool gone; /* this server takes no writes: connect anew next time */
+    bool gone; /* this server takes no writes: reconnect next time */
     bool flushed;
 };
 
-/* A handle's count only grows. Where it does not, the server forgot what it had, with the connection in place: somebody
- * flushed it, or a proxy leads elsewhere. Arriving anew makes the store again. */
+/* A handle's count of writes only grows. If it does not, the server lost data while the connection stayed: a FLUSHALL,
+ * or a proxy switched servers. Reconnecting makes the store again. */
 static void notice_loss(struct batch *b, uint64_t writes)
 {
     struct redis_store *s = b->s;
@@ -33,8 +33,8 @@ static void notice_loss(struct batch *b, uint64_t writes)
     uint64_t lost = s->told >= writes ? s->told - (writes - 1) : 0;
     s->lost += lost;
     redis_store_warn(s,
-                     "LOST: %" PRIu64 " writes of this process, acknowledged, are gone while it was connected: "
-                     "what they stood for may be done again",
+                     "LOST: %" PRIu64 " acknowledged writes of this process were lost while it was connected: "
+                     "their operations may be executed again",
                      lost);
     s->told = s->seen = writes - 1;
     b->gone = true;
@@ -79,7 +79,7 @@ static once_result read_replies(struct batch *b, size_t from, size_t to, const b
             return r;
         take_reply(b, i, reply, &fatal, err);
         freeReplyObject(reply);
-        if (fatal != ONCE_OK) { /* it was done, and the answer cannot be kept: it is settled by asking again */
+        if (fatal != ONCE_OK) { /* it was executed, but there is no memory for the answer: the engine asks again */
             redis_conn_close(&b->s->conn);
             redis_conn_init(&b->s->conn, &b->s->url);
             return ONCE_UNKNOWN;
@@ -98,7 +98,7 @@ static struct redis_context context_of(struct redis_store *s)
                                    .floor = s->floor };
 }
 
-/* All that are to be sent, in parts that fit into the buffer. */
+/* Sends the batch in parts that fit into the buffer. */
 static once_result send_batch(struct batch *b, struct once_error *err)
 {
     struct redis_context context = context_of(b->s);
@@ -122,7 +122,7 @@ static once_result send_batch(struct batch *b, struct once_error *err)
     return ONCE_OK;
 }
 
-/* Waits until what was written is where the URL wants it (K4, as far as Redis goes). */
+/* Waits until the writes are on as many replicas, or on disk, as the URL asks for (K4, as far as Redis goes). */
 static once_result await_copies(struct redis_store *s, struct once_error *err)
 {
     char replicas[12], ms[12];
@@ -155,7 +155,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     if (r != ONCE_OK)
         return r;
     r = send_batch(&b, err);
-    for (int round = 0; r == ONCE_OK && b.flushed && round < 3; round++) { /* somebody flushed the scripts */
+    for (int round = 0; r == ONCE_OK && b.flushed && round < 3; round++) { /* the scripts were flushed */
         b.flushed = false;
         r = redis_store_load(s, err);
         r = r == ONCE_OK ? send_batch(&b, err) : ONCE_UNKNOWN;
@@ -171,7 +171,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         redis_conn_close(&s->conn);
         redis_conn_init(&s->conn, &s->url);
     }
-    /* K10: what is applied again is in doubt until somebody has looked. It comes alone. */
+    /* K10: an operation that is applied again (always alone) stays in doubt until the script has looked. */
     once_result first = ops[0]->result;
     if (r == ONCE_OK && count == 1 && ops[0]->again && (first == ONCE_BUSY || first == ONCE_UNAVAILABLE)) {
         if (err != NULL)
@@ -181,8 +181,8 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
     return r;
 }
 
-/* A connection that is there has no reply outstanding: whoever loses one hangs up. Copies that were waited for in
- * vain are waited for again; then the answers stand. */
+/* An open connection has no reply outstanding: a lost reply closes it. If a WAIT timed out it is repeated; after that
+ * the answers count. */
 static once_result reopen(struct once_store *base, enum once_fate *fate, struct once_error *err)
 {
     struct redis_store *s = (struct redis_store *)base;
@@ -198,8 +198,8 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
     return ONCE_OK;
 }
 
-/* Redis removes what is past its retention by itself (TTL), and that is not counted. What it leaves are the names of
- * failures that nobody retried, in the set of what is not finished. */
+/* Redis itself removes records past their retention (TTL), uncounted. It leaves the ids of retryable failures in the
+ * set of unfinished records. */
 static once_result expire(struct once_store *base, uint32_t budget, uint64_t *removed, bool *more,
                           struct once_error *err)
 {
@@ -220,7 +220,7 @@ static once_result seal_keys(struct once_store *base, const struct once_seal_key
 
 /* ------------------------------------------------------------------ open, close */
 
-/* A witness that nobody will ask any more. */
+/* Removes this handle's count of writes. */
 static void say_goodbye(struct redis_store *s)
 {
     char key[REDIS_PREFIX_MAX + 16];

@@ -115,7 +115,7 @@ static once_result parse_net(once_span rest, struct redis_url *out, struct once_
     return r == ONCE_OK ? parse_db(db, out, err) : r;
 }
 
-/* All keys begin with it, and SCAN looks for it: no characters that mean something in a pattern. */
+/* All keys begin with it, and SCAN matches it as a pattern: no wildcard characters. */
 static once_result parse_prefix(once_span text, struct redis_url *out, struct once_error *err)
 {
     bool right = text.len > 0 && text.len < REDIS_PREFIX_MAX;
@@ -148,7 +148,7 @@ static once_result read_password_file(const char *path, struct redis_url *out, s
     return ONCE_OK;
 }
 
-/* The URL's own, else the file's, else the environment's. */
+/* The password of the URL, else of the file, else of the environment. */
 static once_result find_password(once_span query, struct redis_url *out, struct once_error *err)
 {
     once_span value;
@@ -203,7 +203,7 @@ static once_result parse_query(once_span query, struct redis_url *out, struct on
         return r;
     if (!once_url_param(query, "tier", &value) || !once_span_equal(value, ONCE_LIT("best-effort")))
         return once_fail(err, ONCE_INVALID,
-                         "Redis may lose what it acknowledged: say tier=best-effort in its URL if that will do "
+                         "Redis may lose acknowledged writes: add tier=best-effort to the URL if that is acceptable "
                          "(docs/redis.md), or use postgresql: or sqlite:");
     if (once_url_param(query, "prefix", &value))
         r = parse_prefix(value, out, err);
@@ -218,7 +218,7 @@ static once_result parse_query(once_span query, struct redis_url *out, struct on
     return r;
 }
 
-/* All but the password that is elsewhere. */
+/* Everything but a password outside of the URL. */
 static once_result parse(once_span url, struct redis_url *out, once_span *query, struct once_error *err)
 {
     *out = (struct redis_url){ .prefix = "once:", .db = "0", .keytext = true };

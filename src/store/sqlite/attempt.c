@@ -33,7 +33,7 @@ enum {
     P_CHECKPOINT,
     P_SUM,
     R_STATE,
-    R_RETRYABLE,
+    R_FLAGS,
     R_STATUS,
     R_FINISHED,
     R_EXPIRES,
@@ -44,7 +44,7 @@ enum {
 
 /* ------------------------------------------------------------------ rows */
 
-/* Binds all columns of a claim together: a flipped bit anywhere shows (FAULT-14). */
+/* The checksum over all columns of a claim: it detects a flipped bit in any of them (FAULT-14). */
 static int64_t claim_sum(const struct sqlite_claim *c)
 {
     int64_t numbers[] = { (int64_t)c->grant.fence,
@@ -136,10 +136,11 @@ static void result_columns_read(struct sqlite_query *q, struct sqlite_attempt *o
 {
     struct once_record *r = &out->stored.record;
     int64_t state = sqlite_column_int(q, R_STATE);
-    out->stored.released = state == SQLITE_STATE_RELEASED;
-    out->superseded = state == SQLITE_STATE_SUPERSEDED;
+    out->stored.released = state == ONCE_STORED_RELEASED;
+    out->superseded = state == ONCE_STORED_SUPERSEDED;
     r->state = out->stored.released ? ONCE_STATE_FAILED : out->superseded ? ONCE_STATE_UNKNOWN : (enum once_state)state;
-    r->retryable = sqlite_column_int(q, R_RETRYABLE) != 0;
+    r->retryable = (sqlite_column_int(q, R_FLAGS) & SQLITE_RESULT_RETRYABLE) != 0;
+    r->undelivered = (sqlite_column_int(q, R_FLAGS) & SQLITE_RESULT_UNDELIVERED) != 0;
     r->status = (int32_t)sqlite_column_int(q, R_STATUS);
     r->finished_at = sqlite_column_int(q, R_FINISHED);
     out->superseded_expiry = sqlite_column_is_null(q, R_EXPIRES);
@@ -187,7 +188,8 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     if (out->has_result)
         result_columns_read(q, out);
     bool ended = out->has_result && !out->superseded;
-    out->released_abandoned = !ended && renewed && progress.lease_until == c.claimed_at; /* no lease is that short */
+    out->released_abandoned =
+        !ended && renewed && progress.lease_until == c.claimed_at; /* no real lease has length 0 */
     if (out->has_result) {
         r->has_request = r->has_request && (r->retryable || r->state == ONCE_STATE_UNKNOWN);
         r->body_expired = !out->stored.released && once_record_is_tombstone(r, p->now);
@@ -196,7 +198,7 @@ void sqlite_attempt_read(struct sqlite_protocol *p, struct sqlite_query *q, stru
     r->state = ONCE_STATE_RUNNING;
     r->lease_until = renewed ? sqlite_column_int(q, P_LEASE_UNTIL) : c.claimed_at + c.lease_ms;
     int64_t boot = renewed ? sqlite_column_int(q, P_BOOT) : c.boot;
-    /* A lease does not outlive its boot: whoever held it is gone. */
+    /* A lease does not outlive its boot: its holder ended with the machine. */
     r->lease_live = boot == p->db->boot && r->lease_until > p->now;
 }
 
@@ -205,13 +207,14 @@ once_result sqlite_attempt_decode(struct sqlite_protocol *p, struct sqlite_attem
     if (!attempt->has_result)
         return ONCE_OK;
     struct once_record *r = &attempt->stored.record;
-    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    struct once_outcome ended = once_outcome_of(r);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, &ended);
     once_result result =
         once_outcome_decode(attempt->outcome, sum_seed, &p->scratch, &r->headers, &r->body, &r->body_dropped, err);
     if (result != ONCE_OK)
         once_error_prefix(err, "record at fence %llu", (unsigned long long)r->grant.fence);
     attempt->kept = r->headers.len > 0 || r->body.len > 0;
-    if (r->body_expired) /* whether or not expiry has come by (K8) */
+    if (r->body_expired) /* whether or not expiry has dropped it already (K8) */
         once_record_expire_body(r);
     return result;
 }
@@ -249,40 +252,38 @@ once_result sqlite_attempt_insert(struct sqlite_protocol *p, const struct sqlite
     return r == ONCE_OK ? sqlite_index_put(p->index, c->grant.record, c->grant.fence, err) : r;
 }
 
-once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state, bool retryable,
-                                 int32_t status, once_time expires_at, once_time body_until, once_span outcome,
-                                 struct once_error *err)
+once_result sqlite_result_insert(struct sqlite_protocol *p, uint64_t fence, int64_t state,
+                                 const struct once_outcome *outcome, once_time expires_at, once_time body_until,
+                                 once_span encoded, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(p->db, SQL_result_insert);
     sqlite_bind_int(&q, (int64_t)fence);
     sqlite_bind_int(&q, state);
-    sqlite_bind_int(&q, retryable);
-    sqlite_bind_int(&q, status);
+    sqlite_bind_int(&q, (outcome->retryable ? SQLITE_RESULT_RETRYABLE : 0) |
+                            (outcome->undelivered ? SQLITE_RESULT_UNDELIVERED : 0));
+    sqlite_bind_int(&q, outcome->status);
     sqlite_bind_int(&q, p->now);
     if (expires_at == ONCE_NEVER)
         sqlite_bind_null(&q);
     else
         sqlite_bind_int(&q, expires_at);
-    if (body_until == 0 || outcome.len <= ONCE_OUTCOME_LEN_MIN) /* there is nothing to drop */
+    if (body_until == 0 || encoded.len <= ONCE_OUTCOME_LEN_MIN) /* there is nothing to drop */
         sqlite_bind_null(&q);
     else
         sqlite_bind_int(&q, body_until);
-    sqlite_bind_blob(&q, outcome);
+    sqlite_bind_blob(&q, encoded);
     return sqlite_run(&q, "store an outcome", err);
 }
 
-/* For the outcomes that the store itself makes: encode, then write. */
 once_result sqlite_outcome_insert(struct sqlite_protocol *p, struct once_grant grant,
                                   const struct once_outcome *outcome, int64_t state, once_time expires_at,
                                   once_time body_until, struct once_error *err)
 {
     struct once_buf buf;
     once_buf_init(&buf, outcome->headers.len + outcome->body.len + 64);
-    uint64_t sum_seed = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
-    once_result r = once_outcome_encode(outcome, sum_seed, &buf, err);
+    once_result r = once_outcome_encode(outcome, once_outcome_sum_seed(grant, outcome), &buf, err);
     if (r == ONCE_OK)
-        r = sqlite_result_insert(p, grant.fence, state, outcome->retryable, outcome->status, expires_at, body_until,
-                                 once_buf_span(&buf), err);
+        r = sqlite_result_insert(p, grant.fence, state, outcome, expires_at, body_until, once_buf_span(&buf), err);
     once_buf_release(&buf);
     return r;
 }
@@ -300,16 +301,14 @@ static once_result erase_claim(struct sqlite_protocol *p, struct sqlite_claim *c
     return sqlite_run(&q, "erase a claim's names", err);
 }
 
-/* "Executed, the answer is not kept": the form that also an answer has which was too large. */
+/* Replaces the outcome by "executed, the answer is not kept", as for an answer that was too large. */
 static once_result erase_outcome(struct sqlite_protocol *p, const struct once_record *r, struct once_error *err)
 {
-    struct once_outcome left = {
-        .state = r->state, .retryable = r->retryable, .status = r->status, .body_dropped = true
-    };
+    struct once_outcome left = once_outcome_of(r);
+    left.body_dropped = true;
     struct once_buf buf;
     once_buf_init(&buf, 64);
-    uint64_t sum_seed = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
-    once_result result = once_outcome_encode(&left, sum_seed, &buf, err);
+    once_result result = once_outcome_encode(&left, once_outcome_sum_seed(r->grant, &left), &buf, err);
     if (result == ONCE_OK) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_forget);
         sqlite_bind_int(&q, (int64_t)r->grant.fence);
@@ -339,11 +338,11 @@ once_result sqlite_attempt_erase(struct sqlite_protocol *p, uint64_t fence, uint
     bool found = sqlite_step(&q), right = false, speaks = false;
     once_result r = ONCE_OK;
     if (found) {
-        right = claim_row_read(&q, &c); /* what is damaged must not be made whole by a new checksum */
+        right = claim_row_read(&q, &c); /* a damaged row must not get a right checksum */
         sqlite_attempt_read(p, &q, &attempt);
         if (right && attempt.has_result)
             r = sqlite_attempt_decode(p, &attempt, err);
-        speaks = attempt.kept; /* also where its own retention is over, and expiry has not come by */
+        speaks = attempt.kept; /* even if its own retention is over and expiry has not dropped it yet */
     }
     once_result end = sqlite_end(&q, "read an attempt", r == ONCE_OK ? err : NULL);
     if (r == ONCE_OK)
@@ -392,7 +391,6 @@ once_result sqlite_lease_put(struct sqlite_protocol *p, const struct sqlite_atte
     return progress_write(p, &r, err);
 }
 
-/* The attempt after `old`: carries its progress over and takes its place at expiry. */
 once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlite_attempt *old,
                                    const struct sqlite_claim *c, struct once_error *err)
 {
@@ -405,7 +403,7 @@ once_result sqlite_attempt_succeed(struct sqlite_protocol *p, const struct sqlit
     }
     if (r == ONCE_OK && !old->has_result) {
         struct once_outcome nothing = { .state = ONCE_STATE_UNKNOWN };
-        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, SQLITE_STATE_SUPERSEDED, ONCE_NEVER, 0, err);
+        r = sqlite_outcome_insert(p, old->stored.record.grant, &nothing, ONCE_STORED_SUPERSEDED, ONCE_NEVER, 0, err);
     }
     if (r == ONCE_OK && old->has_result && !old->superseded_expiry) {
         struct sqlite_query q = sqlite_query(p->db, SQL_result_supersede);

@@ -1,10 +1,10 @@
 /*
  * bodies.c - see sqlite/bodies.h.
  *
- * A result past its body retention is replaced by one that says "executed, answer not kept", under the same seal: how
- * it ended stays, its bytes go to the file's free list. Being a tombstone does not wait for this (K8: sqlite/attempt.c
- * decides by the clock). Bytes that do not match their seal are left as they are, for a replay and a check to find: a
- * new seal would make a flipped bit of the state look right (FAULT-14).
+ * A result past its body retention is replaced by one that says "executed, answer not kept": its state stays, its bytes
+ * go to the file's free list. Readers do not depend on this (K8: sqlite/attempt.c decides by the clock). A result with
+ * a wrong checksum is left as it is, for a replay and a check to find: a new checksum would hide a flipped bit
+ * (FAULT-14).
  */
 #include "store/sqlite/bodies.h"
 
@@ -12,40 +12,38 @@
 #include "core/outcome.h"
 #include "core/span.h"
 
-/* What is read and overwritten in one step: keeps it near 10 ms where bodies are large. */
+/* Bytes read and overwritten in one step: keeps it near 10 ms if bodies are large. */
 enum { STEP_BYTES = 16 << 20 };
 
 struct due {
     struct once_grant grant;
-    enum once_state state;
-    bool retryable, sealed;
-    int32_t status;
+    struct once_outcome left; /* without headers and body */
+    bool sum_is_right;
 };
 
 static void read_due(struct sqlite_query *q, struct due *d)
 {
     once_span record = sqlite_column_span(q, 1);
     *d = (struct due){ .grant.fence = (uint64_t)sqlite_column_int(q, 0),
-                       .state = (enum once_state)sqlite_column_int(q, 2),
-                       .retryable = sqlite_column_int(q, 3) != 0,
-                       .status = (int32_t)sqlite_column_int(q, 4) };
+                       .left = { .state = (enum once_state)sqlite_column_int(q, 2),
+                                 .retryable = (sqlite_column_int(q, 3) & SQLITE_RESULT_RETRYABLE) != 0,
+                                 .undelivered = (sqlite_column_int(q, 3) & SQLITE_RESULT_UNDELIVERED) != 0,
+                                 .status = (int32_t)sqlite_column_int(q, 4),
+                                 .body_dropped = true } };
     memcpy(d->grant.record, record.ptr, record.len < 16 ? record.len : 16);
-    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
-    d->sealed = once_outcome_sum_is_right(sqlite_column_span(q, 5), sum_seed);
+    uint64_t sum_seed = once_outcome_sum_seed(d->grant, &d->left);
+    d->sum_is_right = once_outcome_sum_is_right(sqlite_column_span(q, 5), sum_seed);
 }
 
 static once_result drop(struct sqlite_store *s, const struct due *d, struct once_error *err)
 {
-    struct once_outcome dropped = { .state = d->state, .retryable = d->retryable, .body_dropped = true };
-    dropped.status = d->status;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MIN);
-    uint64_t sum_seed = once_outcome_sum_seed(d->grant, d->state, d->retryable, d->status);
-    once_result r = once_outcome_encode(&dropped, sum_seed, &buf, err);
+    once_result r = once_outcome_encode(&d->left, once_outcome_sum_seed(d->grant, &d->left), &buf, err);
     if (r == ONCE_OK) {
         struct sqlite_query q = sqlite_query(&s->db, SQL_body_drop);
         sqlite_bind_int(&q, (int64_t)d->grant.fence);
-        if (d->sealed)
+        if (d->sum_is_right)
             sqlite_bind_blob(&q, once_buf_span(&buf));
         else
             sqlite_bind_null(&q);

@@ -6,7 +6,7 @@
 
 #include "store/sqlite/store.h"
 
-/* One bounded step, inside the caller's transaction: at most `budget` outcomes. *more: it was not all that was due. */
+/* One bounded step, inside the caller's transaction: at most `budget` outcomes. *more: others are due as well. */
 once_result sqlite_bodies_drop(struct sqlite_store *s, uint32_t budget, bool *more, struct once_error *err);
 
 #endif

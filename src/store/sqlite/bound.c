@@ -4,7 +4,7 @@
  * Key, work and outcome are rows of one transaction: they commit or roll back together,
  * so a local effect happens exactly once and no lease is needed. The tables
  * live in the caller's database; its journal mode, its locking and its durability are the
- * caller's. Nothing is remembered between transactions that a roll back could make wrong.
+ * caller's. Nothing is cached between transactions: a rollback could make it wrong.
  */
 #include "store/sqlite/bound.h"
 #include "core/decide.h"
@@ -13,7 +13,7 @@
 #include "core/outcome.h"
 #include "core/span.h"
 #include "os/os.h"
-#include "store/sqlite/protocol.h"
+#include "store/sqlite/op.h"
 #include "store/sqlite/route.h"
 #include "store/sqlite/schema.h"
 
@@ -87,7 +87,7 @@ static once_result in_savepoint(struct once_sqlite *b, struct once_op *op, struc
     b->protocol.now = sqlite_now(&b->db);
     sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
-        r = sqlite_protocol_do(&b->protocol, op, err);
+        r = sqlite_op_apply(&b->protocol, op, err);
     if (r == ONCE_OK && op->request->verb != ONCE_VERB_LOOKUP)
         r = sqlite_index_close_segment(&b->index, err);
     if (r != ONCE_OK)
@@ -160,7 +160,7 @@ once_result once_sqlite_finish(struct once_sqlite *b, struct once_grant grant, c
         return r;
     struct once_buf buf;
     once_buf_init(&buf, ONCE_OUTCOME_LEN_MAX);
-    uint64_t seal = once_outcome_sum_seed(grant, outcome->state, outcome->retryable, outcome->status);
+    uint64_t seal = once_outcome_sum_seed(grant, outcome);
     r = once_outcome_encode(outcome, seal, &buf, err);
     if (r == ONCE_OK)
         r = call(b, &request, grant.record, once_buf_span(&buf), reply, err);
@@ -242,7 +242,7 @@ once_time once_sqlite_now(const struct once_sqlite *b)
 
 /* ------------------------------------------------------------------ the guard */
 
-/* Reads only, and without a savepoint: once_guard() is called inside a statement of the caller's. */
+/* Only reads, and without a savepoint: once_guard() is called inside one of the caller's statements. */
 static once_result guard(struct once_sqlite *b, struct once_grant grant, struct once_error *err)
 {
     struct once_request request = { .verb = ONCE_VERB_LOOKUP };
@@ -252,7 +252,7 @@ static once_result guard(struct once_sqlite *b, struct once_grant grant, struct 
     b->protocol.now = sqlite_now(&b->db);
     sqlite_routes_begin(&b->protocol);
     if (r == ONCE_OK)
-        r = sqlite_protocol_do(&b->protocol, &op, err);
+        r = sqlite_op_apply(&b->protocol, &op, err);
     if (r == ONCE_OK && op.result != ONCE_OK) {
         r = op.result;
         if (err != NULL)

@@ -1,5 +1,5 @@
 /*
- * check.c - everything that a store at rest can show of its invariants.
+ * check.c - checks all invariants that the stored rows can show.
  *
  * The first step verifies the file as SQLite sees it and the tables as a whole, the
  * following ones a bounded number of attempts each. A problem names the invariant, the
@@ -10,33 +10,17 @@
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
-
-#include <stdarg.h>
+#include "store/gather.h"
 
 struct check {
     struct sqlite_store *s;
-    once_problem_fn *each;
-    void *arg;
-    struct once_check_report *report;
+    struct gather_problems to;
 };
-
-__attribute__((format(printf, 4, 5))) static void problem(struct check *c, const char *invariant, uint64_t fence,
-                                                          const char *format, ...)
-{
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    c->report->problems++;
-    if (c->each != NULL)
-        c->each(c->arg, &(struct once_problem){ .invariant = invariant, .fence = fence, .text = text });
-}
 
 /* ------------------------------------------------------------------ as a whole */
 
-/* Without memory SQLite may report pages that it could not get: believed only if it says so
- * twice. *found counts what it says. */
+/* When out of memory SQLite may report pages that it could not read: a problem counts only if it is reported twice.
+ * *found counts the reports. */
 static once_result check_file(struct check *c, bool tell, int *found, struct once_error *err)
 {
     sqlite3_stmt *st = NULL;
@@ -47,15 +31,15 @@ static once_result check_file(struct check *c, bool tell, int *found, struct onc
         bool bad = text == NULL || strcmp(text, "ok") != 0;
         *found += bad;
         if (bad && tell)
-            problem(c, "format", 0, "SQLite: %s", text != NULL ? text : "?");
+            gather_problem(&c->to, "format", 0, "SQLite: %s", text != NULL ? text : "?");
         rc = SQLITE_OK;
     }
     once_result r =
         rc == SQLITE_DONE || rc == SQLITE_OK ? ONCE_OK : sqlite_fail(c->s->db.handle, rc, "check the file", err);
     sqlite3_finalize(st);
-    if (r == ONCE_CORRUPT) { /* that is a finding, not a failure to look */
+    if (r == ONCE_CORRUPT) { /* that is a problem found, not a failure of the check */
         if (tell)
-            problem(c, "format", 0, "SQLite cannot read the file to the end");
+            gather_problem(&c->to, "format", 0, "SQLite cannot read the file to the end");
         *found += 1;
         r = ONCE_OK;
     }
@@ -66,8 +50,8 @@ static once_result check_orphans(struct check *c, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&c->s->db, SQL_check_orphans);
     while (sqlite_step(&q))
-        problem(c, "K7", (uint64_t)sqlite_column_int(&q, 1), "a %.*s row without its claim",
-                ONCE_SPAN_ARGS(sqlite_column_span(&q, 0)));
+        gather_problem(&c->to, "K7", (uint64_t)sqlite_column_int(&q, 1), "a %.*s row without its claim",
+                       ONCE_SPAN_ARGS(sqlite_column_span(&q, 0)));
     return sqlite_end(&q, "look for orphans", err);
 }
 
@@ -79,8 +63,8 @@ static once_result check_counters(struct check *c, struct once_error *err)
         int64_t floor = sqlite_column_int(&q, 2), newest = sqlite_column_int(&q, 3);
         int64_t last = newest > floor ? newest : floor;
         if (sealed > tail || tail > last)
-            problem(c, "K2", 0, "the key index reaches to %lld and %lld, the last fence given is %lld",
-                    (long long)sealed, (long long)tail, (long long)last);
+            gather_problem(&c->to, "K2", 0, "the key index reaches to %lld and %lld, the last fence given is %lld",
+                           (long long)sealed, (long long)tail, (long long)last);
     }
     return sqlite_end(&q, "read the key index", err);
 }
@@ -92,37 +76,38 @@ static void check_claim(struct check *c, const struct sqlite_attempt *a)
     const struct once_record *r = &a->stored.record;
     uint64_t fence = r->grant.fence;
     if (!a->sum_is_right)
-        problem(c, "FAULT-14", fence, "the claim does not match its checksum");
+        gather_problem(&c->to, "FAULT-14", fence, "the claim does not match its checksum");
     if (!a->progress_sum_is_right)
-        problem(c, "FAULT-14", fence, "the recovery point does not match its checksum");
+        gather_problem(&c->to, "FAULT-14", fence, "the recovery point does not match its checksum");
     const char *fault = once_record_fault(r);
     if (fault != NULL && !a->stored.released)
-        problem(c, "format", fence, "%s", fault);
+        gather_problem(&c->to, "format", fence, "%s", fault);
     if (a->prev < 0 || (uint64_t)a->prev >= fence)
-        problem(c, "K2", fence, "follows attempt %lld, which is not older", (long long)a->prev);
+        gather_problem(&c->to, "K2", fence, "follows attempt %lld, which is not older", (long long)a->prev);
     if (a->prev == 0 && r->attempt != 1)
-        problem(c, "K7", fence, "attempt %u follows none", r->attempt);
+        gather_problem(&c->to, "K7", fence, "attempt %u has no attempt before it", r->attempt);
     uint8_t id[16];
     once_record_id(&c->s->db.secret, r->tenant, r->key, id);
     if (r->key.len > 0 && memcmp(id, r->grant.record, 16) != 0)
-        problem(c, "K9", fence, "the record id is not that of its tenant and key");
+        gather_problem(&c->to, "K9", fence, "the record id is not that of its tenant and key");
     if (r->claimed_at > c->s->protocol.now)
-        problem(c, "clock", fence, "claimed in the future");
+        gather_problem(&c->to, "clock", fence, "claimed in the future");
 }
 
-/* K8: what is dropped before its record has a time for it, or it was dropped. */
+/* K8: a body with its own retention has a time to be dropped, or was dropped. */
 static void check_body(struct check *c, const struct sqlite_attempt *a)
 {
     const struct once_record *r = &a->stored.record;
     bool apart = r->body_retention_ms > 0 && (r->state == ONCE_STATE_SUCCEEDED || r->state == ONCE_STATE_FAILED);
     if (a->body_until != 0 && !apart)
-        problem(c, "K8", r->grant.fence, "its body is to be dropped, and must not");
+        gather_problem(&c->to, "K8", r->grant.fence, "its body is to be dropped, and must not");
     else if (a->body_until != 0 && a->body_until != r->finished_at + r->body_retention_ms)
-        problem(c, "K8", r->grant.fence, "its body is dropped %lld ms after its finish, its retention is %lld",
-                (long long)(a->body_until - r->finished_at), (long long)r->body_retention_ms);
+        gather_problem(&c->to, "K8", r->grant.fence,
+                       "its body is dropped %lld ms after its finish, its retention is %lld",
+                       (long long)(a->body_until - r->finished_at), (long long)r->body_retention_ms);
     else if (a->body_until == 0 && apart && a->kept && !a->stored.released)
-        problem(c, "K8", r->grant.fence, "its body will never be dropped, though its retention is %lld ms",
-                (long long)r->body_retention_ms);
+        gather_problem(&c->to, "K8", r->grant.fence, "its body will never be dropped, though its retention is %lld ms",
+                       (long long)r->body_retention_ms);
 }
 
 static once_result check_outcome(struct check *c, struct sqlite_attempt *a, struct once_error *err)
@@ -132,7 +117,8 @@ static once_result check_outcome(struct check *c, struct sqlite_attempt *a, stru
         check_body(c, a);
     if (r != ONCE_CORRUPT)
         return r;
-    problem(c, "FAULT-14", a->stored.record.grant.fence, "%s", err != NULL ? err->text : "the outcome does not decode");
+    gather_problem(&c->to, "FAULT-14", a->stored.record.grant.fence, "%s",
+                   err != NULL ? err->text : "the outcome does not decode");
     return ONCE_OK;
 }
 
@@ -141,18 +127,17 @@ static void check_times(struct check *c, const struct sqlite_attempt *a)
     const struct once_record *r = &a->stored.record;
     uint64_t fence = r->grant.fence;
     if (r->finished_at < r->claimed_at)
-        problem(c, "clock", fence, "finished before it was claimed");
+        gather_problem(&c->to, "clock", fence, "finished before it was claimed");
     if (a->superseded_expiry || a->stored.released)
         return;
     if (r->retention_ms == ONCE_NEVER || r->state == ONCE_STATE_UNKNOWN)
-        problem(c, "K8", fence, "expires, and must not");
+        gather_problem(&c->to, "K8", fence, "has an expiry that its state does not allow");
     else if (r->expires_at != r->finished_at + r->retention_ms)
-        problem(c, "K8", fence, "expires %lld ms after its finish, its retention is %lld",
-                (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
+        gather_problem(&c->to, "K8", fence, "expires %lld ms after its finish, its retention is %lld",
+                       (long long)(r->expires_at - r->finished_at), (long long)r->retention_ms);
 }
 
-/* K1: a record has one newest attempt. K7: every older one was closed: superseded, or its
- * life was over. */
+/* K1: a record has one newest attempt. K7: every older one was closed: superseded, or its record had expired. */
 static once_result check_place(struct check *c, const struct sqlite_attempt *a, struct once_error *err)
 {
     const struct once_record *r = &a->stored.record;
@@ -161,25 +146,25 @@ static once_result check_place(struct check *c, const struct sqlite_attempt *a, 
     if (result != ONCE_OK)
         return result;
     if (fence < r->grant.fence) {
-        problem(c, "K1", r->grant.fence, "the key index knows nothing newer than %llu of its record",
-                (unsigned long long)fence);
+        gather_problem(&c->to, "K1", r->grant.fence, "the key index knows nothing newer than %llu of its record",
+                       (unsigned long long)fence);
         return ONCE_OK;
     }
     if (fence == r->grant.fence) {
-        c->report->records += !a->stored.released && !once_stored_is_expired(&a->stored, c->s->protocol.now);
+        c->to.report->records += !a->stored.released && !once_stored_is_expired(&a->stored, c->s->protocol.now);
         bool pinned = a->has_result && a->superseded_expiry;
         if (pinned && r->state != ONCE_STATE_UNKNOWN && r->retention_ms != ONCE_NEVER)
-            problem(c, "K8", r->grant.fence, "will never expire, though its retention is %lld ms",
-                    (long long)r->retention_ms);
+            gather_problem(&c->to, "K8", r->grant.fence, "will never expire, though its retention is %lld ms",
+                           (long long)r->retention_ms);
         return ONCE_OK;
     }
     bool over = a->stored.released || once_stored_is_expired(&a->stored, c->s->protocol.now);
     if (!a->has_result)
-        problem(c, "K7", r->grant.fence, "running, but its record went on without it at %llu",
-                (unsigned long long)fence);
+        gather_problem(&c->to, "K7", r->grant.fence, "running, but its record went on without it at %llu",
+                       (unsigned long long)fence);
     else if (!a->superseded_expiry && !over)
-        problem(c, "K7", r->grant.fence, "finished and not expired, but its record went on at %llu",
-                (unsigned long long)fence);
+        gather_problem(&c->to, "K7", r->grant.fence, "finished and not expired, but its record went on at %llu",
+                       (unsigned long long)fence);
     return ONCE_OK;
 }
 
@@ -194,7 +179,7 @@ static once_result check_rows(struct check *c, uint64_t *cursor, struct once_err
         struct sqlite_attempt a;
         sqlite_attempt_read(&c->s->protocol, &q, &a);
         *cursor = a.stored.record.grant.fence;
-        c->report->attempts++;
+        c->to.report->attempts++;
         rows++;
         check_claim(c, &a);
         r = check_place(c, &a, err);
@@ -213,7 +198,7 @@ once_result sqlite_store_check(struct once_store *base, uint64_t *cursor, once_p
                                struct once_check_report *report, struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
-    struct check c = { .s = s, .each = each, .arg = arg, .report = report };
+    struct check c = { .s = s, .to = { each, arg, report } };
     once_result r = sqlite_store_begin(s, false, err);
     if (r != ONCE_OK)
         return r;

@@ -1,8 +1,8 @@
 /*
  * claims.c - claims and takeovers: who may run a key now (K1, K2, K6).
  *
- * Which of them it is to be is decided by core/decide.h; here it is written: a first attempt, one after another, the
- * same one renewed, or the fact that nobody knows (K10).
+ * core/decide.h decides; this file writes the decision: a first attempt, a next one, a renewed lease, or the state
+ * unknown (K10).
  */
 #include "core/decide.h"
 #include "core/limits.h"
@@ -76,7 +76,7 @@ static once_result claim_create(struct sqlite_protocol *p, struct once_op *op, s
     return r == ONCE_OK ? sqlite_op_answer(op, ONCE_ARM_EXECUTE, &record, err) : r;
 }
 
-/* What a taker of exactly this record does not say is as the last claim said it (ADR 7). */
+/* A takeover keeps the terms of the claim that it takes over, except those that it gives itself (ADR 7). */
 static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const struct once_op *op,
                                             const struct sqlite_attempt *old)
 {
@@ -101,7 +101,7 @@ static struct sqlite_claim row_of_take_over(struct sqlite_protocol *p, const str
     return c;
 }
 
-/* The request that is stored is the one that came last. */
+/* Moves the stored request to the new attempt, unless the claim brings its own. */
 static once_result hand_request_on(struct sqlite_protocol *p, const struct once_op *op,
                                    const struct sqlite_attempt *old, struct sqlite_claim *c, struct once_error *err)
 {
@@ -149,7 +149,7 @@ static once_result claim_take(struct sqlite_protocol *p, struct once_op *op, enu
     record.recovery_point = old->stored.record.recovery_point;
     record.checkpoint = old->stored.record.checkpoint;
     record.route = sqlite_route_name(p, c.flags >> SQLITE_ROUTE_SHIFT);
-    if (take_over) { /* who claims knows them */
+    if (take_over) { /* a claimant knows them */
         record.tenant = c.tenant;
         record.key = c.key;
     }
@@ -166,8 +166,8 @@ static once_result claim_renew(struct sqlite_protocol *p, struct once_op *op, en
     return r == ONCE_OK ? answer_granted(p, op, arm, record, own->stored.has_request, err) : r;
 }
 
-/* The holder may have sent something and nobody can know (K10): the fact is stored under
- * the holder's own fence, so that its late finish finds the record settled. */
+/* The holder may have sent something (K10): the state unknown is stored under the holder's own fence, so that its late
+ * finish finds the record ended. */
 static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *old,
                                   struct once_error *err)
 {
@@ -182,7 +182,7 @@ static once_result claim_escalate(struct sqlite_protocol *p, struct once_op *op,
     return r == ONCE_OK ? sqlite_op_answer(op, ONCE_ARM_UNKNOWN, record, err) : r;
 }
 
-/* A claim, or a takeover of what was seen: they differ in how it is decided and in what is known. */
+/* A claim, or a takeover of an attempt that the caller has seen. */
 once_result sqlite_op_claim(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
 {
     struct sqlite_query query;
@@ -213,7 +213,7 @@ once_result sqlite_op_claim(struct sqlite_protocol *p, struct once_op *op, struc
         break;
     case ONCE_CHANGE_NONE:
         if (d.arm == ONCE_ARM_MISMATCH || d.arm == ONCE_ARM_ABSENT ||
-            d.arm == ONCE_ARM_EXPIRED) /* K6: no more than that */
+            d.arm == ONCE_ARM_EXPIRED) /* K6: the record is not shown */
             r = sqlite_op_answer(op, d.arm, NULL, err);
         else if (d.arm == ONCE_ARM_FENCED)
             r = sqlite_op_answer_fenced(p, op, &attempt, err);

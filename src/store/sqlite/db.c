@@ -45,7 +45,7 @@ void sqlite_bind_null(struct sqlite_query *q)
 void sqlite_bind_blob(struct sqlite_query *q, once_span bytes)
 {
     q->bound++;
-    /* A NULL pointer would bind NULL, but empty is not absent. */
+    /* A NULL pointer would bind NULL instead of an empty blob. */
     const void *ptr = bytes.len > 0 ? (const void *)bytes.ptr : "";
     if (q->rc == SQLITE_OK)
         bound(q, sqlite3_bind_blob64(q->st, q->bound, ptr, bytes.len, SQLITE_STATIC));
@@ -142,7 +142,7 @@ once_time sqlite_now(const struct sqlite_db *db)
     return db->wall_ms + (db->clock->steady(db->clock->arg) - db->steady_ms);
 }
 
-/* A wrong anchor would expire everything, or nothing. */
+/* A checksum: a wrong anchor of the clock would expire everything, or nothing. */
 static int64_t anchor_sum(int64_t seq, const uint8_t boot_id[16], once_time wall_ms, once_time steady_ms)
 {
     uint8_t bytes[40];
@@ -201,7 +201,7 @@ once_result sqlite_clock_anchor(struct sqlite_db *db, bool may_write, struct onc
     once_result r = anchor_find(db, boot_id, &found, err);
     if (r != ONCE_OK || found)
         return r;
-    if (!may_write) { /* nobody has written since this boot: no lease of it exists either */
+    if (!may_write) { /* no process has written since this boot: no lease of this boot exists either */
         db->boot = 0;
         db->wall_ms = wall;
         db->steady_ms = steady;

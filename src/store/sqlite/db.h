@@ -2,9 +2,8 @@
  * db.h - a connection to an SQLite database that holds Once's tables: its
  * prepared statements, its clock, its errors.
  *
- * The layer below the protocol: sqlite/index.c and sqlite/protocol.c work on it inside
- * a transaction that somebody else began, the store (sqlite/store.c) or the caller of
- * the library (sqlite/bound.c).
+ * The layer below the protocol: sqlite/index.c and sqlite/op.c work on it inside a transaction that the store
+ * (sqlite/store.c) or the caller of the library (sqlite/bound.c) began.
  */
 #ifndef ONCE_STORE_SQLITE_DB_H
 #define ONCE_STORE_SQLITE_DB_H
@@ -54,8 +53,7 @@ once_result sqlite_end(struct sqlite_query *q, const char *what, struct once_err
 /* Step a statement that returns no row, and end it. */
 once_result sqlite_run(struct sqlite_query *q, const char *what, struct once_error *err);
 
-/* Maps an SQLite error to ours. Never ONCE_UNKNOWN: whether a failing step was a commit
- * is known to the caller only. */
+/* Maps an SQLite error to ours. Never ONCE_UNKNOWN: only the caller knows whether the failed step was a commit. */
 once_result sqlite_fail(sqlite3 *handle, int rc, const char *what, struct once_error *err);
 once_result sqlite_exec(sqlite3 *handle, const char *sql, const char *what, struct once_error *err);
 
@@ -64,14 +62,14 @@ once_time sqlite_now(const struct sqlite_db *db);
 /* Finds, or in a write transaction makes, the anchor for this boot of the machine. */
 once_result sqlite_clock_anchor(struct sqlite_db *db, bool may_write, struct once_error *err);
 
-/* Everything visible goes into the database file and is synced there; the log is emptied, so that nothing invisible
- * in it can come back; and that it is empty is synced as well, or a power loss could bring an old log back over the
- * newer pages. By whoever holds the lock, for a file of our own. */
+/* Checkpoints all that is committed into the database file and syncs it; empties the log, so that nothing uncommitted
+ * in it can come back; and syncs that as well, or a power loss could bring an old log back over the newer pages. Only
+ * for a file of our own, under its lock. */
 once_result sqlite_db_make_durable(sqlite3 *handle, struct once_error *err);
 
 /* Drops the prepared statements; the connection stays the caller's. */
 void sqlite_db_release(struct sqlite_db *db);
-/* Closes the connection too, where there is one; another may be opened in its place, with the same clock. */
+/* Closes the connection as well; another may be opened in its place, with the same clock. */
 void sqlite_db_close(struct sqlite_db *db);
 
 #endif

@@ -1,37 +1,35 @@
 /*
  * expire.c - gives back the space of records that are past their retention, and of bodies past theirs.
  *
- * One bounded step: take what is longest due, delete its claims, progress and results,
- * tell the key index. Claims made one after the other mostly expire so too, so rows go in
- * runs of neighbouring fences, a statement per run: expiry must keep up with intake and
- * has the same thread to do it on.
+ * One bounded step: finds the records that are longest due, deletes their claims, progress and results, and updates the
+ * key index. Claims made one after the other mostly expire in that order, so rows are deleted in runs of neighbouring
+ * fences, a statement per run: expiry must keep up with new claims, on the same thread.
  *
- * Being expired does not wait for this (K8: core/record.c decides by the clock); only
- * finished records are ever due (K7: running and unknown have no expiry). A step on a full
- * disk first gives up the reserve (FACT-5).
+ * Readers do not depend on this (K8: core/record.c decides by the clock). Only finished records are ever due (K7:
+ * running and unknown ones have no expiry). On a full disk a step first frees the reserve (FACT-5).
  */
 #include "store/sqlite/bodies.h"
 
 #include "core/err.h"
 #include "core/span.h"
 
-enum { RESERVE_BUDGET = 256 }; /* with small bodies, that fits the reserve */
+enum { RESERVE_BUDGET = 256 }; /* with small bodies, the log of such a step fits the reserve */
 
 struct gone {
     uint8_t record[16];
     uint64_t fence;
 };
 
-struct harvest {
+struct expiring {
     int64_t *due; /* fences of attempts to delete */
     size_t due_len, due_cap;
     size_t records;    /* how many of them are records, not earlier attempts of one */
-    struct gone *gone; /* claims that were deleted, for the key index */
+    struct gone *gone; /* deleted claims, for the key index */
     size_t gone_len, gone_cap;
-    bool more_bodies; /* to be dropped from records that stay */
+    bool more_bodies; /* more bodies are due, of records that stay */
 };
 
-static once_result due_add(struct harvest *h, int64_t fence, struct once_error *err)
+static once_result due_add(struct expiring *h, int64_t fence, struct once_error *err)
 {
     if (h->due_len == h->due_cap) {
         size_t cap = h->due_cap == 0 ? 1024 : h->due_cap * 2;
@@ -45,7 +43,7 @@ static once_result due_add(struct harvest *h, int64_t fence, struct once_error *
     return ONCE_OK;
 }
 
-static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct harvest *h, struct once_error *err)
+static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct expiring *h, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_due);
     sqlite_bind_int(&q, s->protocol.now);
@@ -53,12 +51,12 @@ static once_result collect_due(struct sqlite_store *s, uint32_t budget, struct h
     once_result r = ONCE_OK;
     while (r == ONCE_OK && sqlite_step(&q))
         r = due_add(h, sqlite_column_int(&q, 0), err);
-    once_result end = sqlite_end(&q, "find what is due", r == ONCE_OK ? err : NULL);
+    once_result end = sqlite_end(&q, "find due records", r == ONCE_OK ? err : NULL);
     h->records = h->due_len;
     return r != ONCE_OK ? r : end;
 }
 
-static once_result gone_add(struct harvest *h, once_span record, int64_t fence, struct once_error *err)
+static once_result gone_add(struct expiring *h, once_span record, int64_t fence, struct once_error *err)
 {
     if (h->gone_len == h->gone_cap) {
         size_t cap = h->gone_cap == 0 ? 1024 : h->gone_cap * 2;
@@ -74,9 +72,10 @@ static once_result gone_add(struct harvest *h, once_span record, int64_t fence, 
     return ONCE_OK;
 }
 
-/* Reads whose claims a run holds. Earlier attempts of the same records are due as well and
- * are added to the list, for a later pass. */
-static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h, struct once_error *err)
+/* Reads the records of a run of claims. Earlier attempts of the same records are due as well and are added to the list,
+ * for a later pass. */
+static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, struct expiring *h,
+                            struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_claim_links);
     sqlite_bind_int(&q, from);
@@ -92,7 +91,7 @@ static once_result read_run(struct sqlite_store *s, int64_t from, int64_t to, st
     return r != ONCE_OK ? r : end;
 }
 
-static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct harvest *h,
+static once_result delete_run(struct sqlite_store *s, int64_t from, int64_t to, struct expiring *h,
                               struct once_error *err)
 {
     static const enum sqlite_statement tables[] = { SQL_result_delete, SQL_progress_delete, SQL_request_delete,
@@ -117,7 +116,7 @@ static int by_fence(const void *a, const void *b)
 }
 
 /* Passes over the list until no pass adds earlier attempts to it. */
-static once_result delete_records(struct sqlite_store *s, struct harvest *h, struct once_error *err)
+static once_result delete_records(struct sqlite_store *s, struct expiring *h, struct once_error *err)
 {
     once_result r = ONCE_OK;
     size_t start = 0;
@@ -134,7 +133,7 @@ static once_result delete_records(struct sqlite_store *s, struct harvest *h, str
     return r == ONCE_OK ? sqlite_index_compact(&s->index, err) : r;
 }
 
-static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct harvest *h, struct once_error *err)
+static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct expiring *h, struct once_error *err)
 {
     h->due_len = h->gone_len = 0;
     once_result r = sqlite_store_begin(s, true, err);
@@ -155,11 +154,10 @@ static once_result expire_step(struct sqlite_store *s, uint32_t budget, struct h
     return r;
 }
 
-/* What the reserve gave goes first into the database file, which may have to grow for what
- * is in the log; after that the log starts over at its beginning and has room. It grows with
- * what a step deletes (Debian's SQLite overwrites deleted pages): smaller and smaller steps,
- * until one fits. */
-static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct harvest *h,
+/* The freed space is first used by a checkpoint, since the database file may have to grow for pages of the log; after
+ * that the log starts again from its beginning and has room. It grows with the rows that a step deletes (Debian's
+ * SQLite overwrites deleted pages): so steps get smaller until one fits. */
+static once_result expire_on_full_disk(struct sqlite_store *s, uint32_t *budget, struct expiring *h,
                                        struct once_error *err)
 {
     sqlite_files_reserve_give(&s->files);
@@ -182,7 +180,7 @@ once_result sqlite_store_expire(struct once_store *base, uint32_t budget, uint64
                                 struct once_error *err)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
-    struct harvest h = { .due = NULL };
+    struct expiring h = { .due = NULL };
     s->db.full = false;
     once_result r = expire_step(s, budget, &h, err);
     if (r == ONCE_UNAVAILABLE && s->db.full)

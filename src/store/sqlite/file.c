@@ -12,7 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { OWNER_WAIT_MS = 1000 }; /* an owner keeps its lock; only one that is going away is worth waiting for */
+enum { OWNER_WAIT_MS = 1000 }; /* an owner keeps its lock; only one that is about to end is worth waiting for */
 
 static char *path_with(once_span path, const char *suffix)
 {
@@ -20,9 +20,8 @@ static char *path_with(once_span path, const char *suffix)
     return asprintf(&out, "%.*s%s", ONCE_SPAN_ARGS(path), suffix) < 0 ? NULL : out;
 }
 
-/* The path with the links in its directories followed, since SQLite is told to follow none:
- * the file itself must not be one. A directory that is not there is left to be complained
- * about later. */
+/* The path with symbolic links in its directories resolved, since SQLite is told not to follow links: the file itself
+ * must not be one. A missing directory is reported later. */
 static char *path_resolved(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -78,7 +77,7 @@ void sqlite_files_release(struct sqlite_files *f)
     *f = (struct sqlite_files){ .lock_fd = -1 };
 }
 
-/* File locks and shared memory do not work over these. */
+/* The name of a network file system: file locks and shared memory do not work there. */
 static const char *network_name(long type)
 {
     switch ((unsigned long)type & 0xffffffffu) {
@@ -124,10 +123,9 @@ static once_result directory_check(const struct sqlite_files *f, struct once_err
     return r;
 }
 
-/* A file that somebody made for us, `touch` say, and that has nothing in it yet, becomes as one that we made; where
- * only its group may access it, that was meant. One of another user keeps its mode; sqlite_files_check_private() has a
- * word about that. By O_PATH: closing any other descriptor would end the locks that a second handle of this process
- * has. */
+/* Gives an empty file that was made for us, by `touch` for example, the mode of one that we make; a file that only its
+ * group may access was meant so. Another user's file keeps its mode; sqlite_files_check_private() reports that. With
+ * O_PATH: closing any other descriptor would release the locks of a second handle of this process. */
 static void make_private(const struct sqlite_files *f)
 {
     struct stat st;
@@ -138,7 +136,7 @@ static void make_private(const struct sqlite_files *f)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 && (st.st_mode & 0007) != 0 &&
         chmod(path, 0600) != 0)
-        errno = 0; /* of another user; or there is no /proc: told later */
+        errno = 0; /* another user's file, or no /proc: reported later */
     close(fd);
 }
 
@@ -208,8 +206,8 @@ bool sqlite_files_lock_is_current(const struct sqlite_files *f)
            ours.st_dev == theirs.st_dev;
 }
 
-/* The page cache is enough: after a power loss the log is what is on disk, suspect or not. A
- * disk too full for the text leaves the old one, which is no worse. */
+/* Not synced: after a power loss the log is what is on disk, suspect or not. If the disk is full the old text stays,
+ * which does no harm. */
 static void lock_write(const struct sqlite_files *f, const char *text)
 {
     char padded[96];
@@ -226,7 +224,7 @@ static void lock_sign(const struct sqlite_files *f, bool as_owner)
     lock_write(f, text);
 }
 
-/* Without the blanks that fill it up; empty if there is none. */
+/* The text without trailing blanks; empty if there is none. */
 static void lock_read(const struct sqlite_files *f, char text[96])
 {
     ssize_t n = pread(f->lock_fd, text, 95, 0);
@@ -288,7 +286,7 @@ bool sqlite_files_is_suspect(struct sqlite_files *f)
     if (access(f->lock_path, F_OK) != 0 || lock_open(f, NULL) != ONCE_OK)
         return false;
     if (flock(f->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        return false; /* somebody is at it, and will see to it */
+        return false; /* another process holds the lock, and will recover */
     lock_read(f, text);
     flock(f->lock_fd, LOCK_UN);
     return !is_clean(text);
@@ -301,7 +299,7 @@ void sqlite_files_reserve_fill(const struct sqlite_files *f)
     int fd = open(f->reserve_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    /* No room for the reserve is no room now; the next open tries again. */
+    /* There is no room for the reserve; the next open tries again. */
     if (posix_fallocate(fd, 0, (off_t)f->reserve_len) != 0)
         unlink(f->reserve_path);
     close(fd);

@@ -2,14 +2,14 @@
  * file.h - the files of an embedded store and the lock over them.
  *
  *   PATH           the database, mode 0600, with SQLite's PATH-wal and PATH-shm
- *   PATH-lock      flock(2): held by whoever may write or checkpoint. Its text says who:
+ *   PATH-lock      flock(2): held by the process that may write or checkpoint. Its text names the holder:
  *                  "owner PID NAME" for a process that keeps it, "step PID NAME" for one that
- *                  is in a step, "clean" after it ended well. Whoever finds another text has
- *                  to suspect the log: its predecessor died, or its fsync failed
- *   PATH-reserve   space that is given up so that expiry can run on a full disk (FACT-5)
+ *                  is in a step, "clean" after it ended well. A process that finds another text has
+ *                  to suspect the log: the holder before it died, or its fsync failed
+ *   PATH-reserve   space that is freed so that expiry can run on a full disk (FACT-5)
  *
  * One writer, and one checkpointer, at a time over all processes: Debian's SQLite has the
- * WAL-reset bug (FACT-4). The lock is a file of its own because closing any descriptor
+ * WAL-reset bug (FACT-4). The lock is another file because closing any descriptor
  * of the database would drop the locks that SQLite itself holds on it.
  */
 #ifndef ONCE_STORE_SQLITE_FILE_H
@@ -20,34 +20,34 @@
 struct sqlite_files {
     char *path, *lock_path, *reserve_path;
     int lock_fd;
-    bool suspect; /* as the lock was taken: the one before did not end well */
+    bool suspect; /* set when the lock is taken: the holder before did not end well */
     uint64_t reserve_len;
     uint32_t lock_wait_ms;
 };
 
-/* Whether it can be a store's, without looking there. */
+/* Checks the form of a path, without opening anything. */
 once_result sqlite_path_check(once_span path, struct once_error *err);
 once_result sqlite_files_init(struct sqlite_files *f, once_span path, uint64_t reserve_len, uint32_t lock_wait_ms,
                               struct once_error *err);
 void sqlite_files_release(struct sqlite_files *f);
 
-/* Is this a place where a store can be? Makes the empty file if there is none and it may, and one that is there and
- * empty its owner's only. */
+/* Checks that a store can be there. Makes the empty file if it is missing and may_create, and makes an empty one
+ * private. */
 once_result sqlite_files_prepare(const struct sqlite_files *f, bool may_create, struct once_error *err);
 
-/* ONCE_INVALID: the database or its log can be read or written by everybody. The group is the operator's business. */
+/* ONCE_INVALID: every user can read or write the database or its log. Group permissions are left to the operator. */
 once_result sqlite_files_check_private(const struct sqlite_files *f, struct once_error *err);
 
-/* Waits for its turn, and sets `suspect`. ONCE_UNAVAILABLE names who has it. */
+/* Waits for the lock, and sets `suspect`. ONCE_UNAVAILABLE names its holder. */
 once_result sqlite_files_lock(struct sqlite_files *f, bool as_owner, struct once_error *err);
-/* Of one who has it: a lock on a file that somebody removed or replaced protects nothing. */
+/* For the holder: whether the locked file still is the one at its path. A lock on a removed file protects nothing. */
 bool sqlite_files_lock_is_current(const struct sqlite_files *f);
-/* Not clean: the next one is to suspect the log. */
+/* Not clean: the next holder has to suspect the log. */
 void sqlite_files_unlock(struct sqlite_files *f, bool clean);
-/* Nobody has the lock, and the last one who had it did not end well. */
+/* No process has the lock, and its last holder did not end well. */
 bool sqlite_files_is_suspect(struct sqlite_files *f);
 
-/* The reserve: fill it where there is room, give it up, is it given up? */
+/* The reserve: fill it if there is room, free it, tell whether it was freed. */
 void sqlite_files_reserve_fill(const struct sqlite_files *f);
 void sqlite_files_reserve_give(const struct sqlite_files *f);
 bool sqlite_files_reserve_is_gone(const struct sqlite_files *f);

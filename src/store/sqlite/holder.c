@@ -1,8 +1,8 @@
 /*
- * holder.c - what the holder of a grant does: extend, advance, finish, release.
+ * holder.c - the verbs of the holder of a grant: extend, advance, finish, release.
  *
- * Only the newest grant of a record changes anything (K3), and a turn ends once (K5). Each recognises what it did
- * before its answer was lost (K10).
+ * Only the newest grant of a record changes anything (K3), and an attempt ends once (K5). Each verb recognises its own
+ * earlier try whose answer was lost (K10).
  */
 #include "core/decide.h"
 #include "core/err.h"
@@ -39,15 +39,14 @@ static once_result load_held(struct sqlite_protocol *p, struct once_op *op, stru
     return ONCE_OK;
 }
 
-/* Is what stands there just what this finish wants to store? Then it is the same call
- * again, its first answer lost. Compared by content where the bytes differ: one of them
- * may not have been compressed. A tombstone has nothing left to compare, whether or not it is still there. */
+/* Whether the stored outcome is the one that this finish wants to store: then it is the same call again, after its
+ * first answer was lost. Compares the contents if the encoded bytes differ: perhaps only one is compressed. A tombstone
+ * never matches, whether or not expiry has dropped its body. */
 static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *attempt,
                             const struct once_outcome *outcome, once_span encoded)
 {
     const struct once_record *r = &attempt->stored.record;
-    if (attempt->stored.released || r->state != outcome->state || r->retryable != outcome->retryable ||
-        r->status != outcome->status || r->body_expired)
+    if (attempt->stored.released || !once_outcome_is_of(outcome, r) || r->body_expired)
         return false;
     if (once_span_equal(attempt->outcome, encoded))
         return true;
@@ -55,15 +54,15 @@ static bool is_same_outcome(struct sqlite_protocol *p, struct sqlite_attempt *at
     once_buf_init(&scratch, ONCE_BODY_LEN_MAX + 1);
     once_span headers, body;
     bool dropped = false;
-    uint64_t seal = once_outcome_sum_seed(r->grant, r->state, r->retryable, r->status);
+    uint64_t sum_seed = once_outcome_sum_seed(r->grant, outcome);
     bool same = sqlite_attempt_decode(p, attempt, NULL) == ONCE_OK &&
-                once_outcome_decode(encoded, seal, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
+                once_outcome_decode(encoded, sum_seed, &scratch, &headers, &body, &dropped, NULL) == ONCE_OK &&
                 r->body_dropped == dropped && once_span_equal(r->headers, headers) && once_span_equal(r->body, body);
     once_buf_release(&scratch);
     return same;
 }
 
-/* Is this what write_release() left? */
+/* Whether write_release() ended this attempt. */
 static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt)
 {
     const struct once_record *r = &attempt->stored.record;
@@ -76,9 +75,9 @@ static bool is_release(struct sqlite_protocol *p, struct sqlite_attempt *attempt
            (r->body_expired || !r->body_dropped);
 }
 
-/* ------------------------------------------------------------------ what was done before */
+/* ------------------------------------------------------------------ repeated calls */
 
-/* By this very call: each point is kept with the beginning of its call's nonce. */
+/* Whether this call passed the point: each point is stored with the beginning of its call's nonce. */
 static bool was_passed(once_span points, const struct once_op *op)
 {
     char call[10];
@@ -126,91 +125,64 @@ once_result sqlite_op_answer_if_done(struct sqlite_protocol *p, struct once_op *
     return r != ONCE_OK ? r : end;
 }
 
-once_result sqlite_op_extend(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+/* ------------------------------------------------------------------ the verbs: `a` is of the newest grant */
+
+static once_result extend(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *a,
+                          struct once_error *err)
 {
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        r = sqlite_op_answer_fenced(p, op, &attempt, err);
-    } else if (held) {
-        int64_t asked = op->request->extend.lease_ms;
-        op->verified_not_applied = true;
-        struct once_record *record = &attempt.stored.record;
-        record->lease_until = p->now + (asked != 0 ? asked : attempt.stored.lease_ms);
-        record->lease_live = true;
-        r = sqlite_lease_put(p, &attempt, record->lease_until, err);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer_done(op, record, err);
-    }
-    sqlite_op_unload(&query);
-    return r;
+    if (a->has_result)
+        return sqlite_op_answer_fenced(p, op, a, err);
+    int64_t asked = op->request->extend.lease_ms;
+    op->verified_not_applied = true;
+    struct once_record *record = &a->stored.record;
+    record->lease_until = p->now + (asked != 0 ? asked : a->stored.lease_ms);
+    record->lease_live = true;
+    once_result r = sqlite_lease_put(p, a, record->lease_until, err);
+    return r == ONCE_OK ? sqlite_op_answer_done(op, record, err) : r;
 }
 
-once_result sqlite_op_advance(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+static once_result advance(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *a,
+                           struct once_error *err)
 {
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        r = sqlite_op_answer_fenced(p, op, &attempt, err);
-    } else if (held) {
-        once_span point = op->request->advance.point;
-        struct once_record *record = &attempt.stored.record;
-        once_result forward = once_point_check(attempt.points, record->recovery_point, point, &op->err);
-        if (forward != ONCE_OK) {
-            sqlite_op_unload(&query);
-            return sqlite_op_fail(op, forward, err);
-        }
-        record->lease_until = p->now + attempt.stored.lease_ms;
-        record->lease_live = true;
-        op->verified_not_applied = !once_span_equal(point, record->recovery_point);
-        r = sqlite_progress_put(p, &attempt, point, op->request->advance.checkpoint, op->nonce, record->lease_until,
-                                err);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer_done(op, record, err);
-    }
-    sqlite_op_unload(&query);
-    return r;
+    if (a->has_result)
+        return sqlite_op_answer_fenced(p, op, a, err);
+    once_span point = op->request->advance.point;
+    struct once_record *record = &a->stored.record;
+    once_result r = once_point_check(a->points, record->recovery_point, point, &op->err);
+    if (r != ONCE_OK)
+        return sqlite_op_fail(op, r, err);
+    record->lease_until = p->now + a->stored.lease_ms;
+    record->lease_live = true;
+    op->verified_not_applied = !once_span_equal(point, record->recovery_point);
+    r = sqlite_progress_put(p, a, point, op->request->advance.checkpoint, op->nonce, record->lease_until, err);
+    return r == ONCE_OK ? sqlite_op_answer_done(op, record, err) : r;
 }
 
-/* Nobody will execute this again: not by itself, nor by a person's word. */
+/* Whether the outcome is final: neither a retry nor a verdict can cause another execution. */
 static bool is_for_good(const struct once_outcome *outcome)
 {
     return outcome->state == ONCE_STATE_SUCCEEDED || (outcome->state == ONCE_STATE_FAILED && !outcome->retryable);
 }
 
-once_result sqlite_op_finish(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+static once_result finish(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *a,
+                          struct once_error *err)
 {
     const struct once_outcome *outcome = &op->request->outcome;
-    struct sqlite_query query;
-    struct sqlite_attempt attempt;
-    bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && attempt.has_result) {
-        if (is_same_outcome(p, &attempt, outcome, op->outcome))
-            r = sqlite_op_answer_done(op, &attempt.stored.record, err);
-        else
-            r = sqlite_op_answer_fenced(p, op, &attempt, err);
-    } else if (held) {
-        struct once_record *record = &attempt.stored.record;
-        once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
-        op->verified_not_applied = true;
-        r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome->retryable, outcome->status,
-                                 expires_at, sqlite_op_body_until(record, outcome, p->now), op->outcome, err);
-        if (r == ONCE_OK && attempt.stored.has_request && is_for_good(outcome))
-            r = sqlite_request_drop(p, record->grant.fence, err);
-        sqlite_op_set_finished(record, outcome, p->now, expires_at);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer_done(op, record, err);
-    }
-    sqlite_op_unload(&query);
-    return r;
+    struct once_record *record = &a->stored.record;
+    if (a->has_result)
+        return is_same_outcome(p, a, outcome, op->outcome) ? sqlite_op_answer_done(op, record, err)
+                                                           : sqlite_op_answer_fenced(p, op, a, err);
+    once_time expires_at = once_expiry(outcome->state, record->retention_ms, p->now);
+    op->verified_not_applied = true;
+    once_result r = sqlite_result_insert(p, record->grant.fence, outcome->state, outcome, expires_at,
+                                         sqlite_op_body_until(record, outcome, p->now), op->outcome, err);
+    if (r == ONCE_OK && a->stored.has_request && is_for_good(outcome))
+        r = sqlite_request_drop(p, record->grant.fence, err);
+    sqlite_op_set_finished(record, outcome, p->now, expires_at);
+    return r == ONCE_OK ? sqlite_op_answer_done(op, record, err) : r;
 }
 
-/* The attempt had no effect. What others before it may have had decides what is left. */
+/* This attempt had no effect. Whether earlier ones may have had one decides the new state. */
 static once_result write_release(struct sqlite_protocol *p, const struct sqlite_attempt *attempt,
                                  struct once_grant grant, struct once_error *err)
 {
@@ -224,26 +196,34 @@ static once_result write_release(struct sqlite_protocol *p, const struct sqlite_
     if (free && attempt->stored.has_request)
         r = sqlite_request_drop(p, grant.fence, err);
     return r != ONCE_OK ? r
-                        : sqlite_outcome_insert(p, grant, &nothing, free ? SQLITE_STATE_RELEASED : ONCE_STATE_FAILED,
+                        : sqlite_outcome_insert(p, grant, &nothing, free ? ONCE_STORED_RELEASED : ONCE_STATE_FAILED,
                                                 expires_at, 0, err);
 }
 
-once_result sqlite_op_release(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+static once_result release(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *a,
+                           struct once_error *err)
 {
+    if (is_release(p, a))
+        return sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err);
+    if (a->has_result)
+        return sqlite_op_answer_fenced(p, op, a, err);
+    op->verified_not_applied = true;
+    once_result r = write_release(p, a, a->stored.record.grant, err);
+    return r == ONCE_OK ? sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err) : r;
+}
+
+once_result sqlite_op_held(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    enum once_verb verb = op->request->verb;
     struct sqlite_query query;
-    struct sqlite_attempt attempt;
+    struct sqlite_attempt a;
     bool held = false;
-    once_result r = load_held(p, op, &query, &attempt, &held, err);
-    if (held && is_release(p, &attempt)) {
-        r = sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err);
-    } else if (held && attempt.has_result) {
-        r = sqlite_op_answer_fenced(p, op, &attempt, err);
-    } else if (held) {
-        op->verified_not_applied = true;
-        r = write_release(p, &attempt, attempt.stored.record.grant, err);
-        if (r == ONCE_OK)
-            r = sqlite_op_answer(op, ONCE_ARM_DONE, NULL, err);
-    }
+    once_result r = load_held(p, op, &query, &a, &held, err);
+    if (held)
+        r = verb == ONCE_VERB_EXTEND    ? extend(p, op, &a, err)
+            : verb == ONCE_VERB_ADVANCE ? advance(p, op, &a, err)
+            : verb == ONCE_VERB_FINISH  ? finish(p, op, &a, err)
+                                        : release(p, op, &a, err);
     sqlite_op_unload(&query);
     return r;
 }

@@ -21,8 +21,7 @@ static uint64_t entry_fence(const uint8_t *entry, int64_t first)
     return (uint64_t)first + ((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
 }
 
-/* The entries of a bucket without their checksum. A bucket that is damaged would hide
- * records, and they would be executed again. */
+/* Checks a bucket and strips its checksum. A damaged bucket would hide records, and they would be executed again. */
 static once_result bucket_open(once_span stored, int64_t id, once_span *entries, struct once_error *err)
 {
     uint64_t sum = 0;
@@ -232,7 +231,7 @@ static once_result catch_up(struct sqlite_index *x, struct once_error *err)
     return sqlite_run(&q, "bring the key index up to date", err);
 }
 
-/* ------------------------------------------------------------------ sealing */
+/* ------------------------------------------------------------------ closing a segment */
 
 static int by_record_newest_first(const void *a, const void *b)
 {
@@ -284,7 +283,7 @@ static once_result write_segment(struct sqlite_index *x, const struct sqlite_ind
     return sqlite_run(&q, "write a segment of the key index", err);
 }
 
-/* A copy to sort: the order of `fresh` is what a roll back undoes. */
+/* Sorts a copy: a rollback needs the order of `fresh`. */
 static once_result collect_from_ram(struct sqlite_index *x, struct sqlite_index_entry **out, size_t *len,
                                     struct once_error *err)
 {
@@ -436,7 +435,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
     while (x->map != NULL && x->fresh_len > x->fresh_at_begin) {
         struct sqlite_index_entry *e = &x->fresh[--x->fresh_len];
         if (e->before != 0) {
-            bool there = keymap_put(x->map, e->record, e->before); /* it is there: no memory is needed */
+            bool there = keymap_put(x->map, e->record, e->before); /* the record has an entry: this needs no memory */
             assert(there);
             (void)there;
         } else {
@@ -448,7 +447,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
     if (x->map != NULL && x->closing) { /* the counters on disk are the old ones again */
         bool old = counters_read(x, NULL) == ONCE_OK;
         if (!old)
-            x->closed_to = x->fence_last; /* seal nothing more; a reopen will find the truth */
+            x->closed_to = x->fence_last; /* write no more segments; a reopen reads the state again */
     }
     x->closing = false;
 }
@@ -456,7 +455,7 @@ void sqlite_index_rolled_back(struct sqlite_index *x)
 /* ------------------------------------------------------------------ expiry */
 
 /* Claims expire about in the order they were made, so one segment gets many in a row. */
-static once_result bury_in_segment(struct sqlite_index *x, int64_t fence, struct once_error *err)
+static once_result count_dead_in_segment(struct sqlite_index *x, int64_t fence, struct once_error *err)
 {
     if (fence < x->expiring.first || fence > x->expiring.last) {
         once_result r = write_dying(x, err);
@@ -484,7 +483,7 @@ once_result sqlite_index_drop_entry(struct sqlite_index *x, const uint8_t record
         x->counters_changed = true;
     }
     if ((int64_t)fence <= x->closed_to)
-        return bury_in_segment(x, (int64_t)fence, err);
+        return count_dead_in_segment(x, (int64_t)fence, err);
     if ((int64_t)fence > x->tail_to)
         return ONCE_OK; /* in the gap: in no index on disk */
     struct sqlite_query q = sqlite_query(x->db, SQL_tail_remove);
@@ -515,7 +514,7 @@ void sqlite_index_forget(struct sqlite_index *x, const uint8_t record[16], uint6
         keymap_remove(x->map, record);
     struct sqlite_index_entry *entry = find_fresh(x, fence);
     if (entry != NULL)
-        entry->dead = true; /* not to be sealed */
+        entry->dead = true; /* not to be written into a segment */
 }
 
 once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struct once_error *err)
@@ -526,7 +525,7 @@ once_result sqlite_index_count(struct sqlite_index *x, uint64_t *attempts, struc
     return sqlite_end(&q, "count attempts", err);
 }
 
-/* Asked of the claims themselves: the map is told only after the commit. */
+/* Reads the claims themselves: the map is updated only after the commit. */
 static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, bool *any, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_claim_between);
@@ -536,9 +535,9 @@ static once_result any_claim(struct sqlite_index *x, int64_t from, int64_t to, b
     return sqlite_end(&q, "look into the key index", err);
 }
 
-/* The living entries of one bucket, gathered in `buf`. */
-static once_result sift_bucket(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
-                               struct once_error *err)
+/* Collects the entries of one bucket whose claims still exist. */
+static once_result collect_live_entries(struct sqlite_index *x, int64_t first, unsigned bucket, struct once_buf *buf,
+                                        struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(x->db, SQL_segment_data);
     sqlite_bind_int(&q, bucket_id(first, bucket));
@@ -579,7 +578,7 @@ static once_result shrink_segment(struct sqlite_index *x, int64_t first, size_t 
     once_buf_init(&buf, (count + 1) * ENTRY_LEN + SUM_LEN);
     for (unsigned bucket = 0; r == ONCE_OK && bucket < BUCKETS; bucket++) {
         once_buf_clear(&buf);
-        r = sift_bucket(x, first, bucket, &buf, err);
+        r = collect_live_entries(x, first, bucket, &buf, err);
         if (r == ONCE_OK)
             r = write_bucket(x, first, bucket, &buf, err);
         living += (buf.len - SUM_LEN) / ENTRY_LEN;

@@ -1,8 +1,8 @@
 /*
  * index.h - the key index: from a record's id to its newest fence.
  *
- * A b-tree over random ids dirties a page per claim, so the file has none over all
- * records. Claims are appended; the index is what can be made of them:
+ * A b-tree over random ids dirties a page per claim, so the file has no such tree. Claims are appended; the index is
+ * derived from them:
  *
  *   segments   cover the fences up to closed_to. Each is written once, when SEGMENT_LEN
  *              claims have gathered, as 256 sorted buckets by the id's first byte. A
@@ -16,25 +16,23 @@
  * segments; before it writes it takes the gap into the tail. So both work on one file,
  * one after the other, without rebuilding anything.
  *
- * Entries of claims that expired stay in their segment until all of it is dead, or most of
- * it while expiry is elsewhere: whoever follows one finds no claim and treats the record as
- * absent.
+ * Entries of expired claims stay in their segment until all of its entries are dead, or most of them while expiry works
+ * elsewhere. A look-up that follows such an entry finds no claim, and the record is absent.
  *
- * Calls come inside a transaction: begin, any of find/put, seal before COMMIT, then
- * committed or rolled_back.
+ * Calls come inside a transaction: begin, any of find/put, close_segment before COMMIT, then committed or rolled_back.
  */
 #ifndef ONCE_STORE_SQLITE_INDEX_H
 #define ONCE_STORE_SQLITE_INDEX_H
 
 #include "store/sqlite/db.h"
 
-/* 16384: sealing takes about a millisecond, five million records make 305 segments. */
+/* 16384: writing a segment takes about a millisecond, five million records make 305 segments. */
 #define SQLITE_SEGMENT_LEN 16384
 
 struct sqlite_index_entry {
     uint8_t record[16];
     uint64_t fence;
-    uint64_t before; /* what the map said: for undoing */
+    uint64_t before; /* the fence in the map before, for a rollback */
     bool dead;       /* expired since */
 };
 
@@ -50,11 +48,11 @@ struct sqlite_index {
     int64_t fence_last_at_begin, fence_floor_at_begin;
     struct {
         int64_t first, last, count;
-    } expiring; /* the segment whose claims expiry is taking away, and how many so far */
+    } expiring; /* the segment whose claims expiry is deleting, and how many so far */
     bool counters_changed, closing;
     struct sqlite_index_entry *fresh; /* in RAM: the claims after closed_to, oldest first */
     size_t fresh_len, fresh_cap, fresh_at_begin;
-    struct sqlite_index_segment *segments; /* on disk: newest first; read anew when begun */
+    struct sqlite_index_segment *segments; /* on disk: newest first; read again by every begin */
     size_t segment_count, segment_cap;
 };
 
@@ -72,14 +70,14 @@ once_result sqlite_index_close_segment(struct sqlite_index *index, struct once_e
 void sqlite_index_committed(struct sqlite_index *index);
 void sqlite_index_rolled_back(struct sqlite_index *index);
 
-/* Expiry took this claim away, in the current transaction. The map, which cannot be
- * rolled back here, is told after the commit by sqlite_index_forget(). */
+/* Expiry deleted this claim, in the current transaction. The map cannot be rolled back for this, so
+ * sqlite_index_forget() updates it after the commit. */
 once_result sqlite_index_drop_entry(struct sqlite_index *index, const uint8_t record[16], uint64_t fence,
                                     struct once_error *err);
 void sqlite_index_forget(struct sqlite_index *index, const uint8_t record[16], uint64_t fence);
-/* How many attempts there are, about; without a walk over them. */
+/* An estimate of the number of attempts, without a scan. */
 once_result sqlite_index_count(struct sqlite_index *index, uint64_t *attempts, struct once_error *err);
-/* Drops or shrinks one segment that is mostly dead, if there is one. */
+/* Deletes or rewrites one segment whose entries are mostly dead, if there is one. */
 once_result sqlite_index_compact(struct sqlite_index *index, struct once_error *err);
 
 #endif

@@ -2,8 +2,8 @@
  * list.c - reading many records: listings, and the history of one.
  *
  * A listing walks the claims from the newest on and looks at a bounded number of rows per
- * call; what is unknown has an index of its own, and only that is walked for who asks for nothing
- * else. It shows records, not attempts: a row counts only if it is its record's newest.
+ * call; a listing of unknown records only walks their index. It shows records, not attempts: a row counts only if it is
+ * its record's newest.
  */
 #include "store/sqlite/store.h"
 
@@ -13,7 +13,7 @@
 #include "store/gather.h"
 #include "store/sqlite/route.h"
 
-/* ------------------------------------------------------------------ which rows count */
+/* ------------------------------------------------------------------ listings */
 
 /* Superseding a result clears its expiry, so a row that expires by itself is the newest;
  * only the others have to be looked up. */
@@ -85,11 +85,11 @@ static bool is_verdict(const struct gather_history *t, uint64_t fence)
     return false;
 }
 
-static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *a)
+static void add_attempt(struct gather_history *t, const struct sqlite_attempt *a)
 {
     const struct once_record *r = &a->stored.record;
     if (is_verdict(t, r->grant.fence))
-        return; /* the audit trail told it */
+        return; /* the audit trail shows it */
     gather_event(t, (struct once_event){ .at = r->claimed_at,
                                          .what = a->stored.probing ? "claimed to probe" : "claimed",
                                          .fence = r->grant.fence,
@@ -107,17 +107,8 @@ static void tell_attempt(struct gather_history *t, const struct sqlite_attempt *
                                              .status = r->status });
 }
 
-static const char *audit_name(once_span what)
-{
-    static const char *const names[] = { "resolved done", "resolved not done", "released", "forgotten", "dropped" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once_span_equal(what, once_span_str(names[i])))
-            return names[i];
-    return "?";
-}
-
-static once_result tell_audit(struct sqlite_store *s, const uint8_t record[16], struct gather_history *t,
-                              struct once_error *err)
+static once_result add_audit(struct sqlite_store *s, const uint8_t record[16], struct gather_history *t,
+                             struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_audit_by_record);
     sqlite_bind_blob(&q, once_span_of(record, 16));
@@ -125,14 +116,14 @@ static once_result tell_audit(struct sqlite_store *s, const uint8_t record[16], 
     while (sqlite_step(&q))
         gather_event(t, (struct once_event){ .at = sqlite_column_int(&q, 0),
                                              .fence = (uint64_t)sqlite_column_int(&q, 1),
-                                             .what = audit_name(sqlite_column_span(&q, 2)),
+                                             .what = gather_event_name(sqlite_column_span(&q, 2)),
                                              .actor = sqlite_column_span(&q, 3),
                                              .reason = sqlite_column_span(&q, 4) });
     return sqlite_end(&q, "read the audit trail", err);
 }
 
-static once_result tell_attempts(struct sqlite_store *s, const uint8_t record[16], struct gather_history *t,
-                                 struct once_error *err)
+static once_result add_attempts(struct sqlite_store *s, const uint8_t record[16], struct gather_history *t,
+                                struct once_error *err)
 {
     uint64_t fence = 0;
     once_result r = sqlite_index_find(&s->index, record, &fence, err);
@@ -143,7 +134,7 @@ static once_result tell_attempts(struct sqlite_store *s, const uint8_t record[16
         if (sqlite_step(&q)) {
             struct sqlite_attempt a;
             sqlite_attempt_read(&s->protocol, &q, &a);
-            tell_attempt(t, &a);
+            add_attempt(t, &a);
             fence = (uint64_t)a.prev;
         }
         r = sqlite_end(&q, "read a history", err);
@@ -160,9 +151,9 @@ once_result sqlite_store_history(struct once_store *base, const uint8_t record[1
     if (r == ONCE_OK)
         r = sqlite_store_begin(s, false, err);
     if (r == ONCE_OK) {
-        r = tell_audit(s, record, &t, err);
+        r = add_audit(s, record, &t, err);
         if (r == ONCE_OK)
-            r = tell_attempts(s, record, &t, err);
+            r = add_attempts(s, record, &t, err);
         sqlite_store_end_reading(s);
     }
     if (r == ONCE_OK)

@@ -1,6 +1,7 @@
 /* op.c - see sqlite/op.h. */
 #include "store/sqlite/op.h"
 
+#include "core/decide.h"
 #include "core/err.h"
 #include "core/limits.h"
 #include "core/span.h"
@@ -26,7 +27,7 @@ once_result sqlite_op_load(struct sqlite_protocol *p, const uint8_t record[16], 
         query->st = NULL;
         return end;
     }
-    sqlite_recent_drop(p, fence); /* somebody looks at it: it may change */
+    sqlite_recent_drop(p, fence); /* the operation may change it */
     sqlite_attempt_read(p, query, out);
     const char *fault = query->rc == SQLITE_OK ? once_record_fault(&out->stored.record) : NULL;
     if (query->rc != SQLITE_OK) {
@@ -79,8 +80,8 @@ once_result sqlite_op_answer_stored(struct sqlite_protocol *p, struct once_op *o
     return sqlite_op_answer(op, arm, &attempt->stored.record, err);
 }
 
-/* Is this grant of the same life of the key? Another request's record (K6), or this one's in another life (K5), is no
- * answer for whoever held it. */
+/* Whether this grant is of the same life of the key. Its holder must not be shown another request's record (K6), or
+ * that of a later life (K5). */
 static once_result is_same_life(struct sqlite_protocol *p, struct once_grant grant, const struct once_record *newest,
                                 bool *same, struct once_error *err)
 {
@@ -137,6 +138,7 @@ void sqlite_op_set_finished(struct once_record *record, const struct once_outcom
 {
     record->state = outcome->state;
     record->retryable = outcome->retryable;
+    record->undelivered = outcome->undelivered;
     record->status = outcome->status;
     record->body_dropped = outcome->body_dropped;
     record->lease_until = 0;
@@ -149,4 +151,56 @@ once_time sqlite_op_body_until(const struct once_record *record, const struct on
 {
     bool apart = record->body_retention_ms > 0 && outcome->state != ONCE_STATE_UNKNOWN;
     return apart ? now + record->body_retention_ms : 0;
+}
+
+/* ------------------------------------------------------------------ the verbs */
+
+static once_result answer_found(struct sqlite_protocol *p, struct once_op *op, struct sqlite_attempt *attempt,
+                                struct once_error *err)
+{
+    if (!op->request->lookup.request || !attempt->stored.has_request)
+        return sqlite_op_answer_stored(p, op, ONCE_ARM_FOUND, attempt, err);
+    once_result r = sqlite_attempt_decode(p, attempt, &op->err);
+    return r == ONCE_OK ? sqlite_op_answer_with_request(p, op, ONCE_ARM_FOUND, &attempt->stored.record, err)
+                        : sqlite_op_fail(op, r, err);
+}
+
+static once_result lookup(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    struct sqlite_query query;
+    struct sqlite_attempt attempt;
+    bool found = false;
+    once_result r = sqlite_op_load(p, op->record, &query, &attempt, &found, &op->err);
+    if (r != ONCE_OK)
+        r = sqlite_op_fail(op, r, err);
+    else if (!found || attempt.stored.released || once_stored_is_expired(&attempt.stored, p->now))
+        r = sqlite_op_answer(op, ONCE_ARM_ABSENT, NULL, err);
+    else
+        r = answer_found(p, op, &attempt, err);
+    sqlite_op_unload(&query);
+    return r;
+}
+
+once_result sqlite_op_apply(struct sqlite_protocol *p, struct once_op *op, struct once_error *err)
+{
+    bool done = false;
+    once_result r = sqlite_op_answer_if_done(p, op, &done, err);
+    if (r != ONCE_OK || done)
+        return r;
+    switch (op->request->verb) {
+    case ONCE_VERB_CLAIM:
+    case ONCE_VERB_TAKE_OVER:
+        return sqlite_op_claim(p, op, err);
+    case ONCE_VERB_EXTEND:
+    case ONCE_VERB_ADVANCE:
+    case ONCE_VERB_FINISH:
+    case ONCE_VERB_RELEASE:
+        return sqlite_op_held(p, op, err);
+    case ONCE_VERB_LOOKUP:
+        return lookup(p, op, err);
+    case ONCE_VERB_RESOLVE:
+    case ONCE_VERB_FORGET:
+        return sqlite_op_verdict(p, op, err);
+    }
+    return once_fail(err, ONCE_INVALID, "verb %d is unknown", (int)op->request->verb);
 }

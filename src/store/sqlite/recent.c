@@ -21,7 +21,7 @@ void sqlite_recent_put(struct sqlite_protocol *p, const struct once_record *reco
 
 bool sqlite_recent_take(struct sqlite_protocol *p, struct once_grant grant, struct sqlite_attempt *out)
 {
-    if (p->recent == NULL || grant.fence == 0) /* 0: what an entry has that is empty or was taken */
+    if (p->recent == NULL || grant.fence == 0) /* 0: the fence of an empty entry */
         return false;
     struct once_record *r = &recent_slot(p, grant.fence)->stored.record;
     if (r->grant.fence != grant.fence || memcmp(r->grant.record, grant.record, 16) != 0)

@@ -1,8 +1,8 @@
 /*
- * recent.h - first attempts that were just claimed and not touched since, by fence.
+ * recent.h - a cache of first attempts that were just claimed and not read since, by fence.
  *
- * The usual finish follows its claim soon and need not read what was just written. Only for a process that owns the
- * store: nobody else changes it. It is a memory: what fell out of it is read from its rows.
+ * Most finishes follow their claims soon and need not read the rows that were just written. Only for a process that
+ * owns the store, since no other process changes it. An attempt that is not in the cache is read from its rows.
  */
 #ifndef ONCE_STORE_SQLITE_RECENT_H
 #define ONCE_STORE_SQLITE_RECENT_H
@@ -16,11 +16,11 @@ struct sqlite_recent {
 };
 
 void sqlite_recent_put(struct sqlite_protocol *p, const struct once_record *record, const struct once_claim *claim);
-/* Whoever takes an entry changes its record: it is used once. */
+/* The caller changes the record: an entry is used once. */
 bool sqlite_recent_take(struct sqlite_protocol *p, struct once_grant grant, struct sqlite_attempt *out);
-/* That one may be changed by somebody else now. */
+/* Another operation may change this attempt now. */
 void sqlite_recent_drop(struct sqlite_protocol *p, uint64_t fence);
-/* Nothing that was just claimed can be relied on. */
+/* After a rollback: the claims of the cache may not exist. */
 void sqlite_recent_clear(struct sqlite_protocol *p);
 
 #endif

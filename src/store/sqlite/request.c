@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-/* Not of the fence: the row moves from attempt to attempt as it is. */
+/* The checksum does not cover the fence: the row moves from attempt to attempt. */
 static int64_t sum_of(const uint8_t record[16], once_span request)
 {
     return (int64_t)XXH64(request.ptr, request.len, XXH64(record, 16, 0));

@@ -1,8 +1,8 @@
 /*
  * request.h - the request that is kept with a record until it is finished.
  *
- * It is the newest attempt's row: a takeover hands it on, an end for good drops it. Which attempts
- * have one is known by a flag of the claim, so that all others cost nothing.
+ * The row belongs to the newest attempt: a takeover moves it, a final outcome deletes it. A flag of the claim says
+ * whether there is one, so that other attempts cost nothing.
  */
 #ifndef ONCE_STORE_SQLITE_REQUEST_H
 #define ONCE_STORE_SQLITE_REQUEST_H
@@ -11,7 +11,7 @@
 
 once_result sqlite_request_put(struct sqlite_protocol *p, struct once_grant grant, once_span request,
                                struct once_error *err);
-/* Appends it to `out`; nothing where there is none. */
+/* Appends the request to `out`, if there is one. */
 once_result sqlite_request_get(struct sqlite_protocol *p, struct once_grant grant, struct once_buf *out,
                                struct once_error *err);
 once_result sqlite_request_move(struct sqlite_protocol *p, uint64_t from, uint64_t to, struct once_error *err);

@@ -9,7 +9,7 @@ void sqlite_routes_begin(struct sqlite_protocol *p)
     p->routes.count = 0;
 }
 
-/* The names of a step stay where they are: there are no more than can be told apart. */
+/* Names do not move during a step: the array has room for all numbers. */
 static once_span remember(struct sqlite_protocol *p, int64_t id, once_span name)
 {
     struct sqlite_route *route = &p->routes.known[p->routes.count];

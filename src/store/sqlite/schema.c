@@ -27,15 +27,15 @@ once_result sqlite_schema_configure(sqlite3 *handle, struct once_error *err)
     sqlite3_busy_timeout(handle, BUSY_WAIT_MS);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    /* The last connection to close would checkpoint without our lock. */
+    /* Otherwise the last connection to close would checkpoint without our lock. */
     sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     return sqlite_exec(handle,
                        "PRAGMA synchronous = FULL;"
-                       "PRAGMA wal_autocheckpoint = 0;" /* checkpoints are the writer's, between steps */
+                       "PRAGMA wal_autocheckpoint = 0;" /* the writer checkpoints, between steps */
                        "PRAGMA journal_size_limit = 67108864;"
                        "PRAGMA cell_size_check = ON;"
                        "PRAGMA temp_store = MEMORY;"
-                       "PRAGMA secure_delete = ON;" /* what is deleted is overwritten: docs/sealing.md */
+                       "PRAGMA secure_delete = ON;" /* deleted bytes are overwritten: docs/sealing.md */
                        "PRAGMA mmap_size = 0;"
                        "PRAGMA cache_size = -16000;",
                        "set up the database", err);
@@ -59,11 +59,11 @@ static once_result version_read(sqlite3 *handle, enum sqlite_owner owner, int64_
         return once_fail(err, ONCE_INVALID,
                          "the file is another program's, with Once's tables in it: it can only be shared");
     if (own && owner == SQLITE_CALLERS_FILE)
-        return once_fail(err, ONCE_INVALID, "the database is a store of its own: open it with once_open()");
+        return once_fail(err, ONCE_INVALID, "the database file is a store: open it with once_open()");
     if (ours > 0) {
         r = scalar(handle, "SELECT value FROM once_meta WHERE name = 'schema'", version, err);
         if (own && user_version > *version)
-            *version = user_version; /* both are set together: the larger one is the one to be careful about */
+            *version = user_version; /* both are set together; if they differ, the larger one decides */
         if (r == ONCE_OK && *version > sqlite_migration_count)
             r = once_fail(err, ONCE_INVALID,
                           "the store has version %lld, this program knows versions up to %d: use a newer program",
@@ -78,7 +78,7 @@ static once_result version_read(sqlite3 *handle, enum sqlite_owner owner, int64_
     return ONCE_OK;
 }
 
-/* In one transaction: somebody may be making the store this very moment. */
+/* In one transaction: another process may be making the store. */
 once_result sqlite_schema_version(sqlite3 *handle, enum sqlite_owner owner, int64_t *version, struct once_error *err)
 {
     bool alone = sqlite3_get_autocommit(handle) != 0;
@@ -100,7 +100,7 @@ bool sqlite_schema_is_wal(sqlite3 *handle)
 {
     int64_t wal = 0;
     if (!sqlite_schema_is_own(handle))
-        return true; /* a caller's file: its journal mode is the caller's business */
+        return true; /* a caller's file: the caller chooses the journal mode */
     once_result r = scalar(handle, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, NULL);
     return r == ONCE_OK && wal != 0;
 }
@@ -156,7 +156,8 @@ static once_result migrate_locked(struct sqlite_db *db, enum sqlite_owner owner,
                                   struct once_error *err)
 {
     int64_t version = 0;
-    once_result r = sqlite_schema_version(db->handle, owner, &version, err); /* somebody may have been faster */
+    once_result r =
+        sqlite_schema_version(db->handle, owner, &version, err); /* another process may have migrated it meanwhile */
     if (r != ONCE_OK || version == sqlite_migration_count)
         return r;
     if (!may_migrate)
@@ -179,7 +180,7 @@ once_result sqlite_schema_migrate(struct sqlite_db *db, enum sqlite_owner owner,
     return r;
 }
 
-/* Another secret would make every key a fresh one: a flipped bit in it must not pass. */
+/* With a wrong secret every key would be a new one, and executed again: so a flipped bit in it must be detected. */
 once_result sqlite_schema_attach(struct sqlite_db *db, bool may_write, struct once_error *err)
 {
     struct sqlite_query q = sqlite_query(db, SQL_meta_get);

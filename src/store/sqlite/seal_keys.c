@@ -1,8 +1,9 @@
-/* seal_keys.c - which keys this store's bytes are sealed with: rows of once_meta, 'seal:' and the key's id. */
+/* seal_keys.c - the ids of the keys that this store was sealed with: rows of once_meta named 'seal:ID'. */
 #include "store/sqlite/store.h"
 
 #include "core/err.h"
 #include "core/span.h"
+#include "store/gather.h"
 
 static once_result put_mark(struct sqlite_store *s, const struct once_seal_key_ref *ref, struct once_error *err)
 {
@@ -18,19 +19,9 @@ static once_result read_marks(struct sqlite_store *s, struct once_seal_key_refs 
 {
     struct sqlite_query q = sqlite_query(&s->db, SQL_seal_keys);
     once_result r = ONCE_OK;
-    while (r == ONCE_OK && sqlite_step(&q)) {
-        once_span id = sqlite_column_span(&q, 0), proof = sqlite_column_span(&q, 1);
-        struct once_seal_key_ref *ref = &out->refs[out->count];
-        if (out->count == ONCE_SEAL_KEY_REFS_MAX || id.len >= sizeof ref->id || proof.len != sizeof ref->proof) {
-            r = once_fail(err, ONCE_CORRUPT, "what the store says of its keys is not readable");
-            continue;
-        }
-        memcpy(ref->id, id.ptr, id.len);
-        ref->id[id.len] = '\0';
-        memcpy(ref->proof, proof.ptr, proof.len);
-        out->count++;
-    }
-    once_result end = sqlite_end(&q, "read what keys there are", r == ONCE_OK ? err : NULL);
+    while (r == ONCE_OK && sqlite_step(&q))
+        r = gather_seal_key(out, sqlite_column_span(&q, 0), sqlite_column_span(&q, 1), err);
+    once_result end = sqlite_end(&q, "read the seal keys", r == ONCE_OK ? err : NULL);
     return r != ONCE_OK ? r : end;
 }
 
@@ -45,11 +36,5 @@ once_result sqlite_store_seal_keys(struct once_store *base, const struct once_se
         r = put_mark(s, add, err);
     if (r == ONCE_OK)
         r = read_marks(s, out, err);
-    if (add == NULL)
-        sqlite_store_end_reading(s);
-    else if (r != ONCE_OK)
-        sqlite_store_rollback(s);
-    else
-        r = sqlite_store_commit(s, err);
-    return r;
+    return sqlite_store_end(s, add != NULL, r, err);
 }

@@ -1,16 +1,15 @@
 /*
  * store.c - the embedded store: open, one durable step, reopen, close.
  *
- * Invariants: K4 apply() returns after COMMIT did, with synchronous=FULL: what it answers
- *                is on disk.
+ * Invariants: K4 apply() returns after COMMIT did, with synchronous=FULL: its answers are on disk.
  *             K10 a COMMIT that fails is neither done nor undone (FACT-2: in WAL mode
- *                its rows may come back to life). The store says UNKNOWN; reopen() closes
- *                the connection, lets SQLite recover, and writes everything that is
- *                visible into the database file itself before anything is believed: after
- *                a failed fsync the log's pages in the cache prove nothing.
- *             SQLITE-1 only the holder of the lock writes or checkpoints (FACT-4), and only to a file that
- *                is where it was opened: what is written to one that was removed or replaced
- *                is lost with this process, and where its lock was, another may be at it.
+ *                its rows may come back to life). The store answers UNKNOWN; reopen() closes
+ *                the connection, lets SQLite recover, and checkpoints everything into the
+ *                database file before it trusts it: after a failed fsync the log's pages in
+ *                the cache prove nothing.
+ *             SQLITE-1 only the holder of the lock writes or checkpoints, and only to a file that
+ *                is still where it was opened: writes to a removed or replaced file are lost
+ *                when this process ends, and another process may hold the new lock.
  */
 #include "store/sqlite/store.h"
 
@@ -65,7 +64,7 @@ static enum sqlite_owner owner_of(const struct sqlite_store *s)
     return s->base.shared ? SQLITE_SHARED_FILE : SQLITE_OWN_FILE;
 }
 
-/* Makes the file ours where it is empty or older. */
+/* Makes an empty file a store, or migrates an older one. */
 static once_result bring_up_to_date(struct sqlite_store *s, int64_t version, struct once_error *err)
 {
     once_result r = ONCE_OK;
@@ -74,8 +73,8 @@ static once_result bring_up_to_date(struct sqlite_store *s, int64_t version, str
     return r == ONCE_OK ? sqlite_schema_migrate(&s->db, owner_of(s), !s->no_migrate, err) : r;
 }
 
-/* Opens, reads secret, clock and key index. Without the lock nothing may be written:
- * *ready is false if something had to be. */
+/* Opens, reads secret, clock and key index. Without the lock nothing may be written: *ready is false if a write was
+ * needed. */
 static once_result connect(struct sqlite_store *s, bool locked, bool *ready, struct once_error *err)
 {
     int64_t version = 0;
@@ -90,7 +89,7 @@ static once_result connect(struct sqlite_store *s, bool locked, bool *ready, str
     }
     if (r == ONCE_OK && current)
         r = sqlite_schema_attach(&s->db, locked, err);
-    if (r == ONCE_OK && current && !s->base.shared) /* it is here to stay: 64 MiB of pages */
+    if (r == ONCE_OK && current && !s->base.shared) /* a long-lived owner: 64 MiB of page cache */
         r = sqlite_exec(s->db.handle, "PRAGMA cache_size = -65536", "set up the database", err);
     if (r == ONCE_OK && current)
         r = sqlite_index_init(&s->index, &s->db, !s->base.shared, err);
@@ -121,7 +120,7 @@ static once_result make_durable(struct sqlite_store *s, struct once_error *err)
 
 /* ------------------------------------------------------------------ a step */
 
-/* Is the file not the one at its path any more, or our lock not the one that others look at? */
+/* Whether the file at the path is not ours any more, or the lock file was replaced. */
 static bool is_displaced(const struct sqlite_store *s)
 {
     int moved = 0;
@@ -156,7 +155,7 @@ once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once
         return r;
     }
     r = sqlite_exec(s->db.handle, writing ? "BEGIN IMMEDIATE" : "BEGIN", "begin a transaction", err);
-    s->anchoring = writing && s->db.boot == 0; /* it was opened without the lock, as the first since boot */
+    s->anchoring = writing && s->db.boot == 0; /* opened without the lock, as the first process since boot */
     if (r == ONCE_OK && s->anchoring)
         r = sqlite_clock_anchor(&s->db, true, err);
     if (r == ONCE_OK)
@@ -177,8 +176,8 @@ static void roll_back(struct sqlite_store *s, bool clean)
     if (!sqlite3_get_autocommit(s->db.handle))
         sqlite3_exec(s->db.handle, "ROLLBACK", NULL, NULL, NULL);
     sqlite_index_rolled_back(&s->index);
-    sqlite_protocol_rolled_back(&s->protocol);
-    if (s->anchoring) /* the anchor is gone with the rest */
+    sqlite_recent_clear(&s->protocol);
+    if (s->anchoring) /* the anchor was rolled back, too */
         s->db.boot = 0;
     s->anchoring = false;
     if (s->base.shared)
@@ -208,8 +207,8 @@ static int checkpoint_pages(struct sqlite_store *s)
                                           : (int)pages;
 }
 
-/* Between steps, by the writer, under its lock: so never two at once, and bounded. What a
- * failing checkpoint could not do stays in the log; nothing is lost. */
+/* Between steps, by the writer, under its lock: so there are never two at once. After a failure the rest stays in the
+ * log; nothing is lost. */
 static void checkpoint_if_due(struct sqlite_store *s)
 {
     if (s->callers || s->wal_pages < s->wal_pages_max)
@@ -229,7 +228,7 @@ void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate)
         sqlite_files_unlock(&s->files, !s->files.suspect);
 }
 
-/* K10: the step signs its commit, so that it can be found out whether it took place. */
+/* K10: writes a row that names the step, so that a reopen can find out whether it committed. */
 static once_result mark_step(struct sqlite_store *s, struct once_error *err)
 {
     if (sqlite3_total_changes64(s->db.handle) == s->changes_at_begin)
@@ -250,7 +249,7 @@ static once_result find_fate(struct sqlite_store *s, enum once_fate *fate, struc
     sqlite_bind_int(&q, s->step);
     /* Another writer may have taken the slot since: its absence proves nothing. */
     *fate = sqlite_step(&q) ? ONCE_FATE_COMMITTED : ONCE_FATE_UNSURE;
-    return sqlite_end(&q, "look for a step", err);
+    return sqlite_end(&q, "look up a step", err);
 }
 
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
@@ -267,8 +266,8 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     if (rc != SQLITE_OK) {
         r = sqlite_fail(s->db.handle, rc, "commit", err);
         roll_back(s, (rc & 0xff) == SQLITE_FULL);
-        /* A full disk stops the log before its commit mark is whole: that is certain. Any
-         * other error is not. */
+        /* On a full disk the commit record is certainly incomplete: nothing was committed. Any other error is
+         * uncertain. */
         s->db.full = (rc & 0xff) == SQLITE_FULL;
         if (s->db.full)
             return r;
@@ -287,17 +286,8 @@ once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err)
     return ONCE_OK;
 }
 
-static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops, size_t count, bool writing,
-                              struct once_error *err)
+once_result sqlite_store_end(struct sqlite_store *s, bool writing, once_result r, struct once_error *err)
 {
-    once_result r = sqlite_store_begin(s, writing, err);
-    if (r != ONCE_OK)
-        return r;
-    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
-        r = sqlite_protocol_do(&s->protocol, ops[i], err);
-        if (r == ONCE_OK && sqlite3_get_autocommit(s->db.handle)) /* what follows would commit by itself */
-            r = once_fail(err, ONCE_UNAVAILABLE, "SQLite rolled the transaction back");
-    }
     if (!writing)
         sqlite_store_end_reading(s);
     else if (r != ONCE_OK)
@@ -307,8 +297,35 @@ static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops
     return r;
 }
 
-/* What was forgotten must not stand in the log: its pages are written back over the old ones, and the log is cut.
- * Somebody who reads just now keeps it as it is; then a later checkpoint, or the next reuse of the log, does it. */
+once_result sqlite_store_fences(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
+                                struct once_error *err)
+{
+    struct sqlite_query q = sqlite_query(&s->db, SQL_fence_range);
+    sqlite_bind_int(&q, (int64_t)after);
+    *first = *last = 0;
+    if (sqlite_step(&q)) {
+        *first = sqlite_column_int(&q, 0);
+        *last = sqlite_column_int(&q, 1);
+    }
+    return sqlite_end(&q, "read the range of fences", err);
+}
+
+static once_result apply_once(struct sqlite_store *s, struct once_op *const *ops, size_t count, bool writing,
+                              struct once_error *err)
+{
+    once_result r = sqlite_store_begin(s, writing, err);
+    if (r != ONCE_OK)
+        return r;
+    for (size_t i = 0; r == ONCE_OK && i < count; i++) {
+        r = sqlite_op_apply(&s->protocol, ops[i], err);
+        if (r == ONCE_OK && sqlite3_get_autocommit(s->db.handle)) /* the next statement would commit by itself */
+            r = once_fail(err, ONCE_UNAVAILABLE, "SQLite rolled the transaction back");
+    }
+    return sqlite_store_end(s, writing, r, err);
+}
+
+/* Forgotten bytes must not stay in the log: checkpoints it and truncates it. A concurrent reader prevents that; then a
+ * later checkpoint, or the next reuse of the log, does it. */
 static void erase_log(struct sqlite_store *s, struct once_op *const *ops, size_t count)
 {
     bool forgot = false;
@@ -331,8 +348,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
         erase_log(s, ops, count);
     if (r != ONCE_UNAVAILABLE || !s->db.full)
         return r;
-    /* The disk is full, but the database may have free pages: with the log written back into
-     * it, the log has room again. */
+    /* The disk is full, but the database may have free pages: after a checkpoint the log has room again. */
     sqlite_store_checkpoint(s, false);
     for (size_t i = 0; i < count; i++)
         once_reply_release(&ops[i]->reply);
@@ -345,10 +361,10 @@ static once_result reopen(struct once_store *base, enum once_fate *fate, struct 
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     s->broken = true;
-    if (is_displaced(s)) /* what is at the path now is not ours to recover, or to write to */
+    if (is_displaced(s)) /* the file at the path is not ours: neither recover it nor write to it */
         return fail_displaced(s, err);
     disconnect(s);
-    sqlite_protocol_rolled_back(&s->protocol);
+    sqlite_recent_clear(&s->protocol);
     once_result r = s->base.shared ? sqlite_files_lock(&s->files, false, err) : ONCE_OK;
     if (r != ONCE_OK)
         return r;
@@ -396,7 +412,7 @@ static once_result read_clock(struct once_store *base, once_time *now, struct on
 static void close_store(struct once_store *base)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
-    /* An owner leaves an empty log behind; what shares the file must not wait for that. */
+    /* An owner leaves an empty log behind; a process that shares the file must not wait for that. */
     if (s->db.handle != NULL && !s->base.shared && !is_displaced(s))
         sqlite3_wal_checkpoint_v2(s->db.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     disconnect(s);
@@ -445,15 +461,15 @@ static once_result read_params(once_span query, bool *keytext, uint64_t *reserve
     return r;
 }
 
-/* Tables in an application's own database are as private as the application wants. Known only once it is open: a file
- * that is no store is refused as that, not for its mode. */
+/* The application decides how private its own database is. Checked after opening: a file that is not a store gets that
+ * error, not one about its mode. */
 static once_result check_private(const struct sqlite_store *s, struct once_error *err)
 {
     return s->callers ? ONCE_OK : sqlite_files_check_private(&s->files, err);
 }
 
-/* Who shares the file opens it without the lock where it can, so that looking works
- * while another process owns it. */
+/* A process that shares the file opens it without the lock if it can, so that reading works while another process owns
+ * it. */
 static once_result open_files(struct sqlite_store *s, struct once_error *err)
 {
     bool ready = false;
@@ -473,7 +489,7 @@ static once_result open_files(struct sqlite_store *s, struct once_error *err)
     if (r == ONCE_OK && !s->callers)
         sqlite_files_reserve_fill(&s->files);
     s->opened = r == ONCE_OK;
-    bool untouched = r == ONCE_INVALID && !s->files.suspect; /* it is not ours, or too new */
+    bool untouched = r == ONCE_INVALID && !s->files.suspect; /* not a store, or a newer version */
     if (s->base.shared || r != ONCE_OK)
         sqlite_files_unlock(&s->files, r == ONCE_OK || untouched);
     return r;
@@ -508,7 +524,7 @@ once_result once_store_sqlite_open(once_span rest, const struct once_options *op
     s->files.lock_fd = -1;
     once_buf_init(&s->protocol.scratch, ONCE_BODY_LEN_MAX + 1);
     uint64_t reserve_len = 0;
-    if (!options->shared) /* without it, everything is just read */
+    if (!options->shared) /* without memory for the cache, rows are read */
         s->protocol.recent = calloc(SQLITE_RECENT_LEN, sizeof *s->protocol.recent);
     once_result r = read_params(query, &s->protocol.keytext, &reserve_len, err);
     if (r == ONCE_OK)

@@ -5,7 +5,7 @@
 #define ONCE_STORE_SQLITE_STORE_H
 
 #include "store/sqlite/file.h"
-#include "store/sqlite/protocol.h"
+#include "store/sqlite/op.h"
 
 struct sqlite_store {
     struct once_store base;
@@ -15,7 +15,7 @@ struct sqlite_store {
     struct sqlite_protocol protocol;
     bool no_migrate;
     bool opened;       /* owned: the lock is ours until it is closed */
-    bool callers;      /* a caller's database: its log and its disk are the caller's business */
+    bool callers;      /* a caller's database: checkpoints and the reserve are left to the caller */
     bool anchoring;    /* this step set the store's clock */
     bool broken;       /* a reopen failed: nothing is done until one succeeds */
     int wal_pages;     /* as of the last commit */
@@ -26,14 +26,18 @@ struct sqlite_store {
     int64_t step; /* the number of the last one that wrote */
 };
 
-/* A step: lock (where shared and writing), BEGIN, ..., and one of the three ends. */
+/* A step: lock (if shared and writing), BEGIN, ..., and one of the three ends below. */
 once_result sqlite_store_begin(struct sqlite_store *s, bool writing, struct once_error *err);
 /* ONCE_UNKNOWN if the commit's own answer was an error (FACT-2). */
 once_result sqlite_store_commit(struct sqlite_store *s, struct once_error *err);
 void sqlite_store_rollback(struct sqlite_store *s);
 void sqlite_store_end_reading(struct sqlite_store *s);
-/* Outside of a step: empties the log into the database as far as it can, and gives its
- * space back where `truncate`. */
+/* The end that fits a step whose work ended with `r`. */
+once_result sqlite_store_end(struct sqlite_store *s, bool writing, once_result r, struct once_error *err);
+/* The first fence after `after`, 0 if there is none, and the last of all. */
+once_result sqlite_store_fences(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
+                                struct once_error *err);
+/* Outside of a step: checkpoints the log as far as possible; `truncate` also frees its space. */
 void sqlite_store_checkpoint(struct sqlite_store *s, bool truncate);
 
 once_result sqlite_store_list(struct once_store *base, const struct once_filter *filter, struct once_page *page,

@@ -1,8 +1,7 @@
 /*
- * unfinished.c - finding the attempts that nobody has finished, and looking at them again.
+ * unfinished.c - finds unfinished attempts, and reads their records again.
  *
- * Fences are given in the order of commits here, so what was swept over once is known for good:
- * what comes later has a larger fence.
+ * Fences are in the order of commits here, so a sweep never has to go back: later attempts have larger fences.
  */
 #include "store/sqlite/store.h"
 
@@ -12,23 +11,10 @@
 #include "store/gather.h"
 #include "store/sqlite/route.h"
 
-static once_result read_range(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
-                              struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, SQL_unfinished_range);
-    sqlite_bind_int(&q, (int64_t)after);
-    *first = *last = 0;
-    if (sqlite_step(&q)) {
-        *first = sqlite_column_int(&q, 0); /* 0: there is none */
-        *last = sqlite_column_int(&q, 1);
-    }
-    return sqlite_end(&q, "find what is not finished", err);
-}
-
 static once_result sweep(struct sqlite_store *s, struct once_sweep *w, struct once_error *err)
 {
     int64_t first, last;
-    once_result r = read_range(s, w->after, &first, &last, err);
+    once_result r = sqlite_store_fences(s, w->after, &first, &last, err);
     if (r != ONCE_OK || first == 0)
         return r;
     int64_t to = first + ONCE_LIST_SCAN_MAX - 1 < last ? first + ONCE_LIST_SCAN_MAX - 1 : last;
@@ -52,7 +38,7 @@ static once_result sweep(struct sqlite_store *s, struct once_sweep *w, struct on
     }
     w->after = (uint64_t)to;
     w->more = to < last;
-    return sqlite_end(&q, "find what is not finished", err);
+    return sqlite_end(&q, "find unfinished attempts", err);
 }
 
 once_result sqlite_store_sweep(struct once_store *base, struct once_sweep *w, struct once_error *err)
@@ -67,8 +53,8 @@ once_result sqlite_store_sweep(struct once_store *base, struct once_sweep *w, st
     return r;
 }
 
-/* What stands there now, whoever made it; nothing where it is gone, or damaged: that is for
- * those to say who ask for it. */
+/* Reads the record as it is now; state NONE if it does not exist any more, or is damaged: a look-up of that record
+ * reports the damage. */
 static once_result look(struct sqlite_store *s, const uint8_t id[16], struct gather_page *g, struct once_error *err)
 {
     uint64_t fence = 0;
@@ -89,7 +75,7 @@ static once_result look(struct sqlite_store *s, const uint8_t id[16], struct gat
     } else {
         gather_record(g, &none);
     }
-    return sqlite_end(&q, "look at what is not finished", err);
+    return sqlite_end(&q, "read unfinished records", err);
 }
 
 once_result sqlite_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,

@@ -1,8 +1,8 @@
 /*
- * usage.c - counting what each tenant has, a bounded number of attempts at a time.
+ * usage.c - counts the quota usage of each tenant, a bounded number of attempts at a time.
  *
- * A record is counted at its newest attempt, and only if it is not past its retention (K8), whether or not
- * expiry has come by. What earlier attempts of it left is stored as well, and counts as bytes.
+ * A record is counted at its newest attempt, and only if it is not past its retention (K8), whether or not expiry has
+ * deleted it. The bytes of its earlier attempts count as well.
  */
 #include "store/sqlite/store.h"
 
@@ -11,21 +11,8 @@
 
 enum { FENCE, RECORD, TENANT, STATE, EXPIRES, BYTES };
 
-static once_result read_range(struct sqlite_store *s, uint64_t after, int64_t *first, int64_t *last,
-                              struct once_error *err)
-{
-    struct sqlite_query q = sqlite_query(&s->db, SQL_unfinished_range);
-    sqlite_bind_int(&q, (int64_t)after);
-    *first = *last = 0;
-    if (sqlite_step(&q)) {
-        *first = sqlite_column_int(&q, 0); /* 0: there is none */
-        *last = sqlite_column_int(&q, 1);
-    }
-    return sqlite_end(&q, "count what tenants have", err);
-}
-
-/* Superseding a result clears its expiry: what expires by itself is the newest, and so is what has no result. Only
- * the others have to be looked up. */
+/* Superseding a result clears its expiry: so an attempt with an expiry is its record's newest, and so is one without a
+ * result. Only the others have to be looked up. */
 static once_result is_newest(struct sqlite_store *s, struct sqlite_query *q, bool *newest, struct once_error *err)
 {
     *newest = true;
@@ -54,7 +41,7 @@ static once_result count_row(struct sqlite_store *s, struct sqlite_query *q, con
 static once_result usage(struct sqlite_store *s, struct once_usage *t, struct once_error *err)
 {
     int64_t first, last;
-    once_result r = read_range(s, t->after, &first, &last, err);
+    once_result r = sqlite_store_fences(s, t->after, &first, &last, err);
     if (t->last == 0)
         t->last = (uint64_t)last;
     t->more = false;
@@ -70,7 +57,7 @@ static once_result usage(struct sqlite_store *s, struct once_usage *t, struct on
         r = count_row(s, &q, t, err);
     t->after = (uint64_t)to;
     t->more = t->after < t->last;
-    once_result end = sqlite_end(&q, "count what tenants have", r == ONCE_OK ? err : NULL);
+    once_result end = sqlite_end(&q, "count usage", r == ONCE_OK ? err : NULL);
     return r != ONCE_OK ? r : end;
 }
 

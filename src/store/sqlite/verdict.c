@@ -1,8 +1,8 @@
 /*
- * verdict.c - what an operator says: how an unknown record ended, or that one is to be forgotten.
+ * verdict.c - the operator's verbs: resolve an unknown record, forget a record.
  *
- * Each word is a grant of its own, whose fence shuts out a holder that was only thought dead (K3), and leaves a line in
- * the audit trail in the same transaction (K5).
+ * Each is its own grant, whose fence shuts out a holder that was wrongly thought dead (K3), and adds a row to the audit
+ * trail in the same transaction (K5).
  */
 #include "core/decide.h"
 #include "core/err.h"
@@ -23,7 +23,7 @@ static once_result write_audit(struct sqlite_protocol *p, const struct once_op *
     return sqlite_run(&q, "write the audit trail", err);
 }
 
-/* A verdict is a grant of its own: its fence shuts out a holder that was only thought dead. */
+/* A verdict is its own grant: its fence shuts out a holder that was wrongly thought dead. */
 static struct sqlite_claim row_of_verdict(struct sqlite_protocol *p, const struct once_op *op,
                                           const struct sqlite_attempt *old)
 {
@@ -79,13 +79,13 @@ static once_result write_verdict(struct sqlite_protocol *p, const struct once_op
     once_time expires_at = release ? p->now : once_expiry(outcome.state, record->retention_ms, p->now);
     record->grant = c.grant;
     sqlite_op_set_finished(record, &outcome, p->now, expires_at);
-    return sqlite_outcome_insert(p, c.grant, &outcome, release ? SQLITE_STATE_RELEASED : (int64_t)outcome.state,
+    return sqlite_outcome_insert(p, c.grant, &outcome, release ? ONCE_STORED_RELEASED : (int64_t)outcome.state,
                                  expires_at, sqlite_op_body_until(record, &outcome, p->now), err);
 }
 
 /* ------------------------------------------------------------------ forgetting */
 
-/* The record ends as one of which nothing happened, by a grant of its own: what held it is shut out. */
+/* Ends the record as released, under a new fence that shuts out its holder. */
 static once_result write_drop(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_attempt *old,
                               struct once_error *err)
 {
@@ -95,12 +95,12 @@ static once_result write_drop(struct sqlite_protocol *p, const struct once_op *o
     c.tenant = c.key = once_span_of(NULL, 0);
     once_result r = sqlite_attempt_succeed(p, old, &c, err);
     if (r == ONCE_OK)
-        r = sqlite_outcome_insert(p, c.grant, &nothing, SQLITE_STATE_RELEASED, p->now, 0, err);
+        r = sqlite_outcome_insert(p, c.grant, &nothing, ONCE_STORED_RELEASED, p->now, 0, err);
     old->stored.record.grant = c.grant;
     return r;
 }
 
-/* `query` is what `old` was read by: it ends here, for the attempts are read by the same statement. */
+/* Ends `query`, which read `old`: the same statement reads the other attempts. */
 static once_result write_forget(struct sqlite_protocol *p, const struct once_op *op, struct sqlite_query *query,
                                 struct sqlite_attempt *old, struct once_error *err)
 {
@@ -116,11 +116,11 @@ static once_result write_forget(struct sqlite_protocol *p, const struct once_op 
     return r;
 }
 
-/* ------------------------------------------------------------------ what they have in common */
+/* ------------------------------------------------------------------ both verbs */
 
-/* What an operator's word met, where it changed nothing. */
-static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
-                                   struct sqlite_attempt *attempt, struct once_error *err)
+/* The answer if the operation changed nothing. */
+static once_result answer_unchanged(struct sqlite_protocol *p, struct once_op *op, enum once_arm arm,
+                                    struct sqlite_attempt *attempt, struct once_error *err)
 {
     if (arm == ONCE_ARM_ABSENT)
         return sqlite_op_answer(op, arm, NULL, err);
@@ -130,14 +130,14 @@ static once_result answer_operator(struct sqlite_protocol *p, struct once_op *op
     return r;
 }
 
-/* This very word, its first answer lost? */
-static bool was_given(const struct once_op *op, const struct sqlite_attempt *attempt)
+/* Whether this is the same call again, after its first answer was lost. */
+static bool is_repeated(const struct once_op *op, const struct sqlite_attempt *attempt)
 {
     return memcmp(attempt->stored.nonce, op->nonce, sizeof op->nonce) == 0;
 }
 
-static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
-                        struct sqlite_attempt *attempt, bool found, struct once_error *err)
+static once_result apply_verdict(struct sqlite_protocol *p, struct once_op *op, struct sqlite_query *query,
+                                 struct sqlite_attempt *attempt, bool found, struct once_error *err)
 {
     const struct once_request *request = op->request;
     bool forgets = request->verb == ONCE_VERB_FORGET;
@@ -145,10 +145,10 @@ static once_result obey(struct sqlite_protocol *p, struct once_op *op, struct sq
     enum once_arm arm = forgets ? once_decide_forget(stored, request->forget.seen.fence, request->forget.drop, p->now)
                                 : once_decide_resolve(stored, request->resolve.fence, p->now);
     bool nothing_left = forgets && arm == ONCE_ARM_DONE && stored->record.forgotten && !request->forget.drop;
-    if ((found && was_given(op, attempt)) || nothing_left)
+    if ((found && is_repeated(op, attempt)) || nothing_left)
         return sqlite_op_answer_done(op, &attempt->stored.record, err);
     if (arm != ONCE_ARM_DONE)
-        return answer_operator(p, op, arm, attempt, err);
+        return answer_unchanged(p, op, arm, attempt, err);
     op->verified_not_applied = true;
     once_result r = forgets ? write_forget(p, op, query, attempt, err) : write_verdict(p, op, attempt, err);
     return r == ONCE_OK ? sqlite_op_answer_done(op, &attempt->stored.record, err) : r;
@@ -160,7 +160,7 @@ once_result sqlite_op_verdict(struct sqlite_protocol *p, struct once_op *op, str
     struct sqlite_attempt attempt;
     bool found = false;
     once_result r = sqlite_op_load(p, op->record, &query, &attempt, &found, &op->err);
-    r = r == ONCE_OK ? obey(p, op, &query, &attempt, found, err) : sqlite_op_fail(op, r, err);
+    r = r == ONCE_OK ? apply_verdict(p, op, &query, &attempt, found, err) : sqlite_op_fail(op, r, err);
     sqlite_op_unload(&query);
     return r;
 }

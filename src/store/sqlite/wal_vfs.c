@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SQLite's memory for the file: ours, then the one of the VFS below. */
+/* The memory that SQLite gives us for a file: our part, then that of the VFS below. */
 struct log_file {
     sqlite3_file base;
     sqlite3_file *below;
@@ -21,7 +21,7 @@ static struct log_file *log_of(sqlite3_file *file)
     return (struct log_file *)file;
 }
 
-/* What could not be written is forgotten: its transaction fails by that. */
+/* If a write fails its bytes are dropped: the transaction fails. */
 static int write_out(struct log_file *f)
 {
     int len = f->len;
@@ -119,7 +119,7 @@ static int log_characteristics(sqlite3_file *file)
 }
 
 static const sqlite3_io_methods log_methods = {
-    .iVersion = 1, /* shared memory and mappings are the database's, never its log's */
+    .iVersion = 1, /* only the database uses shared memory and mappings, never its log */
     .xClose = log_close,
     .xRead = log_read,
     .xWrite = log_write,
@@ -147,7 +147,7 @@ static int open_file(sqlite3_vfs *vfs, const char *path, sqlite3_file *file, int
     *f = (struct log_file){ .below = (sqlite3_file *)(f + 1) };
     memset(f->below, 0, (size_t)below->szOsFile);
     int rc = below->xOpen(below, path, f->below, flags, out);
-    if (rc != SQLITE_OK) /* without methods it is not closed by SQLite: what is half open would stay so */
+    if (rc != SQLITE_OK) /* SQLite does not close a file without methods: close the half-open one here */
         return f->below->pMethods != NULL ? (f->below->pMethods->xClose(f->below), rc) : rc;
     f->bytes = malloc(SQLITE_WAL_VFS_BUFFER_MAX);
     f->base.pMethods = &log_methods;
@@ -158,7 +158,7 @@ static sqlite3_vfs ours;
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 static const char *name;
 
-/* Everything but opening is the other's; its functions look at nothing that we change. */
+/* All but opening is passed on to SQLite's own VFS; its functions do not read the members that we change. */
 static void register_vfs(void)
 {
     static_assert(sizeof(struct log_file) % 8 == 0, "what follows it is aligned");
@@ -174,7 +174,7 @@ static void register_vfs(void)
         name = ours.zName;
 }
 
-/* SQLite may stay in a process that unloads this library. */
+/* A process may unload this library and keep SQLite. */
 __attribute__((destructor)) static void unregister_vfs(void)
 {
     if (name != NULL)

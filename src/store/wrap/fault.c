@@ -6,8 +6,8 @@
  *   lose-before  not applied, the answer is lost (UNKNOWN)
  *   lose-after   applied, the answer is lost (UNKNOWN)
  *   lose         lose-before and lose-after in turn
- * Without ONCE_FAULT it is lose:3+: whoever works over this store must settle lost
- * answers all the time without a caller noticing (K10).
+ * Without ONCE_FAULT it is lose:3+: the engine above must settle lost answers all the time, and no caller may notice
+ * (K10).
  */
 #include "store/wrap/wrap.h"
 
@@ -21,8 +21,8 @@ struct fault_store {
     unsigned long nth;
     bool every;
     unsigned long steps, failed;
-    bool forget; /* of a step that was never applied, and of every other one that was: the engine
-                    has to settle each operation by itself */
+    bool forget; /* reopen() does not tell the fate of the step, if it was not applied, and of every second one that
+                    was: the engine has to settle each operation by itself */
 };
 
 static bool is_due(struct fault_store *f)

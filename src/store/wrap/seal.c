@@ -1,20 +1,24 @@
 /*
- * seal.c - a store around a store that keeps what is in it from whoever reads its files.
+ * seal.c - a store around a store: it encrypts bodies, requests and checkpoints, so that the files alone do not show
+ * them.
  *
  * Going in, bodies with their header lines, stored requests and checkpoints become envelopes (core/seal.h); coming out,
  * they are opened. Everything else (tenants, keys, fingerprints, states, times, names of recovery points) passes as it
  * is. A sealed outcome is one whose only header line is "Once-Sealed: ID" and whose body is the envelope of the encoded
- * outcome: the stores below know nothing of this, and whoever reads them by other ways sees what it is.
+ * outcome: the stores below know nothing of this, and a reader that goes around this wrapper sees that it is sealed,
+ * and with which key.
  *
- * Invariants: SEAL-3 what comes through here is never stored plainly, whatever fails: an empty outcome says nothing,
- * all else is sealed or refused. SEAL-4 a key that is gone is an answer that is not kept (`body_dropped`), never a
- * reason to execute again: K5 holds by what is not sealed. A checkpoint, or a request to be sent again, that cannot be
- * opened makes its record unknown (K10): whoever held it cannot go on, and nobody can tell how far it got. SEAL-2 what
- * was changed is ONCE_CORRUPT, as a wrong checksum is. The store notes which keys without a tenant it has seen
- * (once_store_seal_keys): without one of them it is not opened.
+ * Invariants: SEAL-2 an envelope that was changed is ONCE_CORRUPT, as a wrong checksum is.
+ *             SEAL-3 nothing is stored in plain, whatever fails: an empty outcome passes, all else is sealed or
+ *                refused.
+ *             SEAL-4 without its key an answer is shown as not kept (`body_dropped`), never executed again: the state
+ *                that K5 needs is not sealed. A checkpoint, or a request to be sent again, that cannot be opened makes
+ *                its record unknown (K10): its holder cannot go on, and how far it got is not known.
+ * The store keeps the ids of the keys without a tenant that it was sealed with (once_store_seal_keys): it is not opened
+ * without all of them.
  *
- * On the writer's thread, since who finishes does not say whose record it is: tenants of what was claimed here are
- * remembered, others are looked up, and only where tenants have keys of their own.
+ * Sealing runs on the writer's thread, since a finish does not name its tenant: tenants of recent claims are
+ * remembered, others are looked up, and only if tenants have their own keys.
  */
 #include "core/err.h"
 #include "core/limits.h"
@@ -37,7 +41,7 @@ struct known {
 
 struct seal_store {
     struct wrap_store wrap;
-    struct once_seal_ring *ring; /* NULL: without keys, to look only */
+    struct once_seal_ring *ring; /* NULL: without keys, for reading only */
     bool owns_ring;              /* the first handle's; others of the same store borrow it */
     struct known *known;         /* KNOWN_LEN of them, where tenants have keys */
 };
@@ -51,7 +55,7 @@ struct sealed {
 };
 
 struct batch {
-    struct sealed *sealed;  /* of each operation; unused where it passes as it is */
+    struct sealed *sealed;  /* of each operation; unused where nothing has to be sealed */
     struct once_op **inner; /* what the inner store is given */
     size_t count;           /* of those */
 };
@@ -109,7 +113,7 @@ static bool has_secret(const struct once_request *q)
            (q->verb == ONCE_VERB_ADVANCE && q->advance.checkpoint.len > 0);
 }
 
-/* Looks up whose these are. Those that are gone are nobody's: what they want to store will not be. */
+/* Looks up the tenants of these records. A record that does not exist has none: its operation will store nothing. */
 static once_result look_up_keys(struct seal_store *s, struct sealed *const *wanted, struct once_op *asked,
                                 struct once_op **pointers, size_t count, struct once_error *err)
 {
@@ -120,14 +124,14 @@ static once_result look_up_keys(struct seal_store *s, struct sealed *const *want
         pointers[i] = &asked[i];
     }
     once_result r = once_store_apply(s->wrap.inner, pointers, count, err);
-    if (r == ONCE_UNKNOWN) { /* nothing was changed: it can be asked again here, before anybody is in doubt */
+    if (r == ONCE_UNKNOWN) { /* reading changes nothing: ask again here, so that no operation is in doubt */
         for (size_t i = 0; i < count; i++)
             once_reply_release(&asked[i].reply);
         if (once_store_reopen(s->wrap.inner, NULL, err) == ONCE_OK)
             r = once_store_apply(s->wrap.inner, pointers, count, err);
     }
     for (size_t i = 0; i < count; i++) {
-        const struct once_record *found = &asked[i].reply.record; /* what was forgotten does not say whose it was */
+        const struct once_record *found = &asked[i].reply.record; /* a forgotten record has no tenant */
         if (r == ONCE_OK && asked[i].result == ONCE_OK && asked[i].reply.arm == ONCE_ARM_FOUND && !found->forgotten)
             wanted[i]->key = know(s, asked[i].record, found->tenant);
         once_reply_release(&asked[i].reply);
@@ -199,7 +203,7 @@ static once_result encode(const struct seal_store *s, struct sealed *to, struct 
     if (q->verb != ONCE_VERB_FINISH || !s->wrap.inner->encoded)
         return ONCE_OK;
     const struct once_outcome *o = &q->outcome;
-    uint64_t seal = once_outcome_sum_seed(q->grant, o->state, o->retryable, o->status);
+    uint64_t seal = once_outcome_sum_seed(q->grant, o);
     once_result r = once_outcome_encode(o, seal, &to->encoded, err);
     to->op.outcome = once_buf_span(&to->encoded);
     return r;
@@ -230,7 +234,7 @@ static once_result seal_op(const struct seal_store *s, const struct once_op *op,
     return r == ONCE_OK ? encode(s, to, err) : r;
 }
 
-/* Without keys nothing may come in that would have to be sealed, and nobody may begin what he could not finish. */
+/* Without keys, refuses operations that store bytes, and claims: their holders could not finish. */
 static bool is_refused(const struct seal_store *s, struct once_op *op)
 {
     enum once_verb verb = op->request->verb;
@@ -256,7 +260,7 @@ static void batch_release(struct batch *b, struct once_op *const *ops, size_t co
         struct sealed *sealed = &b->sealed[i];
         if (sealed->op.request == NULL)
             continue;
-        struct once_op done = sealed->op; /* what became of it; what was asked stays the asker's */
+        struct once_op done = sealed->op; /* the results; the request stays the caller's */
         done.request = ops[i]->request;
         done.outcome = ops[i]->outcome;
         *ops[i] = done;
@@ -312,7 +316,7 @@ static bool is_sealed_outcome(const struct once_record *r)
 struct opening {
     struct once_record record;
     struct once_buf outcome, body, request, checkpoint;
-    bool lost; /* a request or checkpoint is not readable any more */
+    bool lost; /* a request or checkpoint cannot be opened */
     bool any;
 };
 
@@ -346,8 +350,8 @@ static enum opened open_part(const struct seal_store *s, struct opening *o, enum
     return how == SHREDDED ? OPENED : how;
 }
 
-/* The grant was made and cannot be used: it ends as unknown, and that is what its taker is told. ONCE_UNKNOWN: whether
- * it did nobody knows. */
+/* The grant was made and cannot be used: ends it as unknown, and answers so. ONCE_UNKNOWN: the answer to that was lost.
+ */
 static once_result give_up(struct seal_store *s, struct once_op *op)
 {
     struct sealed ended = { .request = { .verb = ONCE_VERB_FINISH,
@@ -364,7 +368,7 @@ static once_result give_up(struct seal_store *s, struct once_op *op)
     if (r == ONCE_OK && (r = one->result) != ONCE_OK)
         op->err = one->err;
     if (r == ONCE_OK && one->reply.arm != ONCE_ARM_DONE)
-        r = once_fail(&op->err, ONCE_BUSY, "it changed while it was looked at");
+        r = once_fail(&op->err, ONCE_BUSY, "it changed while it was read");
     struct once_reply before = op->reply;
     op->reply = (struct once_reply){ .arm = ONCE_ARM_NONE };
     if (r == ONCE_OK) {
@@ -383,8 +387,8 @@ static once_result give_up(struct seal_store *s, struct once_op *op)
     return r == ONCE_UNKNOWN ? r : ONCE_OK;
 }
 
-/* Replaces an answer by one with what is in its envelopes. `certain`: it stands. ONCE_UNKNOWN: a step of its own was
- * taken for that, whose answer was lost. */
+/* Replaces the envelopes in an answer by their contents. `certain`: the answer is committed. ONCE_UNKNOWN: this took
+ * another step of the store, whose answer was lost. */
 static once_result open_reply(struct seal_store *s, struct once_op *op, bool certain)
 {
     struct opening o = { .record = op->reply.record };
@@ -403,7 +407,7 @@ static once_result open_reply(struct seal_store *s, struct once_op *op, bool cer
     if (granted && o.lost && certain) {
         step = give_up(s, op);
     } else if ((granted && o.lost) || how == NO_MEMORY || how == CHANGED) {
-        once_reply_release(&op->reply); /* a grant that may yet stand is asked for again, by its nonce */
+        once_reply_release(&op->reply); /* a grant that may be committed is asked for again, by its nonce */
         op->result = how == CHANGED && !granted ? ONCE_CORRUPT : ONCE_UNKNOWN;
         op->err.result = op->result;
     } else if (o.any) {
@@ -441,7 +445,7 @@ static once_result apply(struct once_store *base, struct once_op *const *ops, si
             continue;
         if (s->ring != NULL)
             remember(s, ops[i]);
-        if (open_reply(s, ops[i], r == ONCE_OK) == ONCE_UNKNOWN) { /* the engine looks, before anything new (K10) */
+        if (open_reply(s, ops[i], r == ONCE_OK) == ONCE_UNKNOWN) { /* the engine settles it before anything new (K10) */
             r = ONCE_UNKNOWN;
             if (err != NULL)
                 *err = ops[i]->err;
@@ -472,7 +476,7 @@ static const struct once_store_ops ops = {
     .close = close_store,
 };
 
-/* Takes the inner store, also when it fails; the ring only on success. */
+/* Owns the inner store from then on, even when it fails; the ring only on success. */
 static once_result wrap(struct once_store *inner, struct once_seal_ring *ring, bool owns, struct once_store **out,
                         struct once_error *err)
 {
@@ -498,7 +502,7 @@ static once_result open_another(struct once_store *base, struct once_store **out
     return r == ONCE_OK ? wrap(inner, s->ring, false, out, err) : r;
 }
 
-/* Does the ring have what this store was sealed with? */
+/* Checks that the ring has every key that this store was sealed with. */
 static once_result check_marks(const struct once_seal_ring *ring, const struct once_seal_key_refs *refs,
                                struct once_error *err)
 {
@@ -511,7 +515,7 @@ static once_result check_marks(const struct once_seal_ring *ring, const struct o
         if (key == NULL)
             return once_fail(err, ONCE_UNAVAILABLE,
                              "bytes of this store are sealed with key '%s', which is not among the keys: add its line; "
-                             "or 'ID gone', if what it sealed is not to be read any more",
+                             "or 'ID gone', to give up the bytes that it sealed",
                              ref->id);
         once_seal_proof(key, proof);
         if (memcmp(proof, ref->proof, sizeof proof) != 0)
@@ -520,7 +524,7 @@ static once_result check_marks(const struct once_seal_ring *ring, const struct o
     return ONCE_OK;
 }
 
-/* The key that new bytes are sealed with is noted before the first of them. */
+/* Stores the id of the key for new bytes before the first of them is sealed. */
 static once_result add_mark(struct once_store *store, const struct once_seal_ring *ring,
                             struct once_seal_key_refs *refs, struct once_error *err)
 {
@@ -556,7 +560,7 @@ once_result once_store_seal(struct once_store **store, const struct once_options
     if ((*store)->ops->seal_keys == NULL && !wanted)
         return ONCE_OK;
     if ((*store)->ops->seal_keys == NULL)
-        return once_fail(err, ONCE_INVALID, "who owns this store seals it: give the keys to the daemon");
+        return once_fail(err, ONCE_INVALID, "the daemon that owns this store seals it: give the keys to the daemon");
     once_result r = fetch_ring(options, &ring, err);
     if (r == ONCE_OK && (refs = calloc(1, sizeof *refs)) == NULL)
         r = once_fail(err, ONCE_NO_MEMORY, "no memory for a store");

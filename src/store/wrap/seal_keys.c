@@ -19,7 +19,7 @@ enum { COMMAND_MS_MAX = 30000 };
 
 extern char **environ;
 
-/* A buffer that never moves: what it held is wiped in one place. */
+/* Text that is wiped when it is released or moved. */
 struct text {
     uint8_t *ptr;
     size_t len, room;
@@ -32,7 +32,7 @@ static void text_release(struct text *t)
     free(t->ptr);
 }
 
-/* Twice the room, the old one wiped. */
+/* Doubles the room, and wipes the old one. */
 static bool text_grow(struct text *t)
 {
     size_t room = t->room == 0 ? 4096 : 2 * t->room;
@@ -67,9 +67,9 @@ static once_result check_file(int fd, const char *path, struct once_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return once_fail(err, ONCE_UNAVAILABLE, "cannot look at the key file '%s': %s", path, strerror(errno));
+        return once_fail(err, ONCE_UNAVAILABLE, "cannot stat the key file '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return once_fail(err, ONCE_INVALID, "the key file '%s' is no regular file", path);
+        return once_fail(err, ONCE_INVALID, "the key file '%s' is not a regular file", path);
     if ((st.st_mode & 077) != 0)
         return once_fail(err, ONCE_INVALID, "the key file '%s' has mode %04o, others can read or write it: chmod 0600",
                          path, (unsigned)(st.st_mode & 07777));
@@ -102,7 +102,7 @@ once_result once_seal_keys_file(const char *path, struct once_seal_ring **out, s
 
 /* ------------------------------------------------------------------ a command */
 
-/* It leads a group of its own, so that all of it can be ended. */
+/* In its own process group, so that the command can be killed with its children. */
 static int spawn(const char *command, int out, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -128,7 +128,7 @@ static int spawn(const char *command, int out, pid_t *pid)
     return error;
 }
 
-/* All that it prints; NULL or why not. */
+/* Reads all that the command prints; NULL, or why it failed. */
 static const char *read_output(struct text *text, int fd)
 {
     once_time end = once_os_monotonic_ms() + COMMAND_MS_MAX;
@@ -167,8 +167,8 @@ once_result once_seal_keys_command(const char *command, struct once_seal_ring **
     while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
         ;
     once_result r = ONCE_OK;
-    if (ended != pid) /* nobody asked for it to be reaped: SIGCHLD is ignored */
-        r = once_fail(err, ONCE_UNAVAILABLE, "how the command for keys ended cannot be told");
+    if (ended != pid) /* SIGCHLD is ignored: the kernel reaped it, and its status is lost */
+        r = once_fail(err, ONCE_UNAVAILABLE, "the exit status of the command for keys is not known");
     else if (wrong != NULL)
         r = once_fail(err, ONCE_UNAVAILABLE, "cannot read what the command for keys prints: %s", wrong);
     else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)

@@ -1,8 +1,8 @@
 /*
- * seal_keys.h - fetches the keys that bytes are sealed with: from a file, or from what a command prints.
+ * seal_keys.h - fetches the keys that bytes are sealed with: from a file, or from the output of a command.
  *
  * A file is a regular one of mode 0600 or less, its owner's or root's. A command is run by /bin/sh, has 30 s, and must
- * exit with 0. Nothing of what they say is ever in a message, and all copies of it are wiped.
+ * exit with 0. No message ever quotes their contents, and all copies are wiped.
  */
 #ifndef ONCE_STORE_WRAP_SEAL_KEYS_H
 #define ONCE_STORE_WRAP_SEAL_KEYS_H

@@ -1,5 +1,5 @@
 /*
- * trace.c - a store that writes down what another store is asked and answers.
+ * trace.c - a store around a store that logs every operation and its answer.
  *
  * One line per operation, to the file named by ONCE_TRACE or else to stderr:
  *
@@ -32,7 +32,7 @@ static const char *verb_name(enum once_verb verb)
 
 static void write_line(const struct trace_store *t, const char *line, int len)
 {
-    /* A trace that cannot be written must not change what it watches. */
+    /* A failed write of the log must not change the operation. */
     if (len > 0 && write(t->fd, line, (size_t)len) < 0)
         return;
 }

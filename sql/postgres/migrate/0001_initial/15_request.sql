@@ -1,11 +1,11 @@
--- What was asked, of records that are not finished, where somebody else may have to ask again
--- (once.take_over). Never credentials: whoever stores it leaves them out.
+-- Requests of unfinished records, for a completer that may have to send them again (once.take_over). Without
+-- credentials: the caller that stores a request leaves them out.
 --
--- It belongs to the life of a record and goes with its slot. A takeover leaves it where it is; the newest row of a
--- life counts. What was finished is dropped by once.drop_requests(), or with its slot.
+-- A request belongs to a life of a record and is in its slot. A takeover leaves it where it is; the newest row of a
+-- life counts. once.drop_requests() deletes the requests of finished records; the rest goes with the slot.
 CREATE TABLE once.request (
     record  uuid NOT NULL,
-    fence   bigint NOT NULL,             -- of the attempt that brought it
+    fence   bigint NOT NULL,             -- of the claim that brought it
     slot    smallint NOT NULL,
     request bytea NOT NULL,
     PRIMARY KEY (record, fence, slot)

@@ -1,11 +1,11 @@
--- Clock, names, keys: what everything else is built on.
+-- Clock, record ids, derived keys, routes, locks: used by everything else.
 
 CREATE FUNCTION once.now_ms() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fake text := current_setting('once.now_ms', true);
 BEGIN
-    -- A caller must not move time for others: only a store made for tests listens.
+    -- A caller must not change the time for others: only a store made for tests uses the setting.
     IF fake IS NOT NULL AND fake <> '' AND (SELECT s.test_clock FROM once.store s) THEN
         RETURN fake::bigint;
     END IF;
@@ -44,7 +44,7 @@ END $$;
 CREATE FUNCTION once.record_id(tenant bytea, key bytea) RETURNS uuid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF tenant IS NULL OR key IS NULL THEN   -- which no record has: it would be found absent, and done again
+    IF tenant IS NULL OR key IS NULL THEN   -- no record would be found, and the operation would be executed again
         RAISE EXCEPTION '% is NULL', CASE WHEN tenant IS NULL THEN 'tenant' ELSE 'key' END USING ERRCODE = '22023';
     END IF;
     RETURN encode(substr(once.mac(once.part('once record 1') || once.part(tenant) || once.part(key)), 1, 16),
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION once.record_id(bytea, bytea) IS 'The name of (tenant, key) i
 CREATE FUNCTION once.child_key(record uuid, call text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF record IS NULL OR call IS NULL THEN   -- no key is not the same key on every attempt
+    IF record IS NULL OR call IS NULL THEN   -- NULL is not the same key on every attempt
         RAISE EXCEPTION '% is NULL', CASE WHEN record IS NULL THEN 'record' ELSE 'call' END USING ERRCODE = '22023';
     END IF;
     RETURN encode(substr(once.mac(once.part('once child 1') || once.part(uuid_send(record)) ||
@@ -73,7 +73,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION once.key_time(text) IS
-    'The time that a UUIDv7 carries, in milliseconds since 1970; NULL if it is none';
+    'The time that a UUIDv7 carries, in milliseconds since 1970; NULL for other keys';
 
 CREATE FUNCTION once.secret() RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -86,9 +86,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(max(m.number), 0) FROM once.migration m
 $$;
 
--- The number of a route, which is made if it is new; 0: none. A label must not make anybody wait or fail: while
--- another transaction is making one, from an old snapshot, or read-only, a new one is not made, and what is claimed goes
--- without.
+-- The number of a route, 0 for none; adds a new name. A route must not make a claim wait or fail: while another
+-- transaction
+-- adds a name, and in a transaction that is read-only or has an old snapshot, a new name gets 0.
 CREATE FUNCTION once.route_id(wanted text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -97,29 +97,29 @@ BEGIN
     IF coalesce(wanted, '') = '' THEN
         RETURN 0;
     END IF;
-    IF wanted !~ '^[!-~]{1,64}$' THEN
-        RAISE EXCEPTION 'route ''%'' is not 1 to 64 visible ASCII characters', wanted USING ERRCODE = '22023';
+    IF wanted !~ '^[!-~]{1,ONCE_ROUTE_LEN_MAX}$' THEN
+        RAISE EXCEPTION 'route ''%'' is not 1 to ONCE_ROUTE_LEN_MAX visible ASCII characters', wanted USING ERRCODE = '22023';
     END IF;
     SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;
     IF number IS NOT NULL THEN
         RETURN number;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR
-       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(8031155) THEN
+       current_setting('transaction_read_only') = 'on' OR NOT pg_try_advisory_xact_lock(PG_LOCK_SCHEMA) THEN
         RETURN 0;
     END IF;
-    SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- who had the lock may have made it
+    SELECT r.id INTO number FROM once.route r WHERE r.name = wanted;   -- the last holder of the lock may have added it
     IF number IS NULL THEN
-        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < 62
+        INSERT INTO once.route (id, name) SELECT count(*) + 1, wanted FROM once.route HAVING count(*) < ONCE_ROUTE_COUNT_MAX
         RETURNING id INTO number;
     END IF;
-    RETURN coalesce(number, 63);
+    RETURN coalesce(number, ONCE_ROUTE_OTHER);
 END $$;
 
 CREATE FUNCTION once.route_name(wanted integer) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN wanted = 63 THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
+    RETURN CASE WHEN wanted = ONCE_ROUTE_OTHER THEN 'other' ELSE (SELECT r.name FROM once.route r WHERE r.id = wanted) END;
 END $$;
 
 CREATE FUNCTION once.routes() RETURNS TABLE (id smallint, name text)
@@ -127,29 +127,32 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.id, r.name FROM once.route r ORDER BY r.id
 $$;
 
--- A write that waits for what synchronous_commit asks for: when it returns, everything that
--- was committed before it is as durable as it will be (FACT-6).
+-- A write, so that COMMIT waits as synchronous_commit asks for: after it, all earlier commits are durable, too
+-- (FACT-6).
 CREATE FUNCTION once.barrier() RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_logical_emit_message(true, 'once', 'barrier')
 $$;
 
--- Excludes a switch or a TRUNCATE of slots while a transaction works with them. Shared, to
--- the end of the transaction; 8031153 is "once" to this database. What it protects must be
--- read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ,
--- SERIALIZABLE) cannot do that: where the ring turned after its snapshot, the row lock fails
--- with a serialisation error (40001), and the caller begins anew. Returns the time.
+-- Locks the ring, shared, to the end of the transaction: no slot becomes current and none is emptied meanwhile. The
+-- slots
+-- must be read in a later statement. A transaction that reads from one snapshot (REPEATABLE READ, SERIALIZABLE) cannot
+-- do that: if the ring rotated after its snapshot, the row lock fails with a serialisation error (40001), and the
+-- caller
+-- has to repeat the transaction. Returns the time.
 CREATE FUNCTION once.lock_ring() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     held text;
 BEGIN
-    held := pg_advisory_xact_lock_shared(8031153);   -- as an expression: PERFORM would be a statement, at ten times the cost
+    held := pg_advisory_xact_lock_shared(PG_LOCK_RING);   -- an expression: as a statement (PERFORM) it costs ten
+                                                          -- times as much
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM 1 FROM once.ring FOR SHARE;
     END IF;
-    -- With standbys to wait for, also a transaction that only reads waits for them: what it is
-    -- shown may be somebody's whose own wait was cut short (FACT-6).
+    -- With synchronous standbys, a transaction that only reads waits for them, too: it may see a commit whose own
+    -- wait was
+    -- cut short (FACT-6).
     IF current_setting('synchronous_standby_names') <> '' AND pg_current_xact_id_if_assigned() IS NULL AND
        current_setting('transaction_read_only') = 'off' THEN
         PERFORM once.barrier();
@@ -160,9 +163,9 @@ BEGIN
     RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 END $$;
 
--- What is running changes without a trace on its claim's row: it is finished by an insert elsewhere, and who takes over
--- only locks that row. A transaction that reads from one snapshot would wait for the lock and then not see why it
--- waited, and no 40001 tells it. So it is refused (K3).
+-- A running record changes without a change of its claim's row: a finish inserts a row elsewhere, and a takeover only
+-- locks the row. A transaction that reads from one snapshot would wait for the lock, not see the change, and get no
+-- error 40001. So it is refused (K3).
 CREATE FUNCTION once.need_read_committed() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -176,7 +179,7 @@ END $$;
 CREATE FUNCTION once.serialize(natural_key text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF natural_key IS NULL THEN   -- nothing would be locked
+    IF natural_key IS NULL THEN   -- it would lock nothing
         RAISE EXCEPTION 'natural key is NULL' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(('x' || encode(substr(sha256(convert_to('once ' || natural_key, 'UTF8')), 1, 8), 'hex'))

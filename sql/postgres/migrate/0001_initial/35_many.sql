@@ -1,27 +1,26 @@
--- Group commit: what a daemon calls with all that has queued.
+-- Group commit: claims and finishes as sets, for the batches of a daemon.
 --
--- Everything comes in arrays, in one order: claims by record, finishes by fence, so that two
--- batches do not wait for each other. Most of it is tried in 36_fast_path.sql first. Here, too, what is
--- fresh, and what is finished by who holds it, goes by the short way: one INSERT into the very tables
--- of its slot, without ON CONFLICT, which would look into the index twice and write a second log record
--- for each row. If that meets somebody else's row after all, nothing of it stays, and the long way
--- decides: ON CONFLICT DO NOTHING, and what that did not insert is read in a new statement, which
--- sees what was there. Most of that only needs an answer (replay, in progress, ...), the rest is
--- decided one by one by the functions above.
+-- Parameters are arrays in one order, claims by record, finishes by fence, so that two batches do not deadlock. A
+-- daemon
+-- tries most batches in 36_fast_path.sql first. Here, too, claims of new keys and finishes by their holders are tried
+-- as
+-- one INSERT into the table of their slot, without ON CONFLICT, which would search the index twice and write a second
+-- log record for each row. If a row of another transaction is in the way, that INSERT is rolled back and repeated with
+-- ON CONFLICT DO NOTHING; a new statement reads the rows that this did not insert. Most of them only need an answer
+-- (replay, in progress, ...), the functions above decide the others one by one.
 --
--- Plans are pinned to index probes: a batch is small, the tables are not, and their statistics
--- may be of yesterday.
+-- Plans are pinned to index scans: a batch is small, the tables are not, and their statistics may be old.
 --
--- The first row of an answer is for all that went as usual, in arrays: a row of its own for
--- each of them would cost more than the work. The caller knows what it asked for, so what it
--- gets is the time and what it cannot know. The second is like it, for what a finish did the long
--- way. Each other row has n, the position of another operation, and its answer.
+-- The first row of an answer is for all operations that succeeded at once, in arrays: a row for each would cost more
+-- than
+-- the work itself. It has only what the caller does not know: fences and the time. The second row of once.finish_many
+-- is like it, for the INSERT with ON CONFLICT. Each other row has n, the position of an operation, and its answer.
 
--- What closed turns that went as usual, and those whose end is not at this time or whose
--- retention is not the usual one.
+-- The fences of claims that were closed; and those that did not finish at the batch's time or have their own retention,
+-- with both.
 CREATE TYPE once.closing AS (done bigint[], odd bigint[], times bigint[], retentions bigint[]);
 
--- A replay for the i-th claim: what the caller cannot know of it.
+-- A replay for the i-th claim: the members that the caller does not know.
 CREATE TYPE once.replayed AS (
     i            integer,
     fence        bigint,
@@ -42,14 +41,15 @@ CREATE TYPE once.replayed AS (
     is_named     boolean      -- its key's text is kept
 );
 
--- The short ways, for each slot of the ring. They run inside claim_many and finish_many only, as
--- the owner and with their settings. NULL: not one of them, see above.
+-- The INSERTs without ON CONFLICT, for each slot of the ring. Only claim_many and finish_many call them, as the owner
+-- and
+-- with their settings. NULL: a row was in the way, and nothing was inserted.
 DO $do$
 BEGIN
     FOR slot IN 1..6 LOOP
-        -- Fresh claims, but for those that are known from other slots. In a slot a record begins
-        -- with turn 1. What is there is not even tried: a batch of replays writes nothing, not
-        -- even a fence.
+        -- Claims of new keys. `known` are records of other slots. Records that have a row here are left out before
+        -- the INSERT:
+        -- a batch of replays writes nothing, and uses no fence.
         EXECUTE format($template$
 CREATE FUNCTION once.put_claims_%1$s(at bigint, known uuid[], records uuid[], tenants bytea[], keys bytea[],
                                      fingerprints bytea[], leases bigint[], retentions bigint[], takeovers integer[],
@@ -62,10 +62,10 @@ BEGIN
     WITH inserted AS (
         INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                      body_retention_ms, fingerprint, tenant, key)
-        SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, 1),
-               nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
-               CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
-                          coalesce(length(a.key) BETWEEN 1 AND 255, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
+        SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, coalesce(a.takeover, ONCE_TAKEOVER_ESCALATE),
+               nullif(a.lease_ms, ONCE_LEASE_MS_DEFAULT), nullif(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), a.body_retention_ms,
+               CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= ONCE_TENANT_LEN_MAX AND
+                          coalesce(length(a.key) BETWEEN 1 AND ONCE_KEY_LEN_MAX, true)) OR once.fits(a.tenant, a.key, a.fingerprint)
                     THEN a.fingerprint END, a.tenant, a.key
           FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                        unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -73,7 +73,7 @@ BEGIN
                        unnest(bodies) AS body_retention_ms, unnest(births) AS born
                 OFFSET 0) a
          WHERE a.record <> ALL (known) AND
-               (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at)) AND
+               (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), at)) AND
                NOT EXISTS (SELECT FROM once.claim_%1$s c WHERE c.record = a.record)
         RETURNING fence
     )
@@ -108,7 +108,7 @@ BEGIN
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing
       FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
            (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
-                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions
+                   array_agg(coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT)) AS retentions
               FROM claims c WHERE c.odd) c;
     RETURN closing;
 EXCEPTION
@@ -118,7 +118,7 @@ END $$ $template$, slot);
     END LOOP;
 END $do$;
 
--- Those that are finished for good, by their newest turn, and not past their retention (K8).
+-- Replays: records whose newest claim has a final outcome, and that are not past their retention (K8).
 DO $do$
 DECLARE
     replays text := '';
@@ -129,7 +129,7 @@ BEGIN
             SELECT u.i, c.fence, coalesce(c.attempt, 1), r.state, r.status,
                    CASE WHEN t.body_expired THEN NULL ELSE r.headers END, CASE WHEN t.body_expired THEN NULL ELSE r.body END, t.body_expired,
                    p.point, p.checkpoint, c.takeover, coalesce(c.created_at, c.claimed_at), c.claimed_at, r.finished_at,
-                   coalesce(c.retention_ms, 86400000), c.body_retention_ms, c.key IS NOT NULL
+                   coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT), c.body_retention_ms, c.key IS NOT NULL
               FROM (SELECT unnest(records) AS record, unnest(fingerprints) AS fingerprint,
                            generate_subscripts(records, 1) AS i OFFSET 0) u
              CROSS JOIN LATERAL (SELECT w.* FROM once.claim_%1$s w WHERE w.record = u.record
@@ -137,8 +137,8 @@ BEGIN
              CROSS JOIN LATERAL (SELECT w.* FROM once.result_%1$s w WHERE w.fence = c.fence OFFSET 0) r
              CROSS JOIN LATERAL (SELECT coalesce(r.finished_at + c.body_retention_ms <= at, false) AS body_expired) t
               LEFT JOIN LATERAL (SELECT w.* FROM once.progress_%1$s w WHERE w.fence = c.fence OFFSET 0) p ON true
-             WHERE c.fingerprint = u.fingerprint AND r.state & 31 IN (2, 3)
-               AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, 86400000) > at);$template$, slot);
+             WHERE c.fingerprint = u.fingerprint AND r.state & PG_END_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED)
+               AND (c.retention_ms < 0 OR r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) > at);$template$, slot);
     END LOOP;
     EXECUTE format($template$
 CREATE FUNCTION once.replays(of_slot smallint, at bigint, records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
@@ -157,21 +157,22 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
         SELECT r.i, ROW('replay', records[r.i], r.fence, r.attempt,
-                        CASE r.state & 15 WHEN 2 THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
-                        r.state & 32 <> 0 OR r.body_expired, r.point, r.checkpoint, NULL,
-                        CASE r.takeover & 15 WHEN 2 THEN 'rerun' WHEN 3 THEN 'probe' WHEN 4 THEN 'completer'
-                             ELSE 'escalate' END,
+                        CASE r.state & PG_STATE_MASK WHEN ONCE_STATE_SUCCEEDED THEN 'succeeded' ELSE 'failed' END, false, r.status, r.headers, r.body,
+                        r.state & PG_BODY_DROPPED <> 0 OR r.body_expired, r.point, r.checkpoint, NULL,
+                        CASE r.takeover & PG_TAKEOVER_MASK WHEN ONCE_TAKEOVER_RERUN THEN 'rerun' WHEN ONCE_TAKEOVER_PROBE THEN 'probe'
+                             WHEN ONCE_TAKEOVER_COMPLETER THEN 'completer' ELSE 'escalate' END,
                         r.created_at, r.claimed_at, NULL, NULL, r.finished_at,
                         CASE WHEN r.retention_ms >= 0 THEN r.finished_at + r.retention_ms END,
-                        r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & 256 <> 0 THEN '' ELSE tenants[r.i] END,
+                        r.retention_ms, fingerprints[r.i], CASE WHEN r.takeover & PG_FLAG_FORGOTTEN <> 0 THEN '' ELSE tenants[r.i] END,
                         CASE WHEN r.is_named THEN keys[r.i] END,
-                        NULL, r.body_retention_ms, r.body_expired, r.takeover & 256 <> 0, NULL)::once.answer
+                        NULL, r.body_retention_ms, r.body_expired, r.takeover & PG_FLAG_FORGOTTEN <> 0, NULL, false)::once.answer
           FROM once.replays(of_slot, at, records, fingerprints) r;
 END $$;
 
--- Leases, retentions, takeovers, body retentions and births may be NULL: all the usual. births: the times that keys carry,
--- where they count. expects: most of them are replays; then those are looked for first, and only the others are tried as
--- fresh ones, so that each is looked for once.
+-- Leases, retentions, takeovers, body retentions and births may be NULL: then all have the default. births: the times
+-- in
+-- keys, if they are to be checked. expects: most are expected to be replays; these are read first, and only the others
+-- are tried as new keys.
 CREATE FUNCTION once.claim_many(records uuid[], tenants bytea[], keys bytea[], fingerprints bytea[],
                                 leases bigint[], retentions bigint[], takeovers integer[], nonces uuid[],
                                 bodies bigint[] DEFAULT NULL, births bigint[] DEFAULT NULL, expects boolean DEFAULT false)
@@ -184,9 +185,9 @@ DECLARE
     current smallint;
     closed  smallint[];
     live    smallint[];           -- slots that may have rows
-    known   uuid[] := '{}';       -- records that are in closed ones
-    rest_of integer[] := '{}';    -- positions
-    said    integer[] := '{}';    -- likewise, of replays
+    known   uuid[] := '{}';       -- records that have rows in closed slots
+    rest_of integer[] := '{}';    -- positions of claims that were not granted
+    said    integer[] := '{}';    -- positions of replays
     g       integer := 1;
     rest    record;
 BEGIN
@@ -218,17 +219,17 @@ BEGIN
         WHEN 6 THEN fences := once.put_claims_6(at, known, records, tenants, keys, fingerprints, leases, retentions, takeovers, nonces, bodies, births);
     END CASE;
     IF cardinality(fences) = cardinality(records) THEN
-        RETURN NEXT;   -- granted is NULL: all of them, in this order
+        RETURN NEXT;   -- granted is NULL: all were, in this order
         RETURN;
     END IF;
     live := closed || current;
-    IF fences IS NULL THEN   -- somebody was faster, or a record is here twice
+    IF fences IS NULL THEN   -- another transaction was faster, or the batch has a record twice
         known := ARRAY(SELECT o.record FROM once.claim o WHERE o.record = ANY (records) AND o.slot = ANY (live));
         WITH inserted AS (
             INSERT INTO once.claim (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                     body_retention_ms, fingerprint, tenant, key)
-            SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, 1),
-                   nullif(a.lease_ms, 60000), nullif(a.retention_ms, 86400000), a.body_retention_ms,
+            SELECT a.record, a.nonce, nextval('once.fence') + current, at, 1, current, coalesce(a.takeover, ONCE_TAKEOVER_ESCALATE),
+                   nullif(a.lease_ms, ONCE_LEASE_MS_DEFAULT), nullif(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), a.body_retention_ms,
                    CASE WHEN once.fits(a.tenant, a.key, a.fingerprint) THEN a.fingerprint END, a.tenant, a.key
               FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                            unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -236,7 +237,7 @@ BEGIN
                            unnest(bodies) AS body_retention_ms, unnest(births) AS born
                     OFFSET 0) a
              WHERE a.record <> ALL (known)
-               AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, 86400000), at))
+               AND (a.born IS NULL OR NOT once.is_outside(a.born, coalesce(a.retention_ms, ONCE_RETENTION_MS_DEFAULT), at))
             ON CONFLICT (record, claim_no, slot) DO NOTHING
             RETURNING record, fence
         )
@@ -250,8 +251,8 @@ BEGIN
                           ORDER BY c.fence);
     END IF;
     RETURN NEXT;
-    -- Both are in order. Where a caller's are not, its own grant is among the others too, and
-    -- found by its nonce.
+    -- Both are in the order of records. If a caller's are not, a grant is among the others as well, and found by its
+    -- nonce.
     FOR i IN 1 .. cardinality(records) LOOP
         IF records[i] = granted[g] THEN
             g := g + 1;
@@ -282,8 +283,8 @@ BEGIN
                               ORDER BY s.fence DESC LIMIT 1) x ON true
          CROSS JOIN LATERAL (SELECT CASE WHEN once.is_gone(x.s, at) THEN NULL
                                          WHEN (x.s).fingerprint <> u.fingerprint THEN 'mismatch'
-                                         WHEN (x.s).state = 4 THEN 'unknown'
-                                         WHEN (x.s).state IN (2, 3) AND NOT (x.s).retryable THEN 'replay'
+                                         WHEN (x.s).state = ONCE_STATE_UNKNOWN THEN 'unknown'
+                                         WHEN (x.s).state IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND NOT (x.s).retryable THEN 'replay'
                                          WHEN (x.s).state IS NULL AND (x.s).nonce <> u.nonce AND
                                               (x.s).lease_until > at THEN 'in progress'
                                     END AS arm OFFSET 0) r
@@ -291,8 +292,8 @@ BEGIN
         n := rest.i;
         answer := rest.answer;
         IF answer.arm IS NULL THEN
-            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], 60000),
-                                        coalesce(retentions[n], 86400000), coalesce(takeovers[n], 1), nonces[n],
+            answer := once.claim_record(records[n], tenants[n], keys[n], fingerprints[n], coalesce(leases[n], ONCE_LEASE_MS_DEFAULT),
+                                        coalesce(retentions[n], ONCE_RETENTION_MS_DEFAULT), coalesce(takeovers[n], ONCE_TAKEOVER_ESCALATE), nonces[n],
                                         bodies[n], births[n]);
         END IF;
         RETURN NEXT;
@@ -308,7 +309,7 @@ SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    newest  integer := held[cardinality(held)] & 15;   -- its slot
+    newest  integer := held[cardinality(held)] & PG_SLOT_MASK;   -- its slot
     closing once.closing;
     all_done bigint[];
     others  integer[] := '{}';
@@ -332,13 +333,14 @@ BEGIN
     IF cardinality(done) = cardinality(held) THEN
         RETURN;
     END IF;
-    -- Of other slots; or somebody was faster with one of them. What is in slot 0 is closed one by
+    -- The rest: claims of other slots, or all if another transaction had closed one of them. Claims in slot 0 are
+    -- closed one by
     -- one (once.close_claim).
     WITH claims AS MATERIALIZED (
         SELECT u.*, c.slot, greatest(finish_many.at, c.claimed_at) AS finished_at, c.retention_ms
           FROM (SELECT unnest(records) AS record, unnest(held) AS fence, unnest(states) AS state,
                        unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u
-          JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & 15)::smallint AND c.fence = u.fence
+          JOIN once.claim c ON c.record = u.record AND c.slot = (u.fence & PG_SLOT_MASK)::smallint AND c.fence = u.fence
                              AND c.slot > 0
          WHERE u.fence <> ALL (done)
     ), inserted AS (
@@ -351,7 +353,7 @@ BEGIN
     SELECT i.fences, c.fences, c.times, c.retentions INTO closing
       FROM (SELECT coalesce(array_agg(w.fence), '{}') AS fences FROM inserted w) i,
            (SELECT array_agg(c.fence) AS fences, array_agg(c.finished_at) AS times,
-                   array_agg(coalesce(c.retention_ms, 86400000)) AS retentions FROM claims c) c;
+                   array_agg(coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT)) AS retentions FROM claims c) c;
     all_done := ARRAY(SELECT f FROM unnest(done || closing.done) f ORDER BY f);
     done := closing.done;
     odd := closing.odd;

@@ -1,12 +1,13 @@
--- The usual, without a look at anything: claims of keys that nobody has, finishes by who was just granted them.
+-- The fast path: claims of new keys and finishes of recent grants are inserted without reading anything first.
 --
--- Each is one INSERT into its slot's own table. Unique indexes decide as ever (K1, K3, K5): where something is in the
--- way, the statement fails with unique_violation or check_violation, the transaction with it, and the caller repeats
--- all of it with claim_many and finish_many, which look. There is no sub-transaction and no answer but what the caller
--- cannot know: at the sizes of a busy daemon's batches these fixed costs are half of the work. A caller expects the
--- usual only after it was the usual for a while (src/store/postgres/batch.c): what fails has written to the log for nothing.
+-- Each kind is one INSERT into its slot's own table. Unique indexes decide as ever (K1, K3, K5): if a row is in the
+-- way,
+-- the transaction fails with unique_violation or check_violation, and the caller repeats it with claim_many and
+-- finish_many, which read first. There is no sub-transaction, and the answer has only what the caller does not know: in
+-- the batches of a busy daemon these fixed costs are half of the work. A failure has written to the server's log for
+-- nothing, so callers use this only after a streak of batches that would have succeeded (src/store/postgres/batch.c).
 
--- Is any of these in one of these slots?
+-- Whether any of these records has rows in these slots.
 CREATE FUNCTION once.is_known(slots smallint[], records uuid[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -20,11 +21,11 @@ BEGIN
     RAISE EXCEPTION '%', what USING ERRCODE = 'unique_violation';
 END $$;
 
--- Claims, in the order of their records: leases and retentions are NULL where they are the usual ones, as in the table;
--- so may be the whole arrays; keys that are the text of a UUID come as its 16 bytes, their takeovers with 128 added.
--- Then finishes of grants of one slot, in the order of their fences; claimed: when each was.
--- That their claims are there is known from the grants, in this tenure of the slot; of others the slot comes out as
--- NULL, or as another, and the table refuses it. Without claims, or without finishes, their arrays are NULL.
+-- Claims, in the order of their records: leases and retentions are NULL for the default, as in the table, and the whole
+-- arrays may be; keys that are the text of a UUID come as its 16 bytes, with PG_FLAG_UUID_KEY in their takeovers. Then
+-- finishes of grants of one slot, in the order of their fences; claimed: the time of each claim. The grants prove that
+-- their claims exist, unless the slot was emptied since: then slot becomes NULL, and the table refuses the row. Without
+-- claims, or without finishes, their arrays are NULL.
 DO $do$
 DECLARE
     claims   text := '';
@@ -37,10 +38,10 @@ BEGIN
                 INSERT INTO once.claim_%1$s (record, nonce, fence, claimed_at, claim_no, slot, takeover, lease_ms, retention_ms,
                                              fingerprint, tenant, key)
                 SELECT a.record, a.nonce, nextval('once.fence') + %1$s, at, 1, %1$s, a.takeover, a.lease_ms, a.retention_ms,
-                       CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= 255 AND
-                                  coalesce(length(a.key) BETWEEN 1 AND 255, true) AND
-                                  (a.takeover & 128 = 0 OR length(a.key) = 16)) OR
-                                 (a.takeover & 128 = 0 AND once.fits(a.tenant, a.key, a.fingerprint))
+                       CASE WHEN (length(a.fingerprint) = 32 AND length(a.tenant) <= ONCE_TENANT_LEN_MAX AND
+                                  coalesce(length(a.key) BETWEEN 1 AND ONCE_KEY_LEN_MAX, true) AND
+                                  (a.takeover & PG_FLAG_UUID_KEY = 0 OR length(a.key) = 16)) OR
+                                 (a.takeover & PG_FLAG_UUID_KEY = 0 AND once.fits(a.tenant, a.key, a.fingerprint))
                             THEN a.fingerprint END, a.tenant, a.key
                   FROM (SELECT unnest(records) AS record, unnest(tenants) AS tenant, unnest(keys) AS key,
                                unnest(fingerprints) AS fingerprint, unnest(leases) AS lease_ms,
@@ -53,7 +54,7 @@ BEGIN
         WHEN %1$s THEN
             INSERT INTO once.result_%1$s (fence, finished_at, status, slot, state, headers, body)
             SELECT u.fence, greatest(at, u.claimed_at), u.status,
-                   CASE WHEN u.fence > since THEN (u.fence & 15)::smallint END, u.state, u.headers, u.body
+                   CASE WHEN u.fence > since THEN (u.fence & PG_SLOT_MASK)::smallint END, u.state, u.headers, u.body
               FROM (SELECT unnest(held) AS fence, unnest(claimed) AS claimed_at, unnest(states) AS state,
                            unnest(statuses) AS status, unnest(headers) AS headers, unnest(bodies) AS body OFFSET 0) u;$template$,
                    slot);
@@ -66,14 +67,14 @@ CREATE FUNCTION once.fast_batch(records uuid[], tenants bytea[], keys bytea[], f
                            bodies bytea[], OUT at bigint, OUT fences bigint[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    of_slot   integer := held[1] & 15;
+    of_slot   integer := held[1] & PG_SLOT_MASK;
     current   smallint;
     closed    smallint[];
     since     bigint;
     held_ring text;
 BEGIN
-    -- As once.lock_ring() has it, which is asked where there is more to it.
-    held_ring := pg_advisory_xact_lock_shared(8031153);
+    -- As in once.lock_ring(), which is called only in the cases that need more.
+    held_ring := pg_advisory_xact_lock_shared(PG_LOCK_RING);
     at := CASE WHEN current_setting('transaction_isolation') = 'read committed' AND
                     current_setting('synchronous_standby_names') = '' AND
                     coalesce(current_setting('once.now_ms', true), '') = ''
@@ -82,21 +83,22 @@ BEGIN
     SELECT r.current, r.closed, r.since[of_slot] INTO current, closed, since FROM once.ring r;
     IF records IS NOT NULL THEN
         IF closed <> '{}' AND once.is_known(closed, records) THEN
-            PERFORM once.refuse_fast_path('a record is known from another slot');
+            PERFORM once.refuse_fast_path('a record has rows in another slot');
         END IF;
         CASE current%s
         END CASE;
     END IF;
     IF held IS NOT NULL THEN
         CASE of_slot%s
-            ELSE PERFORM once.refuse_fast_path('what was moved is looked for');
+            ELSE PERFORM once.refuse_fast_path('a claim in slot 0 is not closed by the fast path');
         END CASE;
     END IF;
 END $$ $template$, claims, finishes);
 END $do$;
 
--- Claims of keys that were finished, nothing else: those that are not come without a row, and the caller asks again for all of
--- them with claim_many. Nothing is changed.
+-- Claims that are all expected to be replays. A claim that is not gets no row, and the caller repeats all with
+-- claim_many.
+-- Changes nothing.
 CREATE FUNCTION once.fast_replays(records uuid[], fingerprints bytea[]) RETURNS SETOF once.replayed
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off

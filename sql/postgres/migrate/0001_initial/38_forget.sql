@@ -1,31 +1,33 @@
--- Erasure: what a record says of anybody goes, what keeps a retry from executing again stays (docs/sealing.md).
+-- Erasure: deletes the personal data of a record, keeps what prevents a retry from executing again (docs/sealing.md).
 --
--- Rows of a record that ended are changed by nobody else but expiry, which locks the newest claim's row as this does. What was
--- there before is in dead rows until VACUUM, in the log of the server, in its backups and standbys.
+-- Apart from this only expiry changes the rows of a record that has ended, and both lock the newest claim's row. Old
+-- versions of the rows stay in dead rows until VACUUM, in the server's log, its backups and standbys.
 
--- Names, answers, requests and checkpoints of a record, of all its lives that are still in a slot. The state says of answers
--- that they are not kept; where there was none it stays as it is.
+-- Erases names, answers, requests and checkpoints of a record, in all its lives that are still in a slot. A result
+-- that had
+-- an answer gets PG_BODY_DROPPED.
 CREATE FUNCTION once.erase_record(wanted uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     WITH claims AS (
-        UPDATE once.claim c SET tenant = '', key = NULL, takeover = (c.takeover & ~128) | 256
+        UPDATE once.claim c SET tenant = '', key = NULL, takeover = (c.takeover & ~PG_FLAG_UUID_KEY) | PG_FLAG_FORGOTTEN
          WHERE c.record = wanted RETURNING c.fence
-    ), results AS (   -- one that was moved may still be in both slots
-        UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+    ), results AS (   -- a moved result may still be in both slots
+        UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | PG_BODY_DROPPED
           FROM claims c WHERE r.fence = c.fence AND (r.headers IS NOT NULL OR r.body IS NOT NULL)
     ), requests AS (
         DELETE FROM once.request q WHERE q.record = wanted
     )
     DELETE FROM once.progress p USING claims c WHERE p.fence = c.fence;
-    -- Expiry goes through a slot block by block, once, and its rows may just have moved to a block behind it (40_expiry.sql).
+    -- Expiry scans the blocks of a slot once, and this UPDATE may have moved rows to a block that was scanned
+    -- (40_expiry.sql).
     INSERT INTO once.leftover (record, fresh)
     SELECT wanted, true WHERE EXISTS (SELECT FROM once.claim c JOIN once.slot s ON s.slot = c.slot
                                  WHERE c.record = wanted AND c.slot > 0 AND s.closed_at IS NOT NULL)
     ON CONFLICT DO NOTHING;
 END $$;
 
--- dropping: the record goes whole, as one of which nothing happened. call: as for advance_record.
+-- dropping: the whole record is released, as if nothing had happened. call: as for advance_record.
 CREATE FUNCTION once.forget_record(wanted uuid, seen bigint, dropping boolean, actor bytea, reason bytea, call uuid)
 RETURNS once.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -38,8 +40,8 @@ BEGIN
         RAISE EXCEPTION 'forgetting needs a reason' USING ERRCODE = '22023';
     END IF;
     dropping := coalesce(dropping, false);
-    IF length(reason) > 1000 OR length(actor) > 255 THEN
-        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are 1000 and 255', length(reason),
+    IF length(reason) > ONCE_REASON_LEN_MAX OR length(actor) > ONCE_ACTOR_LEN_MAX THEN
+        RAISE EXCEPTION 'the reason has % bytes and the actor %, the limits are ONCE_REASON_LEN_MAX and ONCE_ACTOR_LEN_MAX', length(reason),
             length(actor) USING ERRCODE = '54000';
     END IF;
     PERFORM once.lock_ring();
@@ -49,29 +51,29 @@ BEGIN
         RETURN once.answer_of('absent', NULL, n);
     END IF;
     SELECT c.fence INTO own FROM once.claim c WHERE c.record = wanted AND c.nonce = call;
-    IF own IS NOT NULL THEN   -- this very call, its first answer lost
+    IF own IS NOT NULL THEN   -- the same call again, after its first answer was lost
         RETURN once.answer_of('done', once.claimed(wanted, own), n);
     END IF;
     IF coalesce(seen, 0) <> 0 AND seen <> s.fence THEN
         RETURN once.answer_of('fenced', s, n);
     END IF;
     IF once.is_gone(s, n) THEN
-        dropping := false;   -- it is; its bytes are not
+        dropping := false;   -- the record has expired, but its bytes are still stored
     ELSIF s.state IS NULL AND s.lease_until > n THEN
         RETURN once.answer_of('in progress', s, n);
-    ELSIF NOT dropping AND (s.state IS NULL OR s.state = 4 OR (s.retryable AND s.point IS NOT NULL)) THEN
+    ELSIF NOT dropping AND (s.state IS NULL OR s.state = ONCE_STATE_UNKNOWN OR (s.retryable AND s.point IS NOT NULL)) THEN
         RETURN once.answer_of('unknown', s, n);
     END IF;
     IF s.forgotten AND NOT dropping THEN
         RETURN once.answer_of('done', s, n);
     END IF;
     IF dropping THEN
-        IF s.state IS NULL AND NOT once.close_claim(s, 6, 0, NULL, NULL) THEN
+        IF s.state IS NULL AND NOT once.close_claim(s, ONCE_STORED_SUPERSEDED, 0, NULL, NULL) THEN
             s := once.newest(wanted);   -- it finished just now
         END IF;
         s := once.next_claim(s, coalesce(call, gen_random_uuid()), s.takeover, s.attempt, s.created_at, s.lease_ms,
                             s.retention_ms, s.body_retention_ms, s.fingerprint, '', NULL);
-        PERFORM once.close_claim(s, 21, 0, NULL, NULL);
+        PERFORM once.close_claim(s, PG_RELEASED_RETRYABLE, 0, NULL, NULL);
     END IF;
     PERFORM once.erase_record(wanted);
     INSERT INTO once.audit (at, record, fence, what, actor, reason)
@@ -86,4 +88,4 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                               convert_to(session_user::text, 'UTF8'), convert_to(reason, 'UTF8'), gen_random_uuid())
 $$;
 COMMENT ON FUNCTION once.forget(text, text, text, boolean, bigint) IS
-    'Erase what a record says of anybody: a retry is told that it was done. dropping: a retry EXECUTES AGAIN. Kept in once.audit';
+    'Erase the personal data of a record: a retry is told that it was done. dropping: a retry EXECUTES AGAIN. Recorded in once.audit';

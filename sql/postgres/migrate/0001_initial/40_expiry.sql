@@ -1,42 +1,46 @@
--- Expiry: the ring turns, slots are emptied by TRUNCATE. No row is deleted for having
--- expired, except in slot 0, where what outlives the ring was moved.
+-- Expiry: the ring rotates, and TRUNCATE empties old slots. Expired rows are deleted one by one only in slot 0, which
+-- keeps
+-- the records that outlive the ring.
 --
--- K7: only what is finished and past its retention goes; everything else in a slot is moved
--- to slot 0 first. A slot that is out of use gets no new lives, so it is gone through beside the
--- traffic, a bounded number of records at a time (once.slot.swept_to says how far): finished
--- records that are still wanted are moved. The few that are unfinished are moved under the ring's
--- exclusive lock, with the TRUNCATE: its length does not depend on that of the slot, and it waits
--- for nobody longer than its lock_timeout.
+-- K7: only finished records past their retention are removed; all others are moved to slot 0 first. An old slot gets no
+-- new lives, so it is scanned beside the traffic, a bounded number of records at a time (once.slot.blocks says how
+-- far),
+-- and finished records that are still kept are moved. The few unfinished ones are moved under the ring's exclusive
+-- lock,
+-- together with the TRUNCATE: how long that takes does not depend on the size of the slot, and it waits for other
+-- transactions no longer than its lock_timeout.
 --
--- A closed slot is looked into by every fresh claim, which is most of what a ring costs. So one of which all is over goes
--- before its time (once.sweep_early): then nothing is moved at all. Where something in it lives, it waits until it is out of use.
+-- Every claim of a new key searches the closed slots, which is most of a ring's cost. So a slot in which everything has
+-- expired is emptied early (once.sweep_early), and nothing has to be moved. A slot with any other record waits until it
+-- is old enough.
 --
--- Who begins a turn of an existing record locks its newest claim's row. So what is moved or
--- deleted beside the traffic is chosen in two statements: the first locks the rows that were
--- newest when it began, the second keeps those that still are, and now stay so. In one
--- statement a turn that was begun in between would lose its earlier ones.
+-- A new claim of an existing record locks its newest claim's row. So two statements choose the records that are moved
+-- or
+-- deleted beside the traffic: the first locks the claims that were newest when it began, the second keeps those that
+-- still are. With one statement, a claim made in between would lose its earlier ones.
 --
--- Headers and bodies that are not kept as long as their records (claim.body_retention_ms) are gone for readers by the
--- clock (once.answer_of). Their space goes with their slot: what is moved to slot 0 after their time leaves them behind. Only
--- of what was moved before its time they are dropped row by row, in slot 0 (once.drop_bodies).
+-- For headers and bodies with a shorter retention than their record (claim.body_retention_ms) the clock decides what
+-- readers see (once.answer_of). Their space is freed with their slot: a record that is moved to slot 0 after that time
+-- leaves them behind. Only bodies that were moved before it are dropped row by row, in slot 0 (once.drop_bodies).
 --
--- Turning and emptying also write the ring's row, for transactions with an older snapshot
+-- Rotating and emptying also write the ring's row, for transactions with an older snapshot
 -- (once.lock_ring).
 
--- Tells everybody which slots are in use. Under the exclusive lock.
+-- Copies to the ring's row which slots are in use. Under the exclusive lock.
 CREATE FUNCTION once.note_slots() RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE once.ring SET closed = ARRAY(SELECT s.slot FROM once.slot s WHERE s.closed_at IS NOT NULL ORDER BY s.slot),
                          since = ARRAY(SELECT s.since FROM once.slot s WHERE s.slot > 0 ORDER BY s.slot)
 $$;
 
--- A step must cost what its records cost, not what the slot has: statistics of a slot that was
--- just filled say nothing, so its plans are told to go by index.
+-- The cost of a step must not depend on the size of the slot. The statistics of a new slot are wrong, so plans are
+-- pinned to
+-- index scans.
 
--- Moves what a slot has of the present lives of these records to slot 0. Nobody else may
--- change them meanwhile. But a finish that takes no lock may still see them where they were:
--- their results also stay there, as they were, until the slot is emptied, so that its index goes on to decide
--- who closed a turn (K3, K5).
+-- Moves the present lives of these records from a slot to slot 0. No other transaction may change them meanwhile. But a
+-- finish takes no lock and may still see the claims where they were: so copies of their results stay there until the
+-- slot
+-- is emptied, and its index goes on to decide which finish closes a claim (K3, K5).
 CREATE FUNCTION once.move_lives(from_slot smallint, records uuid[], now_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -46,7 +50,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
            AND c.fence >= (SELECT max(o.fence) FROM once.claim o WHERE o.record = c.record AND o.created_at IS NULL)
         RETURNING c.*
     ), results AS (
-        SELECT r.*, coalesce(r.state & 15 IN (2, 3) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
+        SELECT r.*, coalesce(r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND
                              r.finished_at + c.body_retention_ms <= now_ms, false) AS body_expired
           FROM once.result r JOIN claims c ON r.fence = c.fence AND r.slot = from_slot
     ), progresses AS (
@@ -63,16 +67,15 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
                body_retention_ms, fingerprint, tenant, key FROM claims
     ), moved_results AS (
         INSERT INTO once.result (fence, finished_at, status, slot, state, headers, body)
-        SELECT fence, finished_at, status, 0, CASE WHEN body_expired THEN state | 32 ELSE state END,
+        SELECT fence, finished_at, status, 0, CASE WHEN body_expired THEN state | PG_BODY_DROPPED ELSE state END,
                CASE WHEN NOT body_expired THEN headers END, CASE WHEN NOT body_expired THEN body END FROM results
     )
     INSERT INTO once.progress (fence, slot, lease_until, point, points, calls, checkpoint)
     SELECT fence, 0, lease_until, point, points, calls, checkpoint FROM progresses
 $$;
 
--- What became of these records, by their newest claims: `gone` is finished and past its
--- retention; `here`: the newest claim is in this slot; `retryable`: another turn may follow; `body_expired`: its
--- headers and body are past theirs and still there.
+-- The state of these records, by their newest claims. `here`: that claim is in this slot; `gone`: finished and past its
+-- retention; `retryable`: another claim may follow; `body_expired`: headers and body have expired and are still stored.
 CREATE FUNCTION once.scan_records(of_slot smallint, records uuid[])
 RETURNS TABLE (record uuid, fence bigint, here boolean, finished boolean, gone boolean, retryable boolean, body_expired boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -82,22 +85,22 @@ DECLARE
 BEGIN
     RETURN QUERY
         SELECT w.record, (x.s).fence, (x.s).slot = of_slot, (x.s).state IS NOT NULL, once.is_gone(x.s, now_ms),
-               coalesce((x.s).state = 3 AND (x.s).retryable, false),
+               coalesce((x.s).state = ONCE_STATE_FAILED AND (x.s).retryable, false),
                (x.s).body_retention_ms IS NOT NULL AND ((x.s).headers IS NOT NULL OR (x.s).body IS NOT NULL) AND
                once.is_tombstone(x.s, now_ms)
           FROM unnest(records) AS w (record)
          CROSS JOIN LATERAL (SELECT s FROM once.stored s WHERE s.record = w.record ORDER BY s.fence DESC LIMIT 1) x;
 END $$;
 
--- Most of a slot that is out of use are lives that are over: a turn that ended for good, past its
--- retention or released. One look at the row and its result tells, block by block, in the order
--- of the disk. Counts them, and names the records of all other rows, of turns that were superseded too:
--- their newest may be in a block that was looked at before. `until`: when all of those are over, where that is known.
+-- Most claims of an old slot have a final outcome and are past their retention, or were released. This scans claims and
+-- results block by block, in the order of the disk, counts those (`over`), and returns the records of all other rows,
+-- of superseded claims too: their newest claim may be in an earlier block. `until`: when all of these expire, if known.
 --
--- Fences grow in the order of the disk, and results are found by fence. So those of a few blocks are next to each other:
--- they are read in one go and hashed (scan_near). Where fences are far apart (a turn that was begun much later, in a
--- block with room) that could be all of the slot: there each is searched for (scan_far). Each slot has its own
--- statements, whose plans are kept: making them costs as much as looking at a thousand rows.
+-- Fences grow in the order of the disk, so the results of a few blocks of claims are next to each other: they are
+-- read as
+-- one range and hashed (scan_near). If fences are far apart (a much later claim in a block with room) that range could
+-- be the whole slot: then each result is searched for (scan_far). Each slot has its own statements, so that plans are
+-- kept: making them costs as much as scanning a thousand rows.
 DO $do$
 DECLARE
     spans text := '';
@@ -115,9 +118,9 @@ BEGIN
                    CASE WHEN bool_and(w.ends IS NOT NULL) FILTER (WHERE NOT w.over) THEN max(w.ends) FILTER (WHERE NOT w.over) END
               INTO over, others, until
               FROM (SELECT e.record, e.ends, coalesce(e.released OR e.ends <= now_ms, false) AS over
-                      FROM (SELECT c.record, r.state & 15 = 5 AS released,
-                                   CASE WHEN r.state & 16 = 0 AND r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 0) >= 0
-                                        THEN r.finished_at + coalesce(c.retention_ms, 86400000) END AS ends
+                      FROM (SELECT c.record, r.state & PG_STATE_MASK = ONCE_STORED_RELEASED AS released,
+                                   CASE WHEN r.state & PG_RETRYABLE = 0 AND r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND coalesce(c.retention_ms, 0) >= 0
+                                        THEN r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) END AS ends
                               FROM once.claim_%1$s c
                               LEFT JOIN once.result_%1$s r ON r.fence = c.fence AND r.fence BETWEEN low AND high
                              WHERE c.ctid >= first AND c.ctid < after) e) w;$template$, slot);
@@ -149,7 +152,7 @@ DECLARE
 BEGIN
     CASE of_slot%s
     END CASE;
-    IF (high - low) / 16 > 8 * rows THEN
+    IF (high - low) / PG_FENCE_STEP > 8 * rows THEN
         seen := once.scan_far(of_slot, first, after, low, high, once.now_ms());
     ELSE
         seen := once.scan_near(of_slot, first, after, low, high, once.now_ms());
@@ -160,8 +163,8 @@ BEGIN
 END $$ $template$, spans);
 END $do$;
 
--- Locks those claims that nobody else holds just now. Returns the records of which they are still
--- the newest, and now stay so.
+-- Locks these claims, except those that another transaction has locked. Returns the records whose newest claim is
+-- locked now.
 CREATE FUNCTION once.lock_still_newest(of_slot smallint, records uuid[], fences bigint[]) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -175,8 +178,9 @@ BEGIN
                     AND NOT EXISTS (SELECT FROM once.claim o WHERE o.record = u.record AND o.fence > u.fence));
 END $$;
 
--- The claims of these records, which are locked. Their results stay until the slot is emptied, so
--- that its index goes on to decide who closed a turn.
+-- Deletes the claims of these records, which are locked. Their results stay until the slot is emptied, so that its
+-- index
+-- goes on to decide which finish closes a claim.
 CREATE FUNCTION once.drop_lives(of_slot smallint, records uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -194,17 +198,19 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_relation_size(format('once.claim_%s', of_slot)) / current_setting('block_size')::bigint
 $$;
 
--- The file that the claims of a slot are in, unlike that of any other server or database. VACUUM FULL makes another, and so does restoring
--- a dump: what was looked at is known by its place, which says nothing there.
+-- Names the file of a slot's claims, unlike that of any other server or database. VACUUM FULL makes another file, and
+-- so
+-- does restoring a dump: there the number of scanned blocks means nothing.
 CREATE FUNCTION once.file_of(of_slot smallint) RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%s/%s/%s', c.system_identifier, d.oid, pg_relation_filenode(format('once.claim_%s', of_slot)))
       FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
 $$;
 
--- Of what was forgotten in closed slots, the next `most` records: those of this one that are finished and still wanted
--- are moved; what is not finished, or locked just now, is left for when the slot is emptied. A whole tenant may be forgotten
--- at once: under the exclusive lock that would be long. Returns whether none was left.
+-- The next `most` records that were forgotten in closed slots: moves those of this slot that are finished and still
+-- kept,
+-- and leaves unfinished or locked ones for once.empty_slot(). A whole tenant may be forgotten at once: moving all under
+-- the exclusive lock would take too long. Returns whether none was left.
 CREATE FUNCTION once.sweep_forgotten(of_slot smallint, most integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -230,23 +236,23 @@ BEGIN
     RETURN false;
 END $$;
 
--- Goes through the next `most` records or so of a slot that is out of use: moves what is finished and
--- still wanted, and writes down in once.leftover what has to be looked at again: unfinished, or
--- locked just now. What is past its retention is counted: it gets no other turn here, for a new life
--- begins in the current slot. Only a retryable failure might: who looked at the clock before its end,
--- or whose clock is set back. So that is taken away. Returns whether none was left.
+-- Scans about the next `most` records of an old slot: moves those that are finished and still kept, and adds
+-- unfinished or
+-- locked ones to once.leftover. Expired records are only counted: they get no other claim here, since a new life begins
+-- in the current slot. Only a retryable failure might, from a transaction that read the clock before the end of its
+-- retention, or after the clock was set back: so it is deleted. Returns whether nothing was left to scan.
 CREATE FUNCTION once.sweep_slot(of_slot smallint, most integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     done     bigint;
-    step     bigint := greatest(1, most / 64);   -- about so many are in a block
+    step     bigint := greatest(1, most / 64);   -- a block has about 64 claims
     over     bigint;
     others   uuid[];
     finished uuid[];
     fences   bigint[];
     open     uuid[];
     moved    uuid[] := '{}';
-    ended    uuid[];   -- retryable, and gone
+    ended    uuid[];   -- expired retryable failures
     ends     bigint[];
     dropped  uuid[] := '{}';
 BEGIN
@@ -280,10 +286,11 @@ BEGIN
     RETURN false;
 END $$;
 
--- Goes through the next `most` records or so of a closed slot before it is out of use, as long as all of them are over. Where
--- one is not, that is looked at again when it may be. Nothing is moved or written down: what is over gets no other turn (a
--- retryable failure is not over here), and what was forgotten and is in once.leftover waits until the slot is out of use. Returns
--- whether all of it is over; NULL: not now.
+-- Scans about the next `most` records of a closed slot before it is old, as long as all of them have expired. If one
+-- has
+-- not, the scan stops there until it may have. Nothing is moved: expired records get no other claim (retryable failures
+-- do not count as expired here), and with forgotten records in once.leftover the slot waits until it is old. Returns
+-- whether all of the slot has expired; NULL: not now.
 CREATE FUNCTION once.sweep_early(of_slot smallint, most integer, period_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -312,8 +319,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Under the exclusive lock, after all of it was gone through: moves what was left over and is
--- still wanted, and empties the slot for good. Returns how many records went with it.
+-- Under the exclusive lock, after the whole slot was scanned: moves the leftover records that are still kept, and
+-- empties
+-- the slot. Returns how many records that removed.
 CREATE FUNCTION once.empty_slot(gone smallint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -321,7 +329,7 @@ DECLARE
     name    text;
 BEGIN
     IF EXISTS (SELECT FROM once.slot s WHERE s.slot = gone AND s.blocks < once.blocks_of(gone)) THEN
-        RAISE EXCEPTION 'slot % was not gone through', gone;
+        RAISE EXCEPTION 'slot % was not scanned', gone;
     END IF;
     SELECT s.swept INTO removed FROM once.slot s WHERE s.slot = gone;
     IF EXISTS (SELECT FROM once.leftover) THEN
@@ -331,7 +339,7 @@ BEGIN
              WHERE n.slot = gone AND NOT once.is_gone(n, once.now_ms())), once.now_ms());
         removed := removed + (SELECT count(*) FROM once.leftover l, LATERAL once.newest(l.record) n WHERE n.slot = gone);
     END IF;
-    -- Everybody waits, and each index that is made anew is synced: not those of tables that have nothing.
+    -- All claims wait for this, and TRUNCATE syncs every new index: so empty tables are left out.
     FOREACH name IN ARRAY ARRAY['claim', 'result', 'progress', 'request'] LOOP
         name := format('once.%I', name || '_' || gone);
         IF pg_relation_size(name) > 0 THEN
@@ -339,28 +347,28 @@ BEGIN
         END IF;
     END LOOP;
     DELETE FROM once.leftover;
-    -- A holder of one that was moved must not find its slot here any more.
+    -- `since`: the fast path must refuse finishes of claims that were moved from here.
     UPDATE once.slot SET closed_at = NULL, since = nextval('once.fence'), blocks = 0, swept = 0, look_from = 0
      WHERE slot = gone;
     PERFORM once.note_slots();
     RETURN removed;
 END $$;
 
--- Of these records in slot 0, the headers and bodies that are past their own retention. How each ended stays.
+-- Drops the headers and bodies of these records in slot 0 that are past their own retention. Their states stay.
 CREATE FUNCTION once.drop_bodies(records uuid[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     dropped bigint;
 BEGIN
-    UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | 32
+    UPDATE once.result r SET headers = NULL, body = NULL, state = r.state | PG_BODY_DROPPED
       FROM once.claim c
-     WHERE c.slot = 0 AND c.record = ANY (records) AND r.slot = 0 AND r.fence = c.fence AND r.state & 15 IN (2, 3)
+     WHERE c.slot = 0 AND c.record = ANY (records) AND r.slot = 0 AND r.fence = c.fence AND r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED)
        AND (r.headers IS NOT NULL OR r.body IS NOT NULL) AND r.finished_at + c.body_retention_ms <= now_ms;
     GET DIAGNOSTICS dropped = ROW_COUNT;
     RETURN dropped;
 END $$;
 
--- The next records of slot 0, in their order.
+-- The next records of slot 0 to scan, in the order of their ids.
 CREATE FUNCTION once.next_outliving(most integer) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashagg = off
@@ -372,7 +380,7 @@ BEGIN
                   GROUP BY c.record ORDER BY c.record LIMIT most);
 END $$;
 
--- Slot 0: what outlived the ring goes row by row. Goes through the next `most` records, and around.
+-- Slot 0: deletes expired records row by row. Scans the next `most` records, and begins again at the end.
 CREATE FUNCTION once.delete_due(most integer, OUT deleted integer, OUT dropped bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -380,7 +388,7 @@ DECLARE
     looked  integer;
     records uuid[];
     fences  bigint[];
-    body_expired  uuid[];   -- perhaps with something left to drop
+    body_expired  uuid[];   -- with an expired body, perhaps still stored
 BEGIN
     deleted := 0;
     dropped := 0;
@@ -401,9 +409,8 @@ BEGIN
     END IF;
 END $$;
 
--- One bounded step of upkeep. `removed` counts records whose space was given back; `more` asks
--- for another step soon.
-CREATE FUNCTION once.expire(budget integer DEFAULT 1000, OUT removed bigint, OUT more boolean)
+-- One bounded step of upkeep. `removed` counts deleted records; `more` asks for another step soon.
+CREATE FUNCTION once.expire(budget integer DEFAULT ONCE_EXPIRE_BUDGET_DEFAULT, OUT removed bigint, OUT more boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
     now_ms bigint;
@@ -418,20 +425,23 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'once.expire needs READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    IF budget IS NULL OR budget NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'budget % is not between 1 and 10000', budget USING ERRCODE = '22023';
+    IF budget IS NULL OR budget NOT BETWEEN 1 AND ONCE_EXPIRE_BUDGET_MAX THEN
+        RAISE EXCEPTION 'budget % is not between 1 and ONCE_EXPIRE_BUDGET_MAX', budget USING ERRCODE = '22023';
     END IF;
-    IF NOT pg_try_advisory_xact_lock(8031154) THEN   -- one at a time is enough
+    IF NOT pg_try_advisory_xact_lock(PG_LOCK_EXPIRE) THEN   -- one at a time is enough
         RETURN;
     END IF;
     now_ms := once.now_ms();
     SELECT * INTO ring FROM once.ring;
     next := ring.current % ring.slots + 1;
-    -- A slot is out of use when it was closed a full turn of the others ago.
+    -- A slot is old when all other slots have been current since it was closed.
     SELECT s.slot, s.closed_at + (ring.slots - 2) * ring.period_ms <= now_ms AS out_of_use, s.look_from INTO oldest
       FROM once.slot s WHERE s.slot > 0 AND s.closed_at IS NOT NULL ORDER BY s.closed_at, s.slot LIMIT 1;
-    -- By a clock that was set back what was over may not be, and another slot may be the oldest; once.leftover is one slot's; and a
-    -- table that was written anew has its rows elsewhere. So what was begun begins anew. From here on nobody writes it anew.
+    -- A scan that was begun starts again if the clock was set back (expired records may not be any more), if another
+    -- slot is the
+    -- oldest now (once.leftover belongs to one slot), or if the table was rewritten (its rows are in other blocks).
+    -- The lock
+    -- prevents a rewrite from here on.
     IF oldest.slot IS NOT NULL THEN
         EXECUTE format('LOCK TABLE once.claim_%s IN ACCESS SHARE MODE', oldest.slot);
     END IF;
@@ -439,16 +449,16 @@ BEGIN
      WHERE s.slot > 0 AND s.blocks > 0 AND (s.slot <> oldest.slot OR s.swept_at > now_ms OR s.file <> once.file_of(s.slot));
     IF oldest.out_of_use THEN
         more := true;
-        -- Before anything is moved there everybody must know to look there.
+        -- All transactions must search slot 0 before anything is moved there.
         IF EXISTS (SELECT FROM once.slot s WHERE s.slot = 0 AND s.closed_at IS NULL) THEN
-            PERFORM pg_advisory_xact_lock(8031153);
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
             UPDATE once.slot SET closed_at = 0 WHERE slot = 0;
             PERFORM once.note_slots();
             RETURN;
         END IF;
         IF once.sweep_slot(oldest.slot, budget) THEN
-            PERFORM pg_advisory_xact_lock(8031153);
-            IF once.sweep_slot(oldest.slot, budget) THEN -- a turn may have begun a block
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
+            IF once.sweep_slot(oldest.slot, budget) THEN -- a new claim may have added a block
                 removed := once.empty_slot(oldest.slot);
             END IF;
         END IF;
@@ -457,7 +467,7 @@ BEGIN
     IF now_ms >= ring.opened_at + ring.period_ms AND
        NOT EXISTS (SELECT FROM once.slot s WHERE s.slot = next AND s.closed_at IS NOT NULL) AND
        EXISTS (SELECT FROM once.claim c WHERE c.slot = ring.current) THEN
-        PERFORM pg_advisory_xact_lock(8031153);
+        PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
         UPDATE once.ring SET current = next, opened_at = now_ms;
         UPDATE once.slot SET closed_at = now_ms WHERE slot = ring.current;
         PERFORM once.note_slots();
@@ -467,7 +477,7 @@ BEGIN
     IF oldest.look_from <= now_ms THEN
         early := once.sweep_early(oldest.slot, budget, ring.period_ms);
         IF early THEN
-            PERFORM pg_advisory_xact_lock(8031153);
+            PERFORM pg_advisory_xact_lock(PG_LOCK_RING);
             IF once.sweep_early(oldest.slot, budget, ring.period_ms) THEN
                 removed := once.empty_slot(oldest.slot);
             END IF;
@@ -481,7 +491,7 @@ BEGIN
     removed := due.deleted + once.inbox_forget(budget);
     more := removed > 0 OR due.dropped > 0;
 EXCEPTION
-    WHEN lock_not_available THEN   -- a long transaction is in the way; another time
+    WHEN lock_not_available THEN   -- a long transaction holds a lock; try again later
         removed := 0;
         more := false;
 END $$;

@@ -1,5 +1,5 @@
--- The fence inside a worker's own transaction: a worker that was only thought dead fails with its
--- effect, not just with its record (K3).
+-- The fence inside a worker's own transaction: a worker that was wrongly thought dead loses its effect, not only its
+-- record (K3).
 
 CREATE FUNCTION once.guard(record uuid, fence bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -11,11 +11,12 @@ BEGIN
     PERFORM once.need_grant(guard.record, guard.fence);
     PERFORM once.need_read_committed();
     PERFORM once.lock_ring();
-    -- Whoever takes over, advances or resolves locks this row FOR UPDATE: none of them comes in
-    -- between here and the end of the transaction. In slot 0 a row may go; a gone one is not locked.
+    -- A takeover, an advance or a verdict locks this row FOR UPDATE: so none of them happens between here and the end
+    -- of the
+    -- transaction. In slot 0 expiry may delete the row; then nothing is locked.
     SELECT c.* INTO s FROM once.claimed(guard.record, guard.fence) c;
     PERFORM 1 FROM once.claim c WHERE c.record = s.record AND c.claim_no = s.claim_no AND c.slot = s.slot FOR KEY SHARE;
-    s := once.newest(guard.record);   -- in a new statement: what was waited for is visible now
+    s := once.newest(guard.record);   -- in a new statement: a change that was waited for is visible now
     n := once.now_ms();
     IF once.is_gone(s, n) THEN
         RAISE EXCEPTION 'fenced: the record of grant % is gone', guard.fence

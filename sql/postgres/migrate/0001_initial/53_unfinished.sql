@@ -1,6 +1,8 @@
--- What a completer of flows looks at: records that are running, or failed and may be retried, whose newest claim is among
--- the first `span` fences before `before` that have any, newest first (once.unfinished_attempts finds them). `next` is
--- where to go on after that row; the last row has no record, and 0 there at the end.
+-- For the completer of flows: records that are running, or failed and retryable, whose newest claim is among the
+-- first `span`
+-- fences before `before` that have rows, newest first (once.unfinished_attempts finds them). `next` is where to go on
+-- after
+-- that row; the last row has no record, and `next` is 0 at the end.
 
 CREATE FUNCTION once.unfinished(before bigint, span bigint)
 RETURNS TABLE (next bigint, answer once.answer)
@@ -20,10 +22,7 @@ BEGIN
         s := once.newest(hit.record);
         CONTINUE WHEN s.fence <> hit.fence OR once.is_gone(s, now_ms);
         next := hit.fence;
-        answer := once.answer_of('found', s, now_ms);
-        answer.headers := NULL;
-        answer.body := NULL;
-        answer.checkpoint := NULL;
+        answer := once.answer_listed(s, now_ms);
         RETURN NEXT;
     END LOOP;
     answer := NULL;

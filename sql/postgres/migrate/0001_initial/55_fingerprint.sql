@@ -1,13 +1,14 @@
 -- Fingerprints, version 1, the same as libonce's (docs/internals/fingerprint.md).
 --
--- The type json only says whether a text is JSON; what it holds is read here, token by token,
--- so that number literals, duplicate members and \u0000 are seen as they are. jsonb would
--- lose the first two and refuse the third.
+-- The type json only tells whether a text is JSON. These functions read it token by token, so that they see number
+-- literals,
+-- duplicate members and \u0000 as they are: jsonb would lose the first two and refuse the third.
 --
--- A backslash is in E'' strings only, here and in all functions: what it means in others, a session's
--- standard_conforming_strings decides, when it first calls the function.
+-- Backslashes are in E'' strings only, here and in all functions: in other strings their meaning depends on the
+-- session's
+-- standard_conforming_strings.
 
--- The bytes of a JSON string's token, quotes included; NULL: half a surrogate pair.
+-- The bytes that a JSON string means; token: with its quotes. NULL: half a surrogate pair.
 CREATE FUNCTION once.json_string(token text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -29,7 +30,7 @@ BEGIN
             IF code IS NULL OR code NOT BETWEEN 56320 AND 57343 THEN
                 RETURN NULL;
             END IF;
-            bytes := bytes || convert_to(chr(65536 + (high - 55296) * 1024 + code - 56320), 'UTF8');
+            bytes := bytes || convert_to(chr((high - 55296 + 64) * 1024 + code - 56320), 'UTF8');
             high := NULL;
         ELSIF code BETWEEN 55296 AND 56319 THEN
             high := code;
@@ -50,7 +51,7 @@ BEGIN
     RETURN CASE WHEN high IS NULL THEN bytes END;
 END $$;
 
--- Those bytes as the canonical form writes them.
+-- These bytes as a JSON string in canonical form.
 CREATE FUNCTION once.json_quoted(bytes bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -70,7 +71,7 @@ BEGIN
     RETURN quoted || substr(bytes, done + 1) || '"'::bytea;
 END $$;
 
--- The canonical form; NULL: the text has none, its exact bytes count.
+-- The canonical form; NULL: the text has none, and its exact bytes are used.
 CREATE FUNCTION once.json_canonical(body bytea, exclude text[] DEFAULT '{}') RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -82,14 +83,14 @@ DECLARE
     -- of each open container
     opened   text[] := '{}';
     starts   integer[] := '{}';   -- where its items begin
-    places   integer[] := '{}';   -- how many it has had
+    places   integer[] := '{}';   -- how many items it has so far
     paths    bytea[] := '{}';     -- its own JSON Pointer
     owners   bytea[] := '{}';     -- its own name
     -- items: name and canonical form; NULL is excluded
     names    bytea[] := '{}';
     forms    bytea[] := '{}';
     top      integer := 0;
-    name     bytea;               -- of the member that comes next
+    name     bytea;               -- of the member whose value comes next
     path     bytea;
     form     bytea;
     is_name  boolean := false;
@@ -97,15 +98,15 @@ BEGIN
     IF getdatabaseencoding() <> 'UTF8' THEN
         RAISE EXCEPTION 'JSON is canonicalised in databases with encoding UTF8 only' USING ERRCODE = '0A000';
     END IF;
-    IF cardinality(exclude) > 64 THEN
-        RAISE EXCEPTION '% members are to be excluded, the limit is 64', cardinality(exclude) USING ERRCODE = '54000';
+    IF cardinality(exclude) > ONCE_JSON_EXCLUDE_COUNT_MAX THEN
+        RAISE EXCEPTION '% members are to be excluded, the limit is ONCE_JSON_EXCLUDE_COUNT_MAX', cardinality(exclude) USING ERRCODE = '54000';
     END IF;
     SELECT array_agg(convert_to(p, 'UTF8')) INTO pointers FROM unnest(exclude) p;
     SELECT p INTO token FROM unnest(exclude) p WHERE p !~ '^(/([^~]|~[01])*)$' OR p IS NULL LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'exclude: ''%'' is not a JSON Pointer to a member or element', token USING ERRCODE = '22023';
     END IF;
-    IF length(body) > 67108864 THEN
+    IF length(body) > ONCE_JSON_LEN_MAX THEN
         RETURN NULL;
     END IF;
     BEGIN
@@ -149,9 +150,9 @@ BEGIN
             name := owners[depth];
             depth := depth - 1;
         ELSE
-            -- A value begins: where is it?
+            -- A value begins: find its JSON Pointer.
             seen := seen + 1;
-            IF seen > 1000000 THEN
+            IF seen > ONCE_JSON_VALUE_COUNT_MAX THEN
                 RETURN NULL;
             END IF;
             path := '';
@@ -163,7 +164,7 @@ BEGIN
                              ELSE once.json_escape(name) END;
             END IF;
             IF token IN ('{', '[') THEN
-                IF depth >= 128 THEN
+                IF depth >= ONCE_JSON_DEPTH_MAX THEN
                     RETURN NULL;
                 END IF;
                 depth := depth + 1;
@@ -195,7 +196,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A name as a JSON Pointer has it.
+-- A name, escaped for a JSON Pointer.
 CREATE FUNCTION once.json_escape(name bytea) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -230,8 +231,8 @@ BEGIN
                                      EXISTS (SELECT FROM unnest(headers) v WHERE v IS NULL)) THEN
         RAISE EXCEPTION 'headers are not pairs {{name, value}, ...}' USING ERRCODE = '22023';
     END IF;
-    IF array_length(headers, 1) > 64 THEN
-        RAISE EXCEPTION '% headers are to be fingerprinted, the limit is 64', array_length(headers, 1)
+    IF array_length(headers, 1) > ONCE_FINGERPRINT_HEADER_COUNT_MAX THEN
+        RAISE EXCEPTION '% headers are to be fingerprinted, the limit is ONCE_FINGERPRINT_HEADER_COUNT_MAX', array_length(headers, 1)
             USING ERRCODE = '54000';
     END IF;
     SELECT string_agg(once.part(h.name) || once.part(h.value), '' ORDER BY h.name, h.n) INTO lines FROM (
@@ -239,8 +240,8 @@ BEGIN
                           'UTF8') AS name,
                convert_to(btrim(headers[n][2], E' \t'), 'UTF8') AS value, n
           FROM generate_subscripts(headers, 1) n) h;
-    IF length(lines) > 1048576 THEN
-        RAISE EXCEPTION 'headers to be fingerprinted are longer than 1048576 bytes' USING ERRCODE = '54000';
+    IF length(lines) > ONCE_FINGERPRINT_HEADERS_LEN_MAX THEN
+        RAISE EXCEPTION 'headers to be fingerprinted are longer than ONCE_FINGERPRINT_HEADERS_LEN_MAX bytes' USING ERRCODE = '54000';
     END IF;
     IF json THEN
         form := once.json_canonical(coalesce(body, ''), coalesce(exclude, '{}'));
@@ -252,5 +253,5 @@ BEGIN
                            once.part(sha256(coalesce(form, body, ''))));
 END $$;
 COMMENT ON FUNCTION once.fingerprint(text, text, text, text, bytea, text[], boolean, text[]) IS
-    'What stands for an HTTP request, as libonce computes it. headers: {{name, value}, ...}, those that matter; json: '
+    'The fingerprint of an HTTP request, as libonce computes it. headers: {{name, value}, ...}, those that count; json: '
     'canonicalise the body; exclude: JSON Pointers of members that do not count';

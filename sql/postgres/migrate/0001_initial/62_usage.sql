@@ -1,7 +1,10 @@
--- What tenants have, among the `span` fences after `after`: records that are not past their retention, and the bytes
--- stored with them, a row per tenant. The last row has no tenant; `next` is where to go on, `final` the last fence that
--- counts: `last`, or the newest where that is 0; `now_ms` what time it is. Reads no bodies: their lengths are with the pointers to them.
--- What was forgotten has no tenant any more, and is not the one's who has no name.
+-- Quota usage among the `span` fences after `after`: records that are not past their retention, and the bytes stored
+-- with
+-- them, a row per tenant. The last row has no tenant; `next` is where to go on, `final` the last fence that counts
+-- (`last`,
+-- or the newest if that is 0), `now_ms` the time. Reads no bodies: a TOAST pointer has the length. Forgotten records
+-- have
+-- no tenant any more: they must not count for the tenant with the empty name.
 CREATE FUNCTION once.usage(after bigint, last bigint, span bigint)
 RETURNS TABLE (tenant bytea, records bigint, bytes bigint, next bigint, final bigint, now_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -9,18 +12,18 @@ SET enable_seqscan = off SET enable_mergejoin = off SET enable_hashjoin = off SE
 DECLARE
     low    bigint := after;
     high   bigint;
-    width  bigint := 16 * span;
+    width  bigint := PG_FENCE_STEP * span;
     top    bigint;
 BEGIN
     PERFORM once.lock_ring();
     now_ms := once.now_ms();
-    SELECT CASE WHEN last > 0 THEN last ELSE q.last_value + 15 END INTO top FROM once.fence q;
-    -- As once.unfinished_attempts() does: wider and wider steps over what left no rows, and back.
+    SELECT CASE WHEN last > 0 THEN last ELSE q.last_value + PG_SLOT_MASK END INTO top FROM once.fence q;
+    -- As in once.unfinished_attempts(): doubles the step over gaps without rows, then halves it.
     WHILE low + width < top AND NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) LOOP
         low := low + width;
         width := width * 2;
     END LOOP;
-    WHILE width > 16 * span LOOP
+    WHILE width > PG_FENCE_STEP * span LOOP
         width := width / 2;
         IF NOT EXISTS (SELECT FROM once.claim c WHERE c.fence > low AND c.fence <= low + width) THEN
             low := low + width;
@@ -31,14 +34,14 @@ BEGIN
     SELECT c.tenant,
            count(*) FILTER (WHERE CASE
                WHEN r.state IS NULL THEN true
-               WHEN r.state & 15 IN (5, 6) THEN false
-               WHEN r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0
-                    AND r.finished_at + coalesce(c.retention_ms, 86400000) <= now_ms THEN false
-               WHEN r.state & 31 IN (2, 3) THEN true
+               WHEN r.state & PG_STATE_MASK IN (ONCE_STORED_RELEASED, ONCE_STORED_SUPERSEDED) THEN false
+               WHEN r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) >= 0
+                    AND r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) <= now_ms THEN false
+               WHEN r.state & PG_END_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) THEN true
                ELSE NOT EXISTS (SELECT FROM once.claim o WHERE o.record = c.record AND o.fence > c.fence) END),
            coalesce(sum(CASE
-               WHEN r.state & 15 = 5 OR (r.state & 15 IN (2, 3) AND coalesce(c.retention_ms, 86400000) >= 0
-                    AND r.finished_at + coalesce(c.retention_ms, 86400000) <= now_ms) THEN 0
+               WHEN r.state & PG_STATE_MASK = ONCE_STORED_RELEASED OR (r.state & PG_STATE_MASK IN (ONCE_STATE_SUCCEEDED, ONCE_STATE_FAILED) AND coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) >= 0
+                    AND r.finished_at + coalesce(c.retention_ms, ONCE_RETENTION_MS_DEFAULT) <= now_ms) THEN 0
                ELSE coalesce(r.len, 0) + coalesce(p.len, 0) + coalesce(q.len, 0) END), 0)::bigint,
            NULL::bigint, NULL::bigint, NULL::bigint
       FROM once.claim c
@@ -49,7 +52,7 @@ BEGIN
                           WHERE w.fence = c.fence AND w.slot = c.slot OFFSET 0) p ON true
       LEFT JOIN LATERAL (SELECT octet_length(w.request) AS len FROM once.request w
                           WHERE w.record = c.record AND w.fence = c.fence AND w.slot = c.slot OFFSET 0) q ON r.state IS NULL
-     WHERE c.fence > low AND c.fence <= high AND c.takeover & 256 = 0
+     WHERE c.fence > low AND c.fence <= high AND c.takeover & PG_FLAG_FORGOTTEN = 0
      GROUP BY c.tenant;
     tenant := NULL;
     records := NULL;

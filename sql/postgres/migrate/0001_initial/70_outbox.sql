@@ -36,8 +36,8 @@ CREATE TABLE once.outbox (
     topic        text NOT NULL CHECK (octet_length(topic) BETWEEN 1 AND 255),
     message_key  text CHECK (octet_length(message_key) BETWEEN 1 AND 255),  -- NULL: no order
     content_type text NOT NULL CHECK (octet_length(content_type) BETWEEN 1 AND 255),
-    headers      text NOT NULL CHECK (octet_length(headers) <= 16384),      -- lines "name: value", each ended by CR LF
-    payload      bytea NOT NULL CHECK (length(payload) <= 16777216),
+    headers      text NOT NULL CHECK (octet_length(headers) <= ONCE_MESSAGE_HEADERS_LEN_MAX),      -- lines "name: value", each ended by CR LF
+    payload      bytea NOT NULL CHECK (length(payload) <= ONCE_PAYLOAD_LEN_MAX),
     created_at   bigint NOT NULL,
     PRIMARY KEY (lane, seq, slot)
 ) PARTITION BY LIST (slot);
@@ -116,7 +116,7 @@ CREATE INDEX outbox_dead_at ON once.outbox_dead (died_at);
 CREATE FUNCTION once.outbox_lane_of(message_key text) RETURNS smallint
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN message_key IS NULL THEN floor(random() * 64)
-                ELSE get_byte(sha256(convert_to(message_key, 'UTF8')), 0) & 63 END::smallint
+                ELSE get_byte(sha256(convert_to(message_key, 'UTF8')), 0) % 64 END::smallint
 $$;
 
 -- Adds a message at the end of its ordering key.
@@ -146,13 +146,13 @@ DECLARE
     due   bigint := CASE WHEN isfinite(not_before) THEN (extract(epoch FROM not_before) * 1000)::bigint END;
     now   bigint := once.now_ms();
 BEGIN
-    IF topic IS NULL OR topic !~ '^[!-~]{1,255}$' THEN
+    IF topic IS NULL OR topic !~ '^[!-~]{1,ONCE_TOPIC_LEN_MAX}$' THEN
         RAISE EXCEPTION 'topic ''%'' is not 1 to 255 visible ASCII characters', left(topic, 255) USING ERRCODE = '22023';
     END IF;
     IF octet_length(message_key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'message key has % bytes, not 1 to 255; NULL means no key', octet_length(message_key) USING ERRCODE = '22023';
     END IF;
-    IF payload IS NULL OR length(payload) > 16777216 THEN
+    IF payload IS NULL OR length(payload) > ONCE_PAYLOAD_LEN_MAX THEN
         RAISE EXCEPTION 'payload has % bytes, not 0 to 16777216', coalesce(length(payload)::text, 'no') USING ERRCODE = '22023';
     END IF;
     IF content_type IS NULL OR content_type !~ '^[ -~]{1,255}$' THEN
@@ -165,8 +165,8 @@ BEGIN
     END IF;
     SELECT coalesce(string_agg(h.key || ': ' || h.value || E'\r\n', '' ORDER BY h.key), '') INTO lines
       FROM jsonb_each_text(headers) h;
-    IF octet_length(lines) > 16384 THEN
-        RAISE EXCEPTION 'headers have % bytes, the limit is 16384', octet_length(lines) USING ERRCODE = '22023';
+    IF octet_length(lines) > ONCE_MESSAGE_HEADERS_LEN_MAX THEN
+        RAISE EXCEPTION 'headers have % bytes, the limit is ONCE_MESSAGE_HEADERS_LEN_MAX', octet_length(lines) USING ERRCODE = '22023';
     END IF;
     IF NOT isfinite(not_before) THEN
         RAISE EXCEPTION 'not_before is %, not a time', not_before USING ERRCODE = '22023';

@@ -147,7 +147,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan =
 $$;
 
 -- Settles a batch, and gives the lanes back. Messages in `done` were confirmed, and are removed whoever reports it. A failure
--- counts only from the present holder of the lane: verdict 1 refused, 2 not reached, 3 dead after refusals, 4 dead after crashes.
+-- counts only from the present holder of the lane: verdicts as enum outbox_verdict.
 CREATE FUNCTION once.outbox_settle(lanes integer[], fences bigint[], done_lanes integer[], done_seqs bigint[], failed_lanes integer[],
                                    failed_seqs bigint[], verdicts integer[], waits_ms bigint[], reasons bytea[])
 RETURNS TABLE (removed bigint, heard bigint)
@@ -168,12 +168,12 @@ BEGIN
     SELECT array_agg(d.ordering_key), count(*) INTO gone, removed FROM d;
     WITH d AS (
         DELETE FROM once.outbox o USING unnest(failed_lanes, failed_seqs, verdicts, reasons) AS u (lane, seq, verdict, reason)
-         WHERE o.lane = u.lane AND o.seq = u.seq AND u.verdict IN (3, 4) AND o.lane = ANY (mine) RETURNING o.*, u.verdict, u.reason AS why
+         WHERE o.lane = u.lane AND o.seq = u.seq AND u.verdict IN (OUTBOX_DEAD_REFUSED, OUTBOX_DEAD_CRASHED) AND o.lane = ANY (mine) RETURNING o.*, u.verdict, u.reason AS why
     ), b AS (
         INSERT INTO once.outbox_dead (id, seq, topic, message_key, content_type, headers, payload, created_at, died_at, refusals,
                                       crashes, reason)
         SELECT d.id, d.seq, d.topic, d.message_key, d.content_type, d.headers, d.payload, d.created_at, now_ms,
-               coalesce(h.refusals, 0) + (d.verdict = 3)::integer, coalesce(h.crashes, 0), convert_from(d.why, 'UTF8')
+               coalesce(h.refusals, 0) + (d.verdict = OUTBOX_DEAD_REFUSED)::integer, coalesce(h.crashes, 0), convert_from(d.why, 'UTF8')
           FROM d LEFT JOIN once.outbox_stalled h ON h.ordering_key = coalesce('k' || d.message_key, 'm' || d.seq::text) AND h.head = d.seq
         RETURNING 1
     )
@@ -182,19 +182,19 @@ BEGIN
         PERFORM once.outbox_unstall(gone || died, now_ms);
     END IF;
     INSERT INTO once.outbox_stalled AS h (ordering_key, lane, head, due, refusals, delays, reason)
-    SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = 1)::integer,
-           (u.verdict = 2)::integer, convert_from(u.reason, 'UTF8')
+    SELECT coalesce('k' || o.message_key, 'm' || o.seq::text), o.lane, o.seq, now_ms + u.wait_ms, (u.verdict = OUTBOX_REFUSED)::integer,
+           (u.verdict = OUTBOX_UNREACHED)::integer, convert_from(u.reason, 'UTF8')
       FROM unnest(failed_lanes, failed_seqs, verdicts, waits_ms, reasons) AS u (lane, seq, verdict, wait_ms, reason)
       JOIN once.outbox o ON o.lane = u.lane AND o.seq = u.seq
-     WHERE o.lane = ANY (mine) AND u.verdict IN (1, 2)
+     WHERE o.lane = ANY (mine) AND u.verdict IN (OUTBOX_REFUSED, OUTBOX_UNREACHED)
     ON CONFLICT (ordering_key) DO UPDATE
         SET head = excluded.head, due = excluded.due, reason = excluded.reason, suspect = false,
             crashes = CASE WHEN h.head = excluded.head THEN h.crashes ELSE 0 END,
             refusals = CASE WHEN h.head = excluded.head THEN h.refusals ELSE 0 END + excluded.refusals,
             delays = CASE WHEN h.head = excluded.head THEN h.delays ELSE 0 END + excluded.delays;
     PERFORM once.outbox_move_stalled(array_agg(u.lane), array_agg(u.seq))
-       FROM unnest(failed_lanes, failed_seqs, verdicts) AS u (lane, seq, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2);
-    heard := heard + (SELECT count(*) FROM unnest(failed_lanes, verdicts) AS u (lane, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (1, 2));
+       FROM unnest(failed_lanes, failed_seqs, verdicts) AS u (lane, seq, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (OUTBOX_REFUSED, OUTBOX_UNREACHED);
+    heard := heard + (SELECT count(*) FROM unnest(failed_lanes, verdicts) AS u (lane, verdict) WHERE u.lane = ANY (mine) AND u.verdict IN (OUTBOX_REFUSED, OUTBOX_UNREACHED));
     UPDATE once.outbox_lane l SET lease_until = 0, flight = '{}' WHERE l.lane = ANY (mine);
     RETURN NEXT;
 END $$;
@@ -226,7 +226,7 @@ DECLARE
     filled boolean;
     placed integer := 0;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(8031156) THEN   -- another relay does it now
+    IF NOT pg_try_advisory_xact_lock(PG_LOCK_OUTBOX) THEN   -- another relay does it now
         RETURN 0;
     END IF;
     FOR due IN WITH d AS (
@@ -326,7 +326,7 @@ BEGIN
     IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
         RAISE EXCEPTION 'action ''%'' is neither retry nor drop', action USING ERRCODE = '22023';
     END IF;
-    IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND 1000 THEN
+    IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND ONCE_REASON_LEN_MAX THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';
     END IF;
     DELETE FROM once.outbox_dead x WHERE x.id = message RETURNING * INTO d;

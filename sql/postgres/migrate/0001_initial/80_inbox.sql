@@ -190,7 +190,7 @@ BEGIN
     IF action NOT IN ('retry', 'drop') OR action IS NULL THEN
         RAISE EXCEPTION 'action ''%'' is neither retry nor drop', action USING ERRCODE = '22023';
     END IF;
-    IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND 1000 THEN
+    IF reason IS NULL OR length(reason) NOT BETWEEN 1 AND ONCE_REASON_LEN_MAX THEN
         RAISE EXCEPTION 'reason has % bytes, not 1 to 1000', coalesce(length(reason), 0) USING ERRCODE = '22023';
     END IF;
     IF action = 'retry' THEN

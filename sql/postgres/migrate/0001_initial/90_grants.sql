@@ -1,5 +1,6 @@
--- Who may do what. Nothing is for PUBLIC; tables are nobody's but the owner's. What is not
--- named here is called by functions that run as the owner.
+-- Privileges. PUBLIC has none, and only the owner may use tables. Functions that are not named here are called by
+-- functions
+-- that run as the owner.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA once FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA once FROM PUBLIC;
@@ -27,14 +28,14 @@ GRANT EXECUTE ON FUNCTION
     once.version()
     TO once_app;
 
--- What those are made of and runs as the caller.
+-- Functions that those call, and that run as the caller.
 GRANT EXECUTE ON FUNCTION
     once.part(bytea), once.mac(bytea), once.hmac(bytea, bytea),
     once.need_grant(uuid, bigint), once.need_outcome(integer, bytea, text),
     once.json_string(text), once.json_quoted(bytea), once.json_escape(bytea), once.json_canonical(bytea, text[])
     TO once_app;
 
--- For libonce, and for those above.
+-- For libonce, and called by those above.
 GRANT EXECUTE ON FUNCTION
     once.secret(),
     once.seal_keys(),
@@ -67,7 +68,7 @@ GRANT EXECUTE ON FUNCTION
     once.check_orphans(),
     once.counts(),
     once.usage(bigint, bigint, bigint),
-    once.expire(integer)    -- bounded, and takes only what is expired
+    once.expire(integer)    -- bounded, and removes only expired records
     TO once_app;
 
 -- For operators.
@@ -91,7 +92,7 @@ GRANT EXECUTE ON FUNCTION
     once.outbox_counts()
     TO once_ops;
 
--- For `once consume`, and who looks after its dead letters.
+-- For `once consume`, and for operators of its dead letters.
 GRANT EXECUTE ON FUNCTION
     once.inbox_put_dead(uuid, text, bytea, bytea, bytea, bytea, bytea, bytea, bytea, integer, bytea, boolean),
     once.inbox_due(text, integer),

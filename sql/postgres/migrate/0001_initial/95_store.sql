@@ -1,5 +1,6 @@
--- The store itself: its name and its secret, made from four random UUIDs (488 random bits);
--- the ring: six slots of six hours, so that 24 hours of retention need no row deletes.
+-- Makes the store: its id and its secret, from four random UUIDs (488 random bits); and the ring: six slots of six
+-- hours, so
+-- that records with a retention of 24 hours expire without row deletes.
 
 DO $$
 DECLARE

@@ -1,5 +1,5 @@
-/* json_flat.c - see json_flat.h. */
-#include "core/json_flat.h"
+/* flat.c - see json/flat.h. */
+#include "core/json/flat.h"
 
 #include "core/span.h"
 
@@ -32,7 +32,7 @@ static bool take(struct reader *r, uint8_t byte)
     return is;
 }
 
-/* Plain ones only, so that their bytes are what they stand for, and are written as they are. */
+/* Accepts only strings without escapes, which the canonical form repeats byte by byte. */
 static bool take_string(struct reader *r, once_span *inside)
 {
     if (!take(r, '"'))
@@ -91,7 +91,7 @@ static int compare(once_span a, once_span b)
     return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-/* False: there are two of this name, which has no form. */
+/* False: there are two members of this name, so there is no canonical form. */
 static bool insert(struct member *members, size_t count, const struct member *member)
 {
     size_t at = count;

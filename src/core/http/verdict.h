@@ -1,5 +1,5 @@
 /*
- * http_verdict.h - what an upstream's HTTP answer says about the operation: the one rule of gateway and completer.
+ * verdict.h - what an upstream's HTTP answer says about the operation: the one rule of gateway and completer.
  *
  * A complete answer with a final status is the outcome. A complete answer below 500 that is not final says that the
  * service did nothing. After anything else the service may have executed the operation; the takeover policy decides

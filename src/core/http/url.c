@@ -1,12 +1,12 @@
 /* url.c - see url.h. */
-#include "core/url.h"
+#include "core/http/url.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { SCHEME_LEN_MAX = 32 };
 
-/* The scheme with its ':' and the slashes behind it; 0: it has none. */
+/* The length of the scheme with its ':' and slashes; 0: there is no scheme. */
 static size_t scheme_len(const char *url)
 {
     size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
@@ -30,7 +30,7 @@ void once_url_shown(const char *url, char out[ONCE_URL_SHOWN_LEN])
     }
     if (scheme > 0 && url[scheme - 1] == ':' && at != NULL)
         scheme = 0;                                /* u:p@h */
-    if (at != NULL && query != NULL && query < at) /* whose is the '@': the password's, or the query's? */
+    if (at != NULL && query != NULL && query < at) /* the '@' may be part of the password or of the query */
         snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...", (int)scheme, url);
     else if (at != NULL)
         snprintf(out, ONCE_URL_SHOWN_LEN, "%.*s...%.*s%s", (int)scheme, url, (int)strcspn(at, "?#"), at,

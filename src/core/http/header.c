@@ -1,5 +1,5 @@
 /* header.c - see header.h. */
-#include "core/header.h"
+#include "core/http/header.h"
 
 #include "core/span.h"
 
@@ -112,7 +112,7 @@ const char *const *once_header_credentials(void)
         "Client-Cert",
         "X-Vault-Token",
         "Private-Token",
-        "X-Forwarded-User", /* names that a proxy before the gateway gives who it let in */
+        "X-Forwarded-User", /* set by a proxy that authenticates before the gateway */
         "X-Forwarded-Email",
         "X-Auth-Request-User",
         "X-Amzn-Oidc-Identity",

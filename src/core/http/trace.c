@@ -1,8 +1,8 @@
 /* trace.c - see trace.h. */
-#include "core/trace.h"
+#include "core/http/trace.h"
 
 #include "core/buf.h"
-#include "core/header.h"
+#include "core/http/header.h"
 #include "core/span.h"
 #include "core/utf8.h"
 
@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------ the header */
 
-/* Lower case only, as the standard has it. */
+/* Lower case only, as the standard requires. */
 static int digit(uint8_t c)
 {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

@@ -1,9 +1,9 @@
 /*
- * json_events.h - parses a JSON text with yajl and reports each value, name and end to one function.
+ * events.h - parses a JSON text with yajl and reports each value, name and end to one function.
  *
  * yajl does not check what malloc returns, so its memory is allocated beforehand, in one block: `4 * length` bytes and
- * some kilobytes are enough for any text that is parsed in one piece (json_events.c says why). Whoever must not treat
- * two different texts as one checks the text with json_strict.h first; yajl alone is more lenient.
+ * some kilobytes are enough for any text that is parsed in one piece (json/events.c says why). yajl is
+ * lenient: a caller that must not treat two different texts as one checks the text with json/strict.h first.
  */
 #ifndef ONCE_CORE_JSON_EVENTS_H
 #define ONCE_CORE_JSON_EVENTS_H

@@ -1,5 +1,5 @@
-/* json_strict.c - see json_strict.h. */
-#include "core/json_strict.h"
+/* strict.c - see json/strict.h. */
+#include "core/json/strict.h"
 
 #include "core/span.h"
 
@@ -22,7 +22,7 @@ static int read_hex4(once_span text, size_t at)
 }
 
 /* The length of the escape whose backslash is at `at`; a pair of surrogates is one.
- * 0: incomplete, or half a pair. Which letters exist is left to yajl. */
+ * 0: incomplete, or half a pair. yajl checks the letter after the backslash. */
 static size_t escape_len(once_span text, size_t at)
 {
     if (text.len - at < 2)
@@ -41,7 +41,7 @@ static size_t escape_len(once_span text, size_t at)
 }
 
 /* The length of the UTF-8 character at `at`, or 0: overlong, a surrogate, beyond
- * U+10FFFF, truncated. The second byte's range is what rules out the first three. */
+ * U+10FFFF, truncated. The range of the second byte excludes the first three. */
 static size_t utf8_len(once_span text, size_t at)
 {
     uint8_t lead = text.ptr[at];
@@ -90,8 +90,7 @@ static size_t string_end(once_span text, size_t at)
     return 0;
 }
 
-/* False: no JSON, for a reason that yajl would not see. True: yajl decides. Strings are
- * complete after this, so yajl never has to keep the beginning of one. */
+/* False: not JSON, for a reason that yajl does not check. True: yajl decides. */
 bool once_json_is_strict(once_span text)
 {
     size_t at = 0;

@@ -1,9 +1,10 @@
 /*
- * look.c - reading many records: listings, the history of one, counters.
+ * list.c - reading many records: listings, the history of one, counters.
  *
  * Redis keeps no order among keys, so a listing goes by SCAN: a page is newest first within itself, and the pages
- * together show every record that was there all the time, perhaps twice. What is abandoned is listed oldest first,
- * from the set of what is not finished: that is what completers go by, and it does not grow with what is.
+ * together show every record that was there all the time, perhaps twice. Abandoned records are listed oldest first,
+ * from the set of unfinished records (PREFIX:open): completers use this, and its cost does not grow with the finished
+ * records.
  */
 #include "store/redis/store.h"
 
@@ -42,8 +43,8 @@ static bool record_of_key(once_span key, uint8_t record[16])
 
 /* ------------------------------------------------------------------ by SCAN */
 
-/* A cursor of ours is one of Redis, with how much of that step was shown already above it: Redis's own is smaller
- * than its table of keys, and a step may find more than a page has room for. */
+/* Our cursor holds Redis's cursor and, in the bits above it, how many keys of that step were shown already: a step may
+ * find more than a page has room for, and Redis's cursor is smaller than its table of keys. */
 #define CURSOR_BITS 48
 #define CURSOR_MASK (((uint64_t)1 << CURSOR_BITS) - 1)
 
@@ -55,7 +56,7 @@ struct scan {
     char match[REDIS_PREFIX_MAX + 8];
 };
 
-/* Adds the records of `keys` that belong into the listing. *shown counts keys, up to which the page had room. */
+/* Adds the records of `keys` that the filter selects. *shown: how many keys were looked at before the page was full. */
 static once_result show_keys(struct scan *n, const redisReply *keys, size_t skip, size_t *shown, struct once_error *err)
 {
     struct redis_conn *c = &n->s->conn;
@@ -107,7 +108,7 @@ static once_result scan_step(struct scan *n, uint64_t *cursor, size_t *looked, s
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
         reply->element[1]->type != REDIS_REPLY_ARRAY) {
         freeReplyObject(reply);
-        return once_fail(err, ONCE_CORRUPT, "Redis answers SCAN with something else");
+        return once_fail(err, ONCE_CORRUPT, "Redis answered SCAN with an unexpected reply");
     }
     size_t skip = (size_t)(*cursor >> CURSOR_BITS), shown = 0, keys = reply->element[1]->elements;
     r = show_keys(n, reply->element[1], skip < keys ? skip : keys, &shown, err);
@@ -146,9 +147,9 @@ static once_result list_all(struct redis_store *s, const struct once_filter *f, 
     return r;
 }
 
-/* ------------------------------------------------------------------ what is abandoned */
+/* ------------------------------------------------------------------ abandoned records */
 
-/* What abandoned.lua says of one: its id, m, t, k, p, "1" if there is a request. */
+/* One record of abandoned.lua's answer: its id, m, t, k, p, "1" if there is a request. */
 static void show_open(struct gather_page *g, const struct once_filter *f, redisReply *const *six, once_time now)
 {
     struct redis_meta meta;
@@ -167,7 +168,7 @@ static void show_open(struct gather_page *g, const struct once_filter *f, redisR
     gather_record(g, r);
 }
 
-/* One step over the set of what is not finished, after the fence `after`. */
+/* One step over the set of unfinished records, after the fence `after_fence`. */
 static once_result ask_open(struct redis_store *s, uint64_t after_fence, uint32_t limit, bool tidies,
                             redisReply **reply, struct once_error *err)
 {
@@ -187,11 +188,12 @@ static once_result ask_open(struct redis_store *s, uint64_t after_fence, uint32_
                          once_span_str(records),
                          tidies ? ONCE_LIT("1") : ONCE_LIT("0") };
     once_result r = redis_store_ask(s, 9, argv, reply, err);
-    if (r != ONCE_OK && s->conn.fd >= 0 && redis_store_load(s, err) == ONCE_OK) /* somebody flushed the scripts */
+    if (r != ONCE_OK && s->conn.fd >= 0 && redis_store_load(s, err) == ONCE_OK) /* the scripts were flushed */
         r = redis_store_ask(s, 9, argv, reply, err);
     bool right = r == ONCE_OK && (*reply)->type == REDIS_REPLY_ARRAY &&
                  (tidies ? (*reply)->elements == 3 : (*reply)->elements % 6 == 2);
-    return r == ONCE_OK && !right ? once_fail(err, ONCE_CORRUPT, "Redis answers what our scripts do not say") : r;
+    return r == ONCE_OK && !right ? once_fail(err, ONCE_CORRUPT, "Redis answered a script with an unexpected reply")
+                                  : r;
 }
 
 static once_result list_abandoned(struct redis_store *s, const struct once_filter *f, struct gather_page *g,
@@ -233,7 +235,7 @@ once_result redis_store_list(struct once_store *base, const struct once_filter *
     return r;
 }
 
-/* By their ids, in that order. One that is gone has no state. */
+/* By their ids, in that order. A record that does not exist any more has state NONE. */
 once_result redis_store_lookup_many(struct once_store *base, const struct once_unfinished *wanted, size_t count,
                                     struct once_page *page, struct once_error *err)
 {
@@ -276,11 +278,11 @@ once_result redis_store_lookup_many(struct once_store *base, const struct once_u
 
 /* ------------------------------------------------------------------ history */
 
-static void tell_attempt(struct gather_history *t, const struct redis_meta *m)
+static void add_attempt(struct gather_history *t, const struct redis_meta *m)
 {
     const struct once_record *r = &m->stored.record;
     if ((m->flags & REDIS_VERDICT) != 0)
-        return; /* the audit trail told it */
+        return; /* the audit trail shows it */
     gather_event(t, (struct once_event){ .at = r->claimed_at,
                                          .what = m->stored.probing ? "claimed to probe" : "claimed",
                                          .fence = r->grant.fence,
@@ -307,7 +309,7 @@ static uint64_t number_at(once_span bytes, size_t at, int len)
 }
 
 /* time 8, fence 8, verdict 1, lengths 4 and 4, actor, reason: as once.lua packs them. */
-static void tell_word(struct gather_history *t, once_span line)
+static void add_verdict(struct gather_history *t, once_span line)
 {
     enum { HEAD = 25 };
     static const char *const what[] = { "?", "resolved done", "resolved not done", "released" };
@@ -323,7 +325,7 @@ static void tell_word(struct gather_history *t, once_span line)
                                          .reason = once_span_of(line.ptr + HEAD + actor, reason) });
 }
 
-/* The record's own m, and the lines of its two lists: all of one moment, or of three; it only shows. */
+/* Reads the record's m and its two lists. They may be of three different moments: a history is only shown. */
 static once_result read_history(struct redis_store *s, const uint8_t record[16], struct gather_history *t,
                                 struct once_error *err)
 {
@@ -346,14 +348,14 @@ static once_result read_history(struct redis_store *s, const uint8_t record[16],
         r = redis_store_now(s, &now, err);
     struct redis_meta meta, earlier;
     for (size_t i = 0; r == ONCE_OK && words->type == REDIS_REPLY_ARRAY && i < words->elements; i++)
-        tell_word(t, span_of(words->element[i]));
+        add_verdict(t, span_of(words->element[i]));
     if (r == ONCE_OK && redis_meta_read(span_of(own), now, &meta) && !once_stored_is_expired(&meta.stored, now)) {
-        tell_attempt(t, &meta);
+        add_attempt(t, &meta);
         for (size_t i = before->type == REDIS_REPLY_ARRAY ? before->elements : 0; i > 0; i--) {
             once_span line = span_of(before->element[i - 1]);
             if (line.len >= REDIS_META_LEN && redis_meta_read(once_span_of(line.ptr, REDIS_META_LEN), now, &earlier) &&
                 earlier.first == meta.first)
-                tell_attempt(t, &earlier);
+                add_attempt(t, &earlier);
         }
     }
     freeReplyObject(own);

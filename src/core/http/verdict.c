@@ -1,5 +1,5 @@
-/* http_verdict.c - see http_verdict.h. */
-#include "core/http_verdict.h"
+/* verdict.c - see http/verdict.h. */
+#include "core/http/verdict.h"
 
 #include <assert.h>
 

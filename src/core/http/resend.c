@@ -1,5 +1,5 @@
 /* resend.c - see resend.h. */
-#include "core/resend.h"
+#include "core/http/resend.h"
 
 #include "core/err.h"
 #include "core/span.h"
@@ -39,9 +39,9 @@ static const char *names_fault(once_span names)
     while (names.len > 0) {
         once_span name;
         if (!once_span_cut(names, '\n', &name, &names) || !once_header_is_token(name))
-            return "the name of a header that is none";
+            return "an invalid header name";
         if (once_header_is_secret(name))
-            return "credentials among what is kept of an answer";
+            return "credentials among the headers to store of an answer";
     }
     return NULL;
 }
@@ -49,14 +49,14 @@ static const char *names_fault(once_span names)
 static const char *target_fault(once_span target)
 {
     if (target.len == 0 || target.ptr[0] != '/' || target.len > TARGET_LEN_MAX)
-        return "a target that is no path";
+        return "a target that is not a path";
     for (size_t i = 0; i < target.len; i++)
         if (target.ptr[i] <= 0x20 || target.ptr[i] == 0x7f || target.ptr[i] == '#')
             return "a target with a character that must be escaped";
     return NULL;
 }
 
-/* Does it begin with this character, plain or escaped? How long that is. */
+/* The length of this character at the front, plain or escaped; 0: it is another. */
 static size_t begins(once_span s, uint8_t plain, const char *escaped)
 {
     if (s.len > 0 && s.ptr[0] == plain)
@@ -64,8 +64,8 @@ static size_t begins(once_span s, uint8_t plain, const char *escaped)
     return s.len >= 3 && strncasecmp((const char *)s.ptr, escaped, 3) == 0 ? 3 : 0;
 }
 
-/* "..", "." or the same escaped, as a segment of its path: what was put there leads somewhere else. Also where only
- * an escaped slash makes it one: who stands before the service may take that for a slash. */
+/* Is "..", "." or the same escaped a segment of the path? Then a value that was put into the path could lead to another
+ * resource. An escaped slash ends a segment as well: a proxy before the service may treat it as a slash. */
 static bool climbs(once_span target)
 {
     once_span path, query;
@@ -92,9 +92,9 @@ static const char *probe_fault(const struct once_resend *r)
     if (r->probe.len == 0)
         return r->partial ? "neither a body nor a probe" : NULL;
     if (r->partial && r->body.len > 0)
-        return "a body that is not there";
+        return "a body although it says that it has none";
     const char *fault = target_fault(r->probe);
-    return fault == NULL && climbs(r->probe) ? "a probe that leads out of its path" : fault;
+    return fault == NULL && climbs(r->probe) ? "a probe with a '.' or '..' segment in its path" : fault;
 }
 
 static const char *fault_of(const struct once_resend *r)
@@ -102,7 +102,7 @@ static const char *fault_of(const struct once_resend *r)
     if (!once_header_is_token(r->upstream) || r->upstream.len > ONCE_UPSTREAM_NAME_LEN_MAX)
         return "an upstream without a name";
     if (!once_header_is_token(r->method) || r->method.len > METHOD_LEN_MAX)
-        return "a method that is none";
+        return "an invalid method";
     const char *fault = target_fault(r->target);
     if (fault == NULL)
         fault = probe_fault(r);
@@ -110,18 +110,12 @@ static const char *fault_of(const struct once_resend *r)
         return fault;
     if (r->headers.len > ONCE_HEADERS_LEN_MAX || r->kept.len > ONCE_HEADERS_LEN_MAX ||
         r->max_response > ONCE_BODY_LEN_MAX)
-        return "more than its limit";
+        return "a part over its limit";
     fault = lines_fault(r->headers);
     return fault != NULL ? fault : names_fault(r->kept);
 }
 
 /* ------------------------------------------------------------------ bytes */
-
-static void put_span(struct once_buf *buf, once_span bytes)
-{
-    once_buf_add_u32(buf, (uint32_t)bytes.len);
-    once_buf_add(buf, bytes);
-}
 
 void once_resend_put(struct once_buf *buf, const struct once_resend *r)
 {
@@ -130,28 +124,14 @@ void once_resend_put(struct once_buf *buf, const struct once_resend *r)
                                (r->probe.len > 0 ? FLAG_PROBE : 0) | (r->partial ? FLAG_PARTIAL : 0));
     once_buf_add_u32(buf, r->max_response);
     once_buf_add(buf, once_span_of(r->final, sizeof r->final));
-    put_span(buf, r->upstream);
-    put_span(buf, r->method);
-    put_span(buf, r->target);
-    put_span(buf, r->headers);
-    put_span(buf, r->kept);
-    put_span(buf, r->body);
+    once_buf_add_sized(buf, r->upstream);
+    once_buf_add_sized(buf, r->method);
+    once_buf_add_sized(buf, r->target);
+    once_buf_add_sized(buf, r->headers);
+    once_buf_add_sized(buf, r->kept);
+    once_buf_add_sized(buf, r->body);
     if (r->probe.len > 0)
-        put_span(buf, r->probe);
-}
-
-static uint32_t read_u32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static bool take_span(once_span *left, once_span *out)
-{
-    if (left->len < 4 || left->len - 4 < read_u32(left->ptr))
-        return false;
-    *out = once_span_of(left->ptr + 4, read_u32(left->ptr));
-    *left = once_span_skip(*left, 4 + out->len);
-    return true;
+        once_buf_add_sized(buf, r->probe);
 }
 
 once_result once_resend_get(once_span bytes, struct once_resend *out, struct once_error *err)
@@ -159,21 +139,21 @@ once_result once_resend_get(once_span bytes, struct once_resend *out, struct onc
     enum { HEAD_LEN = sizeof magic + 1 + 4 + ONCE_RESEND_FINAL_LEN };
     *out = (struct once_resend){ .needs_identity = false };
     if (bytes.len < HEAD_LEN || memcmp(bytes.ptr, magic, sizeof magic) != 0 || bytes.ptr[3] > FLAGS)
-        return once_fail(err, ONCE_INVALID, "the stored bytes are no HTTP request");
+        return once_fail(err, ONCE_INVALID, "the stored bytes are not an HTTP request");
     out->needs_identity = (bytes.ptr[3] & FLAG_NEEDS_IDENTITY) != 0;
     out->identity = (bytes.ptr[3] & FLAG_IDENTITY) != 0;
     out->partial = (bytes.ptr[3] & FLAG_PARTIAL) != 0;
     bool probe = (bytes.ptr[3] & FLAG_PROBE) != 0;
-    out->max_response = read_u32(bytes.ptr + 4);
+    out->max_response = once_read_u32(bytes.ptr + 4);
     memcpy(out->final, bytes.ptr + 8, sizeof out->final);
     once_span left = once_span_skip(bytes, HEAD_LEN);
     once_span *spans[] = { &out->upstream, &out->method, &out->target, &out->headers, &out->kept, &out->body };
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        if (!take_span(&left, spans[i]))
+        if (!once_span_take_sized(&left, spans[i]))
             return once_fail(err, ONCE_INVALID, "the stored request is cut off");
-    if (probe && (!take_span(&left, &out->probe) || out->probe.len == 0))
+    if (probe && (!once_span_take_sized(&left, &out->probe) || out->probe.len == 0))
         return once_fail(err, ONCE_INVALID, "the stored request is cut off");
-    const char *fault = left.len > 0 ? "bytes too many" : fault_of(out);
+    const char *fault = left.len > 0 ? "extra bytes at its end" : fault_of(out);
     if (fault != NULL)
         return once_fail(err, ONCE_INVALID, "the stored request has %s", fault);
     return ONCE_OK;

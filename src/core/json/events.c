@@ -1,12 +1,12 @@
 /*
- * json_events.c - see json_events.h.
+ * events.c - see json/events.h.
  *
  * The memory that yajl needs: under 4 KiB of fixed structures and a state byte per level; a buffer for the longest
  * string with escapes; one for a string or number that is the last thing in the text. Both buffers start at 2 KiB and
  * double until they are larger than their contents, so the last is at most twice that and all of them together four
  * times; the two are different parts of the text. Hence 4 n and a constant. Pages that are not touched cost nothing.
  */
-#include "core/json_events.h"
+#include "core/json/events.h"
 
 #include "core/span.h"
 

@@ -1,5 +1,5 @@
-/* json_out.c - see json_out.h. */
-#include "core/json_out.h"
+/* out.c - see json/out.h. */
+#include "core/json/out.h"
 
 #include "core/span.h"
 #include "core/utc.h"
@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <nettle/base64.h>
 
-/* The character at the front as JSON has it, where it cannot stay as it is. */
+/* One character that JSON requires to be escaped, or an invalid byte (len 0). */
 static void write_escaped(FILE *file, size_t len, uint32_t code)
 {
     if (len == 0)
@@ -42,7 +42,7 @@ static void write_string(FILE *file, once_span bytes)
     putc('"', file);
 }
 
-/* What comes in front of a value: a comma, a name. */
+/* Writes the comma and the name before a value. */
 static void begin(struct once_json *json, const char *name)
 {
     if (json->depth > 0) {
@@ -144,6 +144,16 @@ void once_json_uint(struct once_json *json, const char *name, uint64_t value)
 {
     begin(json, name);
     fprintf(json->file, "%llu", (unsigned long long)value);
+}
+
+void once_json_fence(struct once_json *json, const char *name, uint64_t fence)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)fence);
+    if (json->text_ids)
+        once_json_text(json, name, text);
+    else
+        once_json_uint(json, name, fence);
 }
 
 void once_json_bool(struct once_json *json, const char *name, bool value)

@@ -1,8 +1,8 @@
-/* json_pointer.c - see json_pointer.h. */
-#include "core/json_pointer.h"
+/* pointer.c - see json/pointer.h. */
+#include "core/json/pointer.h"
 
 #include "core/err.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "core/span.h"
 
 static once_result check_pointer(once_span pointer, struct once_error *err)

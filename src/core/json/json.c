@@ -1,7 +1,7 @@
 /*
- * json.c - one spelling for all spellings of a JSON text.
+ * json.c - the canonical form of a JSON text.
  *
- * Model:      the text is checked (json_strict.h), parsed by yajl into a tree of nodes in one
+ * Model:      the text is checked (json/strict.h), parsed by yajl into a tree of nodes in one
  *             array, linked by `next` (1), each object's members sorted as it ends (2),
  *             and the tree written out (3).
  *
@@ -21,33 +21,33 @@
  *               byte order mark, invalid UTF-8
  *             - an object with two members of one name: servers differ in which counts.
  *               Also inside an excluded subtree
- *             - a lone surrogate escape: it has no UTF-8, and servers differ in what they
- *               make of it
+ *             - a lone surrogate escape: it has no UTF-8, and servers differ in how they
+ *               treat it
  *             - more than the limits in json.h
  *
  * Invariants: JSON-1 two texts that a server could treat differently never get the same form.
  *             JSON-2 the form of a form is itself.
- *             JSON-3 time is O(n log n) in the text, whatever the text: no hash tables, a
+ *             JSON-3 time is O(n log n) in the text, for every text: no hash tables, a
  *                merge sort, and each pointer test is a binary search.
  *             JSON-4 memory is bounded by the text: 4 n for yajl, 2 n for strings, 56 bytes per
  *                value, and the output.
  *
- * Why not yajl alone: it takes \v and \f for white space, lets overlong and surrogate
- * UTF-8 pass, turns "\ud800" into "?", and crashes when an allocation fails. json_strict.h
- * refuses the first three before yajl sees them; json_events.h gives it memory that cannot
+ * Why not yajl alone: it accepts \v and \f as white space, accepts overlong and surrogate
+ * UTF-8, turns "\ud800" into "?", and crashes when an allocation fails. strict.h
+ * refuses the first three before yajl sees them; events.h gives it memory that cannot
  * run out.
  *
  * Callers:    fingerprint.c. Pure.
- * Not here:   anything that reads values; comparing numbers; Unicode normalisation (two
+ * Not here:   reading values; comparing numbers; Unicode normalisation (two
  *             forms are two strings).
  */
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include "core/err.h"
-#include "core/json_events.h"
-#include "core/json_flat.h"
-#include "core/json_pointer.h"
-#include "core/json_strict.h"
+#include "core/json/events.h"
+#include "core/json/flat.h"
+#include "core/json/pointer.h"
+#include "core/json/strict.h"
 #include "core/span.h"
 
 #include <assert.h>
@@ -76,7 +76,7 @@ struct node {
 /* A container that has not ended yet. */
 struct level {
     uint32_t node;
-    uint32_t last; /* child so far, or NONE */
+    uint32_t last; /* its last child so far, or NONE */
     uint32_t count;
     uint32_t name_at, name_len; /* OBJECT: of the member that comes next */
     struct once_json_scope scope;
@@ -98,19 +98,19 @@ static once_span string_at(const struct tree *tree, uint32_t at, uint32_t len)
     return (once_span){ len > 0 ? tree->strings.ptr + at : NULL, len };
 }
 
-/* Keeps the bytes; false when out of memory. */
+/* Copies the bytes; false: out of memory. */
 static bool keep_bytes(struct tree *tree, once_span bytes, uint32_t *at, uint32_t *len)
 {
     *at = (uint32_t)tree->strings.len;
     *len = (uint32_t)bytes.len;
     once_buf_add(&tree->strings, bytes);
-    assert(tree->strings.result != ONCE_LIMIT); /* unescaping never makes longer */
+    assert(tree->strings.result != ONCE_LIMIT); /* an unescaped text is never longer */
     if (tree->strings.result != ONCE_OK)
         tree->result = ONCE_NO_MEMORY;
     return tree->result == ONCE_OK;
 }
 
-/* Room for one more node; false if there may be none, or is none. */
+/* Makes room for one more node; false: the limit is reached, or memory ran out. */
 static bool grow_nodes(struct tree *tree)
 {
     if (tree->count < tree->cap)
@@ -130,8 +130,8 @@ static bool grow_nodes(struct tree *tree)
     return true;
 }
 
-/* Puts the node behind its siblings, named and marked if it is excluded; *inner is the
- * scope for its own children. */
+/* Appends the node to its siblings, with its name; marks it if it is excluded. *inner is
+ * the scope for its children. */
 static void link_node(struct tree *tree, uint32_t index, struct once_json_scope *inner)
 {
     struct level *parent = &tree->levels[tree->depth - 1];
@@ -213,7 +213,7 @@ static uint32_t merge_runs(struct tree *tree, uint32_t head, size_t run_len, siz
 }
 
 /* Bottom-up merge sort through the links: n log n for every input, no memory, no
- * recursion; qsort() promises none of these. False: two members have one name. */
+ * recursion; qsort() guarantees none of these. False: two members have one name. */
 static bool sort_members(struct tree *tree, struct node *object)
 {
     size_t merges = 2;
@@ -260,7 +260,7 @@ static void write_string(struct once_buf *out, once_span text)
 {
     static const char hex[] = "0123456789abcdef";
     once_buf_add_byte(out, '"');
-    size_t begin = 0; /* of what goes out as it is */
+    size_t begin = 0; /* of the bytes that need no escape */
     for (size_t i = 0; i < text.len; i++) {
         uint8_t c = text.ptr[i];
         if (c >= 0x20 && c != '"' && c != '\\')
