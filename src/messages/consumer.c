@@ -394,7 +394,7 @@ static void *deliver_thread(void *arg)
     return NULL;
 }
 
-/* ------------------------------------------------------------------ for the one who admits */
+/* ------------------------------------------------------------------ for the admitting thread */
 
 void consumer_admit(struct consumer *c, struct delivery *d)
 {

@@ -80,7 +80,7 @@ size_t consumer_working(struct consumer *c);
 /* Waits for those under way; the other messages end as CONSUMER_RETURN. */
 void consumer_join(struct consumer *c);
 void consumer_counts(struct consumer *c, struct consumer_counts *counts);
-/* The last failure of the store or the target, which is then forgotten; false: there was none. */
+/* The last failure of the store or the target, which is then forgotten; false: there is no failure. */
 bool consumer_last_failure(struct consumer *c, char text[DELIVER_REASON_LEN]);
 /* Call it after every message was taken. */
 void consumer_close(struct consumer *c);

@@ -29,7 +29,7 @@ struct message_item {
 };
 typedef void message_item_fn(void *arg, const struct message_item *item);
 
-/* Which messages a query finds. Empty strings match all. */
+/* The messages that a query finds. Empty strings match all. */
 struct message_filter {
     const char *states; /* separated by commas */
     const char *topic_prefix;

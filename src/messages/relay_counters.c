@@ -138,7 +138,7 @@ static void put_outbox(const struct relay_counters *n, FILE *file)
     fprintf(file, "once_outbox_messages{state=\"scheduled\"} %" PRId64 "\n", atomic_load(&n->scheduled));
     fprintf(file, "once_outbox_messages{state=\"dead\"} %" PRId64 "\n", atomic_load(&n->dead));
     put_head(file, "once_outbox_oldest_seconds", "gauge",
-             "Age of the oldest message in this state; 0 if there is none.");
+             "Age of the oldest message in this state; 0 without messages.");
     fprintf(file, "once_outbox_oldest_seconds{state=\"pending\"} %.3f\n", (double)atomic_load(&n->lag_ms) / 1000);
     fprintf(file, "once_outbox_oldest_seconds{state=\"stalled\"} %.3f\n",
             (double)atomic_load(&n->stalled_lag_ms) / 1000);

@@ -20,7 +20,7 @@ struct timeval amqp_conn_timeval(int64_t ms)
     return (struct timeval){ .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 }
 
-/* ------------------------------------------------------------------ who we are */
+/* ------------------------------------------------------------------ login */
 
 /* Reads a file with one line, USER:PASSWORD. */
 static once_result read_login(struct amqp_peer *peer, const char *file, struct once_error *err)

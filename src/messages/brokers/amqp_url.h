@@ -21,7 +21,7 @@ struct amqp_url {
     char routing_key[AMQP_NAME_LEN_MAX + 1]; /* "": the message's topic */
 };
 
-/* What is wrong with it, or NULL. */
+/* Returns NULL, or what is wrong with the URL. */
 const char *amqp_url_parse(const char *url, struct amqp_url *out);
 
 #endif

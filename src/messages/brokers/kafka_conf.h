@@ -18,7 +18,7 @@ struct kafka_url {
     char topic[KAFKA_TOPIC_LEN_MAX + 1]; /* "": the message's topic */
 };
 
-/* What is wrong with it, or NULL. */
+/* Returns NULL, or what is wrong with the URL. */
 const char *kafka_url_parse(const char *url, struct kafka_url *out);
 bool kafka_topic_is_legal(once_span topic);
 

@@ -54,7 +54,7 @@ struct outbox_item {
     int64_t delays;
 };
 
-/* Counts end at 100000. The lags are the age of the oldest message; 0 if there is none. */
+/* Counts end at 100000. The lags are the age of the oldest message; 0 without messages. */
 struct outbox_counts {
     int64_t pending, stalled, scheduled, dead, lag_ms, stalled_lag_ms;
 };

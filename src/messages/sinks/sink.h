@@ -53,7 +53,7 @@ struct sink {
 
 /* The functions below check their arguments and the implementation's answer; nothing else calls sink->ops. */
 
-/* What is wrong with a URL, or NULL. */
+/* Returns NULL, or what is wrong with the URL. */
 const char *sink_fault(const char *url);
 /* Does not connect, so that a receiver may be down now. The URL has no fault. */
 once_result sink_open(const struct sink_options *options, struct sink **out, struct once_error *err);

@@ -345,7 +345,7 @@ static natsStatus receive_until(struct nats_source *s, int batch, once_time unti
     return status;
 }
 
-/* Fetches up to `batch` messages: late ones of earlier requests, then the available ones; if there are none, those that
+/* Fetches up to `batch` messages: late ones of earlier requests, then the available ones; without any, those that
  * come in time. */
 static natsStatus fetch(struct nats_source *s, int batch, int ms)
 {

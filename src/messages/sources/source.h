@@ -59,7 +59,7 @@ struct source {
 
 /* The functions below check their arguments and the implementation's answer; nothing else calls source->ops. */
 
-/* What is wrong with a URL, or NULL. */
+/* Returns NULL, or what is wrong with the URL. */
 const char *source_fault(const char *url);
 /* Does not connect. The URL has no fault. */
 once_result source_open(const struct source_options *options, struct source **out, struct once_error *err);
