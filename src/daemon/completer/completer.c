@@ -153,8 +153,8 @@ static void store(struct attempt *a, const struct once_outcome *said, const char
         escalate_note(c->options.escalations, a->grant, why);
     } else {
         atomic_fetch_add(outcome.retryable ? &c->counters.retryable
-                         : a->adopting      ? &c->counters.adopted
-                                            : &c->counters.finished,
+                         : a->adopting     ? &c->counters.adopted
+                                           : &c->counters.finished,
                          1);
     }
     once_reply_release(&reply);
@@ -558,8 +558,8 @@ static bool is_due(const struct once_record *r, once_time now)
     return waited < 0 || waited >= pause; /* < 0: clocks differ; do not wait for ever */
 }
 
-/* COMPLETER-5, as far as it costs nothing to know: a failure that a client was told has a status, a verdict and a release
- * have none. */
+/* COMPLETER-5, as far as it costs nothing to know: a failure that a client was told has a status, a verdict and a
+ * release have none. */
 static bool may_be_ours(struct completer *c, const struct once_record *r)
 {
     bool may = r->state == ONCE_STATE_RUNNING || r->undelivered || r->status == 0;
