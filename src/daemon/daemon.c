@@ -19,15 +19,15 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-/* Calls that wait for the engine: of many connections. */
+/* Queue and waiters are large: they serve all connections. */
 enum { QUEUE_LEN = 32768, WAITER_LEN = 32768, DESCRIPTORS_WANTED = 4096 };
 
-/* The parts that run; NULL: this one does not. */
+/* The parts; NULL: not started. */
 struct daemon {
     const struct daemon_options *options;
     struct tracer tracer;
     struct decisions *log;
-    struct once *once; /* the server's, once that is open */
+    struct once *once; /* owned by the server once that is open */
     struct server *server;
     struct escalations *escalations;
     struct quota_count *quota_count;
@@ -39,11 +39,12 @@ struct daemon {
     struct relay_thread *relay_thread;
     struct consumer_thread *consumer_thread;
     struct status status;
-    char lacking[COMPLETER_UPSTREAMS_MAX][ONCE_UPSTREAM_NAME_LEN_MAX + 1]; /* asked for, and not in there */
+    char lacking[COMPLETER_UPSTREAMS_MAX]
+                [ONCE_UPSTREAM_NAME_LEN_MAX + 1]; /* upstreams of claims for which there is no --complete */
     size_t lacking_count;
 };
 
-/* ------------------------------------------------------------------ what parts tell each other */
+/* ------------------------------------------------------------------ callbacks between parts */
 
 static void put_more(void *arg, FILE *file)
 {
@@ -74,8 +75,8 @@ static void on_escalated(void *arg, struct once_grant grant, once_time since, co
         escalate_found(d->escalations, grant, since, why);
 }
 
-/* Such a record is in progress for its clients until somebody completes it: that must not be found out from them.
- * Said once for each name, as long as there is room to remember that. */
+/* A record that only a completer may take over stays in progress for its clients if no daemon completes its upstream.
+ * The operator is warned, once for each upstream. */
 static void on_deferred(void *arg, once_span request)
 {
     struct daemon *d = arg;
@@ -89,7 +90,7 @@ static void on_deferred(void *arg, once_span request)
     snprintf(d->lacking[d->lacking_count++], sizeof *d->lacking, "%.*s", ONCE_SPAN_ARGS(name));
     fprintf(
         stderr,
-        "once daemon: requests to '%.*s' are left to a completer if their holder is gone, and here is no --complete "
+        "once daemon: requests to '%.*s' need a completer if their holder is gone, but this daemon has no --complete "
         "%.*s=URL: unless another daemon on this store has it, they stay in progress\n",
         ONCE_SPAN_ARGS(name), ONCE_SPAN_ARGS(name));
 }
@@ -107,14 +108,14 @@ static void on_ending(void *arg)
     escalate_end(d->escalations);
 }
 
-/* What the store has to say, e.g. what it lost. */
+/* Warnings of the store, e.g. that it lost acknowledged writes. */
 static void warn_operator(void *arg, const char *text)
 {
     (void)arg;
     once_os_log("once daemon", "%s", text);
 }
 
-/* For the handler, which has no argument. */
+/* For the signal handler, which has no argument. */
 static struct decisions *reopened;
 
 static void on_usr1(int signal)
@@ -125,7 +126,7 @@ static void on_usr1(int signal)
 
 /* ------------------------------------------------------------------ starting one part */
 
-/* A client has one, one over HTTP two: as many as are let in need more than a shell's usual limit. */
+/* A client on the socket needs one descriptor, a client over HTTP two: more than a shell's usual limit. */
 static once_result allow_descriptors(struct daemon *d, struct once_error *err)
 {
     (void)d, (void)err;
@@ -133,11 +134,11 @@ static once_result allow_descriptors(struct daemon *d, struct once_error *err)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS_WANTED)
         return ONCE_OK;
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS_WANTED ? limit.rlim_max : DESCRIPTORS_WANTED;
-    setrlimit(RLIMIT_NOFILE, &limit); /* if not: some of them wait */
+    setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, fewer clients are accepted at a time */
     return ONCE_OK;
 }
 
-/* Before there is a store, or a socket that somebody could connect to. */
+/* Before the store is opened and clients can connect. */
 static once_result check_escalation(struct daemon *d, struct once_error *err)
 {
     once_result r = http_call_init(err);
@@ -153,7 +154,7 @@ static once_result start_exporter(struct daemon *d, struct once_error *err)
 static once_result start_decision_log(struct daemon *d, struct once_error *err)
 {
     const struct daemon_options *o = d->options;
-    sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* where there is nothing to reopen */
+    sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* without a log file it is ignored */
     if (o->log_format == DECISIONS_OFF)
         return ONCE_OK;
     once_result r = decisions_start(o->log_format, o->log_file, &d->log, err);
@@ -180,7 +181,7 @@ static once_result set_quotas(struct daemon *d, struct once_error *err)
     return d->options->quotas->any ? once_set_quotas(d->once, d->options->quotas, err) : ONCE_OK;
 }
 
-/* It listens from here on, and serves nobody before server_run(). */
+/* Listens from now on; serves no client before server_run(). */
 static once_result open_server(struct daemon *d, struct once_error *err)
 {
     struct server_options options = d->options->server;
@@ -204,7 +205,7 @@ static once_result start_escalation(struct daemon *d, struct once_error *err)
     return escalate_start(&options, &d->escalations, err);
 }
 
-/* Before anybody is served. What they were counted before the start is counted again: nothing of it is stored. */
+/* Before the first client is served. Quota usage is not stored: it is counted at every start. */
 static once_result start_quota_count(struct daemon *d, struct once_error *err)
 {
     const struct quota_rules *quotas = d->options->quotas;
@@ -227,7 +228,7 @@ static once_result start_completer(struct daemon *d, struct once_error *err)
     return options.count > 0 ? completer_start(&options, &d->completer, err) : ONCE_OK;
 }
 
-/* What `once status` is told of. */
+/* The answer to `once status`. */
 static once_result fill_status(struct daemon *d, struct once_error *err)
 {
     (void)err;
@@ -297,8 +298,8 @@ static once_result start_consumer(struct daemon *d, struct once_error *err)
 static once_result start_all(struct daemon *d, struct once_error *err)
 {
     static const struct {
-        once_result (*start)(struct daemon *d, struct once_error *err); /* ONCE_OK too where the options have it off */
-        const char *purpose;                                            /* "cannot ...", where it fails */
+        once_result (*start)(struct daemon *d, struct once_error *err); /* ONCE_OK also if the options leave it out */
+        const char *purpose;                                            /* of the message "cannot ..." */
     } steps[] = {
         { allow_descriptors, "serve" },
         { check_escalation, "escalate" },
@@ -328,10 +329,10 @@ static once_result start_all(struct daemon *d, struct once_error *err)
     return ONCE_OK;
 }
 
-/* The store is closed with the server, after all that use it; the logs end last, when nobody is answered any more. */
+/* The server closes the store, after all parts that use it. The logs end last, after the last answer. */
 static void stop_all(struct daemon *d)
 {
-    relay_thread_end(d->relay_thread); /* these two need their time: all of them at once */
+    relay_thread_end(d->relay_thread); /* both need time to end, so they begin together */
     consumer_thread_end(d->consumer_thread);
     quota_count_stop(d->quota_count);
     console_stop(d->console);
@@ -343,7 +344,7 @@ static void stop_all(struct daemon *d)
     consumer_thread_stop(d->consumer_thread);
     escalate_stop(d->escalations);
     if (d->server != NULL)
-        server_close(d->server); /* its last answers may note something */
+        server_close(d->server); /* its last answers may escalate */
     else
         once_close(d->once);
     escalate_free(d->escalations);

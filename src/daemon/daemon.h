@@ -1,8 +1,7 @@
 /*
  * daemon.h - the whole daemon: daemon_run() starts every part in order, serves until a signal comes, and stops them.
  *
- * Callers:  cli/daemon.c, which turns a command line into these options.
- * Not here: what each part does. The table at the end of daemon.c names them in the order of their start.
+ * Callers: cli/daemon.c, which turns a command line into these options. start_all() in daemon.c has the table of parts.
  */
 #ifndef ONCE_DAEMON_DAEMON_H
 #define ONCE_DAEMON_DAEMON_H
@@ -15,7 +14,7 @@
 #include "messages/consume_loop.h"
 #include "messages/relay.h"
 
-/* Members of the parts' own options that name a running part, `once` for example, are filled in by daemon_run(). */
+/* daemon_run() fills in those members of the parts' options that name other parts, `once` for example. */
 struct daemon_options {
     const char *store_url;
     const char *store_kind; /* as status and console show it: "SQLite" */
@@ -35,7 +34,7 @@ struct daemon_options {
     bool quiet;
 };
 
-/* Returns after a signal. Its signals are blocked, and come through options->server.signals. */
+/* Returns after a signal came to options->server.signals; the caller has blocked the signals. */
 once_result daemon_run(const struct daemon_options *options, struct once_error *err);
 
 #endif

@@ -168,7 +168,7 @@ code, said = refused(console="0.0.0.0:7413")
 ok(code == 64 and "such as 127.0.0.1:7413" in said, "what is refused is told an address with its own port", code, said)
 
 # ---------------------------------------------------------------- behind a proxy with TLS
-NAMED, PORT = "it is not https:// and a name, with nothing behind it but perhaps a port", "its port is not a number from 1 to 65535"
+NAMED, PORT = "it is not https:// and a name, with nothing after it except perhaps a port", "its port is not a number from 1 to 65535"
 for origin, says in (("http://console.example", "it does not begin with https://"), ("console.example", "it does not begin with https://"), ("", "it does not begin with https://"),
                      ("HTTPS://console.example", "it does not begin with https://"), ("*", "it does not begin with https://"), ("null", "it does not begin with https://"),
                      ("https://", NAMED), ("https://console.example/", NAMED), ("https://console.example/path", NAMED), ("https://*.example", NAMED),

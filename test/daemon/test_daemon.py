@@ -33,7 +33,7 @@ class Daemon(daemon.Daemon):
 def frames__that_are_wrong_are_refused(d):
     rows = [
         ("another magic", w.hello(magic=b"HTTP"), "not Once's protocol"),
-        ("another version", w.hello(version=9), "speaks version 1"),
+        ("another version", w.hello(version=9), "supports version 1"),
         ("a call before the hello", w.claim("a"), "first frame must be a hello"),
         ("a hello that is cut off", w.frame(w.HELLO, b"ONCE\0\0"), "cut off"),
         ("a length that no frame has", struct.pack("!I", 0xffffffff) + bytes(20), "must have"),
@@ -46,15 +46,15 @@ def frames__that_are_wrong_are_refused(d):
            "%s is told and ends the connection" % name, answer and (answer.kind, answer.text))
         c.close()
     rows = [
-        ("a type that does not exist", w.frame(99, b""), "no question"),
-        ("an answer instead of a question", w.frame(w.REPLY, b""), "no question"),
+        ("a type that does not exist", w.frame(99, b""), "not a query"),
+        ("an answer instead of a question", w.frame(w.REPLY, b""), "not a query"),
         ("a call that is cut off", w.claim("a")[:4 + 5 + 30].replace(w.claim("a")[:4], struct.pack("!I", 35), 1), "cut off"),
         ("a verb that does not exist", w.call(77, b""), "does not exist"),
         ("bytes after a call", w.call(w.RELEASE, b"xyz"), "3 extra bytes"),
         ("an empty key", w.claim(""), "key"),
         ("a key of 256 bytes", w.claim("k" * 256), "256"),
         ("a takeover that does not exist", w.claim("a", takeover=9), "does not exist"),
-        ("a list with bits of no state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 3 +
+        ("a list with bits that are not a state", w.frame(w.LIST, struct.pack("!IB", 0x40, 0) + w.text("") * 3 +
                                                  struct.pack("!qBBQI", 0, 0, 0, 0, 10)), "not a state"),
     ]
     c = d.client()
@@ -155,7 +155,7 @@ def socket__that_cannot_be_asked_is_left_alone(d):
         log.bind(path)
         daemon = subprocess.run([ONCE, "daemon", "--store", "sqlite:" + d.folder + "/other.db", "--socket", path, "--http", "off"],
                                 capture_output=True, text=True, timeout=SECONDS)
-        ok(daemon.returncode == 69 and "cannot be told" in daemon.stderr and os.path.exists(path), "a daemon says so and ends", daemon)
+        ok(daemon.returncode == 69 and "cannot be connected to" in daemon.stderr and os.path.exists(path), "a daemon says so and ends", daemon)
 
 
 def socket__whose_daemon_does_not_accept_is_not_waited_for(d):

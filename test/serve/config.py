@@ -177,7 +177,7 @@ def test_mistake__is_named(world):
             ((*UPSTREAM, "--console-traces", "https://x/{key_hash}"), "--console-traces is for --console"),
             ((*UPSTREAM, "--console-origin", "https://x"), "--console-origin is for --console"),
             ((*UPSTREAM, "--console", "127.0.0.1:0", "--console-origin", "https://x/"),
-             "--console-origin: it is not https:// and a name, with nothing behind it but perhaps a port"),
+             "--console-origin: it is not https:// and a name, with nothing after it except perhaps a port"),
             ((*UPSTREAM, "--console", "127.0.0.1:1", "--console-traces", "ftp://x/{key_hash}"),
              "--console-traces: it does not begin with http:// or https://"),
             ((*UPSTREAM, "--log-decisions", "xml"), "--log-decisions takes json, logfmt or off, not 'xml'"),

@@ -29,7 +29,7 @@ FILE *api_answer_begin(struct api_answer *answer, unsigned status, const char *t
     return answer->file;
 }
 
-/* What is left where there is no memory even for the problem document. */
+/* Without memory even for the problem document. */
 static void give_up(struct api_answer *answer)
 {
     free(answer->body);

@@ -1,7 +1,7 @@
 /*
- * answer.h - what goes back: a status, a few headers, a body.
+ * answer.h - an HTTP answer: a status, a few headers, a body.
  *
- * An answer is written once, by the route or by whoever refuses the request.
+ * It is written once: by the route, or by the check that refuses the request.
  */
 #ifndef ONCE_DAEMON_API_ANSWER_H
 #define ONCE_DAEMON_API_ANSWER_H
@@ -10,17 +10,17 @@
 #include "once.h"
 
 struct api_answer {
-    unsigned status;      /* 0: nothing yet */
+    unsigned status;      /* 0: not written yet */
     const char *type;     /* of the body */
     const char *allow;    /* 405 */
     unsigned retry_after; /* seconds; 0: none */
     char cookie[200];     /* Set-Cookie; empty: none */
     char *body;           /* malloc'd */
     size_t len;
-    FILE *file; /* while it is being written */
+    FILE *file; /* of the body, while it is written */
 };
 
-/* Between these the body is written, to json->file or by once_json_*(). NULL: no memory, and that is the answer. */
+/* Between these two the body is written, to the FILE or by once_json_*(). NULL: no memory; the answer says so. */
 FILE *api_answer_begin(struct api_answer *answer, unsigned status, const char *type);
 void api_answer_end(struct api_answer *answer);
 void api_answer_release(struct api_answer *answer);
@@ -46,10 +46,10 @@ enum api_problem {
 #undef API__PROBLEM
 };
 
-/* A problem document (RFC 9457) instead of what was there. `member`: of the request, or NULL. */
+/* Replaces the answer by a problem document (RFC 9457). `member` of the request that is wrong, or NULL. */
 __attribute__((format(printf, 4, 5))) void api_answer_problem(struct api_answer *answer, enum api_problem problem,
                                                               const char *member, const char *format, ...);
-/* The same for what the library said. */
+/* The same for an error of the library. */
 void api_answer_error(struct api_answer *answer, const struct once_error *err);
 
 #endif

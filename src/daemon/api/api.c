@@ -1,14 +1,14 @@
 /*
- * api.c - see api.h: libmicrohttpd, and the way of a request through it.
+ * api.c - see api.h: the path of a request through libmicrohttpd.
  *
- *     uri known      on_uri       a struct request
- *     headers there  on_headers   refuse what can be refused: host, path, method, type, size
- *     body comes     on_body      kept, or thrown away if refused
- *     complete       on_complete  the route answers; the answer is queued
- *     sent or lost   on_end       given back
+ *     URI known        on_uri       allocates a struct request
+ *     headers arrived  on_headers   checks host, path, method, type, size
+ *     body arrives     on_body      stored, or dropped if the request is refused
+ *     complete         on_complete  the route answers; the answer is queued
+ *     sent or lost     on_end       frees it
  *
- * A refusal waits for the end of the body, so that the client is not cut off while it still
- * sends and gets to read why; unless it asked first (Expect) or would send too much.
+ * A refusal waits for the end of the body: a client that is cut off while it sends would not read the reason. Except if
+ * the client asked first (Expect) or would send more than SWALLOW_LEN_MAX.
  */
 #include "daemon/api/api.h"
 
@@ -36,12 +36,12 @@ enum {
     REQUEST_MS = 30000,
     ANSWER_MS = 60000,
     DRAIN_MS = 5000,
-    STACK_LEN = 1 << 20,     /* of a connection's thread; only what is touched costs memory */
-    HEAD_LEN_MAX = 64 << 10, /* of a request's line and headers, and of a piece of a body */
+    STACK_LEN = 1 << 20,     /* of a connection's thread; unused pages cost no memory */
+    HEAD_LEN_MAX = 64 << 10, /* of a request line and headers, and of one part of a body */
 };
 
 #define BYTES_MAX (128ULL << 20)
-/* Refused bodies are read to their end up to this length. */
+/* The body of a refused request is read to its end up to this length. */
 #define SWALLOW_LEN_MAX (64ULL << 20)
 
 struct once_api {
@@ -66,7 +66,7 @@ struct request {
     struct once_api *api;
     char *uri;
     const struct api_route *route; /* NULL: none */
-    bool begun;                    /* its headers were looked at */
+    bool begun;                    /* its headers were checked */
     bool answered;                 /* an answer is queued */
     bool working;                  /* counted by api_conns */
     uint64_t got;                  /* bytes of the body so far */
@@ -153,7 +153,7 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
-/* application/json, with whatever parameters: JSON is UTF-8, and that is checked. */
+/* application/json, with any parameters: JSON is UTF-8, which is checked. */
 static bool is_json(const char *type)
 {
     static const char json[] = "application/json";
@@ -163,7 +163,7 @@ static bool is_json(const char *type)
     return type[strspn(type, " \t")] == '\0' || type[strspn(type, " \t")] == ';';
 }
 
-/* Without a store there is nothing to claim. */
+/* Without a store only some routes exist. */
 static const struct api_route *find_route(const struct once_api *api, const char *uri)
 {
     const struct api_service *service = &api->service;
@@ -180,7 +180,7 @@ static bool takes_method(const struct api_route *route, const char *method)
     return strcmp(method, route->method) == 0 || (strcmp(route->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
-/* Whatever can be refused before the body is there. */
+/* All checks that do not need the body. */
 static void check_head(struct request *request, const struct headers *headers, const char *method, uint64_t declared)
 {
     struct api_answer *answer = &request->call.answer;
@@ -193,7 +193,7 @@ static void check_head(struct request *request, const struct headers *headers, c
     if (refused != NULL) {
         api_answer_problem(answer, API_PROBLEM_FORBIDDEN, NULL, "%s", refused);
     } else if (request->route == NULL) {
-        api_answer_problem(answer, API_PROBLEM_NOT_FOUND, NULL, "there is nothing at '%.200s'", request->uri);
+        api_answer_problem(answer, API_PROBLEM_NOT_FOUND, NULL, "unknown path '%.200s'", request->uri);
     } else if (!takes_method(request->route, method)) {
         answer->allow = strcmp(request->route->method, "GET") == 0 ? "GET, HEAD" : "POST";
         api_answer_problem(answer, API_PROBLEM_METHOD, NULL, "'%s' takes %s, not '%.40s'", request->route->path,
@@ -237,7 +237,7 @@ static enum MHD_Result on_headers(struct request *request, struct MHD_Connection
 
 /* ---------------------------------------------------------------- the body */
 
-/* Of a body whose length was not declared, each piece is charged as it comes. */
+/* If the length of a body was not declared, each part is charged when it arrives. */
 static void on_body(struct request *request, const char *piece, size_t len)
 {
     struct api_answer *answer = &request->call.answer;
@@ -272,7 +272,7 @@ static enum MHD_Result on_complete(struct request *request, struct MHD_Connectio
         call->body = once_buf_span(&request->body);
         request->route->run(call);
     }
-    /* Before a slow client takes its time for the answer, and a quick one has it and asks again. */
+    /* Before the answer is sent: a slow client may take long, a fast one sends its next request at once. */
     once_buf_release(&request->body);
     call->charged -= charged;
     atomic_fetch_sub(&call->budget->used, charged);
@@ -317,7 +317,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     (void)arg, (void)url;
     struct request *request = *state;
     if (request == NULL || request->conn == NULL)
-        return MHD_NO; /* no memory or descriptor: closed without a word */
+        return MHD_NO; /* no memory or descriptor: closed without an answer */
     if (!request->begun)
         return on_headers(request, connection, method, version);
     if (*upload_len > 0) {
@@ -367,8 +367,8 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
 
 /* ---------------------------------------------------------------- start, stop */
 
-/* Accepts only while there is room: libmicrohttpd at its own limit accepts and resets, which a
- * client cannot tell from a lost answer. */
+/* Accepts only while there is room: at its own limit libmicrohttpd accepts and resets, which for a client looks like a
+ * lost answer. */
 static void *accept_all(void *arg)
 {
     struct once_api *api = arg;
@@ -476,7 +476,7 @@ void once_api_stop(struct once_api *api)
         return;
     atomic_store(&api->ending, true);
     api_conns_shut(&api->conns);
-    shutdown(api->listener, SHUT_RD); /* wakes the acceptor; who comes now is refused */
+    shutdown(api->listener, SHUT_RD); /* wakes the acceptor; new connections are refused from now on */
     pthread_join(api->acceptor, NULL);
     api_listen_close(api->listener, &api->guard.bound);
     api_conns_drain(&api->conns, api->drain_ms);

@@ -1,16 +1,16 @@
 /*
- * api.h - the daemon's HTTP listener: the library's protocol as JSON, health, counters.
+ * api.h - the daemon's HTTP listener: the library's protocol as JSON, health checks, metrics.
  *
- * For services in any language on the same machine; docs/api.md is the manual, docs/openapi.json
- * the description for programs. A thread per connection calls libonce's synchronous functions.
+ * For services in any language on the same machine. docs/api.md is the manual, docs/openapi.json the description for
+ * programs. A thread per connection calls libonce's synchronous functions.
  *
- * Invariants: API-1 who is not on this machine, and whose browser is only tricked into asking, is
- *                refused (api/guard.h).
- *             API-2 everything has a bound: connections, the time to send a request and to take an
- *                answer, the bytes of one request and of all of them together.
+ * Invariants: API-1 requests from other machines, and requests that a web page makes a browser send, are refused
+ *                (api/guard.h).
+ *             API-2 everything has a bound: connections, the time to send a request and to read an answer, the bytes of
+ *                one request and of all requests together.
  *             API-3 a request that has not arrived completely does nothing.
- *             API-4 a status other than 200 means that the question was not answered. What the store
- *                answered is the member `arm`, always with 200.
+ *             API-4 a status other than 200 means that the store did not answer. Its answer is the member `arm`, always
+ *                with 200.
  */
 #ifndef ONCE_DAEMON_API_API_H
 #define ONCE_DAEMON_API_API_H
@@ -31,52 +31,52 @@ struct decisions;
 
 /* Zero means the default. */
 struct once_api_options {
-    struct once *once;                   /* NULL: there is no store here, only /metrics and /healthz */
-    void (*more)(void *arg, FILE *file); /* writes further metrics; may be NULL, is called by any thread */
+    struct once *once;                   /* NULL: only /metrics and /healthz, for `once relay` and `once consume` */
+    void (*more)(void *arg, FILE *file); /* writes more metrics, on any thread; may be NULL */
     void *more_arg;
-    const _Atomic bool *up;                      /* without a store: what /healthz tells */
-    const struct escalate_counters *escalations; /* may be NULL, as the next */
+    const _Atomic bool *up;                      /* without a store: the answer of /healthz */
+    const struct escalate_counters *escalations; /* may be NULL, as the next two */
     const struct completer_counters *completer;
     const struct expiry_counters *expiry;
-    struct health *health; /* what /readyz tells; NULL: as /healthz */
+    struct health *health; /* for /readyz; NULL: the same as /healthz */
     unknown_fn *escalated; /* a record became unknown; may be NULL */
     void *escalated_arg;
     struct decisions *log;    /* of decisions; may be NULL */
-    const char *listen;       /* ADDRESS:PORT; "[::1]:7411", "localhost:0"; port 0: any that is free. Of a
-                                 service also the absolute path of a unix socket, for the same user */
-    bool any_address;         /* also addresses that others than this machine can reach */
-    const char *const *hosts; /* further names for this machine that a Host header may have */
+    const char *listen;       /* ADDRESS:PORT, e.g. "[::1]:7411"; port 0: any free port. For a service also the
+                                 absolute path of a unix socket, for the same user only */
+    bool any_address;         /* allow addresses that other machines can reach */
+    const char *const *hosts; /* names of this machine that a Host header may have besides */
     size_t host_count;
-    const char *origin;      /* "https://NAME[:PORT]" of what is before it (api/guard.h); NULL: none */
-    uint32_t connection_max; /* 256, up to 4096: more of them wait to be accepted */
-    uint32_t request_ms;     /* 30 s: from the connection's begin, or its last answer, to the end of a request */
-    uint32_t answer_ms;      /* 60 s: to take an answer */
-    uint32_t drain_ms;       /* 5 s: what once_api_stop() gives those who are being answered */
+    const char *origin;      /* "https://NAME[:PORT]" of a proxy in front (api/guard.h); NULL: none */
+    uint32_t connection_max; /* 256, up to 4096: more stay in the listener's queue */
+    uint32_t request_ms;     /* 30 s: from the start of the connection, or its last answer, to the end of a request */
+    uint32_t answer_ms;      /* 60 s: to read an answer */
+    uint32_t drain_ms;       /* 5 s: for requests under way in once_api_stop() */
     const struct api_service *service; /* NULL: the JSON API */
-    uint64_t bytes_max;                /* 128 MiB: of large requests and answers, all together */
+    uint64_t bytes_max;                /* 128 MiB: of all large requests and answers together */
 };
 
 struct once_api;
 
-/* A listener with routes of its own instead of the JSON API's, on the same machinery: the console. */
+/* Other routes in place of the JSON API's: the console. */
 struct api_call;
 struct api_route;
 struct api_service {
     const struct api_route *routes;
     size_t route_count;
-    /* Is this request let in? Asked when its headers are there, before any of its body; else the answer is set. */
+    /* Whether this request is allowed: called after its headers, before its body. False: the answer is set. */
     bool (*admit)(struct api_call *call);
     void *context;                   /* call->context */
-    const char *const (*headers)[2]; /* name and value, of every answer */
+    const char *const (*headers)[2]; /* name and value; added to every answer */
     size_t header_count;
 };
 
-/* *out is written only on success. ONCE_INVALID: the address; ONCE_UNAVAILABLE: it is taken. */
+/* *out is written only on success. ONCE_INVALID: the address is wrong; ONCE_UNAVAILABLE: it is in use. */
 ONCE_CHECKED once_result once_api_start(const struct once_api_options *options, struct once_api **out,
                                         struct once_error *err);
-/* Accepts nothing more, ends waits, lets those who are being answered have it, closes. NULL is fine. */
+/* Stops accepting, ends waits, lets requests under way finish for drain_ms, closes. NULL is fine. */
 void once_api_stop(struct once_api *api);
-/* "127.0.0.1:7411": as bound. */
+/* "127.0.0.1:7411": with the port that it got. */
 const char *once_api_address(const struct once_api *api);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * call.h - one request that has arrived completely, and the routes that answer them.
+ * call.h - an HTTP request that has arrived completely, and the routes that answer it.
  */
 #ifndef ONCE_DAEMON_API_CALL_H
 #define ONCE_DAEMON_API_CALL_H
@@ -10,39 +10,39 @@
 
 #include <stdatomic.h>
 
-/* Base64 of the largest body, headers and checkpoint, and some change for the other members. */
+/* Base64 of the largest body, headers and checkpoint, and room for the other members. */
 #define API_BODY_LEN_MAX (24 << 20)
-/* Claims without a request to fingerprint, grants, points: 255 bytes of a key are 1530 as \u0000. */
+/* Claims without a request to fingerprint, grants, points: a key of 255 bytes has 1530 as \u0000. */
 #define API_SMALL_LEN_MAX (16 << 10)
-/* A checkpoint, each of its bytes an escape of six. */
+/* A checkpoint of which each byte is an escape of six. */
 #define API_CHECKPOINT_LEN_MAX (512 << 10)
-/* Requests and answers up to this length do not count: the number of connections bounds them, and
- * a few that are large and slow must not keep out all the others. */
+/* Requests and answers up to this length are not charged to the budget: the number of connections bounds them, and a
+ * few large and slow ones must not shut out all the others. */
 #define API_UNCOUNTED_LEN (64 << 10)
 /* How long a claim may hold a connection and its thread. */
 #define API_WAIT_MS_MAX 60000
-/* What the store gets to show that it is alive. */
+/* How long /healthz waits for the store. */
 #define API_HEALTH_MS 2000
 
 enum { API_STATUS_COUNT = 600 };
 
-/* What is counted: of HTTP, the rest is once_stats(). */
+/* Counters of the listener, and of the other parts that /metrics shows. */
 struct api_counters {
-    void (*more)(void *arg, FILE *file); /* NULL: there are no further metrics */
+    void (*more)(void *arg, FILE *file); /* writes more metrics; may be NULL */
     void *more_arg;
-    const _Atomic bool *up;                      /* where there is no store */
-    const struct escalate_counters *escalations; /* NULL: there is no such thing here */
-    const struct completer_counters *completer;  /* the same */
-    const struct expiry_counters *expiry;        /* the same */
-    struct health *health;                       /* the same */
-    once_time started_ms;                        /* once_os_monotonic_ms() */
+    const _Atomic bool *up;                      /* without a store: the answer of /healthz */
+    const struct escalate_counters *escalations; /* NULL: no such part, as the next three */
+    const struct completer_counters *completer;
+    const struct expiry_counters *expiry;
+    struct health *health;
+    once_time started_ms; /* once_os_monotonic_ms() */
     _Atomic uint64_t answers[API_STATUS_COUNT];
     _Atomic uint64_t connections;      /* open now */
     _Atomic uint64_t connections_ever; /* accepted */
     _Atomic uint64_t timed_out;        /* connections closed because they were too slow */
 };
 
-/* Bytes that large requests and answers take, all together. */
+/* Bytes of all large requests and answers together. */
 struct api_budget {
     _Atomic uint64_t used;
     uint64_t max;
@@ -56,30 +56,30 @@ struct api_call {
     const struct api_route *route;
     void *context; /* of the listener, once_api_options */
     once_span body;
-    const char *query;         /* behind the "?", as it came; NULL: none */
+    const char *query;         /* after the "?", not decoded; NULL: none */
     const char *cookie, *csrf; /* headers Cookie and X-Once-Csrf; NULL: absent */
-    const char *origin;        /* it is our own (api/guard.h), or NULL: absent */
+    const char *origin;        /* an own origin (api/guard.h); NULL: absent */
     struct api_counters *counters;
     unknown_fn *escalated; /* may be NULL */
     void *escalated_arg;
     struct decisions *log;   /* may be NULL */
     const char *traceparent; /* header; NULL: absent */
     struct api_budget *budget;
-    uint64_t charged;           /* to the budget; given back when the request is over */
-    const _Atomic bool *ending; /* the listener stops: do not wait */
-    int fd;                     /* of the connection, to see whether its peer is there */
+    uint64_t charged;           /* to the budget, until the request ends */
+    const _Atomic bool *ending; /* the listener stops: do not block */
+    int fd;                     /* of the connection, to see whether the client hung up */
     struct api_answer answer;
 };
 
-/* False, and the answer says busy: no room. */
+/* False: the budget is used up, and the answer says busy. */
 bool api_call_charge(struct api_call *call, uint64_t bytes);
-/* Is the input complete and right? Else the answer says what is wrong. */
+/* Whether the input is complete and valid; else the answer says what is wrong. */
 struct api_input;
 bool api_call_accept(struct api_call *call, struct api_input *in);
 
 struct api_route {
     const char *path;
-    const char *method; /* "GET" is also HEAD */
+    const char *method; /* "GET" includes HEAD */
     size_t body_max;
     void (*run)(struct api_call *call);
 };

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* With the lock held; also returns when something changed. */
+/* With the lock held; returns early if something changed. */
 static void wait_ms(struct api_conns *conns, int64_t ms)
 {
     struct timespec until;
@@ -26,7 +26,7 @@ static void wait_ms(struct api_conns *conns, int64_t ms)
     (void)pthread_cond_timedwait(&conns->changed, &conns->lock, &until);
 }
 
-/* Wakes a connection's thread with the end of its input. */
+/* Ends the input of late connections, which wakes their threads. */
 static void close_late(struct api_conns *conns, once_time now)
 {
     for (struct api_conn *conn = conns->first; conn != NULL; conn = conn->next) {
@@ -38,8 +38,8 @@ static void close_late(struct api_conns *conns, once_time now)
     }
 }
 
-/* Time in which this process stood still counts for nobody: what they sent meanwhile has not been read. Nobody gets
- * more than one who begins now: a deadline may have been set since. */
+/* After this process was suspended: the time does not count for clients, because what they sent has not been read. No
+ * deadline becomes later than that of a request that begins now. */
 static void postpone(struct api_conns *conns, once_time now, int64_t ms)
 {
     once_time last = now + (conns->request_ms > conns->answer_ms ? conns->request_ms : conns->answer_ms);

@@ -9,8 +9,8 @@
 
 enum { HOST_LEN_MAX = 255 };
 
-/* HOST[:PORT] or [IPV6][:PORT] without the port and brackets; false if it is neither. The port is
- * not compared: a forwarded one differs, and it is the name that a rebinding page cannot choose. */
+/* Takes the name from HOST[:PORT] or [IPV6][:PORT]; false if it is neither. The port is not compared: a forwarded one
+ * differs, and the name is what a rebinding page cannot choose. */
 static bool read_name(const char *host, char name[HOST_LEN_MAX + 1])
 {
     const char *begin = host, *end;
@@ -43,7 +43,7 @@ static bool is_allowed_v4(const struct api_guard *guard, struct in_addr address)
     if (guard->bound.ss_family == AF_INET6)
         return IN6_IS_ADDR_UNSPECIFIED(&bound6->sin6_addr);
     if (guard->bound.ss_family != AF_INET)
-        return false; /* a unix socket, forwarded from a port */
+        return false; /* a unix socket that a proxy forwards to */
     return bound->sin_addr.s_addr == htonl(INADDR_ANY) || bound->sin_addr.s_addr == address.s_addr;
 }
 
@@ -61,7 +61,7 @@ static const char https[] = "https://";
 
 enum { HTTPS_LEN = sizeof https - 1 };
 
-/* Has this Host the name of the origin? */
+/* Whether this Host has the name of the origin. */
 static bool is_origins(const struct api_guard *guard, const char *host)
 {
     char name[HOST_LEN_MAX + 1], own[HOST_LEN_MAX + 1];
@@ -111,10 +111,10 @@ const char *api_guard_refuses(const struct api_guard *guard, const struct api_gu
                      "configured name"
                    : "the Host header is not localhost, a loopback address or the address that is listened on";
     if (headers->origin != NULL && !is_own(guard, headers->origin, headers->host))
-        return "the Origin header is not this listener: pages of other sites may not ask";
+        return "the Origin header is not this listener: pages of other sites are refused";
     const char *site = headers->fetch_site;
     if (site != NULL && strcasecmp(site, "same-origin") != 0 && strcasecmp(site, "none") != 0)
-        return "the Sec-Fetch-Site header says that a page of another site asks";
+        return "the Sec-Fetch-Site header says that a page of another site sent this";
     return NULL;
 }
 
@@ -142,7 +142,7 @@ const char *api_guard_origin_fault(const char *origin)
     const char *name = origin + HTTPS_LEN;
     size_t len = strcspn(name, ":");
     if (!is_dns_name(name, len))
-        return "it is not https:// and a name, with nothing behind it but perhaps a port";
+        return "it is not https:// and a name, with nothing after it except perhaps a port";
     if (name[len] == '\0')
         return NULL;
     const char *port = name + len + 1;

@@ -1,16 +1,14 @@
 /*
- * guard.h - who may ask: programs, not pages in a browser.
+ * guard.h - refuses requests that foreign web pages make a browser send.
  *
- * A page from anywhere can make a browser on this machine send requests to 127.0.0.1; with a
- * name of its own that it lets point there (DNS rebinding) it can even read the answers. Such a
- * request carries that name in Host, or Origin or Sec-Fetch-Site. So:
- *   Host            must be localhost, a loopback address, the address that is listened on (any
- *                   address where that is 0.0.0.0 or ::), or a name that was configured, such as
- *                   that of the origin. HTTP/1.0 may leave it out: no browser does.
- *   Origin          where there is one, must be http:// and that Host: our own pages; or the
- *                   configured origin, where something with TLS is before us, whether that passes
- *                   the Host on or not. The origin's own name without TLS is not ours.
- *   Sec-Fetch-Site  where there is one, must be same-origin or none.
+ * Any page can make a browser on this machine send requests to 127.0.0.1. A page whose own name points to 127.0.0.1
+ * (DNS rebinding) can even read the answers. Such a request has that name in Host, or an Origin or Sec-Fetch-Site. So:
+ *   Host            must be localhost, a loopback address, the address that is listened on (any address if that is
+ *                   0.0.0.0 or ::), or a configured name, such as the origin's. HTTP/1.0, which browsers do not use,
+ * may leave it out. Origin          if present, must be http:// and that Host, which are our own pages; or the
+ * configured origin of a proxy with TLS, whether or not the proxy passes the Host on. The origin's name without TLS is
+ *                   refused.
+ *   Sec-Fetch-Site  if present, must be same-origin or none.
  * Pure.
  */
 #ifndef ONCE_DAEMON_API_GUARD_H
@@ -24,20 +22,20 @@ struct api_guard {
     struct sockaddr_storage bound;
     const char *const *hosts;
     size_t host_count;
-    const char *origin; /* "https://NAME[:PORT]", without a fault; NULL: none */
+    const char *origin; /* "https://NAME[:PORT]", checked; NULL: none */
 };
 
-/* The headers as they came; NULL: absent. */
+/* The values of the headers; NULL: absent. */
 struct api_guard_headers {
     const char *host, *origin, *fetch_site;
-    bool repeated; /* one of them came twice */
+    bool repeated; /* one of them is repeated */
     bool http_1_0;
 };
 
-/* NULL, or what is refused, for the problem's detail. */
+/* NULL: allowed; else the reason, for the problem's detail. */
 const char *api_guard_refuses(const struct api_guard *guard, const struct api_guard_headers *headers);
 
-/* What is wrong with an origin, or NULL. Written as browsers write it: https, a name, the port unless it is 443. */
+/* NULL: a valid origin, written as browsers write it: https, a name, the port unless it is 443. Else what is wrong. */
 const char *api_guard_origin_fault(const char *origin);
 
 #endif

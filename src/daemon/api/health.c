@@ -1,12 +1,11 @@
 /*
- * health.c - /healthz: does the store answer? And /readyz: is there work to be sent here?
+ * health.c - /healthz: whether the store answers; /readyz: whether the daemon should get requests.
  *
- * A look-up goes the way of every other operation: through the queue, the engine's thread, the
- * store. It gets API_HEALTH_MS; a store that hangs makes this 503, not hang. A full queue is
- * life: restarting a daemon because it is busy would make it worse. `once relay`, which has no store, tells
- * whether it is connected to its outbox.
+ * /healthz looks up a record as every other operation does: through the queue, the writer, the store. After
+ * API_HEALTH_MS without an answer it is 503. A full queue is healthy: restarting a busy daemon would make it worse.
+ * `once relay`, which has no store, reports whether its outbox is connected.
  *
- * /readyz asks nobody: it tells what health.h found out within the last second.
+ * /readyz calls nothing: it reports the last result of observers/health.h, at most a second old.
  */
 #include "daemon/observers/health.h"
 #include "daemon/api/call.h"
@@ -14,7 +13,7 @@
 
 #include <stdlib.h>
 
-/* Shared by the asker and the callback; whoever is last frees it. */
+/* Shared by the request and the callback; the last of the two frees it. */
 struct probe {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -60,7 +59,7 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     probe_leave(probe);
 }
 
-/* What the store says, or that it says nothing. */
+/* The store's answer, or ONCE_UNAVAILABLE after API_HEALTH_MS. */
 static once_result ask(struct once *once, struct probe *probe, struct once_error *err)
 {
     struct once_request request = { .verb = ONCE_VERB_LOOKUP, .lookup = { .key = ONCE_LIT("once health") } };
@@ -103,7 +102,7 @@ void api_health(struct api_call *call)
         if (atomic_load(call->counters->up))
             answer_health(call, "ok");
         else
-            api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "the outbox is not reached");
+            api_answer_problem(&call->answer, API_PROBLEM_UNAVAILABLE, NULL, "the outbox is not connected");
         return;
     }
     struct probe *probe = probe_create();

@@ -1,8 +1,8 @@
 /*
  * input.c - see api/input.h.
  *
- * json/strict.h looks at bytes and strings, json/events.h at the grammar; what is here keeps the values in one array,
- * linked, and answers questions about them.
+ * json/strict.h checks bytes and strings, json/events.h the grammar; this file keeps the values in one array, linked,
+ * and finds members in it.
  */
 #include "daemon/api/input.h"
 
@@ -37,9 +37,9 @@ struct api_value {
     uint32_t first, next;
 };
 
-/* ---------------------------------------------------------------- what is wrong */
+/* ---------------------------------------------------------------- errors */
 
-/* The member's name with those of the objects around it. */
+/* The member's name, with the names of the objects around it. */
 static void name_member(struct api_input *in, once_span name)
 {
     size_t at = 0;
@@ -87,7 +87,7 @@ bool api_input_fail(struct api_input *in, const char *name, once_result result, 
 /* A container that has not ended yet. */
 struct level {
     uint32_t value, last;
-    once_span name; /* OBJECT: of the member that comes next */
+    once_span name; /* OBJECT: of its next member */
 };
 
 struct parse {
@@ -138,7 +138,7 @@ static bool add_name(struct parse *parse, once_span bytes)
     level->name = keep(in, bytes);
     for (uint32_t i = in->values[level->value].first; i != NONE; i = in->values[i].next)
         if (once_span_equal(in->values[i].name, level->name))
-            return fail_span(in, level->name, ONCE_INVALID, "stands there twice");
+            return fail_span(in, level->name, ONCE_INVALID, "is repeated");
     return true;
 }
 
@@ -165,7 +165,7 @@ static void parse_text(struct api_input *in, once_span text)
         fail_span(in, (once_span){ 0 }, ONCE_INVALID, "the body is not JSON: wrong or incomplete at byte %zu", at);
 }
 
-/* Where the text stops being UTF-8, or its length. */
+/* The length of the valid UTF-8 at its start. */
 static size_t valid_len(once_span text)
 {
     size_t at = 0;
@@ -182,11 +182,11 @@ static void check_text(struct api_input *in, once_span text)
         fail_span(in, (once_span){ 0 }, ONCE_INVALID, "the body is empty; it must be a JSON object");
     else if (len < text.len)
         fail_span(in, (once_span){ 0 }, ONCE_INVALID,
-                  "the body is not UTF-8 at byte %zu; bytes that are no text go into NAME_base64", len);
+                  "the body is not UTF-8 at byte %zu; send other bytes as NAME_base64", len);
     else if (!once_json_is_strict(text))
         fail_span(in, (once_span){ 0 }, ONCE_INVALID,
-                  "the body is not JSON: a text does not end, or has a raw control character or half a surrogate "
-                  "pair, or there is something outside of texts that is not ASCII");
+                  "the body is not JSON: a text is not closed, or has a raw control character or half a surrogate "
+                  "pair, or there is a byte outside of texts that is not ASCII");
 }
 
 once_result api_input_parse(struct api_input *in, once_span text)
@@ -237,7 +237,7 @@ static bool fail_kind(struct api_input *in, const char *name, enum once_json_eve
     return api_input_fail(in, name, ONCE_INVALID, "must be %s, is %s", kind_names[wanted], kind_names[is]);
 }
 
-/* The member, marked as read, if it is there and of this kind. */
+/* The member, marked as read, if it is present and of this kind. */
 static const struct api_value *get(struct api_input *in, const char *name, enum api_need need,
                                    enum once_json_event kind)
 {
@@ -273,7 +273,7 @@ static bool decode_base64(struct api_input *in, const char *name, once_span text
     struct base64_decode_ctx ctx;
     base64_decode_init(&ctx);
     size_t len = BASE64_DECODE_LENGTH(text.len);
-    /* Room for all that the whole text could hold, so that what was decoded before stays put. */
+    /* Room for everything that the whole text could decode to, so that earlier spans stay valid. */
     uint8_t *room = once_buf_reserve(&in->decoded, in->decoded.len == 0 ? in->decoded.max : 0);
     if (room == NULL || len > in->decoded.cap - in->decoded.len)
         return api_input_fail(in, name, ONCE_NO_MEMORY, "out of memory for %zu bytes", len);
@@ -292,7 +292,7 @@ bool api_input_bytes(struct api_input *in, const char *name, enum api_need need,
     snprintf(other, sizeof other, "%s_base64", name);
     bool encoded = api_input_has(in, other);
     if (encoded && api_input_has(in, name))
-        return api_input_fail(in, other, ONCE_INVALID, "and '%s' are both there; one of them must do", name);
+        return api_input_fail(in, other, ONCE_INVALID, "and '%s' exclude each other", name);
     const struct api_value *value = get(in, encoded ? other : name, need, ONCE_JSON_STRING);
     if (value == NULL)
         return false;
@@ -416,13 +416,13 @@ bool api_input_is(struct api_input *in, const char *name, const char *text)
     return true;
 }
 
-/* `count` texts from `first` on go to out; false after a complaint. */
+/* Writes `count` texts from `first` on to `out`; false: an error was recorded. */
 static bool read_texts(struct api_input *in, const char *name, uint32_t first, size_t max, once_span *out,
                        size_t *count)
 {
     for (uint32_t i = first; i != NONE; i = in->values[i].next) {
         if (in->values[i].kind != ONCE_JSON_STRING)
-            return api_input_fail(in, name, ONCE_INVALID, "has %s in it where only texts may be",
+            return api_input_fail(in, name, ONCE_INVALID, "has %s in it; all of its values must be texts",
                                   kind_names[in->values[i].kind]);
         if (*count == max)
             return api_input_fail(in, name, ONCE_LIMIT, "has more than %zu texts", max);
@@ -437,12 +437,12 @@ static bool read_rows(struct api_input *in, const char *name, uint32_t first, si
     for (uint32_t i = first; i != NONE; i = in->values[i].next) {
         size_t before = *count;
         if (in->values[i].kind != ONCE_JSON_ARRAY)
-            return api_input_fail(in, name, ONCE_INVALID, "has %s in it where only lists of %zu texts may be",
+            return api_input_fail(in, name, ONCE_INVALID, "has %s in it; all of its values must be lists of %zu texts",
                                   kind_names[in->values[i].kind], width);
         if (!read_texts(in, name, in->values[i].first, max, out, count))
             return false;
         if (*count - before != width)
-            return api_input_fail(in, name, ONCE_INVALID, "has a list of %zu texts in it where %zu must be",
+            return api_input_fail(in, name, ONCE_INVALID, "has a list of %zu texts; each must have %zu",
                                   *count - before, width);
     }
     return true;
@@ -481,7 +481,7 @@ static void check_read(struct api_input *in)
 {
     for (uint32_t i = in->result == ONCE_OK ? in->values[in->object].first : NONE; i != NONE; i = in->values[i].next)
         if (!in->values[i].read)
-            fail_span(in, in->values[i].name, ONCE_INVALID, "is not a member that means something here");
+            fail_span(in, in->values[i].name, ONCE_INVALID, "is not a known member");
 }
 
 void api_input_leave(struct api_input *in)

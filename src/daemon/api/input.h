@@ -1,5 +1,5 @@
 /*
- * input.h - the JSON object that a request carries, read member by member.
+ * input.h - reads the JSON object of a request, member by member.
  *
  *     struct api_input in;
  *     if (api_input_parse(&in, body) == ONCE_OK) {
@@ -9,8 +9,8 @@
  *     if (api_input_end(&in) != ONCE_OK) ... in.member and in.text say what is wrong
  *     api_input_release(&in);
  *
- * Invariants: API-INPUT-1 nothing is guessed: a member that nobody asked for, a name that stands
- *                twice, a value of another type, text that is not UTF-8 are errors.
+ * Invariants: API-INPUT-1 nothing is guessed: an unknown member, a repeated name, a value of another type, text that is
+ *                not UTF-8 are errors.
  *             API-INPUT-2 the first error stays; after it, reading does nothing.
  *             API-INPUT-3 a value that is absent leaves the variable as it is.
  *             API-INPUT-4 memory is bounded by the text, the number and depth of values by the enum below.
@@ -34,13 +34,13 @@ struct api_value;
 struct api_input {
     struct api_value *values;
     uint32_t count;
-    uint32_t object;               /* whose members are read */
+    uint32_t object;               /* its members are read now */
     uint32_t above[API_DEPTH_MAX]; /* the objects around it */
     int depth;
     struct once_buf strings; /* what the values' spans point into; never moves */
     struct once_buf decoded; /* base64; never moves */
     once_result result;      /* ONCE_OK, ONCE_INVALID, ONCE_LIMIT, ONCE_NO_MEMORY */
-    char member[100];        /* whose fault it is: "request.path"; empty: of none */
+    char member[100];        /* the member that is wrong: "request.path"; empty: none */
     char text[400];
 };
 
@@ -56,20 +56,20 @@ bool api_input_bool(struct api_input *in, const char *name, bool *out);
 /* One of `words`, as its index. */
 bool api_input_word(struct api_input *in, const char *name, enum api_need need, const char *const *words, size_t count,
                     size_t *out);
-/* Is the member this very text? Then it has been read. */
+/* Whether the member is exactly this text; then it counts as read. */
 bool api_input_is(struct api_input *in, const char *name, const char *text);
 bool api_input_has(const struct api_input *in, const char *name);
 /* A list of texts, or of lists of `width` texts (0: texts); *out is malloc'd. */
 bool api_input_texts(struct api_input *in, const char *name, size_t width, size_t max, once_span **out, size_t *count);
 
-/* Members read between these are of the object `name`; false: there is none. */
+/* Members that are read between these two belong to the object `name`; false: it is absent. */
 bool api_input_enter(struct api_input *in, const char *name);
 void api_input_leave(struct api_input *in);
 
-/* Says that `name` is wrong, in the caller's words; returns false. */
+/* Records that `name` is wrong, with this text; returns false. */
 __attribute__((format(printf, 4, 5))) bool api_input_fail(struct api_input *in, const char *name, once_result result,
                                                           const char *format, ...);
-/* Everything is read: a member is left that means nothing? */
+/* After all members were read: an unknown member that is left is an error. */
 once_result api_input_end(struct api_input *in);
 
 #endif

@@ -81,7 +81,7 @@ static void write_address(const struct sockaddr_storage *address, char text[API_
     snprintf(text, API_ADDRESS_LEN, is_v6 ? "[%s]:%u" : "%s:%u", name, port_of(address));
 }
 
-/* One that may be listened on. */
+/* An address that may be listened on. */
 static once_result read_own(const char *address, bool any_address, struct sockaddr_storage *out, socklen_t *len,
                             struct once_error *err)
 {
@@ -123,7 +123,7 @@ once_result api_listen(const char *address, bool any_address, int *fd, struct so
     return ONCE_OK;
 }
 
-/* Nobody answers there any more: its process is gone. What is no socket is not touched. */
+/* Removes a socket whose process is gone. Other files are not touched. */
 static void remove_stale(const struct sockaddr_un *address)
 {
     struct stat found;

@@ -45,9 +45,9 @@ bool api_query_read(struct api_call *call, struct api_parameter *parameters, siz
         snprintf(shown, sizeof shown, "%.*s", (int)(name.len < 60 ? name.len : 60), (const char *)name.ptr);
         const char *wrong = NULL;
         if (i == count)
-            wrong = "means nothing here";
+            wrong = "is not a known parameter";
         else if (parameters[i].there)
-            wrong = "stands there twice";
+            wrong = "is repeated";
         else if (!decode(value, &parameters[i].value))
             wrong = "is too long, or has a % without two hex digits behind it";
         if (wrong != NULL) {

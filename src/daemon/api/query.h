@@ -1,7 +1,7 @@
 /*
- * query.h - the parameters behind the "?" of a request, as forms are encoded.
+ * query.h - the query parameters of a request, in the encoding of forms.
  *
- * Nothing is guessed: a parameter that is not expected, or stands there twice, is an error.
+ * Nothing is guessed: an unknown or repeated parameter is an error.
  */
 #ifndef ONCE_DAEMON_API_QUERY_H
 #define ONCE_DAEMON_API_QUERY_H
@@ -11,11 +11,11 @@
 
 struct api_parameter {
     const char *name;
-    struct once_buf value; /* its ceiling is the limit */
+    struct once_buf value; /* its maximum length is the parameter's limit */
     bool there;
 };
 
-/* Fills the parameters; else the answer says what is wrong. */
+/* Fills the parameters; false: the answer says what is wrong. */
 bool api_query_read(struct api_call *call, struct api_parameter *parameters, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* routes.c - which path is answered by what; docs/openapi.json describes the same. */
+/* routes.c - the paths of the JSON API and their functions; docs/openapi.json describes the same. */
 #include "daemon/api/call.h"
 
 const struct api_route api_routes[] = {

@@ -1,8 +1,8 @@
 /*
- * verbs.c - the protocol's verbs: JSON in, the library's function, JSON out.
+ * verbs.c - the verbs of the protocol: read JSON, call the library, write JSON.
  *
- * Members have the names of once.h. An answer is the arm and, flat beside it, the record as
- * `once keys show --json` prints it, so that `record` and `fence` of a claim can be sent back.
+ * Members have the names of once.h. An answer has the arm and, in the same object, the members of the record as `once
+ * keys show --json` prints them, so that `record` and `fence` of a claim can be sent back.
  */
 #include "core/http/resend.h"
 #include "core/json/record_json.h"
@@ -22,10 +22,9 @@
 
 static const char type_json[] = "application/json";
 
-/* ---------------------------------------------------------------- what goes back */
+/* ---------------------------------------------------------------- answers */
 
-/* The parts of a record that may be large, where the arm makes them useful: what has just been
- * sent is not sent back. */
+/* Which large parts of a record the answer has: those that the client did not just send itself. */
 struct shown {
     bool checkpoint, outcome;
 };
@@ -46,7 +45,7 @@ static struct shown shown_for(enum once_arm arm)
     }
 }
 
-/* What a holder does not know itself. The library's answer to one has no texts either. */
+/* The members that a holder does not know itself. */
 static void put_held(struct once_json *json, const struct once_record *record)
 {
     once_json_hex(json, "record", once_span_of(record->grant.record, sizeof record->grant.record));
@@ -72,8 +71,8 @@ static void put_record(struct once_json *json, const struct once_record *record,
     }
 }
 
-/* Takes the reply. Where there is no room for a large one nothing is lost: only what was stored
- * before is large, and it can be asked for again. */
+/* Owns the reply. If the budget has no room for a large answer nothing is lost: only stored bytes are large, and the
+ * client can ask again. */
 static void answer_reply(struct api_call *call, struct once_reply *reply)
 {
     const struct once_record *record = &reply->record;
@@ -99,7 +98,7 @@ static void answer_reply(struct api_call *call, struct once_reply *reply)
     once_reply_release(reply);
 }
 
-/* Whoever makes a record unknown is noted, over HTTP too. */
+/* A record that becomes unknown over HTTP is escalated, too. */
 static void note_unknown(const struct api_call *call, enum once_verb verb, once_result result,
                          const struct once_reply *reply)
 {
@@ -109,7 +108,7 @@ static void note_unknown(const struct api_call *call, enum once_verb verb, once_
         call->escalated(call->escalated_arg, reply->record.grant, since, why);
 }
 
-/* A decision that the library is about to be asked for. */
+/* A call of the library, for the decision log. */
 struct asked {
     struct decision decision;
     struct once_trace trace;
@@ -139,7 +138,7 @@ static void ask_claim(const struct api_call *call, const struct once_claim *clai
     once_record_id(once_secret(call->once), claim->tenant, claim->key, asked->decision.record);
 }
 
-/* It is decided: those who should hear of it do. */
+/* After the call: escalates and logs. */
 static void note(const struct api_call *call, struct asked *asked, enum once_verb verb, once_result result,
                  const struct once_reply *reply)
 {
@@ -151,7 +150,7 @@ static void note(const struct api_call *call, struct asked *asked, enum once_ver
     decisions_note(call->log, &asked->decision);
 }
 
-/* What every verb ends with. */
+/* Common end of all verbs. */
 static void answer_result(struct api_call *call, once_result result, struct once_reply *reply,
                           const struct once_error *err)
 {
@@ -178,7 +177,7 @@ struct described {
 
 enum { HEADER_COUNT_MAX = 64, EXCLUDE_COUNT_MAX = 64 };
 
-/* `request`: what is asked, for those who do not make fingerprints themselves. */
+/* `request`: the request to fingerprint, for clients that do not compute fingerprints. */
 static void read_request(struct api_input *in, struct described *request)
 {
     if (!api_input_enter(in, "request"))
@@ -208,14 +207,14 @@ static once_result make_fingerprint(const struct once *once, struct once_claim *
     return once_fingerprint_http(once, claim->tenant, &request->http, &claim->fingerprint, err);
 }
 
-/* That the daemon's own credentials may go with it is for the gateway to say, which knows who asked; here anybody may
- * (COMPLETER-2). */
+/* Only the gateway, which authenticates its clients, may allow the daemon's credentials for a stored request; here any
+ * local program can claim (COMPLETER-2). */
 static void read_stored_request(struct api_input *in, struct once_claim *claim)
 {
     struct once_resend resend;
     if (api_input_bytes(in, "stored_request", API_OPTIONAL, &claim->request) &&
         once_resend_get(claim->request, &resend, NULL) == ONCE_OK && resend.identity)
-        api_input_fail(in, "stored_request", ONCE_INVALID, "wants to be sent with the daemon's credentials");
+        api_input_fail(in, "stored_request", ONCE_INVALID, "must not ask for the daemon's credentials");
 }
 
 static void read_claim(struct api_input *in, struct once_claim *claim, struct described *request)
@@ -224,7 +223,7 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
     api_input_bytes(in, "tenant", API_OPTIONAL, &claim->tenant);
     api_input_bytes(in, "key", API_REQUIRED, &claim->key);
     if (api_input_has(in, "fingerprint") && api_input_has(in, "request"))
-        api_input_fail(in, "request", ONCE_INVALID, "and 'fingerprint' are both there; one of them must do");
+        api_input_fail(in, "request", ONCE_INVALID, "and 'fingerprint' exclude each other");
     api_input_hex(in, "fingerprint", API_OPTIONAL, claim->fingerprint.bytes, sizeof claim->fingerprint.bytes);
     read_request(in, request);
     api_input_int(in, "lease_ms", 0, ONCE_LEASE_MS_MAX, &claim->lease_ms);
@@ -247,14 +246,14 @@ static void read_claim(struct api_input *in, struct once_claim *claim, struct de
         once_os_random(claim->nonce, sizeof claim->nonce);
 }
 
-/* A peer that closed its side is not worth waiting for. */
+/* Whether the client closed its side. */
 static bool is_gone(int fd)
 {
     struct pollfd poll_fd = { .fd = fd, .events = POLLRDHUP };
     return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-/* Claims, and waits in steps, so that a listener that stops and a peer that has left end it soon. */
+/* Claims, and waits in steps, so that the wait ends soon if the listener stops or the client hangs up. */
 static once_result claim_in_steps(const struct api_call *call, struct once_claim *claim, struct once_reply *reply,
                                   struct once_error *err)
 {
@@ -297,7 +296,7 @@ void api_claim(struct api_call *call)
         note(call, &asked, ONCE_VERB_CLAIM, r, &reply);
         if (reply.record.state != ONCE_STATE_NONE) {
             reply.record.tenant = claim.tenant;
-            reply.record.key = claim.key; /* also where the store does not keep it */
+            reply.record.key = claim.key; /* some stores do not keep it */
         }
         answer_result(call, r, &reply, &err);
     }
@@ -314,8 +313,8 @@ static void read_grant(struct api_input *in, struct once_grant *grant)
     api_input_uint(in, "fence", API_REQUIRED, &grant->fence);
 }
 
-/* Where there is no room for the answer, it is held until its lease is over; with its nonce it can be asked for again.
- */
+/* If the budget has no room for the answer, the grant stays until its lease is over; a repeated call with the same
+ * nonce gets it. */
 void api_take_over(struct api_call *call)
 {
     struct api_input in;
@@ -461,7 +460,7 @@ static void look_up_key(struct api_call *call, once_span tenant, once_span key)
     struct once_error err;
     once_result r = once_lookup(call->once, tenant, key, &reply, &err);
     if (reply.record.state != ONCE_STATE_NONE)
-        reply.record.key = key; /* also where the store does not keep it */
+        reply.record.key = key; /* some stores do not keep it */
     answer_result(call, r, &reply, &err);
 }
 
@@ -480,11 +479,11 @@ void api_lookup(struct api_call *call)
 {
     struct api_parameter p[] = { { .name = "tenant" }, { .name = "key" }, { .name = "record" } };
     for (int i = 0; i < LOOKUP_PARAMETERS; i++)
-        once_buf_init(&p[i].value, ONCE_KEY_LEN_MAX + 1); /* one more: the library says how long it may be */
+        once_buf_init(&p[i].value, ONCE_KEY_LEN_MAX + 1); /* one byte more: the library reports the limit */
     if (api_query_read(call, p, LOOKUP_PARAMETERS)) {
         if (p[LOOKUP_RECORD].there && (p[LOOKUP_KEY].there || p[LOOKUP_TENANT].there))
             api_answer_problem(&call->answer, API_PROBLEM_INVALID, "record",
-                               "parameter 'record' stands alone: it says whose and which");
+                               "parameter 'record' cannot be combined with 'tenant' and 'key'");
         else if (p[LOOKUP_RECORD].there)
             look_up_record(call, once_buf_span(&p[LOOKUP_RECORD].value));
         else if (p[LOOKUP_KEY].there)

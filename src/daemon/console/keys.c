@@ -247,7 +247,7 @@ static void show(struct api_call *call, once_span tenant, once_span key)
         once_json_text(&json, "arm", once_arm_name(reply.arm));
         once_json_int(&json, "now", stats.now);
         if (reply.arm == ONCE_ARM_FOUND) {
-            reply.record.key = key; /* also where the store does not keep it */
+            reply.record.key = key; /* some stores do not keep it */
             reply.record.tenant = tenant;
             put_found(call, &json, &reply);
         }

@@ -66,7 +66,7 @@ static once_result answer_expire(struct admin_queries *s, struct admin_query *jo
     if (r == ONCE_OK)
         r = once_expire(s->once, (uint32_t)budget, &removed, &more, err);
     if (r == ONCE_OK)
-        reaper_accept_clock(s->reaper); /* who asks for it has looked */
+        reaper_accept_clock(s->reaper); /* an operator who expires by hand has checked the clock */
     if (r == ONCE_OK)
         wire_put_expired(&job->answer, job->id, removed, more);
     return r;
@@ -125,7 +125,7 @@ static void answer(struct admin_queries *s, struct admin_query *job)
         r = answer_stats(s, job, &err);
         break;
     default:
-        r = once_fail(&err, ONCE_INVALID, "a frame of type %u is no question", job->type);
+        r = once_fail(&err, ONCE_INVALID, "a frame of type %u is not a query", job->type);
     }
     if (r == ONCE_OK && job->answer.result != ONCE_OK)
         r = once_fail(&err, job->answer.result, "the answer does not fit into a frame");
@@ -141,10 +141,10 @@ static void wake_server(struct admin_queries *s)
 {
     uint64_t one = 1;
     ssize_t n = write(s->wake, &one, sizeof one);
-    (void)n; /* it is full only if it is readable */
+    (void)n; /* a full eventfd is readable, which is enough */
 }
 
-/* The next job; NULL when it is time to stop. */
+/* The next query; NULL: stop. */
 static struct admin_query *take(struct admin_queries *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -160,7 +160,7 @@ static struct admin_query *take(struct admin_queries *s)
     return job;
 }
 
-/* With the lock. */
+/* With the lock held. */
 static void put_done(struct admin_queries *s, struct admin_query *job)
 {
     job->next = NULL;
@@ -176,7 +176,8 @@ static void hand_back(struct admin_queries *s, struct admin_query *job)
     wake_server(s);
 }
 
-/* With the lock: what was not begun is done without an answer. NULL: of all askers. */
+/* With the lock held: moves the queries that were not begun to the answered ones, without an answer. NULL: of all
+ * askers. */
 static void drop(struct admin_queries *s, const void *asker)
 {
     struct admin_query **at = &s->first;
@@ -209,7 +210,7 @@ once_result admin_queries_submit(struct admin_queries *s, void *asker, const str
 {
     struct admin_query *job = calloc(1, sizeof *job);
     if (job == NULL)
-        return once_fail(err, ONCE_NO_MEMORY, "no memory for a question");
+        return once_fail(err, ONCE_NO_MEMORY, "no memory for a query");
     *job = (struct admin_query){ .asker = asker, .id = frame->id, .type = frame->type };
     once_buf_init(&job->payload, WIRE_FRAME_LEN_MAX);
     once_buf_init(&job->answer, WIRE_FRAME_LEN_MAX);
@@ -226,8 +227,8 @@ once_result admin_queries_submit(struct admin_queries *s, void *asker, const str
     if (!full && !bad)
         return ONCE_OK;
     admin_query_release(job);
-    return bad ? once_fail(err, ONCE_NO_MEMORY, "no memory for a question")
-               : once_fail(err, ONCE_BUSY, "%d questions wait already", JOBS_MAX);
+    return bad ? once_fail(err, ONCE_NO_MEMORY, "no memory for a query")
+               : once_fail(err, ONCE_BUSY, "%d queries are waiting already", JOBS_MAX);
 }
 
 void admin_queries_forget(struct admin_queries *s, const void *asker)

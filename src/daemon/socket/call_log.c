@@ -33,7 +33,7 @@ void call_log_context_set(struct call_log_context *context, const struct wire_co
 static void note_key(struct call_log_entry *n, const struct once_mac *secret, once_span tenant, once_span key)
 {
     if (tenant.len > sizeof n->tenant)
-        return; /* refused, soon */
+        return; /* the call will be refused */
     n->has_tenant = true;
     n->tenant_len = tenant.len;
     if (tenant.len > 0)
@@ -41,13 +41,13 @@ static void note_key(struct call_log_entry *n, const struct once_mac *secret, on
     once_record_id(secret, tenant, key, n->record);
 }
 
-struct call_log_entry *call_log_begin(const struct call_log_outputs *who, struct call_log_context *context, uint32_t id,
+struct call_log_entry *call_log_begin(const struct call_log_outputs *to, struct call_log_context *context, uint32_t id,
                                       const struct once_mac *secret, const struct once_request *request)
 {
     bool traced = context->there && context->call == id;
     context->there = false;
-    bool logs = who->log != NULL && decisions_cover(request->verb);
-    bool waits = traced && context->trace.sampled && who->exporter != NULL && request->verb == ONCE_VERB_CLAIM &&
+    bool logs = to->log != NULL && decisions_cover(request->verb);
+    bool waits = traced && context->trace.sampled && to->exporter != NULL && request->verb == ONCE_VERB_CLAIM &&
                  request->claim.wait_ms > 0;
     struct call_log_entry *n = logs || waits ? malloc(sizeof *n) : NULL;
     if (n == NULL)
@@ -62,7 +62,7 @@ struct call_log_entry *call_log_begin(const struct call_log_outputs *who, struct
     if (traced)
         n->trace = context->trace;
     once_span route = request->verb == ONCE_VERB_CLAIM ? request->claim.route : once_span_of(NULL, 0);
-    if (route.len == 0 && traced) /* what is no claim has it from there */
+    if (route.len == 0 && traced) /* only a claim has a route itself */
         route = once_span_of(context->route, context->route_len);
     n->route_len = route.len < sizeof n->route ? route.len : sizeof n->route;
     if (n->route_len > 0)
@@ -76,7 +76,7 @@ struct call_log_entry *call_log_begin(const struct call_log_outputs *who, struct
     return n;
 }
 
-/* From its arrival: what it took to find out that it has to wait is a small part of it. */
+/* The span begins with the call's arrival: it includes the short time before the wait. */
 static void export_wait(struct exporter *exporter, const struct call_log_entry *n, const struct decision *d)
 {
     struct once_trace_report report = {
@@ -96,7 +96,7 @@ static void export_wait(struct exporter *exporter, const struct call_log_entry *
     tracer_report(exporter, &report);
 }
 
-void call_log_end(const struct call_log_outputs *who, struct call_log_entry *n, once_result result,
+void call_log_end(const struct call_log_outputs *to, struct call_log_entry *n, once_result result,
                   const struct once_reply *reply, bool waited)
 {
     if (n == NULL)
@@ -112,8 +112,8 @@ void call_log_end(const struct call_log_outputs *who, struct call_log_entry *n, 
     memcpy(d.record, n->record, sizeof d.record);
     decision_take_reply(&d, result, reply);
     if (decisions_cover(n->verb))
-        decisions_note(who->log, &d);
+        decisions_note(to->log, &d);
     if (waited && n->traced && n->trace.sampled)
-        export_wait(who->exporter, n, &d);
+        export_wait(to->exporter, n, &d);
     free(n);
 }

@@ -1,8 +1,8 @@
 /*
- * call_log.h - what is remembered of a call on the socket until it is answered, for the log and for its trace.
+ * call_log.h - facts about a call on the socket, kept until its answer, for the decision log and for its trace.
  *
- * Only where one of the two wants it: without --log-decisions and without a traced claim that may wait there is none,
- * and nothing is copied, hashed or timed.
+ * Without --log-decisions, and unless the call is a traced claim that may wait, there is no entry: nothing is copied,
+ * hashed or timed.
  */
 #ifndef ONCE_DAEMON_SOCKET_CALL_LOG_H
 #define ONCE_DAEMON_SOCKET_CALL_LOG_H
@@ -12,13 +12,12 @@
 #include "trace/tracer.h"
 #include "wire/wire.h"
 
-/* Who wants it. */
 struct call_log_outputs {
     struct decisions *log;     /* may be NULL */
-    struct exporter *exporter; /* the same */
+    struct exporter *exporter; /* of spans; may be NULL */
 };
 
-/* The context that came before a CALL. */
+/* The frame CONTEXT that came before a CALL: its trace and route. */
 struct call_log_context {
     bool there;
     uint32_t call;
@@ -31,11 +30,11 @@ void call_log_context_set(struct call_log_context *context, const struct wire_co
 
 struct call_log_entry;
 
-/* NULL: nobody wants it, or there is no memory. The context is used up. */
-struct call_log_entry *call_log_begin(const struct call_log_outputs *who, struct call_log_context *context, uint32_t id,
+/* NULL: no output needs it, or there is no memory. Clears the context. */
+struct call_log_entry *call_log_begin(const struct call_log_outputs *to, struct call_log_context *context, uint32_t id,
                                       const struct once_mac *secret, const struct once_request *request);
-/* Its answer: logs it, exports the wait of one that was parked, frees it. */
-void call_log_end(const struct call_log_outputs *who, struct call_log_entry *call_log_entry, once_result result,
+/* Logs the answer, exports a span for a claim that waited, frees the entry. */
+void call_log_end(const struct call_log_outputs *to, struct call_log_entry *call_log_entry, once_result result,
                   const struct once_reply *reply, bool waited);
 
 #endif

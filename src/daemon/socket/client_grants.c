@@ -37,7 +37,7 @@ void client_grants_add(struct client_grants *table, const void *holder, const st
 {
     struct client_grant *client_grant = find(table, grant->fence);
     if (client_grant != NULL)
-        client_grant->holder = holder; /* asked again, over another connection */
+        client_grant->holder = holder; /* the same call again, over another connection */
     else
         enter(table, holder, grant);
 }

@@ -1,10 +1,9 @@
 /*
- * client_grants.h - which grants each client of the daemon holds.
+ * client_grants.h - the grants that each client of the daemon holds, of claims with takeover `rerun`.
  *
- * A client that goes away leaves them behind. Where its claim said `rerun`, nothing is lost by
- * letting the next one take over at once instead of when the lease is over. A grant has one
- * holder: who was told of it last; or, where nobody is known, because his connection was lost or
- * the daemon is another one by now, who renews it.
+ * When a client hangs up, the daemon ends their leases, so that the next claim can take over at once. A grant belongs
+ * to the connection that was sent it last; or, if that connection is lost or was another daemon's, to the connection
+ * that renews it.
  */
 #ifndef ONCE_DAEMON_SOCKET_CLIENT_GRANTS_H
 #define ONCE_DAEMON_SOCKET_CLIENT_GRANTS_H
@@ -21,15 +20,15 @@ struct client_grant {
 
 struct client_grants {
     struct client_grant *buckets[CLIENT_GRANTS_BUCKETS]; /* by fence */
-    struct client_grant *spare;                          /* for the next; at most CLIENT_GRANTS_MAX with those in use */
+    struct client_grant *spare;                          /* free entries; at most CLIENT_GRANTS_MAX with those in use */
     size_t count;
 };
 
-/* Without memory, or with too many, it is not kept: then the lease has to run out. */
+/* Without memory, or if there are too many, the grant is not kept: then its lease ends by itself. */
 void client_grants_add(struct client_grants *table, const void *holder, const struct once_grant *grant);
 void client_grants_renew(struct client_grants *table, const void *holder, const struct once_grant *grant);
 void client_grants_remove(struct client_grants *table, uint64_t fence);
-/* Forgets all grants of this holder; `each` (may be NULL) is told of every one. */
+/* Forgets all grants of this holder; calls `each` (may be NULL) for every one. */
 void client_grants_forget(struct client_grants *table, const void *holder,
                           void (*each)(void *arg, const struct once_grant *grant), void *arg);
 void client_grants_release(struct client_grants *table);

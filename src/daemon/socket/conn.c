@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 enum {
-    CALLS_MAX = 1024,        /* under way, of one connection: a batch of the engine */
+    CALLS_MAX = 1024,        /* under way, of one connection: as many as a batch */
     READ_LEN = 64 << 10,     /* at a time */
-    READS_MAX = 4,           /* then the others have their turn */
-    OUT_LEN_MAX = 8 << 20,   /* waits to be read by the client before we stop reading from it */
-    OUT_LEN_FULL = 64 << 20, /* then also what is under way gets no bodies any more */
-    SMALL_LEN_MAX = 1 << 20, /* half a frame of this size is always read on */
+    READS_MAX = 4,           /* then the other connections are read */
+    OUT_LEN_MAX = 8 << 20,   /* unsent answers: above this the client is not read */
+    OUT_LEN_FULL = 64 << 20, /* above this answers with a body become ONCE_BUSY */
+    SMALL_LEN_MAX = 1 << 20, /* a partial frame up to this size is always read to its end */
 };
 #define BUFFERED_MAX (256ull << 20)
 
@@ -29,15 +29,15 @@ struct call {
     struct conn *conn;
     uint32_t id;
     enum once_verb verb;
-    uint64_t fence; /* of the grant that it is about */
+    uint64_t fence; /* of the grant that the call uses */
     bool rerun;
-    bool is_twin;      /* CLAIM, TAKE_OVER: while it was under way the same one came over another connection */
-    uint8_t nonce[16]; /* the same */
-    struct call *next; /* the same: in its bucket */
+    bool is_twin;      /* CLAIM, TAKE_OVER: the same call came over another connection while this one was under way */
+    uint8_t nonce[16]; /* CLAIM, TAKE_OVER */
+    struct call *next; /* CLAIM, TAKE_OVER: in its bucket */
     struct call_log_entry *call_log_entry; /* for logs and traces; usually NULL */
 };
 
-/* May it be answered by a grant? */
+/* Whether its answer may be a grant. */
 static bool asks_for_grant(const struct call *call)
 {
     return call->verb == ONCE_VERB_CLAIM || call->verb == ONCE_VERB_TAKE_OVER;
@@ -67,7 +67,7 @@ static void leave_claim(struct server_shared *shared, struct call *call)
         }
 }
 
-static void die(struct conn *c)
+static void move_to_closed(struct conn *c)
 {
     *c->at = c->next;
     if (c->next != NULL)
@@ -88,11 +88,11 @@ void conns_free_closed(struct server_shared *shared)
     shared->closed = NULL;
 }
 
-/* ------------------------------------------------------------------ going away */
+/* ------------------------------------------------------------------ clients that hang up */
 
 static void on_ended_early(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
 {
-    (void)arg, (void)result, (void)err; /* if it did not work, the lease runs out by itself */
+    (void)arg, (void)result, (void)err; /* if it failed, the lease ends by itself */
     once_reply_release(reply);
 }
 
@@ -101,7 +101,7 @@ static void end_lease(void *arg, const struct once_grant *grant)
     struct server_shared *shared = arg;
     struct once_request request = { .verb = ONCE_VERB_EXTEND, .grant = *grant, .extend = { .lease_ms = 1 } };
     if (once_submit(shared->options.once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
-        return; /* likewise */
+        return; /* the lease ends by itself */
 }
 
 static void forget_buffered(struct conn *c)
@@ -120,7 +120,7 @@ bool conn_is_quiet(const struct conn *c)
 
 /* ------------------------------------------------------------------ answers */
 
-/* K3: what a client holds is known by what it was told. */
+/* K3: a client holds the grants that it was sent. */
 static void note_grant(struct conn *c, const struct call *call, const struct once_reply *reply)
 {
     bool granted = reply->arm == ONCE_ARM_EXECUTE || reply->arm == ONCE_ARM_PROBE;
@@ -142,18 +142,17 @@ static void note_unknown(const struct call *call, const struct once_reply *reply
         shared->options.escalated(shared->options.arg, reply->record.grant, since, why);
 }
 
-/* Its client is gone and never heard of its grant: for certain nothing was executed. If it asks
- * again, the release comes first, for a record's operations keep their order; and one who asked
- * already gets the same grant, which must not be taken from him (K1). Perhaps he has it already: claims
- * that wait are not answered in the order in which they came. */
-static void give_back(struct server_shared *shared, const struct call *call, once_result result,
-                      const struct once_reply *reply)
+/* The client is gone and was never sent its grant, so nothing was executed: the grant is released. If the client claims
+ * again, the release is applied first, because operations of a record keep their order. But if the same call came over
+ * another connection (is_twin), that one gets, or already has, the same grant, which must not be released (K1). */
+static void release_unsent(struct server_shared *shared, const struct call *call, once_result result,
+                           const struct once_reply *reply)
 {
     if (!asks_for_grant(call) || result != ONCE_OK || reply->arm != ONCE_ARM_EXECUTE || call->is_twin)
         return;
     struct once_request request = { .verb = ONCE_VERB_RELEASE, .grant = reply->record.grant };
     if (once_submit(shared->options.once, &request, on_ended_early, NULL, NULL) != ONCE_OK)
-        return; /* the lease runs out by itself */
+        return; /* the lease ends by itself */
 }
 
 static void on_done(void *arg, once_result result, struct once_reply *reply, const struct once_error *err)
@@ -169,11 +168,11 @@ static void on_done(void *arg, once_result result, struct once_reply *reply, con
     if (call->call_log_entry != NULL)
         call_log_end(&c->shared->options.call_log, call->call_log_entry, result, reply, once_dispatched_waited());
     if (c->fd < 0) {
-        give_back(c->shared, call, result, reply);
+        release_unsent(c->shared, call, result, reply);
         if (c->pending == 0)
-            die(c);
+            move_to_closed(c);
     } else if (result == ONCE_OK && reply->record.body.len > 0 && c->out.len - c->sent > OUT_LEN_FULL) {
-        /* Only what changed nothing has a body. */
+        /* Safe to refuse: an operation whose answer has a body changed nothing. */
         wire_put_failed(&c->out, call->id, ONCE_BUSY, "too many answers wait to be read");
     } else if (result == ONCE_OK) {
         note_grant(c, call, reply);
@@ -192,18 +191,18 @@ void conn_answer_admin_query(struct admin_query *job)
     if (c->fd >= 0)
         once_buf_add(&c->out, once_buf_span(&job->answer));
     else if (c->pending == 0)
-        die(c);
+        move_to_closed(c);
     admin_query_release(job);
 }
 
-/* ------------------------------------------------------------------ questions */
+/* ------------------------------------------------------------------ frames */
 
 static void refuse(struct conn *c, uint32_t id, const struct once_error *err)
 {
     wire_put_failed(&c->out, id, err->result, err->text);
 }
 
-/* After this nothing that comes can be understood. */
+/* The rest of the stream cannot be parsed. */
 static void refuse_all(struct conn *c, uint32_t id, const struct once_error *err)
 {
     refuse(c, id, err);
@@ -218,7 +217,7 @@ static void greet(struct conn *c, const struct wire_frame *frame)
     once_result r = frame->type == WIRE_HELLO ? wire_get_hello(frame->payload, &hello, &err)
                                               : once_fail(&err, ONCE_INVALID, "the first frame must be a hello");
     if (r == ONCE_OK && hello.version != WIRE_VERSION)
-        r = once_fail(&err, ONCE_INVALID, "this daemon speaks version %d of the protocol, not %u", WIRE_VERSION,
+        r = once_fail(&err, ONCE_INVALID, "this daemon supports version %d of the protocol, not %u", WIRE_VERSION,
                       hello.version);
     if (r != ONCE_OK) {
         refuse_all(c, frame->id, &err);
@@ -250,7 +249,7 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
     if (asks_for_grant(call)) {
         bool claim = call->verb == ONCE_VERB_CLAIM;
         uint8_t *nonce = claim ? wire.request.claim.nonce : wire.request.take_over.nonce;
-        once_os_nonce(nonce); /* who gave none is nobody's twin */
+        once_os_nonce(nonce); /* a random one if the client sent none */
         memcpy(call->nonce, nonce, sizeof call->nonce);
     }
     call->call_log_entry = call_log_begin(&c->shared->options.call_log, &c->context, frame->id,
@@ -273,8 +272,8 @@ static once_result submit_call(struct conn *c, const struct wire_frame *frame, s
     return ONCE_OK;
 }
 
-/* What is told and not asked: there is no answer, but to what cannot be read. */
-static void take_told(struct conn *c, const struct wire_frame *frame)
+/* One-way frames (CONTEXT, SPANS): not answered, except with FAILED if malformed. */
+static void take_one_way(struct conn *c, const struct wire_frame *frame)
 {
     struct once_error err = { .result = ONCE_OK };
     struct wire_context context;
@@ -298,17 +297,16 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
         greet(c, frame);
         return;
     }
-    if (frame->type == WIRE_STATUS &&
-        c->shared->options.status != NULL) { /* at once: also where the store does not answer */
+    if (frame->type == WIRE_STATUS && c->shared->options.status != NULL) { /* at once, even if the store hangs */
         c->shared->options.status(c->shared->options.arg, c->shared->count, &c->out, frame->id);
         return;
     }
     if (frame->type == WIRE_CONTEXT || frame->type == WIRE_SPANS) {
-        take_told(c, frame);
+        take_one_way(c, frame);
         return;
     }
     if (frame->type != WIRE_CALL && c->hung_up)
-        return; /* there is nobody to be answered, and nothing to be done but that */
+        return; /* the client is gone, and a query has no effect besides its answer */
     once_result r = frame->type == WIRE_CALL ? submit_call(c, frame, &err)
                                              : admin_queries_submit(c->shared->admin_queries, c, frame, &err);
     if (r == ONCE_OK)
@@ -319,13 +317,13 @@ static void take_frame(struct conn *c, const struct wire_frame *frame)
 
 /* ------------------------------------------------------------------ bytes */
 
-/* Who left is answered no more, and what he sent before that is no more than a socket holds. */
+/* A client that hung up gets no answers, and the rest of its frames fits into a socket's buffer. */
 static bool has_room(const struct conn *c)
 {
     return !c->ending && (c->hung_up || (c->pending < CALLS_MAX && c->out.len - c->sent < OUT_LEN_MAX));
 }
 
-/* Of large frames, half received, only so many bytes in all: then one at a time. */
+/* If the bytes of all partial frames exceed their bound, one connection with a large frame is read at a time. */
 static bool may_read(struct conn *c)
 {
     struct server_shared *shared = c->shared;
@@ -359,17 +357,17 @@ static void parse(struct conn *c)
     }
 }
 
-/* A buffer that was large once is not kept for ever: the bounds are about what it holds. */
+/* The bounds count what buffers hold, so an empty large buffer is freed. */
 static void shrink(struct once_buf *buf)
 {
     if (buf->len == 0 && buf->cap > SMALL_LEN_MAX)
         once_buf_release(buf);
 }
 
-/* How many bytes came; 0: none now, -1: it is gone, or there is no memory for them. */
+/* How many bytes were read; 0: none now; -1: the client hung up, or there is no memory. */
 static ssize_t receive_some(struct conn *c)
 {
-    if (c->parsed > 0) { /* parsed frames make room */
+    if (c->parsed > 0) { /* remove parsed frames */
         memmove(c->in.ptr, c->in.ptr + c->parsed, c->in.len - c->parsed);
         c->in.len -= c->parsed;
         c->parsed = 0;
@@ -390,7 +388,7 @@ static ssize_t receive_some(struct conn *c)
     return n;
 }
 
-/* False: it is gone. */
+/* False: the client hung up. */
 static bool receive(struct conn *c)
 {
     for (int i = 0; i < READS_MAX && may_read(c); i++) {
@@ -398,14 +396,14 @@ static bool receive(struct conn *c)
         if (n < 0)
             return false;
         parse(c);
-        if (n < READ_LEN) /* that was all; epoll tells of more */
+        if (n < READ_LEN) /* that was all; epoll reports more */
             return true;
     }
     return true;
 }
 
-/* What was sent before its client left was handed in: nobody else may know of a finish. Bounded, for one who closed
- * only the side on which it reads may go on writing. */
+/* Reads what the client sent before it hung up: perhaps a finish that only it knows of. Bounded, because a client that
+ * closed only its reading side may go on writing. */
 static void receive_last(struct conn *c)
 {
     ssize_t n = 0;
@@ -417,11 +415,11 @@ static void receive_last(struct conn *c)
     } while (n > 0);
 }
 
-/* False: it is gone. */
+/* False: the client hung up, or answers were lost. */
 static bool flush(struct conn *c)
 {
     if (c->out.result != ONCE_OK)
-        return false; /* answers were lost for want of memory: its client has to ask again */
+        return false; /* no memory for an answer: the client has to reconnect and ask again */
     while (c->sent < c->out.len) {
         ssize_t n = send(c->fd, c->out.ptr + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -449,7 +447,7 @@ void conn_end(struct conn *c)
     client_grants_forget(&c->shared->client_grants, c, c->hung_up && !c->shared->stopping ? end_lease : NULL,
                          c->shared);
     if (c->pending == 0)
-        die(c);
+        move_to_closed(c);
     else
         admin_queries_forget(c->shared->admin_queries, c);
 }
@@ -468,7 +466,7 @@ void conn_continue(struct conn *c)
 {
     if (c->fd < 0)
         return;
-    parse(c); /* what waited for room */
+    parse(c); /* frames that waited for room */
     if (!flush(c) || (c->ending && conn_is_quiet(c)))
         conn_end(c);
     else

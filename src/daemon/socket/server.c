@@ -27,14 +27,14 @@ enum {
     CONNECTIONS_MAX = 1024,
     EVENTS_MAX = 64,
     DISPATCH_MAX = 4096,
-    DRAIN_MS_MAX = 10 * 1000, /* what is not answered by then is not waited for */
+    DRAIN_MS_MAX = 10 * 1000, /* for calls under way when the daemon ends */
     DRAIN_LOOK_MS = 20,
-    DEAF_MS = 100,
-    LOCK_MS_MAX = 5 * 1000, /* of the socket's folder: others hold it for a moment only */
+    PAUSE_MS = 100,
+    LOCK_MS_MAX = 5 * 1000, /* for the lock on the socket's folder, which others hold briefly */
     LOCK_LOOK_US = 5 * 1000,
 };
 
-/* A source that is about the server itself. */
+/* An event source of the server itself. */
 struct own_event_source {
     struct event_source event_source;
     struct server *server;
@@ -46,14 +46,14 @@ struct server {
     struct reaper *reaper;
     struct own_event_source listener, signals, completions, answers;
     struct sockaddr_un address;
-    struct stat socket;   /* the file of our own, to know it again */
-    once_time deaf_until; /* monotonic ms; no descriptor was left for a connection. 0: listening */
-    bool is_short;        /* of descriptors: that was said, and not yet that it is over */
-    bool completed;       /* calls of the engine's wait to be answered */
-    int signal;           /* that ended it */
+    struct stat socket;     /* of the file that we made, to recognise it */
+    once_time paused_until; /* monotonic ms: no descriptor was left to accept a connection. 0: accepting */
+    bool is_short;          /* of descriptors: the log says so, and not yet that it is over */
+    bool completed;         /* the engine has answers */
+    int signal;             /* that ended server_run() */
 };
 
-/* ------------------------------------------------------------------ who may connect */
+/* ------------------------------------------------------------------ accepting */
 
 static once_result admit(const struct server *s, int fd, struct once_error *err)
 {
@@ -62,7 +62,7 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
     if (s->shared.count >= CONNECTIONS_MAX)
         return once_fail(err, ONCE_UNAVAILABLE, "this daemon has %d clients already", CONNECTIONS_MAX);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-        return once_fail(err, ONCE_UNAVAILABLE, "this daemon cannot tell who asks");
+        return once_fail(err, ONCE_UNAVAILABLE, "this daemon cannot tell the client's user");
     bool allowed = peer.uid == geteuid() || peer.uid == 0;
     for (size_t i = 0; i < s->shared.options.user_count; i++)
         allowed = allowed || peer.uid == s->shared.options.users[i];
@@ -74,33 +74,31 @@ static once_result admit(const struct server *s, int fd, struct once_error *err)
                      (unsigned)peer.uid);
 }
 
-/* Tells why, and is done with him: nothing of a stranger's is read or waited for. What was written to a unix socket can
- * be read after the other side closed it, also where what he sent was never read. */
+/* Sends the reason and closes: the client can still read it, even if what the client sent was never read. */
 static void refuse_client(int fd, const struct once_error *why)
 {
     struct once_buf said;
     once_buf_init(&said, WIRE_HEAD_LEN + 1 + 4 + sizeof why->text);
     wire_put_failed(&said, 0, why->result, why->text);
     if (said.result == ONCE_OK && send(fd, said.ptr, said.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        once_os_log("once daemon", "cannot tell whom it refused: %s", strerror(errno));
+        once_os_log("once daemon", "cannot send a client why it was refused: %s", strerror(errno));
     once_buf_release(&said);
     close(fd);
 }
 
-/* Who waits to be accepted keeps the listener readable: without descriptors that would go round
- * and round. */
+/* Clients in the listener's queue keep it readable: without free descriptors the loop would spin. */
 static void pause_accepting(struct server *s, bool paused)
 {
     struct epoll_event event = { .events = paused ? 0 : EPOLLIN, .data.ptr = &s->listener.event_source };
     epoll_ctl(s->shared.epoll, EPOLL_CTL_MOD, s->listener.fd, &event);
-    s->deaf_until = paused ? once_os_monotonic_ms() + DEAF_MS : 0;
+    s->paused_until = paused ? once_os_monotonic_ms() + PAUSE_MS : 0;
 }
 
-/* Once, not at every try. */
+/* When it begins and when it is over. */
 static void warn_short(struct server *s, bool is_short, int error)
 {
     if (is_short && !s->is_short)
-        once_os_log("once daemon", "cannot accept a connection: %s; who asks waits", strerror(error));
+        once_os_log("once daemon", "cannot accept connections: %s; new clients are queued", strerror(error));
     else if (!is_short && s->is_short)
         once_os_log("once daemon", "accepts connections again");
     s->is_short = is_short;
@@ -127,7 +125,7 @@ static void on_connect(struct event_source *event_source, uint32_t events)
     }
 }
 
-/* ------------------------------------------------------------------ what is answered */
+/* ------------------------------------------------------------------ answering */
 
 static void continue_all(struct server *s)
 {
@@ -144,8 +142,7 @@ static void on_completions(struct event_source *event_source, uint32_t events)
     s->completed = true;
 }
 
-/* After what the sockets said: a grant for somebody who is gone is known to be unheard only where that was
- * seen before it is written to him. */
+/* After the sockets' events: a client that hung up must be known before its grant counts as sent. */
 static void answer_completed(struct server *s)
 {
     s->completed = false;
@@ -176,11 +173,11 @@ static void on_signal(struct event_source *event_source, uint32_t events)
 
 /* ------------------------------------------------------------------ running */
 
-static void turn(struct server *s, int wait_ms)
+static void handle_events(struct server *s, int wait_ms)
 {
     struct epoll_event events[EVENTS_MAX];
-    int count = epoll_wait(s->shared.epoll, events, EVENTS_MAX, s->deaf_until != 0 ? DEAF_MS : wait_ms);
-    if (s->deaf_until != 0 && once_os_monotonic_ms() >= s->deaf_until)
+    int count = epoll_wait(s->shared.epoll, events, EVENTS_MAX, s->paused_until != 0 ? PAUSE_MS : wait_ms);
+    if (s->paused_until != 0 && once_os_monotonic_ms() >= s->paused_until)
         pause_accepting(s, false);
     for (int i = 0; i < count; i++) {
         struct event_source *event_source = events[i].data.ptr;
@@ -210,20 +207,20 @@ static bool is_quiet(const struct server *s)
 static void drain(struct server *s)
 {
     s->shared.stopping = true;
-    once_end_waits(s->shared.options.once); /* its client asks the next daemon */
+    once_end_waits(s->shared.options.once); /* their clients will ask the next daemon */
     close(s->listener.fd);
     s->listener.fd = -1;
-    s->deaf_until = 0;
+    s->paused_until = 0;
     once_time until = once_os_monotonic_ms() + DRAIN_MS_MAX;
     while (!is_quiet(s) && once_os_monotonic_ms() < until)
-        turn(s, DRAIN_LOOK_MS);
+        handle_events(s, DRAIN_LOOK_MS);
 }
 
 int server_run(struct server *s)
 {
-    once_os_short_slices(); /* answers wait for this thread as they do for the writer */
+    once_os_short_slices(); /* every answer passes through this thread */
     while (s->signal == 0)
-        turn(s, -1);
+        handle_events(s, -1);
     if (s->shared.options.ending != NULL)
         s->shared.options.ending(s->shared.options.arg);
     drain(s);
@@ -242,8 +239,8 @@ static once_result watch(struct server *s, struct own_event_source *own, int fd,
     return ONCE_OK;
 }
 
-/* Who looks at the path and acts on what is there has its folder locked: of two daemons that start
- * at the same moment neither removes what the other just made. -1: cannot. */
+/* The folder is locked while the path is checked and changed: if two daemons start at once, neither removes the other's
+ * socket. -1: failed. */
 static int lock_folder(const struct sockaddr_un *address, struct once_error *err)
 {
     char folder[sizeof address->sun_path + 1] = ".";
@@ -268,24 +265,24 @@ static int lock_folder(const struct sockaddr_un *address, struct once_error *err
     return fd;
 }
 
-/* A socket file that nobody listens on is left over from a daemon that was killed. One that cannot be asked, because
- * it is another user's, say, or takes datagrams, may be somebody's. */
+/* A socket file on which no process listens is from a daemon that was killed. One that cannot be connected to for
+ * another reason, for example another user's, may be in use. */
 static once_result remove_stale(const struct sockaddr_un *address, struct once_error *err)
 {
     struct stat st;
     if (lstat(address->sun_path, &st) != 0)
         return ONCE_OK;
     if (!S_ISSOCK(st.st_mode))
-        return once_fail(err, ONCE_INVALID, "'%s' is there and is no socket", address->sun_path);
+        return once_fail(err, ONCE_INVALID, "'%s' exists and is not a socket", address->sun_path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     if (fd >= 0)
         close(fd);
-    if (error == 0 || error == EAGAIN) /* the latter: many wait to be accepted */
+    if (error == 0 || error == EAGAIN) /* EAGAIN: its queue is full */
         return once_fail(err, ONCE_UNAVAILABLE, "a daemon is listening on '%s' already", address->sun_path);
     if (error != ECONNREFUSED)
-        return once_fail(err, ONCE_UNAVAILABLE, "'%s' is there, and who listens on it cannot be told: %s",
-                         address->sun_path, strerror(error));
+        return once_fail(err, ONCE_UNAVAILABLE, "'%s' exists, and cannot be connected to: %s", address->sun_path,
+                         strerror(error));
     if (unlink(address->sun_path) != 0)
         return once_fail(err, ONCE_UNAVAILABLE, "cannot remove '%s': %s", address->sun_path, strerror(errno));
     return ONCE_OK;
@@ -297,11 +294,11 @@ static once_result listen_locked(struct server *s, const struct sockaddr_un *add
     if (r != ONCE_OK)
         return r;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t before = umask(s->shared.options.user_count > 0 ? 0111 : 0177); /* who connects is looked at besides */
+    mode_t before = umask(s->shared.options.user_count > 0 ? 0111 : 0177); /* admit() checks each client as well */
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)address, sizeof *address) == 0;
     umask(before);
     if (bound && lstat(address->sun_path, &s->socket) == 0)
-        s->address = *address; /* ours to remove */
+        s->address = *address; /* remove_socket() may remove it */
     if (!bound || listen(fd, SOMAXCONN) != 0) {
         once_fail(err, ONCE_UNAVAILABLE, "cannot listen on '%s': %s", address->sun_path, strerror(errno));
         if (fd >= 0)
@@ -340,7 +337,7 @@ static void remove_socket(const struct server *s)
     struct stat st;
     int lock = lock_folder(&s->address, NULL);
     if (lock < 0)
-        return; /* the next one replaces it */
+        return; /* the next daemon replaces it */
     if (lstat(s->address.sun_path, &st) == 0 && st.st_dev == s->socket.st_dev && st.st_ino == s->socket.st_ino)
         unlink(s->address.sun_path);
     close(lock);
@@ -395,7 +392,7 @@ void server_close(struct server *s)
         admin_queries_free(s->shared.admin_queries);
     }
     reaper_stop(s->reaper);
-    once_close(s->shared.options.once); /* answers the calls of those who are gone */
+    once_close(s->shared.options.once); /* answers the calls of closed connections */
     conns_free_closed(&s->shared);
     client_grants_release(&s->shared.client_grants);
     if (s->listener.fd >= 0)

@@ -1,14 +1,13 @@
 /*
- * server.h - the daemon: one store, its engine, and everybody who asks over the unix socket.
+ * server.h - serves a store over a unix socket: to the gateway, to libonce and to the `once` command.
  *
- * One thread and epoll(7) for all connections; the engine's own threads do the rest. What
- * connections send is answered in the order in which it becomes durable.
+ * One thread with epoll(7) serves all connections; the engine's threads apply the calls. Calls are answered in the
+ * order in which they become durable.
  *
- * Bounds: connections, calls under way per connection, bytes that wait to be read by a client,
- *         bytes of half-received frames in all. Over a bound nobody is read from until there is
- *         room again: backpressure, not growth.
- * Security: who connects is known by SO_PEERCRED; only the daemon's own user, root and users
- *         that were named may speak. Others are told so and closed: they cost no more than that.
+ * Bounds:   connections; per connection the calls under way and the bytes of unsent answers; the bytes of all partially
+ *           received frames. Above a bound the server stops reading until usage drops (backpressure).
+ * Security: SO_PEERCRED tells the user of a client. Only the daemon's own user, root and the named users are served;
+ *           others get an error and are closed.
  */
 #ifndef ONCE_DAEMON_SOCKET_SERVER_H
 #define ONCE_DAEMON_SOCKET_SERVER_H
@@ -23,31 +22,31 @@
 enum { SERVER_USERS_MAX = 16 };
 
 struct server_options {
-    struct once *once; /* opened with options.poll; the server's from server_open() on */
+    struct once *once; /* opened with options.poll; the server owns it from server_open() on */
     const char *socket_path;
     uid_t users[SERVER_USERS_MAX]; /* besides our own and root */
     size_t user_count;
-    int signals; /* a signalfd: what comes there ends the server */
+    int signals; /* a signalfd: any signal ends server_run() */
     /* Callbacks, on the server's thread: they must not wait. Any may be NULL. */
     unknown_fn *escalated;                          /* a record became unknown */
-    void (*deferred)(void *arg, once_span request); /* a claim leaves it to a completer */
-    void (*ending)(void *arg);                      /* a signal came; before what is under way is answered */
+    void (*deferred)(void *arg, once_span request); /* a claim with takeover `completer` came */
+    void (*ending)(void *arg);                      /* a signal came; before calls under way are answered */
     void (*status)(void *arg, size_t clients, struct once_buf *buf, uint32_t id); /* writes the answer to STATUS */
-    void *arg;                                                                    /* theirs */
+    void *arg;                                                                    /* of the callbacks */
     struct call_log_outputs call_log;
-    bool manual_expiry; /* until somebody asks for its space, as a test does that has a clock of its own */
+    bool manual_expiry; /* the reaper expires only on request; for tests with their own clock */
 };
 
 struct server;
 struct expiry_counters; /* reaper.h */
 
-/* Whether a socket can have it, without looking there. */
+/* Whether it can be a socket's path; does not look at the file system. */
 once_result server_path_check(const char *path, struct once_error *err);
-/* Listens. A socket that nobody answers on any more is replaced; a live one is not. */
+/* Listens. Replaces a socket on which no process listens any more. */
 once_result server_open(const struct server_options *options, struct server **out, struct once_error *err);
-/* Serves until a signal comes, then finishes what is under way. The number of the signal. */
+/* Serves until a signal comes, then answers the calls under way. Returns the signal. */
 int server_run(struct server *server);
-/* Good until server_close(). */
+/* Valid until server_close(). */
 const struct expiry_counters *server_expiry(const struct server *server);
 /* Removes the socket, closes the store. */
 void server_close(struct server *server);
